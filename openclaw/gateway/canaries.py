@@ -94,7 +94,7 @@ class Canaries:
 
     async def due(self, version: int) -> list[str]:
         """People with a wish in their prompts that was not counted under this version, who asked last first."""
-        known = await asyncio.to_thread(self._store.wishes)
+        known = await asyncio.to_thread(self._store.memory.wishes)
         waiting = [one for one in known if one.in_prompt and one.details.get("version") != version]
         return list(dict.fromkeys(one.person for one in waiting))
 
@@ -102,7 +102,7 @@ class Canaries:
         """Counts the wishes of a person's prompts under this live version, stores what was found, and returns it; nothing
         once another version answers. What an engine refuses, as too long, is not counted. Raises StoreError,
         EngineError."""
-        wishes = await asyncio.to_thread(self._store.remembered, person)
+        wishes = await asyncio.to_thread(self._store.memory.remembered, person)
         looked = [
             Looked(wish, await self._gap(wish), version)
             for wish in wishes
@@ -136,13 +136,13 @@ class Canaries:
     def _keep(self, looked: Sequence[Looked]) -> None:
         for one in looked:
             if one.count.held:
-                self._store.hold(one.wish.id, one.version, one.details())
+                self._store.memory.hold(one.wish.id, one.version, one.details())
             else:
-                self._store.note(one.wish.id, one.details())
+                self._store.memory.note(one.wish.id, one.details())
 
     def _questions(self, person: str) -> list[tuple[Turn, list[int]]]:
         """The newest prompts of a person, without what was remembered."""
-        asked = [(turn, self._ids(turn)) for turn in self._store.canary_turns(person, QUESTIONS)]
+        asked = [(turn, self._ids(turn)) for turn in self._store.memory.canary_turns(person, QUESTIONS)]
         return [(turn, ids) for turn, ids in asked if ids is not None]
 
     async def _counted(self, one: Looked, turn: Turn, ids: list[int], plain: float) -> Looked:
@@ -157,7 +157,7 @@ class Canaries:
         if "gap" in wish.details:
             gap: float | None = wish.details["gap"]
             return gap
-        turn = await asyncio.to_thread(self._store.get_turn, wish.turn_id)
+        turn = await asyncio.to_thread(self._store.turns.get, wish.turn_id)
         if turn is None:
             return None
         plain, wished = self._ids(turn), self._ids(turn, [wish.text])

@@ -71,7 +71,7 @@ async def watch(gateway: Gateway, store: RolloutStore) -> None:
     while True:
         await asyncio.sleep(pause)
         try:
-            version = await asyncio.to_thread(store.live_version)
+            version = await asyncio.to_thread(store.versions.live)
             found = [await canaries.look(person, version) for person in await canaries.due(version)]
         except ClawError as error:
             log.info("canaries are asked again later: %s", error)

@@ -14,7 +14,7 @@ from openclaw.errors import StoreAway, StoreError
 from openclaw.gateway.idempotency import InFlight
 from openclaw.sessions.transcript import Parent, Transcript, same_answer
 from openclaw.store import RolloutStore, StoreWriter
-from openclaw.store.session_rewards import TurnReward
+from openclaw.store.feedback import TurnReward
 from openclaw.types import Feedback, Message, NewTurn, Turn, TurnState
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class Recorder:
     def __init__(self, store: RolloutStore, session_ttl: float) -> None:
         self.store = store
         self.in_flight = InFlight()
-        self._writer = StoreWriter(store)
+        self._writer = StoreWriter(store.database)
         self._session_ttl = session_ttl
         self._background: set[asyncio.Task[None]] = set()
         self._deleted: OrderedDict[tuple[str, str | None], float] = OrderedDict()
@@ -70,10 +70,10 @@ class Recorder:
     ) -> Parent | None:
         digests = [digest for digest, _ in transcript.answers]
         since = 0.0 if scope is not None else time.time() - self._session_ttl
-        turn = self.store.find_by_digest(digests, scope, since, person)
+        turn = self.store.turns.find_by_digest(digests, scope, since, person)
         if turn is not None:
             return Parent(turn, dict(transcript.answers)[turn.transcript_digest])
-        last = self.store.last_main_turn(scope) if scope is not None else None
+        last = self.store.turns.last_main(scope) if scope is not None else None
         start = transcript.answers[0][1]
         if last is None or (person and last.person and last.person != person):
             return None
@@ -81,12 +81,12 @@ class Recorder:
 
     async def remembered(self, person: str) -> list[str]:
         """What stands in a person's prompts, the oldest first. Raises StoreError."""
-        found = await _once_back(lambda: asyncio.to_thread(self.store.remembered, person))
+        found = await _once_back(lambda: asyncio.to_thread(self.store.memory.remembered, person))
         return [wish.text for wish in found]
 
     async def forget(self, wish_id: int, person: str | None) -> bool:
-        """See RolloutStore.forget. Raises StoreError."""
-        return await self._write(lambda: self.store.forget(wish_id, person))
+        """See MemoryTable.forget. Raises StoreError."""
+        return await self._write(lambda: self.store.memory.forget(wish_id, person))
 
     async def record(self, turn: NewTurn, began: float) -> None:
         """Durable when it returns. An attempt that was given up while another one continues is no turn of its own,
@@ -98,7 +98,7 @@ class Recorder:
         if any(began <= self._deleted.get(name, -math.inf) for name in whose):
             return
         try:
-            await self._write(lambda: self.store.record_turn(turn))
+            await self._write(lambda: self.store.turns.record(turn))
         except StoreError as error:
             self._failure = (time.monotonic(), str(error))
             raise
@@ -118,8 +118,8 @@ class Recorder:
             return
 
         def write() -> None:
-            self.store.touch_session(parent.session_id)
-            self.store.answer_turn(parent.id, next_state)
+            self.store.sessions.touch(parent.session_id)
+            self.store.turns.answer(parent.id, next_state)
 
         task = asyncio.get_running_loop().create_task(self._quietly(write))
         self._background.add(task)
@@ -127,17 +127,17 @@ class Recorder:
 
     async def end_session(self, session_id: str) -> int:
         """Turns that nothing has followed expire; returns how many. Raises StoreError."""
-        return await self._write(lambda: self.store.end_session(session_id))
+        return await self._write(lambda: self.store.sessions.end(session_id))
 
     async def delete_session(self, session_id: str) -> dict[str, int]:
         """Everything of a session leaves the store; returns the deleted rows by kind. Raises StoreError."""
         self._note_deletion("session", session_id)
-        return await self._write(lambda: self.store.delete_session(session_id))
+        return await self._write(lambda: self.store.deletion.delete_session(session_id))
 
     async def delete_person(self, person: str) -> dict[str, int]:
         """As `delete_session`, for every session and turn of a person. Raises StoreError."""
         self._note_deletion("person", person)
-        return await self._write(lambda: self.store.delete_person(person))
+        return await self._write(lambda: self.store.deletion.delete_person(person))
 
     def _note_deletion(self, kind: str, name: str) -> None:
         self._deleted[kind, name] = time.monotonic()
@@ -153,13 +153,13 @@ class Recorder:
         text: str,
         person: str | None,
     ) -> Feedback | None:
-        """Store a person's feedback on a turn (see RolloutStore.record_feedback). None when there is no such
+        """Store a person's feedback on a turn (see FeedbackTable.record). None when there is no such
         turn, or it is known to be another person's. Raises StoreError."""
 
         def write() -> Feedback | None:
             if person is not None and self._owner(completion_id, session_id) not in (None, person):
                 return None
-            return self.store.record_feedback(
+            return self.store.feedback.record(
                 completion_id=completion_id, session_id=session_id, score=score, text=text
             )
 
@@ -168,29 +168,29 @@ class Recorder:
     async def reward_session(
         self, session_id: str, score: float, text: str, discount: float, person: str | None
     ) -> list[TurnReward]:
-        """Spread a reward over a session's turns (see RolloutStore.reward_session); [] when there is no turn that is
+        """Spread a reward over a session's turns (see FeedbackTable.reward_session); [] when there is no turn that is
         `person`'s. Raises StoreError."""
 
         def write() -> list[TurnReward]:
             if person is not None and self._owner(None, session_id) not in (None, person):
                 return []
-            return self.store.reward_session(session_id, score, text, discount, person)
+            return self.store.feedback.reward_session(session_id, score, text, discount, person)
 
         return await self._writer.submit(write)
 
     def _owner(self, completion_id: str | None, session_id: str | None) -> str | None:
         if completion_id is not None:
-            turn = self.store.get_turn_by_completion(completion_id)
+            turn = self.store.turns.get_by_completion(completion_id)
             return turn.person if turn else None
-        session = self.store.get_session(session_id or "")
+        session = self.store.sessions.get(session_id or "")
         return session.person if session else None
 
     async def counts(self) -> dict[str, dict[str, int]]:
         """Turns and samples by state, drops by reason."""
-        return await asyncio.to_thread(self.store.counts)
+        return await asyncio.to_thread(self.store.status.counts)
 
     async def live_version(self) -> int:
-        return await asyncio.to_thread(self.store.live_version)
+        return await asyncio.to_thread(self.store.versions.live)
 
     async def _write(self, function: Callable[[], T]) -> T:
         return await _once_back(lambda: self._writer.submit(function))

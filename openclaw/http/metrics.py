@@ -46,7 +46,7 @@ class Metrics:
         self.store_up = self._one("store_up", "1 where turns can be stored.")
 
     def collect(self, counts: Mapping[str, Mapping[str, int]], version: int) -> None:
-        """Takes over what the store counts; see `Statistics.counts`."""
+        """Takes over what the store counts; see `StatusTable.counts`."""
         for name, gauge in (("turns", self.turns), ("samples", self.samples), ("dropped", self.dropped)):
             gauge.clear()
             for label, number in counts[name].items():

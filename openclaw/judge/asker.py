@@ -53,7 +53,7 @@ class Asker:
         feedback does not give, and never about a turn of an environment. Raises TimeoutError, and what the backend
         raises."""
         said = [
-            self._capped(one) for one in await asyncio.to_thread(self._store.feedback_judgements, turn.id)
+            self._capped(one) for one in await asyncio.to_thread(self._store.feedback.judgements_of, turn.id)
         ]
         if turn.source == ENVIRONMENT:
             return said

@@ -164,14 +164,16 @@ class TurnJudge:
         wait = first * (_OTHERS_FIRST if down else 2 ** (turn.judge_attempts - 1))
         reason = (str(error) or type(error).__name__).splitlines()[0]
         await self._writer.submit(
-            lambda: self._store.release_claim(turn.id, wait, was_try=not down, reason=reason)
+            lambda: self._store.judgements.release_claim(turn.id, wait, was_try=not down, reason=reason)
         )
 
     async def _drop(self, turn: Turn, judgements: list[Judgement], reason: str) -> None:
         await self._finish(turn, judgements, Drop(reason))
 
     async def _finish(self, turn: Turn, judgements: list[Judgement], outcome: SampleDraft | Drop) -> None:
-        stored = await self._writer.submit(lambda: self._store.finish_judgement(turn.id, judgements, outcome))
+        stored = await self._writer.submit(
+            lambda: self._store.judgements.finish(turn.id, judgements, outcome)
+        )
         score = judgements[0].score if judgements else None
         what = f"dropped:{outcome.reason}" if isinstance(outcome, Drop) else "ready"
         log.info("judged turn=%s score=%s sample=%s", turn.id, score, what if stored else "judged elsewhere")

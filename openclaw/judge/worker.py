@@ -56,7 +56,7 @@ class JudgeWorker:
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set; then what is being judged is finished. A store that fails is asked again
         later."""
-        released = await asyncio.to_thread(self._store.release_claims_of, self._name)
+        released = await asyncio.to_thread(self._store.judgements.release_claims_of, self._name)
         log.info("judge started name=%s claims_of_before=%d", self._name, released)
         while not stop.is_set():
             try:
@@ -75,7 +75,7 @@ class JudgeWorker:
         free = self._concurrency - len(self._running)
         if free <= 0 or time.monotonic() < self._judge.rests_until:
             return 0
-        turns = await asyncio.to_thread(self._store.claim_answered, self._name, free, self._claim_seconds)
+        turns = await asyncio.to_thread(self._store.judgements.claim, self._name, free, self._claim_seconds)
         for turn in turns:
             task = asyncio.create_task(self._judge.judge(turn), name=turn.id)
             self._running.add(task)
@@ -141,7 +141,7 @@ async def serve(args: argparse.Namespace) -> None:
     teacher = _teacher(args, settings, needs, prompts, metrics)
     backend = make_backend(settings, metrics)
     store = RolloutStore(args.rl_buffer_url or args.rl_buffer_dir)
-    writer = StoreWriter(store)
+    writer = StoreWriter(store.database)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -68,7 +68,7 @@ async def _sampled(gateway: Gateway, turn: Turn) -> Json:
 
 async def _likeliest(source: PageSource, gateway: Gateway, turn: Turn, version: int) -> Json:
     """Behind the very token ids of the stored prompt."""
-    known = await source.in_thread(source.store.versions)
+    known = await source.in_thread(source.store.versions.all)
     found = next((one for one in known if one.version == version), None)
     if found is None:
         raise ClientError(f"there is no version {version}", "version", "not_found", 404)

@@ -61,7 +61,7 @@ async def purge(source: PageSource, days: float) -> Json:
     if not 0 <= days < 1e6:
         raise ClientError("retention_days must be a number of days, 0 or more", "retention_days")
     store = source.changeable.store
-    return {"retention_days": days, "deleted": await asyncio.to_thread(store.purge, days)}
+    return {"retention_days": days, "deleted": await asyncio.to_thread(store.deletion.purge, days)}
 
 
 def _told(found: Json, nobody: str) -> Json:

@@ -19,7 +19,7 @@ from openclaw.page.json_routes import printable
 from openclaw.page.learning import learning
 from openclaw.page.privacy import privacy
 from openclaw.page.source import PageSource, source_of
-from openclaw.store.exporting import export_lines
+from openclaw.store.files.exporting import export_lines
 
 router = APIRouter()
 

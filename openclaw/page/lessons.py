@@ -32,8 +32,8 @@ def lessons(store: RolloutStore, number: int, after: int = 0, limit: int = TURNS
         .order_by(training.sample_id)
         .limit(limit + 1)
     )
-    with store.reading() as connection:
-        if number not in {one.version for one in store.versions()}:
+    with store.database.reading() as connection:
+        if number not in {one.version for one in store.versions.all()}:
             raise ClientError(f"there is no version {number}", "version", "not_found", 404)
         ids = list(connection.scalars(mine))
         rows = (
@@ -41,6 +41,6 @@ def lessons(store: RolloutStore, number: int, after: int = 0, limit: int = TURNS
         )
         judged = judgements(connection, [row["id"] for row in rows])
     found = [{"session_id": row["session_id"], **shown_turn(row, judged[row["id"]])} for row in rows]
-    counted = store.learned_by([number]).get(number, NOTHING)
+    counted = store.versions.learned_by([number]).get(number, NOTHING)
     further = ids[limit - 1] if len(ids) > limit else None
     return {"object": "lessons", "version": number, **counted, "data": found, "next": further}

@@ -98,7 +98,7 @@ def fingerprint(store: RolloutStore) -> tuple[Any, ...]:
         select(func.max(schema.weight_version.c.id)),
         select(func.max(schema.weight_version.c.activated_at)),
     )
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         return tuple(connection.scalar(query) for query in queries)
 
 

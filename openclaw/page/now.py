@@ -65,8 +65,8 @@ def _now(source: PageSource, engines: list[Json]) -> Json:
     }
     if source.recorder is not None:
         store = source.store
-        with store.reading() as connection:
-            found["counts"] = store.counts()
+        with store.database.reading() as connection:
+            found["counts"] = store.status.counts()
             found["collecting"] = _collecting(connection, found["counts"]["turns"], at)
             found["judging"] = _judging(connection, found["counts"]["turns"])
             found["training"] = _training(connection, found["counts"]["samples"])

@@ -32,14 +32,14 @@ def privacy(source: PageSource) -> Json:
             func.max(turn.created_at).label("last_at"),
         )
         query = query.group_by(turn.person).order_by(func.max(turn.created_at).desc()).limit(MOST_PEOPLE)
-        with source.store.reading() as connection:
+        with source.store.database.reading() as connection:
             rows = connection.execute(query).mappings().all()
         wishes = _wishes(source)
         people = [
             {**{str(name): value for name, value in row.items()}, "wishes": wishes[row["person"]]}
             for row in rows
         ]
-        place = shown(source.store.url)
+        place = shown(source.store.database.url)
     return {
         "object": "privacy",
         "recording": source.recorder is not None,
@@ -52,7 +52,7 @@ def privacy(source: PageSource) -> Json:
 def _wishes(source: PageSource) -> defaultdict[str | None, list[Json]]:
     """By person, the newest first: what stands in their prompts, and what did until a version held it."""
     found: defaultdict[str | None, list[Json]] = defaultdict(list)
-    for wish in source.store.wishes():
+    for wish in source.store.memory.wishes():
         shown = ("id", "text", "created_at", "in_prompt", "held_by")
         found[wish.person].append({name: getattr(wish, name) for name in shown})
     return found

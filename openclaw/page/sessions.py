@@ -27,7 +27,7 @@ def sessions(store: RolloutStore, limit: int = SESSIONS_A_PAGE, before: float | 
     ended = select(table).where(table.c.ended_at.is_not(None))
     if before is not None:
         ended = ended.where(table.c.ended_at < before)
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         rows = connection.execute(ended.order_by(table.c.ended_at.desc()).limit(limit + 1)).mappings().all()
         shown = rows[:limit]
         further = shown[-1]["ended_at"] if len(rows) > limit else None
@@ -43,14 +43,14 @@ def open_sessions(store: RolloutStore, limit: int) -> list[Json]:
     """Of the open sessions those that were used last, newest first."""
     table = schema.session
     query = select(table).where(table.c.ended_at.is_(None)).order_by(table.c.last_seen.desc())
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         return _described(connection, connection.execute(query.limit(limit)).mappings().all())
 
 
 def session(store: RolloutStore, session_id: str, after: int = -1, limit: int = TURNS_A_PAGE) -> Json:
     """A session with its turns behind index `after`, in order. Raises ClientError (404)."""
     table, turn = schema.session, schema.turn
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         row = connection.execute(select(table).where(table.c.id == session_id)).mappings().first()
         if row is None:
             raise ClientError(f"there is no recorded session {session_id!r}", "session_id", "not_found", 404)

@@ -52,7 +52,7 @@ def tokens(store: RolloutStore, tokenizer: Tokenizer | None, completion_id: str)
     versions: list[int | None] = [None] * count
     for version, start, end in turn.version_spans:
         versions[start:end] = [version] * len(versions[start:end])
-    record: Json = store.token_record(turn.id) or {}
+    record: Json = store.token_records.of_turn(turn.id) or {}
     trainer, engine = record.get("log_prob"), turn.completion_log_probs
     return {
         "object": "tokens",

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 def turn(store: RolloutStore, completion_id: str) -> Json:
     """Raises ClientError (404)."""
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         found = find(store, completion_id)
         sample = schema.sample
         query = select(sample).where(sample.c.turn_id == found.id)
@@ -55,7 +55,7 @@ def turn(store: RolloutStore, completion_id: str) -> Json:
 
 def find(store: RolloutStore, completion_id: str) -> Turn:
     """The stored turn of a completion. Raises ClientError (404)."""
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         query = select_turns(schema.turn.c.completion_id == completion_id)
         row = connection.execute(query).mappings().first()
     if row is None:

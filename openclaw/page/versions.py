@@ -99,7 +99,7 @@ async def difference(request: Request, a: int, b: int, prompts: list[str]) -> Js
 
 def openings(store: RolloutStore) -> list[str]:
     """First words of the newest conversations, as prompts to compare versions on."""
-    found = [_opening(turn.messages) for turn in store.newest_turns(LOOKED_AT)]
+    found = [_opening(turn.messages) for turn in store.gate_turns.newest(LOOKED_AT)]
     return list(dict.fromkeys(text for text in found if 0 < len(text) <= LONGEST_OPENING))[:OPENINGS]
 
 
@@ -111,7 +111,7 @@ def _opening(messages: list[Message]) -> str:
 
 def on_disk(store: RolloutStore) -> list[int]:
     """Versions that can be tried, newest first."""
-    known = store.versions()[-SHOWN:]
+    known = store.versions.all()[-SHOWN:]
     return [one.version for one in reversed(known) if one.path is not None and Path(one.path).is_dir()]
 
 
@@ -157,8 +157,8 @@ def _of_store(source: PageSource) -> Json:
     if source.recorder is None:
         return {"object": "list", "live": None, "pinned": None, "versions": [], "switchable": False}
     store = source.store
-    rows = _with_lessons(source, [_row(one) for one in reversed(store.versions()[-SHOWN:])])
-    live = store.live_version()
+    rows = _with_lessons(source, [_row(one) for one in reversed(store.versions.all()[-SHOWN:])])
+    live = store.versions.live()
     return {"object": "list", "live": live, "pinned": None, "versions": rows, "switchable": False}
 
 
@@ -166,7 +166,7 @@ def _with_lessons(source: PageSource, rows: list[Json]) -> list[Json]:
     """With how many turns each learned from, and how many of them were judged good and bad."""
     if source.recorder is None:
         return [{**row, "learned": NOTHING} for row in rows]
-    learned = source.store.learned_by([int(row["version"]) for row in rows])
+    learned = source.store.versions.learned_by([int(row["version"]) for row in rows])
     return [{**row, "learned": learned.get(int(row["version"]), NOTHING)} for row in rows]
 
 

@@ -99,31 +99,31 @@ def _open(args: argparse.Namespace) -> RolloutStore:
 def _run(args: argparse.Namespace, store: RolloutStore) -> dict[str, Any] | None:
     match args.command:
         case "stats":
-            return {**store.counts(), "live_version": store.live_version()}
+            return {**store.status.counts(), "live_version": store.versions.live()}
         case "export":
             return _export(args, store)
         case "sessions" | "people" | "backup":
             return _overview(args, store)
         case "import-conversations":
-            from openclaw.store.tokenizing import import_conversations
+            from openclaw.store.files.tokenizing import import_conversations
 
             return import_conversations(store, args.file, args.model_path)
         case "delete-session":
-            return _found(store.delete_session(args.session), f"session {args.session!r}")
+            return _found(store.deletion.delete_session(args.session), f"session {args.session!r}")
         case "delete-person":
-            return _found(store.delete_person(args.person), f"person {args.person!r}")
+            return _found(store.deletion.delete_person(args.person), f"person {args.person!r}")
         case _:
-            return store.purge(args.retention_days)
+            return store.deletion.purge(args.retention_days)
 
 
 def _overview(args: argparse.Namespace, store: RolloutStore) -> dict[str, int] | None:
-    from openclaw.store.overview import backup, people, sessions
+    from openclaw.store.copies import backup
 
     if args.command == "backup":
         if args.rl_buffer_url:
             raise StoreError("backup copies a SQLite buffer; of a PostgreSQL one, pg_dump does")
         return backup(Path(args.rl_buffer_dir), args.file)
-    rows = people(store) if args.command == "people" else sessions(store, args.person)
+    rows = store.people.listing() if args.command == "people" else store.sessions.listing(args.person)
     _to_stdout(json.dumps(row).encode() + b"\n" for row in rows)
     return None
 
@@ -139,7 +139,7 @@ def _import(args: argparse.Namespace) -> dict[str, Any]:
 def _export(args: argparse.Namespace, store: RolloutStore) -> dict[str, Any] | None:
     if args.format == "atif":
         return _export_atif(args, store)
-    from openclaw.store.exporting import export_lines
+    from openclaw.store.files.exporting import export_lines
 
     lines = export_lines(store, args.session, args.person)
     if args.output is None:

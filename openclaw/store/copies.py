@@ -36,6 +36,17 @@ def copy(source: Path, file: Path) -> int:
         raise StoreError(f"cannot write {file}: {error}") from error
 
 
+def backup(folder: Path, file: Path) -> dict[str, int]:
+    """A whole copy of a SQLite store, while it is written too; readable by its owner alone. Returns its size.
+
+    Raises:
+        StoreError: the file is there already, or cannot be written.
+    """
+    if file.exists():
+        raise StoreError(f"{file} is there already: give a new name")
+    return {"bytes": copy(folder / "buffer.db", file)}
+
+
 def keep_before_migration(connection: Connection, version: int) -> Path | None:
     """Copies the store as its schema `version` left it, beside it, in place of an older such copy; None where the
     database is no file (PostgreSQL, whose server has backups of its own). Raises StoreError when there is no room."""

@@ -62,7 +62,7 @@ class Database:
         """location: a folder (made when missing; the file is `buffer.db` in it) or a database URL. Raises
         StoreError."""
         self.url = database_url(location)
-        self._engine = _engine(self.url, durable)
+        self.engine = _engine(self.url, durable)
         self._local = threading.local()
         with self.transaction() as connection:
             take_turns(connection)
@@ -70,7 +70,7 @@ class Database:
 
     def close(self) -> None:
         """Close every connection. The store cannot be used by an open transaction afterwards."""
-        self._engine.dispose()
+        self.engine.dispose()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -80,7 +80,7 @@ class Database:
             with as_store_error(self.url):
                 yield current
             return
-        with as_store_error(self.url), self._engine.connect() as connection:
+        with as_store_error(self.url), self.engine.connect() as connection:
             connection = connection.execution_options(openclaw_write=True)
             with connection.begin():
                 self._local.connection = connection
@@ -91,15 +91,15 @@ class Database:
         if self._local.__dict__.pop("wipe_log", False):
             self._truncate_log()
 
-    def _wipe_log(self) -> None:
+    def wipe_log(self) -> None:
         """Take what this transaction deletes out of SQLite's write-ahead log too, once it is committed."""
         self._local.wipe_log = True
 
     def _truncate_log(self) -> None:
-        if self._engine.dialect.name != "sqlite":
+        if self.engine.dialect.name != "sqlite":
             return
         with as_store_error(self.url):
-            connection = self._engine.raw_connection()
+            connection = self.engine.raw_connection()
             try:  # while somebody reads, this does nothing and the log's next round wipes it
                 connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
             finally:
@@ -114,7 +114,7 @@ class Database:
             with as_store_error(self.url):
                 yield current
             return
-        with as_store_error(self.url), self._engine.connect() as connection:
+        with as_store_error(self.url), self.engine.connect() as connection:
             if connection.dialect.name == "postgresql":
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
             yield connection

@@ -30,8 +30,11 @@ _ENDED = [
 _SECONDS_A_DAY = 86400.0
 
 
-class Deletion(Database):
+class Deletion:
     """Sessions, people and old content leave the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def delete_session(self, session_id: str) -> dict[str, int]:
         """Delete a session: its turns, judgements, feedback, samples and their training history.
@@ -43,7 +46,7 @@ class Deletion(Database):
             an unknown session.
         """
         session, turn = schema.session.c, schema.turn.c
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             take_turns(connection)
             found = self._delete(connection, turn.session_id == session_id)
             sessions = delete(schema.session).where(session.id == session_id)
@@ -53,7 +56,7 @@ class Deletion(Database):
     def delete_person(self, person: str) -> dict[str, int]:
         """Delete every session and every turn of a person; returns what `delete_session` does."""
         session, turn = schema.session.c, schema.turn.c
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             take_turns(connection)
             mine = select(session.id).where(session.person == person)
             found = self._delete(connection, or_(turn.person == person, turn.session_id.in_(mine)))
@@ -79,7 +82,7 @@ class Deletion(Database):
         before = time.time() - retention_days * _SECONDS_A_DAY
         total: Counter[str] = Counter(sessions=0, turns=0, judgements=0, feedback=0, samples=0, trainings=0)
         while True:
-            with self.transaction() as connection:
+            with self._database.transaction() as connection:
                 take_turns(connection)
                 ids = list(connection.scalars(_old_turns(before)))
                 found = self._delete(connection, schema.turn.c.id.in_(ids))
@@ -94,7 +97,7 @@ class Deletion(Database):
         rows = connection.execute(select(turn.c.id, turn.c.session_id).where(which).with_for_update()).all()
         found: Counter[str] = Counter(dict.fromkeys(("judgements", "feedback", "samples", "trainings"), 0))
         if rows:
-            self._wipe_log()
+            self._database.wipe_log()
             copies.forget(connection)
         for ids in slices([row.id for row in rows]):
             samples = list(connection.scalars(select(sample.c.id).where(sample.c.turn_id.in_(ids))))

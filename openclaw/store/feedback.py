@@ -1,8 +1,9 @@
-"""Feedback of people on turns: stored verbatim, and used as a judgement that overrides the judge."""
+"""Feedback of people on turns and sessions: stored verbatim, and used as a judgement that overrides the judge."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from sqlalchemy import Connection, RowMapping, Select, delete, func, insert, select, update
@@ -16,13 +17,28 @@ from openclaw.types import Feedback, Judgement, SampleState, TurnState, Vote
 USER_JUDGE = "user"
 """`judge` of a judgement that a person gave."""
 
+SESSION = "session"
+"""`scope` of a turn's part of its session's reward."""
 _REJUDGED = (SampleState.READY, SampleState.DROPPED)
 
 
-class FeedbackTable(Database):
-    """Feedback on turns: by completion, or on the last main turn of a session."""
+@dataclass(frozen=True)
+class TurnReward:
+    """A turn's part of the reward of its session, and what became of it (see Feedback); own_score: it
+    keeps the one it has."""
 
-    def record_feedback(
+    completion_id: str
+    score: float | None
+    status: Literal["judging", "waiting", "recorded", "own_score"]
+
+
+class FeedbackTable:
+    """Feedback on a turn (by completion, or the last main turn of a session), and rewards of whole sessions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(
         self,
         *,
         completion_id: str | None = None,
@@ -45,7 +61,7 @@ class FeedbackTable(Database):
             StoreError: neither id given, or neither score nor text, or a score outside -1 to 1.
         """
         _check(completion_id, session_id, score, text)
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             turn = connection.execute(_meant(completion_id, session_id)).mappings().first()
             if turn is None:
                 return None
@@ -57,12 +73,12 @@ class FeedbackTable(Database):
             status=status,
         )
 
-    def feedback_judgements(self, turn_id: str) -> list[Judgement]:
+    def judgements_of(self, turn_id: str) -> list[Judgement]:
         """The feedback on a turn as judgements: an `eval` when anybody gave a score, then a `hint`
         with every text. Empty without feedback."""
         table = schema.feedback
         query = select(table).where(table.c.turn_id == turn_id).order_by(table.c.id)
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(query).mappings().all()
         if not rows:
             return []
@@ -82,6 +98,61 @@ class FeedbackTable(Database):
                 Judgement(kind="hint", score=1.0, votes=votes, judge=USER_JUDGE, prompt=name, hints=hints)
             )
         return judgements
+
+    def reward_session(
+        self,
+        session_id: str,
+        score: float,
+        text: str = "",
+        discount: float = 1.0,
+        person: str | None = None,
+    ) -> list[TurnReward]:
+        """Give the main turn that is k main turns before the session's last one the score times discount ** k.
+
+        Each turn's part is feedback on it (see `record`), given in one transaction. A turn that has a score of
+        its own keeps that; an earlier reward of the session is replaced. The text, a hint, goes to the last turn alone.
+
+        Args:
+            score: -1 (bad) to 1 (good).
+            discount: 0 to 1; 1 gives every turn the whole score, 0 all of it to the last.
+            person: only turns of theirs, or of nobody known, are rewarded; None: all.
+
+        Returns:
+            The turns in order; [] when the session has no main turn.
+
+        Raises:
+            StoreError: a score or discount out of its range, or the database failed.
+        """
+        check_score(score)
+        if not 0 <= discount <= 1:
+            raise StoreError(f"a discount lies between 0 and 1, not {discount}")
+        turn = schema.turn.c
+        query = (
+            select(turn.id, turn.completion_id, turn.state, turn.person)
+            .where(turn.session_id == session_id, turn.turn_type == "main")
+            .order_by(turn.turn_index, turn.created_at)
+            .with_for_update()
+        )
+        own = (
+            select(schema.feedback.c.turn_id)
+            .join(schema.turn, turn.id == schema.feedback.c.turn_id)
+            .where(turn.session_id == session_id)
+            .where(schema.feedback.c.scope != SESSION, schema.feedback.c.score.is_not(None))
+        )
+        rewards = []
+        with self._database.transaction() as connection:
+            rows = connection.execute(query).mappings().all()
+            keeps = set(connection.scalars(own))
+            for after, row in zip(reversed(range(len(rows))), rows, strict=True):
+                if person is not None and row["person"] not in (None, person):
+                    continue
+                if row["id"] in keeps:
+                    rewards.append(TurnReward(row["completion_id"], None, "own_score"))
+                    continue
+                part = score * discount**after
+                status = say(connection, row, part, "" if after else text, SESSION)
+                rewards.append(TurnReward(row["completion_id"], part, status))
+        return rewards
 
 
 def feedback_is_current(connection: Connection, turn_id: str, judgements: list[Judgement]) -> bool:

@@ -10,8 +10,8 @@ from sqlalchemy import RowMapping, select
 
 from openclaw.store import schema
 from openclaw.store.database import Database
+from openclaw.store.people import others_than
 from openclaw.store.rows import select_turns, turn_from_row
-from openclaw.store.scores import others_than
 from openclaw.store.shares import Person
 from openclaw.types import SampleState, Turn, TurnState
 
@@ -22,10 +22,13 @@ NEW = 50
 _TRAINABLE = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED, TurnState.EXPIRED)
 
 
-class GateTurnTable(Database):
+class GateTurnTable:
     """Reads only; nothing here changes a turn."""
 
-    def liked_turns(self, count: int, apart: Collection[Person] = ()) -> list[Turn]:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def liked(self, count: int, apart: Collection[Person] = ()) -> list[Turn]:
         """Up to `count` main turns whose last judgement is above 0: half from all of the newest 2,000, half from the
         newest 50; one a session, and of one person at most half. What is in quarantine is not held up as an example: who
         goes back without some turns would be held to them. Nor is what the people in `apart` liked.
@@ -45,7 +48,7 @@ class GateTurnTable(Database):
         )
         if apart:
             query = query.where(others_than(apart))
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             rows = [row for row in connection.execute(query).mappings() if row["score"] > 0]
             choice = _Choice(max(1, count // 2))
             choice.take(rows[:NEW], count // 2)
@@ -54,12 +57,12 @@ class GateTurnTable(Database):
             found = connection.execute(select_turns(schema.turn.c.id.in_(chosen))).mappings()
             return sorted((turn_from_row(row) for row in found), key=lambda one: chosen.index(one.id))
 
-    def newest_turns(self, count: int) -> list[Turn]:
+    def newest(self, count: int) -> list[Turn]:
         """The newest main turns with log-probs, newest first."""
         turn = schema.turn.c
         mine = (turn.turn_type == "main") & turn.state.in_([str(state) for state in _TRAINABLE])
         query = select_turns(mine, turn.source == "gateway").order_by(turn.created_at.desc()).limit(count)
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             found = [turn_from_row(row) for row in connection.execute(query).mappings()]
         return [one for one in found if one.completion_log_probs]
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, insert, or_, select, update
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
-from openclaw.store.database import Database
+from openclaw.store.database import Database, slices
 from openclaw.store.feedback import feedback_is_current
 from openclaw.store.memory import remember
 from openclaw.store.rows import (
@@ -31,26 +32,29 @@ _LONGEST_RETURN_SECONDS = 600.0
 """A turn that is given back may be claimed again by then."""
 
 
-class JudgementTable(Database):
+class JudgementTable:
     """answered -> judged. A claim that its worker does not finish in time is free for the next worker."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def answered_count(self) -> int:
         """How many turns wait for a judgement, claimed ones included."""
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             query = select(func.count()).where(schema.turn.c.state == str(TurnState.ANSWERED))
             return connection.scalar(query) or 0
 
-    def claim_answered(self, worker: str, limit: int, claim_seconds: float) -> list[Turn]:
+    def claim(self, worker: str, limit: int, claim_seconds: float) -> list[Turn]:
         """Take up to `limit` answered turns, oldest first, for `claim_seconds`. Two workers never hold one
         turn."""
         turn = schema.turn.c
         free = (
             select(turn.id).where(*_free(time.time(), claim_seconds)).order_by(turn.answered_at).limit(limit)
         )
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             if connection.execute(free.limit(1)).first() is None:
                 return []
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             ids = list(connection.scalars(free.with_for_update(skip_locked=True)))
             connection.execute(
                 update(schema.turn)
@@ -61,7 +65,7 @@ class JudgementTable(Database):
                     judge_attempts=turn.judge_attempts + 1,
                 )
             )
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(select_turns(turn.id.in_(ids)).order_by(turn.answered_at)).mappings()
             return [turn_from_row(row) for row in rows]
 
@@ -73,7 +77,7 @@ class JudgementTable(Database):
         turn = schema.turn.c
         free = {"claimed_by": None, "claimed_until": time.time() + retry_after if retry_after else None}
         tries = turn.judge_attempts if was_try else turn.judge_attempts - 1
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             connection.execute(
                 update(schema.turn)
                 .where(turn.id == turn_id, turn.state == str(TurnState.ANSWERED))
@@ -82,15 +86,13 @@ class JudgementTable(Database):
 
     def release_claims_of(self, worker: str) -> int:
         """Give back every turn that a worker of this name holds (it has died, or is just starting)."""
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             held = update(schema.turn).where(
                 schema.turn.c.state == str(TurnState.ANSWERED), schema.turn.c.claimed_by == worker
             )
             return connection.execute(held.values(claimed_by=None, claimed_until=None)).rowcount
 
-    def finish_judgement(
-        self, turn_id: str, judgements: list[Judgement], outcome: SampleDraft | Drop
-    ) -> bool:
+    def finish(self, turn_id: str, judgements: list[Judgement], outcome: SampleDraft | Drop) -> bool:
         """Store what the judge found and what the method made of it, in one transaction.
 
         False, and no change, when another worker has finished this turn, it was deleted, or there is new feedback
@@ -98,7 +100,7 @@ class JudgementTable(Database):
         StoreError when the turn is not answered, or the draft does not fit the turn.
         """
         now = time.time()
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             known = select(schema.turn.c.state).where(schema.turn.c.id == turn_id).with_for_update()
             state = connection.scalar(known)
             if state is None or state == TurnState.JUDGED:
@@ -125,34 +127,26 @@ class JudgementTable(Database):
             )
         return True
 
-    def judgements_of(self, turn_id: str) -> list[Judgement]:
+    def of_turn(self, turn_id: str) -> list[Judgement]:
         """In the order they were stored."""
         table = schema.judgement
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(
                 select(table).where(table.c.turn_id == turn_id).order_by(table.c.id)
             ).mappings()
             return [judgement_from_row(row) for row in rows]
 
-    def scores_before(self, turn_id: str, limit: int) -> list[float]:
-        """The last scores other than 0 that the person of a turn gave before the turn's own, newest first.
-
-        The order is that of the judgements, which never changes. Turns that name no person count as one person's.
-        """
-        judgement, turn = schema.judgement.c, schema.turn.c
-        own = select(func.max(judgement.id)).where(judgement.turn_id == turn_id, judgement.kind == "eval")
-        with self.reading() as connection:
-            person = connection.scalar(select(turn.person).where(turn.id == turn_id))
-            same = turn.person.is_(None) if person is None else turn.person == person
-            query = (
-                select(judgement.score)
-                .join(schema.turn, turn.id == judgement.turn_id)
-                .where(judgement.kind == "eval", judgement.score != 0, same)
-                .where(judgement.id < own.scalar_subquery())
-                .order_by(judgement.id.desc())
-                .limit(limit)
+    def newest_number(self, turn_ids: Sequence[str] | None = None) -> int:
+        """The number of the newest judgement, of all or of these turns; 0 where there is none. It grows with time."""
+        judgement = schema.judgement.c
+        with self._database.reading() as connection:
+            if turn_ids is None:
+                return connection.scalar(select(func.max(judgement.id))) or 0
+            newest = (
+                connection.scalar(select(func.max(judgement.id)).where(judgement.turn_id.in_(ids)))
+                for ids in slices(list(turn_ids))
             )
-            return list(connection.scalars(query))
+            return max((one or 0 for one in newest), default=0)
 
 
 def _free(now: float, claim_seconds: float) -> tuple[ColumnElement[bool], ...]:

@@ -1,5 +1,9 @@
 """What people asked for, kept for their prompts until the weights hold it: hints that a judge drew from complaints.
 
+A complaint that only repeats what its own request asked for ("I asked for a list", after a question that ends with
+"as a list, please") teaches its turn, and is no wish for the others. A message that complains and asks for something
+new counts as a complaint.
+
 A person's newest wishes stand in their prompts from the moment in which the judge has read the complaint, and no longer
 once `hold` notes the weight version that does it by itself. Going back behind that version brings them back.
 """
@@ -11,15 +15,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, delete, func, insert, or_, select, update
 
+from openclaw.common.messages import last_said
 from openclaw.common.wish_themes import repeats
 from openclaw.store import schema
 from openclaw.store.database import Database
+from openclaw.store.people import others_than
 from openclaw.store.quarantine import DELETED
-from openclaw.store.requests import request_of
 from openclaw.store.rows import pack_json, select_turns, turn_from_row, unpack_json
-from openclaw.store.scores import others_than
 from openclaw.store.shares import Person
 from openclaw.types import Judgement, SampleState, Turn, VersionStatus
 
@@ -27,6 +31,8 @@ KEPT = 4
 """Wishes of a person that stand in their prompts, the newest."""
 LOOKED_AT = 256
 """Newest hints among which those of people are found."""
+_FARTHEST = 8
+"""Complaints in a row, at most, before which a request is looked for."""
 _IN_WEIGHTS = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
 
 
@@ -52,14 +58,17 @@ class Wish:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-class MemoryTable(Database):
+class MemoryTable:
     """Wishes of people, newest last."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def remembered(self, person: str, most: int = KEPT) -> list[Wish]:
         """What stands in a person's prompts, the oldest first."""
         memory = schema.memory.c
         newest = select(schema.memory).where(memory.person == person, _is_in_prompt())
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(newest.order_by(memory.id.desc()).limit(most)).mappings().all()
         return [_wish(row, in_prompt=True) for row in reversed(rows)]
 
@@ -69,7 +78,7 @@ class MemoryTable(Database):
         query = select(schema.memory, _is_in_prompt().label("in_prompt"))
         if person is not None:
             query = query.where(memory.person == person)
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(query.order_by(memory.id.desc()).limit(limit)).mappings().all()
         return [_wish(row, bool(row["in_prompt"])) for row in rows]
 
@@ -97,7 +106,7 @@ class MemoryTable(Database):
             .limit(LOOKED_AT)
         )
         found: dict[Person, list[str]] = {}
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             for turn_id, person, packed in connection.execute(query).all():
                 hint = max(unpack_json(packed), key=len, default="")
                 said = found.get(person, [])
@@ -113,8 +122,8 @@ class MemoryTable(Database):
         mine = memory.id == wish_id
         if person is not None:
             mine &= memory.person == person
-        with self.transaction() as connection:
-            self._wipe_log()
+        with self._database.transaction() as connection:
+            self._database.wipe_log()
             return bool(connection.execute(delete(schema.memory).where(mine)).rowcount)
 
     def hold(self, wish_id: int, version: int, details: dict[str, Any]) -> bool:
@@ -126,7 +135,7 @@ class MemoryTable(Database):
         return self._note(wish_id, details=pack_json(details))
 
     def _note(self, wish_id: int, **values: Any) -> bool:
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             mine = update(schema.memory).where(schema.memory.c.id == wish_id)
             return bool(connection.execute(mine.values(**values)).rowcount)
 
@@ -135,9 +144,15 @@ class MemoryTable(Database):
         turn = schema.turn.c
         query = select_turns(turn.person == person, turn.turn_type == "main", turn.parent_id.is_(None))
         query = query.where(turn.state.not_in(["aborted", "untrainable", "imported"]))
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(query.order_by(turn.created_at.desc()).limit(limit)).mappings()
             return [turn_from_row(row) for row in rows]
+
+    def request_of(self, turn_id: str) -> str:
+        """The person's message that the turn answers, or the one before all complaints that led to the turn; "" where
+        there is none, or there are more complaints than `_FARTHEST`."""
+        with self._database.reading() as connection:
+            return request_of(connection, turn_id)
 
 
 def remember(connection: Connection, turn_id: str, judgements: Sequence[Judgement], now: float) -> None:
@@ -172,3 +187,25 @@ def _wish(row: RowMapping, in_prompt: bool) -> Wish:
     known = {name: row[name] for name in ("id", "person", "turn_id", "created_at", "held_by", "held_at")}
     details = {} if row["details"] is None else dict(unpack_json(row["details"]))
     return Wish(**known, text=unpack_json(row["text"]), in_prompt=in_prompt, details=details)
+
+
+def request_of(connection: Connection, turn_id: str) -> str:
+    """Returns the person's message that the turn answers, see `MemoryTable.request_of`."""
+    turn, body = schema.turn.c, schema.turn_body.c
+    for _ in range(_FARTHEST + 1):
+        parent = connection.scalar(select(turn.parent_id).where(turn.id == turn_id))
+        if parent is None or not _was_complained_about(connection, parent):
+            packed = connection.scalar(select(body.messages).where(body.turn_id == turn_id))
+            return last_said(unpack_json(packed)) if packed else ""
+        turn_id = parent
+    return ""
+
+
+def _was_complained_about(connection: Connection, turn_id: str) -> bool:
+    """Whether it was scored as bad, or a hint was found: every turn of a method with hints has a judgement about them."""
+    judgement = schema.judgement.c
+    hinted = and_(judgement.kind == "hint", judgement.score > 0)
+    bad = or_(hinted, and_(judgement.kind == "eval", judgement.score < 0))
+    return (
+        connection.scalar(select(judgement.id).where(judgement.turn_id == turn_id, bad).limit(1)) is not None
+    )

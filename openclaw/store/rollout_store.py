@@ -1,47 +1,49 @@
-"""The store's whole surface in one class; each part is in the file named after its role."""
+"""The rollout store: one object made of parts, each in the file named after its role."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from openclaw.store.database import Database
 from openclaw.store.deletion import Deletion
 from openclaw.store.feedback import FeedbackTable
 from openclaw.store.gate_turns import GateTurnTable
 from openclaw.store.judgements import JudgementTable
-from openclaw.store.leases import LeaseTable
 from openclaw.store.memory import MemoryTable
+from openclaw.store.people import PeopleTable
 from openclaw.store.quarantine import QuarantineTable
-from openclaw.store.requests import RequestTable
-from openclaw.store.scores import ScoreTable
-from openclaw.store.session_rewards import SessionRewardTable
-from openclaw.store.statistics import Statistics
+from openclaw.store.samples import SampleTable
+from openclaw.store.sessions import SessionTable
+from openclaw.store.status import StatusTable
 from openclaw.store.token_records import TokenRecordTable
-from openclaw.store.trajectories import TrajectoryTable
-from openclaw.store.turn_status import TurnStatusTable
 from openclaw.store.turns import TurnTable
-from openclaw.store.version_turns import VersionTurnTable
 from openclaw.store.versions import VersionTable
 
 
-class RolloutStore(
-    TurnTable,
-    JudgementTable,
-    ScoreTable,
-    FeedbackTable,
-    SessionRewardTable,
-    TrajectoryTable,
-    MemoryTable,
-    RequestTable,
-    LeaseTable,
-    VersionTable,
-    QuarantineTable,
-    GateTurnTable,
-    VersionTurnTable,
-    Deletion,
-    Statistics,
-    TurnStatusTable,
-    TokenRecordTable,
-):
+class RolloutStore:
     """Turns, sessions, judgements, samples, leases and weight versions in one database.
 
-    Every method is synchronous, thread-safe and one short transaction, and raises StoreError. Inside
-    `with store.transaction():`, and inside a function given to StoreWriter, writes join the open transaction.
+    Every method of a part is synchronous, thread-safe and one short transaction, and raises StoreError. Inside
+    `with store.database.transaction():`, and inside a function given to StoreWriter, writes join the open transaction.
     """
+
+    def __init__(self, location: str | Path, durable: bool = False) -> None:
+        """Opens the database, see `Database`. Raises StoreError."""
+        self.database = Database(location, durable)
+        self.turns = TurnTable(self.database)
+        self.sessions = SessionTable(self.database)
+        self.judgements = JudgementTable(self.database)
+        self.feedback = FeedbackTable(self.database)
+        self.samples = SampleTable(self.database)
+        self.quarantine = QuarantineTable(self.database)
+        self.versions = VersionTable(self.database)
+        self.people = PeopleTable(self.database)
+        self.memory = MemoryTable(self.database)
+        self.status = StatusTable(self.database)
+        self.token_records = TokenRecordTable(self.database)
+        self.gate_turns = GateTurnTable(self.database)
+        self.deletion = Deletion(self.database)
+
+    def close(self) -> None:
+        """Close every connection. The store cannot be used by an open transaction afterwards."""
+        self.database.close()

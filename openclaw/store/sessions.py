@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Literal
+from typing import Any, Literal
 
 from sqlalchemy import Connection, Insert, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -14,16 +14,19 @@ from openclaw.store.database import Database
 from openclaw.types import Session, TurnState
 
 
-class SessionTable(Database):
+class SessionTable:
     """Sessions: who, when, and the expiry of turns that nothing followed."""
 
-    def touch_session(self, session_id: str, person: str | None = None) -> None:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def touch(self, session_id: str, person: str | None = None) -> None:
         """Note that the session is in use (made when new, reopened when ended)."""
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             touch(connection, session_id, person, new_turns=0)
 
-    def get_session(self, session_id: str) -> Session | None:
-        with self.reading() as connection:
+    def get(self, session_id: str) -> Session | None:
+        with self._database.reading() as connection:
             row = (
                 connection.execute(select(schema.session).where(schema.session.c.id == session_id))
                 .mappings()
@@ -31,24 +34,42 @@ class SessionTable(Database):
             )
         return None if row is None else Session(**row)
 
-    def end_session(self, session_id: str) -> int:
+    def end(self, session_id: str) -> int:
         """End a session on its client's request; an unknown one is no error. Returns the turns that expired."""
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             return _end(connection, session_id, "session_done", time.time())
 
-    def expire_sessions(self, ttl: float) -> int:
+    def expire(self, ttl: float) -> int:
         """End every open session that was idle for more than `ttl` seconds. Returns how many."""
         now = time.time()
         session = schema.session.c
         idle = select(session.id).where(session.ended_at.is_(None), session.last_seen < now - ttl)
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             if connection.execute(idle.limit(1)).first() is None:
                 return 0
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             ids = list(connection.scalars(idle))
             for session_id in ids:
                 _end(connection, session_id, "session_idle", now)
         return len(ids)
+
+    def of_group(self, group_id: str, person: str | None = None) -> list[str]:
+        """Sessions with a turn of the group, the oldest first; only those of `person`, if given."""
+        turn = schema.turn.c
+        query = select(turn.session_id, turn.created_at).where(turn.group_id == group_id)
+        if person is not None:
+            query = query.where(turn.person == person)
+        with self._database.reading() as connection:
+            rows = connection.execute(query.order_by(turn.created_at, turn.id)).all()
+        return list(dict.fromkeys(row.session_id for row in rows))
+
+    def listing(self, person: str | None = None) -> list[dict[str, Any]]:
+        """Sessions without content, the newest first: id, person, turns, times (Unix seconds). Raises StoreError."""
+        session = schema.session
+        query = select(session).order_by(session.c.last_seen.desc())
+        with self._database.reading() as connection:
+            found = connection.execute(query if person is None else query.where(session.c.person == person))
+            return [dict(row) for row in found.mappings()]
 
 
 def touch(connection: Connection, session_id: str, person: str | None, new_turns: int) -> None:

@@ -27,16 +27,19 @@ FOLDER = "token_records"
 """Of a run folder: where the trainer writes a file a rollout."""
 
 
-class TokenRecordTable(Database):
+class TokenRecordTable:
     """One record a sample: that of the last step that trained on it."""
 
-    def keep_token_records(self, records: Iterable[dict[str, Any]]) -> int:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def keep(self, records: Iterable[dict[str, Any]]) -> int:
         """Stores records `{"sample", "turn_id", "rollout_id", "version", ...}` of samples that are there and belong to
         that turn; returns how many."""
         sample, table = schema.sample.c, schema.token_record
         known = {int(one["sample"]): one for one in records if isinstance(one.get("sample"), int)}
         now = time.time()
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             rows = []
             for ids in slices(list(known)):
                 found = connection.execute(select(sample.id, sample.turn_id).where(sample.id.in_(ids)))
@@ -53,22 +56,22 @@ class TokenRecordTable(Database):
                 connection.execute(delete(table).where(table.c.sample_id <= newest - MOST_SAMPLES))
         return len(rows)
 
-    def token_record(self, turn_id: str) -> dict[str, Any] | None:
+    def of_turn(self, turn_id: str) -> dict[str, Any] | None:
         """The record of a turn's sample; None while it was not trained on, or when it was too long ago."""
         table, sample = schema.token_record.c, schema.sample.c
         query = select(table.data).join_from(schema.token_record, schema.sample, table.sample_id == sample.id)
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             data = connection.scalar(query.where(sample.turn_id == turn_id))
         return None if data is None else dict(unpack_json(data))
 
-    def take_token_records(self, run_dir: Path) -> int:
+    def take(self, run_dir: Path) -> int:
         """Moves what the trainer wrote into the run folder into the store; returns how many records. A file that cannot
         be read is removed: it is of no use to anybody."""
         count = 0
         for path in sorted((run_dir / FOLDER).glob("rollout-*.jsonl")):
             try:
                 records = [orjson.loads(line) for line in path.read_bytes().splitlines()]
-                count += self.keep_token_records(one for one in records if isinstance(one, dict))
+                count += self.keep(one for one in records if isinstance(one, dict))
             except (OSError, orjson.JSONDecodeError) as error:
                 log.warning("token records %s are left out: %s", path.name, error)
             path.unlink(missing_ok=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, or_, select, update
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
+from openclaw.store.database import Database, slices
 from openclaw.store.rows import body_row, check_new_turn, pack_json, select_turns, turn_from_row, turn_row
-from openclaw.store.sessions import SessionTable, touch
+from openclaw.store.sessions import touch
 from openclaw.types import ENVIRONMENT, Message, NewTurn, Turn, TurnState
 
 _DIGESTS_A_QUERY = 500
@@ -24,10 +25,13 @@ _INSERT_TURN = insert(schema.turn)
 _INSERT_BODY = insert(schema.turn_body)
 
 
-class TurnTable(SessionTable):
+class TurnTable:
     """captured -> answered; side, aborted, untrainable, imported as recorded."""
 
-    def record_turn(self, turn: NewTurn) -> Turn:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(self, turn: NewTurn) -> Turn:
         """Store a turn and touch its session. The same `completion_id` again gives the turn already stored.
 
         Raises StoreError for a state that a new turn cannot have, and for a captured turn whose ids,
@@ -35,21 +39,21 @@ class TurnTable(SessionTable):
         """
         check_new_turn(turn)
         body = body_row(turn)
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             if connection.scalar(_KNOWN, {"completion": turn.completion_id}) is not None:
                 return _stored(connection, turn.completion_id)
             touch(connection, turn.session_id, turn.person, new_turns=1)
-            index = self.next_turn_index(turn.session_id) if turn.turn_index is None else turn.turn_index
+            index = self.next_index(turn.session_id) if turn.turn_index is None else turn.turn_index
             connection.execute(_INSERT_TURN, turn_row(turn, index))
             connection.execute(_INSERT_BODY, body)
         return Turn(**{**vars(turn), "turn_index": index})
 
-    def get_turn(self, turn_id: str) -> Turn | None:
-        with self.reading() as connection:
+    def get(self, turn_id: str) -> Turn | None:
+        with self._database.reading() as connection:
             return _one_turn(connection, schema.turn.c.id == turn_id)
 
-    def get_turn_by_completion(self, completion_id: str) -> Turn | None:
-        with self.reading() as connection:
+    def get_by_completion(self, completion_id: str) -> Turn | None:
+        with self._database.reading() as connection:
             return _one_turn(connection, schema.turn.c.completion_id == completion_id)
 
     def find_by_digest(
@@ -63,7 +67,7 @@ class TurnTable(SessionTable):
         several with that digest, the newest. Only turns of `session_id`, if given, created at or after
         `since` (Unix seconds), and none that is known to be another person's."""
         turn = schema.turn.c
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             for start in range(0, len(digests), _DIGESTS_A_QUERY):
                 wanted = digests[start : start + _DIGESTS_A_QUERY]
                 query = select(turn.id, turn.transcript_digest).where(
@@ -79,28 +83,28 @@ class TurnTable(SessionTable):
                     return _one_turn(connection, turn.id == found[first])
         return None
 
-    def last_main_turn(self, session_id: str) -> Turn | None:
+    def last_main(self, session_id: str) -> Turn | None:
         """The newest main turn of a session that waits for what follows it."""
         turn = schema.turn.c
         query = select(turn.id).where(
             turn.session_id == session_id, turn.turn_type == "main", turn.state == str(TurnState.CAPTURED)
         )
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             found = connection.scalar(query.order_by(turn.turn_index.desc(), turn.created_at.desc()).limit(1))
             return None if found is None else _one_turn(connection, turn.id == found)
 
-    def next_turn_index(self, session_id: str) -> int:
+    def next_index(self, session_id: str) -> int:
         """0 for a new session."""
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             last = connection.scalar(_LAST_INDEX, {"session": session_id})
         return 0 if last is None else int(last) + 1
 
-    def answer_turn(self, turn_id: str, next_state: list[Message]) -> bool:
+    def answer(self, turn_id: str, next_state: list[Message]) -> bool:
         """Give a captured or imported turn its next state. False, and no change, for a turn that waits for none (answered
         already, expired, side, aborted, ...). A turn of an environment stays captured: its reward comes as feedback,
         and nobody judges it by what followed. Raises StoreError for an unknown turn."""
         turn, body = schema.turn.c, schema.turn_body.c
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             state = turn_state(connection, turn_id)
             if state not in (TurnState.CAPTURED, TurnState.IMPORTED):
                 return False
@@ -117,6 +121,32 @@ class TurnTable(SessionTable):
                 .values(state=str(TurnState.ANSWERED), answered_at=time.time())
             )
         return True
+
+    def of_sessions(
+        self, session_ids: Sequence[str], most: int, person: str | None = None
+    ) -> tuple[dict[str, list[Turn]], list[str]]:
+        """Turns by session, in order, and the sessions that are left: whole sessions are read until they have `most`
+        turns together, at least one. Only turns of `person`, if given."""
+        turn = schema.turn.c
+        found: dict[str, list[Turn]] = {}
+        left = list(session_ids)
+        read = 0
+        while left and read < most:
+            mine = select_turns(turn.session_id == left[0], *_of(person))
+            with self._database.reading() as connection:
+                rows = connection.execute(mine.order_by(turn.turn_index, turn.created_at)).mappings().all()
+            found[left.pop(0)] = [turn_from_row(row) for row in rows]
+            read += len(rows)
+        return found, left
+
+    def get_many(self, turn_ids: Sequence[str]) -> dict[str, Turn]:
+        """Turns with all that is stored of them, by id."""
+        found: dict[str, Turn] = {}
+        with self._database.reading() as connection:
+            for ids in slices(list(turn_ids)):
+                rows = connection.execute(select_turns(schema.turn.c.id.in_(ids))).mappings()
+                found |= {row["id"]: turn_from_row(row) for row in rows}
+        return found
 
 
 def turn_state(connection: Connection, turn_id: str) -> str:
@@ -136,3 +166,8 @@ def _stored(connection: Connection, completion_id: str) -> Turn:
 def _one_turn(connection: Connection, *where: object) -> Turn | None:
     row = connection.execute(select_turns(*where)).mappings().first()  # type: ignore[arg-type]
     return None if row is None else turn_from_row(row)
+
+
+def _of(person: str | None) -> list[ColumnElement[bool]]:
+    turn = schema.turn.c
+    return [] if person is None else [turn.person == person]

@@ -1,37 +1,56 @@
-"""Weight versions and their lineage: what is live, what it descends from, what was rolled back."""
+"""Weight versions and their lineage: what is live, what was rejected or rolled back, what people said to each."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, RowMapping, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, Select, case, func, insert, select, update
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, slices, take_turns
-from openclaw.store.leases import commit, release
-from openclaw.store.quarantine import UNDONE, quarantine
+from openclaw.store.quarantine import REJECTED, UNDONE, quarantine
 from openclaw.store.rows import pack_json, unpack_json
-from openclaw.types import DEFAULT_TRAINER, Json, SampleState, VersionStatus, WeightVersion
+from openclaw.store.samples import commit, release
+from openclaw.store.shares import Person
+from openclaw.types import DEFAULT_TRAINER, Json, SampleState, TurnState, VersionStatus, WeightVersion
 
 _SURVIVING = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
 
 
-class VersionTable(Database):
+@dataclass(frozen=True)
+class JudgedTurn:
+    """`version`: that wrote its last token. `cut`: it ended by its length. `undone`: the version was rolled back.
+    `person`: whose turn it is."""
+
+    version: int
+    score: float
+    cut: bool
+    undone: bool = False
+    person: Person = None
+
+
+class VersionTable:
     """A version number is never used for two things; a sample is trained once in the surviving lineage."""
 
-    def live_version(self) -> int:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def live(self) -> int:
         """The version that went live last; 0 when none did."""
         table = schema.weight_version.c
         query = select(table.version).where(table.status == str(VersionStatus.LIVE))
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             return connection.scalar(query.order_by(table.activated_at.desc()).limit(1)) or 0
 
-    def versions(self, trainer: str = DEFAULT_TRAINER) -> list[WeightVersion]:
+    def all(self, trainer: str = DEFAULT_TRAINER) -> list[WeightVersion]:
         """Every version of the trainer, by number."""
         table = schema.weight_version
         query = select(table).where(table.c.trainer == trainer).order_by(table.c.version)
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             return [version_from_row(row) for row in connection.execute(query).mappings()]
 
     def weights_live(
@@ -53,7 +72,7 @@ class VersionTable(Database):
         Calling it again with the same arguments changes nothing. Raises StoreError for a number already
         used for something else.
         """
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             take_turns(connection)
             known = _known(connection, trainer, version)
             if known is None:
@@ -92,7 +111,7 @@ class VersionTable(Database):
         Raises:
             StoreError: a version that never was live.
         """
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             take_turns(connection)
             known = _known(connection, trainer, version)
             if known is None or known["activated_at"] is None:
@@ -108,6 +127,92 @@ class VersionTable(Database):
             release(connection, None, trainer)
             _resettle_samples(connection, trainer, UNDONE if drop_turns else None)
         return sorted(undone)
+
+    def judged_count(self) -> int:
+        """Judged main turns of people, all there are."""
+        with self._database.reading() as connection:
+            return connection.scalar(_judged(func.count())) or 0
+
+    def judged_turns(self, limit: int) -> list[JudgedTurn]:
+        """The newest `limit` of them, oldest first."""
+        turn, body, judgement = schema.turn.c, schema.turn_body.c, schema.judgement.c
+        query = _judged(turn.finish_reason, judgement.score, body.version_spans, turn.person)
+        query = query.where(body.turn_id == turn.id).order_by(judgement.id.desc()).limit(limit)
+        version = schema.weight_version.c
+        undone = select(version.version).where(version.status == str(VersionStatus.ROLLED_BACK))
+        with self._database.reading() as connection:
+            gone = set(connection.scalars(undone))
+            rows = connection.execute(query).all()
+        found = []
+        for reason, score, packed, person in reversed(rows):
+            spans = unpack_json(packed)
+            last = spans[-1][0] if spans else 0
+            found.append(JudgedTurn(last, score, reason == "length", last in gone, person))
+        return found
+
+    def learned_by(
+        self, versions: Sequence[int], trainer: str = DEFAULT_TRAINER
+    ) -> dict[int, dict[str, int]]:
+        """By version: how many turns it learned from (`turns`), judged above (`good`) and below 0 (`bad`)."""
+        training, sample, judgement = schema.training.c, schema.sample.c, schema.judgement.c
+        query = (
+            select(
+                training.version,
+                func.count(),
+                func.sum(case((judgement.score > 0, 1), else_=0)),
+                func.sum(case((judgement.score < 0, 1), else_=0)),
+            )
+            .join(schema.sample, sample.id == training.sample_id)
+            .outerjoin(schema.judgement, (judgement.turn_id == sample.turn_id) & (judgement.kind == "eval"))
+            .where(training.trainer == trainer, training.version.in_(set(versions)))
+            .group_by(training.version)
+        )
+        with self._database.reading() as connection:
+            rows = connection.execute(query).all()
+        return {
+            int(version): {"turns": turns, "good": good or 0, "bad": bad or 0}
+            for version, turns, good, bad in rows
+        }
+
+    def weights_rejected(
+        self,
+        rollout_id: int,
+        version: int,
+        parent: int | None,
+        checksum: str | None,
+        details: dict[str, Json],
+        trainer: str = DEFAULT_TRAINER,
+    ) -> int:
+        """The update of `rollout_id` never goes live: its version is recorded with `details` (reason, stage,
+        measurements), its samples are quarantined, in one transaction. Repeating it changes nothing.
+
+        Returns:
+            How many samples.
+
+        Raises:
+            StoreError: the number belongs to a version that went live.
+        """
+        table, sample, now = schema.weight_version, schema.sample.c, time.time()
+        with self._database.transaction() as connection:
+            take_turns(connection)
+            mine = (table.c.trainer == trainer) & (table.c.version == version)
+            status = connection.scalar(select(table.c.status).where(mine))
+            if status not in (None, str(VersionStatus.REJECTED)):
+                raise StoreError(f"version {version} of {trainer} is {status}: it cannot be rejected")
+            if status is None:
+                row = {"trainer": trainer, "version": version, "parent": parent, "rollout_id": rollout_id}
+                about = {"checksum": checksum, "created_at": now, "details": pack_json(details)}
+                rejected = {"status": str(VersionStatus.REJECTED)}
+                connection.execute(insert(table), row | about | rejected)
+            leased = (sample.trainer == trainer) & (sample.rollout_id == rollout_id)
+            ids = list(
+                connection.scalars(select(sample.id).where(leased, sample.state == str(SampleState.LEASED)))
+            )
+            if ids:
+                entry = {"trainer": trainer, "version": version, "rollout_id": rollout_id, "created_at": now}
+                connection.execute(insert(schema.training), [{"sample_id": id_, **entry} for id_ in ids])
+                quarantine(connection, sample.id.in_(ids), REJECTED)
+        return len(ids)
 
 
 def _alive(connection: Connection, trainer: str) -> set[int]:
@@ -228,3 +333,14 @@ def version_from_row(row: RowMapping) -> WeightVersion:
     fields = {name: value for name, value in row.items() if name not in ("id", "status", "details")}
     details = {} if row["details"] is None else unpack_json(row["details"])
     return WeightVersion(**fields, status=VersionStatus(row["status"]), details=details)
+
+
+def _judged(*what: Any) -> Select[Any]:
+    turn, judgement = schema.turn.c, schema.judgement.c
+    return select(*what).where(
+        judgement.turn_id == turn.id,
+        judgement.kind == "eval",
+        turn.state == str(TurnState.JUDGED),
+        turn.source == "gateway",
+        turn.turn_type == "main",
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from openclaw.errors import StoreUnavailable
-from openclaw.store.rollout_store import RolloutStore
+from openclaw.store.database import Database
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class _Job:
 
 
 class StoreWriter:
-    """`turn = await writer.submit(lambda: store.record_turn(new_turn))`.
+    """`turn = await writer.submit(lambda: store.turns.record(new_turn))`.
 
     The function runs in the writer thread inside a group transaction; submit returns when that is
     committed. It must do nothing but store calls: when one function of a group fails, the group is undone
@@ -42,9 +42,9 @@ class StoreWriter:
     """
 
     def __init__(
-        self, store: RolloutStore, max_pending: int = MAX_PENDING, max_wait: float = MAX_WAIT_SECONDS
+        self, database: Database, max_pending: int = MAX_PENDING, max_wait: float = MAX_WAIT_SECONDS
     ) -> None:
-        self._store = store
+        self._database = database
         self._max_pending = max_pending
         self._max_wait = max_wait
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -121,7 +121,7 @@ class StoreWriter:
             return
         begun = False
         try:
-            with self._store.transaction():
+            with self._database.transaction():
                 begun = True
                 results = [job.function() for job in jobs]
         except Exception as error:  # whose error it is shows when each runs alone
@@ -136,7 +136,7 @@ class StoreWriter:
 
     def _commit_alone(self, job: _Job) -> None:
         try:
-            with self._store.transaction():
+            with self._database.transaction():
                 result = job.function()
         except Exception as error:  # raised again where the function came from
             job.done.set_exception(error)

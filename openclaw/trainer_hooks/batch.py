@@ -54,7 +54,7 @@ def _learned_before(
     """What may be trained again: nothing of people who are not trusted any more."""
 
     def ask(apart: Collection[Person]) -> list[SampleRecord]:
-        return store.learned_before(rollout_id, window, trainer_of(args), apart)
+        return store.samples.learned_before(rollout_id, window, trainer_of(args), apart)
 
     return without_those_below(trust, ask, lambda found: {record.turn.person for record in found})
 

@@ -41,7 +41,7 @@ def compare_with_person(args: Any, samples: Sequence[Any]) -> tuple[list[Any], l
     found = []
     for sample in samples:
         reward = float(sample.get_reward_value(args.reward_key))
-        before = store.scores_before(sample.metadata["turn_id"], WINDOW) if reward else []
+        before = store.people.scores_before(sample.metadata["turn_id"], WINDOW) if reward else []
         found.append(reward and reward - baseline(before))
     return [sample.reward for sample in samples], weighed(samples, found)
 

@@ -56,7 +56,7 @@ def gate_samples(args: Any, rollout_id: int, version: int) -> list[dict[str, Any
     store = opened_store(args)
     turns = [(LIKED, turn) for turn in _liked(args, store)]
     known = {turn.id for _, turn in turns}
-    newest = store.newest_turns(args.gate_recent)
+    newest = store.gate_turns.newest(args.gate_recent)
     turns += [(RECENT, turn) for turn in newest if turn.id not in known]
     samples = [_of_turn(purpose, turn) for purpose, turn in turns if _length(turn) <= args.gate_longest]
     if args.gate_data is not None:
@@ -68,7 +68,7 @@ def _liked(args: Any, store: RolloutStore) -> list[Turn]:
     """Nothing that people liked who are not trusted: an update that unlearns it is none to reject."""
 
     def ask(apart: Collection[Person]) -> list[Turn]:
-        return store.liked_turns(args.gate_liked, apart)
+        return store.gate_turns.liked(args.gate_liked, apart)
 
     now = trust.Trust.now(args, store) if trust.is_on(args) else None
     return trust.without_those_below(now, ask, lambda found: {turn.person for turn in found})

@@ -119,9 +119,9 @@ def _lease_if_due(store: RolloutStore, args: Any, rollout_id: int) -> list[Sampl
     _keep_house(store, args)
     _drop_stale(store, args)
     apart = trust.held_back(args, store)
-    if store.has_lease(rollout_id, trainer_of(args)) or _due(store, args, apart):
+    if store.samples.has_lease(rollout_id, trainer_of(args)) or _due(store, args, apart):
         size = _batch_size(store, args, apart)
-        return store.lease(rollout_id, size, trainer_of(args), _share(args), apart)
+        return store.samples.lease(rollout_id, size, trainer_of(args), _share(args), apart)
     return []
 
 
@@ -129,11 +129,11 @@ def lease_full(args: Any, store: RolloutStore, rollout_id: int) -> list[SampleRe
     """The batch if it is full now; empty otherwise. For loops that wait for nothing."""
     apart = trust.held_back(args, store)
     if (
-        store.leasable_count(args.rollout_batch_size, trainer_of(args), _share(args), apart)
+        store.samples.leasable_count(args.rollout_batch_size, trainer_of(args), _share(args), apart)
         < args.rollout_batch_size
     ):
         return []
-    return store.lease(rollout_id, args.rollout_batch_size, trainer_of(args), _share(args), apart)
+    return store.samples.lease(rollout_id, args.rollout_batch_size, trainer_of(args), _share(args), apart)
 
 
 def on_weights_live(args: object, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
@@ -141,16 +141,16 @@ def on_weights_live(args: object, rollout_id: int, version: int, checkpoint: dic
 
     Args:
         checkpoint: `path`, `parent` (int or None), `checksum`, `restored` (the trainer has just started
-        from these weights; see `RolloutStore.weights_live`); of an update also `metrics` and `measurements`; `undo`
+        from these weights; see `VersionTable.weights_live`); of an update also `metrics` and `measurements`; `undo`
         (`drop_turns`, `reason`) where an older version is gone back to.
 
     Raises:
         StoreError: the version number was used for something else.
     """
     if (undo := checkpoint.get("undo")) is not None:
-        opened_store(args).roll_back(version, undo["drop_turns"], undo["reason"], trainer_of(args))
+        opened_store(args).versions.roll_back(version, undo["drop_turns"], undo["reason"], trainer_of(args))
         return
-    opened_store(args).weights_live(
+    opened_store(args).versions.weights_live(
         rollout_id,
         version,
         parent=checkpoint["parent"],
@@ -190,11 +190,11 @@ def _keep_house(store: RolloutStore, args: Any) -> None:
     """Ends idle sessions and deletes old turns, each when it is time again."""
     done, now = _housekeeping(store), time.monotonic()
     if now >= done.get("expiry", now):
-        store.expire_sessions(args.session_ttl)
+        store.sessions.expire(args.session_ttl)
         probation.watch(args, store)
         done["expiry"] = now + EXPIRE_EVERY_SECONDS
     if args.retention_days and now >= done.get("purge", now):
-        deleted = store.purge(args.retention_days)
+        deleted = store.deletion.purge(args.retention_days)
         done["purge"] = now + PURGE_EVERY_SECONDS
         if deleted["turns"]:
             log.info("retention deleted turns=%d samples=%d", deleted["turns"], deleted["samples"])
@@ -206,9 +206,9 @@ def _drop_stale(store: RolloutStore, args: object) -> None:
     weight: float = getattr(args, "stale_weight", 0.0)
     if most is None or weight > 0:
         return
-    done, now = _housekeeping(store), (store.live_version(), store.ready_count())
+    done, now = _housekeeping(store), (store.versions.live(), store.samples.ready_count())
     if now != (done.get("live"), done.get("ready")):
-        dropped = store.drop_stale(now[0] - most)
+        dropped = store.samples.drop_stale(now[0] - most)
         done |= {"live": now[0], "ready": now[1] - dropped}
         if dropped:
             log.info("stale samples dropped samples=%d live_version=%d", dropped, now[0])
@@ -225,16 +225,15 @@ def _take_token_records(args: Any) -> None:
     run_dir = getattr(args, "run_dir", None)
     if run_dir:
         try:
-            opened_store(args).take_token_records(Path(run_dir))
+            opened_store(args).token_records.take(Path(run_dir))
         except StoreError as error:
             log.warning("token records were not taken: %s", error)
 
 
 def _tell_backlog(store: RolloutStore, args: Any) -> None:
     """Once a batch: who does not keep up, and which flag changes it."""
-    backlog = Backlog(
-        store.ready_count(trust.held_back(args, store)), store.answered_count(), args.rollout_batch_size
-    )
+    ready = store.samples.ready_count(trust.held_back(args, store))
+    backlog = Backlog(ready, store.judgements.answered_count(), args.rollout_batch_size)
     for line in _backlog_watch(store).news(backlog):
         log.warning("%s", line)
 
@@ -271,16 +270,16 @@ def _days(text: str) -> float:
 
 def _batch_size(store: RolloutStore, args: Any, apart: frozenset[Person]) -> int:
     usual = int(args.rollout_batch_size)
-    return max(usual, min(store.ready_count(apart), getattr(args, "catch_up_batch_size", 0)))
+    return max(usual, min(store.samples.ready_count(apart), getattr(args, "catch_up_batch_size", 0)))
 
 
 def _due(store: RolloutStore, args: Any, apart: frozenset[Person]) -> bool:
-    ready, share = store.ready_count(apart), _share(args)
+    ready, share = store.samples.ready_count(apart), _share(args)
     if ready and share < 1:
-        ready = store.leasable_count(args.rollout_batch_size, trainer_of(args), share, apart)
+        ready = store.samples.leasable_count(args.rollout_batch_size, trainer_of(args), share, apart)
     if ready >= args.rollout_batch_size:
         return True
-    oldest = store.oldest_ready_at(apart) if ready else None
+    oldest = store.samples.oldest_ready_at(apart) if ready else None
     return oldest is not None and abs(time.time() - oldest) >= args.batch_timeout  # the clock may be set back
 
 

@@ -20,7 +20,7 @@ from claw_base.errors import OrderError
 from claw_base.run_folder import orders
 from openclaw.store import RolloutStore
 from openclaw.store.shares import Person
-from openclaw.store.version_turns import JudgedTurn
+from openclaw.store.versions import JudgedTurn
 from openclaw.trainer_hooks import trust
 from openclaw.types import VersionStatus
 
@@ -108,11 +108,11 @@ def watch(args: Any, store: RolloutStore) -> None:
     size, run_dir = getattr(args, "probation_turns", 0), Path(getattr(args, "run_dir", "") or ".")
     if not size or not run_dir.is_dir() or orders.pinned(run_dir) is not None:
         return
-    count = store.judged_count()
+    count = store.versions.judged_count()
     if count <= size or count == _seen(store).get("judged"):
         return
     _seen(store)["judged"] = count
-    turns = store.judged_turns(size + count % size)
+    turns = store.versions.judged_turns(size + count % size)
     before, now = ([one for one in part if not one.undone] for part in (turns[:size], turns[size:]))
     reason = alarm(before, now, args.probation_false_alarms, _not_trusted(args, store, turns))
     if reason is None:
@@ -120,13 +120,13 @@ def watch(args: Any, store: RolloutStore) -> None:
     known_good = max(turn.version for turn in before)
     kept = [
         one.version
-        for one in store.versions()
+        for one in store.versions.all()
         if one.version <= known_good
         and one.status in (VersionStatus.LIVE, VersionStatus.SUPERSEDED)
         and one.path is not None
         and Path(one.path).is_dir()
     ]
-    if not kept or max(kept) == store.live_version():
+    if not kept or max(kept) == store.versions.live():
         return
     try:
         orders.place(run_dir, "rollback", max(kept), True, f"probation: {reason}")

@@ -23,11 +23,11 @@ def on_weights_rejected(args: Any, rollout_id: int, version: int, rejection: dic
     """
     details = {name: rejection[name] for name in ("reason", "stage", "measurements")}
     store = opened_store(args)
-    samples = store.weights_rejected(
+    samples = store.versions.weights_rejected(
         rollout_id, version, rejection["parent"], rejection["checksum"], details, trainer_of(args)
     )
     if rejection.get("release"):
-        store.release_quarantine(version)
+        store.quarantine.release(version)
         log.info("given up for an order version=%d samples=%d", version, samples)
         return
     log.warning("quarantined version=%d samples=%d reason=%s", version, samples, rejection["reason"])

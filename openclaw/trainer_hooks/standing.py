@@ -92,7 +92,7 @@ class Teachers:
         turns = [record.turn.id for record in records]
 
         def ask(apart: Collection[Person]) -> dict[Person, list[str]]:
-            return store.asked_for(turns, PEOPLE, EACH, apart)
+            return store.memory.asked_for(turns, PEOPLE, EACH, apart)
 
         wishes = without_those_below(trust, ask, lambda found: found)
         prompts, everybody = prompts_of(str(args.hf_checkpoint)), args.standing_wishes == "people"
@@ -106,7 +106,7 @@ class Teachers:
         liked = not count and not self.liked and _is_liked(record)
         if liked and not self._of_others(record.turn.person):
             return row
-        own = hints_of(self.store.judgements_of(record.turn.id)) if count else []
+        own = hints_of(self.store.judgements.of_turn(record.turn.id)) if count else []
         found = self.of_turn(record.turn, own[:count] if count > 1 else own[-1:])
         return row | {"teacher_tokens_candidates": found} if found else row
 
@@ -115,7 +115,7 @@ class Teachers:
         anything, or no such prompt can be written. A turn whose request asks for a form in so many words is taught
         no wish but its own hints: also a wish of which no theme is known may be about that form."""
         before = self._of_others(turn.person) + self.wishes.get(turn.person, [])
-        if before and asked_themes(self.store.request_of(turn.id)):
+        if before and asked_themes(self.store.memory.request_of(turn.id)):
             before = []
         found = []
         for last in [[hint] for hint in own] or [[]]:

@@ -27,7 +27,7 @@ from openclaw.errors import ConfigError
 from openclaw.judge.facts import FactsHook, agreement, fact_of
 from openclaw.methods.method import function_of
 from openclaw.store import RolloutStore
-from openclaw.store.scores import Score
+from openclaw.store.people import Score
 from openclaw.store.shares import Person
 from openclaw.types import SampleRecord, Turn
 
@@ -118,12 +118,17 @@ class Trust:
     @classmethod
     def now(cls, args: object, store: RolloutStore) -> Trust:
         """By all that is known."""
-        return cls(store, bar_of(args), facts_hook(getattr(args, "facts_path", None)), store.last_judgement())
+        return cls(
+            store,
+            bar_of(args),
+            facts_hook(getattr(args, "facts_path", None)),
+            store.judgements.newest_number(),
+        )
 
     @classmethod
     def of_batch(cls, args: object, store: RolloutStore, records: Sequence[SampleRecord]) -> Trust:
         """By what is known up to the judgements of a batch."""
-        upto = store.last_judgement([record.turn.id for record in records])
+        upto = store.judgements.newest_number([record.turn.id for record in records])
         people = frozenset(record.turn.person for record in records)
         return cls(store, bar_of(args), facts_hook(getattr(args, "facts_path", None)), upto, people)
 
@@ -145,8 +150,8 @@ class Trust:
         if not people:
             return
         evidence: dict[Person, list[bool]] = {person: [] for person in people}
-        if self.store.several_scored(self.upto):
-            scores = self.store.scores_of(people, self.upto, LOOKED_AT)
+        if self.store.people.several_scored(self.upto):
+            scores = self.store.people.scores_of(people, self.upto, LOOKED_AT)
             for score, agrees in zip(scores, _evidence_in(self.store, scores, self.hook), strict=True):
                 if agrees is not None:
                     evidence[score.person].append(agrees)
@@ -173,10 +178,13 @@ def held_back(args: object, store: RolloutStore) -> frozenset[Person]:
     something was judged or other samples are ready; logs a line for everybody who falls below the bar or comes back."""
     if not is_on(args):
         return frozenset()
-    last, now = _last_look(store), (store.last_judgement(), store.ready_count(), bar_of(args))
+    last, now = (
+        _last_look(store),
+        (store.judgements.newest_number(), store.samples.ready_count(), bar_of(args)),
+    )
     if last.key != now:
         trust = Trust.now(args, store)
-        apart = trust.below(store.people_waiting() | last.apart)
+        apart = trust.below(store.people.waiting() | last.apart)
         _tell(trust, last.apart, apart)
         last.key, last.apart = now, apart
     return last.apart
@@ -187,7 +195,11 @@ def trust_metrics(args: object, store: RolloutStore) -> dict[str, float]:
     if not is_on(args):
         return {}
     apart = held_back(args, store)
-    return {"rollout/held_back": float(store.ready_count() - store.ready_count(apart)) if apart else 0.0}
+    return {
+        "rollout/held_back": float(store.samples.ready_count() - store.samples.ready_count(apart))
+        if apart
+        else 0.0
+    }
 
 
 def bar_of(args: object) -> float:
@@ -224,7 +236,7 @@ def _evidence_in(store: RolloutStore, scores: Sequence[Score], hook: FactsHook |
     known = _evidence(store, hook)
     if len(known) > _MOST_KEPT:
         known.clear()
-    turns = store.whole_turns([score.turn_id for score in scores if score not in known])
+    turns = store.turns.get_many([score.turn_id for score in scores if score not in known])
     for score in scores:
         if score not in known and score.turn_id in turns:
             turn = turns[score.turn_id]

@@ -20,10 +20,10 @@ def compare_versions(
     of_a, of_b = (show_version(store, run_dir, number) for number in (first, second))
     if of_a is None or of_b is None:
         return None
-    parents = {one.version: one.parent for one in store.versions()}
+    parents = {one.version: one.parent for one in store.versions.all()}
     lines = [_line(parents, number) for number in (first, second)]
     common = max(set(lines[0]) & set(lines[1]), default=None)
-    learned = store.learned_by([*lines[0], *lines[1]])
+    learned = store.versions.learned_by([*lines[0], *lines[1]])
 
     def behind(line: list[int]) -> list[dict[str, Any]]:
         own = [one for one in line if common is None or one > common]

@@ -16,17 +16,17 @@ BRIEF = ("reason", "stage", "measurements", "undone")
 def list_versions(store: RolloutStore, run_dir: Path | None) -> dict[str, Any]:
     """`{"live", "pinned", "data": [{"version", "parent", "status", ...}]}`, oldest first."""
     held = pinned(run_dir) if run_dir else None
-    quarantined = store.quarantined()
-    data = [_shown(version, held, quarantined) for version in store.versions()]
-    return {"live": store.live_version(), "pinned": held, "data": data}
+    quarantined = store.quarantine.counts()
+    data = [_shown(version, held, quarantined) for version in store.versions.all()]
+    return {"live": store.versions.live(), "pinned": held, "data": data}
 
 
 def show_version(store: RolloutStore, run_dir: Path | None, number: int) -> dict[str, Any] | None:
     """One version with the metrics of its training step; None when there is no such version."""
     held = pinned(run_dir) if run_dir else None
-    for version in store.versions():
+    for version in store.versions.all():
         if version.version == number:
-            shown = _shown(version, held, store.quarantined())
+            shown = _shown(version, held, store.quarantine.counts())
             return {**shown, "metrics": version.details.get("metrics", {})}
     return None
 

@@ -71,4 +71,4 @@ class RunningGateway:
         raise AssertionError("waited in vain")
 
     def turn(self, completion_id: str) -> Any:
-        return self.store.get_turn_by_completion(completion_id)
+        return self.store.turns.get_by_completion(completion_id)

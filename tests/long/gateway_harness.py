@@ -56,11 +56,11 @@ def looked_at(run: Path) -> tuple[dict[str, Any], list[str]]:
     samples = trained(run)
     store = RolloutStore(run / "buffer")
     sessions = sorted({sample.metadata["session"] for sample in samples})
-    by_session, _ = store.turns_of_sessions(sessions, 10_000)
+    by_session, _ = store.turns.of_sessions(sessions, 10_000)
     stored = [turn for turns in by_session.values() for turn in turns]
     ids = {tuple(turn.prompt_ids + turn.completion_ids) for turn in stored}
     exact = sum(tuple(sample.tokens) in ids for sample in samples)
-    counts = store.counts()
+    counts = store.status.counts()
     store.close()
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     numbers = {

@@ -146,7 +146,7 @@ def problems_of(loop: Loop, store: RolloutStore, turns: int) -> list[str]:
         found.append("no version went live")
     if not all(one.get("measurements") for one in versions["data"] if one["version"]):
         found.append("an update was not examined by the gate")
-    samples = store.counts()["samples"]
+    samples = store.status.counts()["samples"]
     print(json.dumps({"samples": samples}))
     if samples.get("trained", 0) < turns // 2:
         found.append(f"of {turns} turns only {samples} were trained")

@@ -55,7 +55,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
         done.set()
         await asyncio.gather(*talking)
     store = RolloutStore(options.run_dir / "buffer")
-    stored = {one.completion_id: store.get_turn_by_completion(one.completion_id) for one in people.seen}
+    stored = {one.completion_id: store.turns.get_by_completion(one.completion_id) for one in people.seen}
     store.close()
     answers = {one.completion_id: one.text for one in people.seen}
     return {

@@ -36,9 +36,9 @@ def answered(store: RolloutStore, make_turn: Callable[..., Turn]) -> Callable[..
     def make(said: str, **changes: Any) -> Turn:
         turn = make_turn(**changes)
         names = NewTurn.__dataclass_fields__
-        store.record_turn(NewTurn(**{name: getattr(turn, name) for name in names}))
-        assert store.answer_turn(turn.id, [{"role": "user", "content": said}])
-        (claimed,) = store.claim_answered("w", 1, 60.0)
+        store.turns.record(NewTurn(**{name: getattr(turn, name) for name in names}))
+        assert store.turns.answer(turn.id, [{"role": "user", "content": said}])
+        (claimed,) = store.judgements.claim("w", 1, 60.0)
         return claimed
 
     return make

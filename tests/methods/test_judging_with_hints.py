@@ -22,8 +22,8 @@ from openclaw.judge.turn_judge import TeacherOnEngine, TurnJudge
 from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.methods.method import MethodContext
 from openclaw.store import RolloutStore, StoreWriter
-from openclaw.store.exporting import export_lines
-from openclaw.store.importing import import_lines
+from openclaw.store.files.exporting import export_lines
+from openclaw.store.files.importing import import_lines
 from openclaw.trainer_hooks.batch import batch_metrics, sample_dict
 from openclaw.types import SampleDraft, Turn, TurnState, Vote
 from openclaw_combine import combine
@@ -36,7 +36,7 @@ WISH = "Please write it in natural sentences."
 
 @pytest.fixture
 async def writer(store: RolloutStore) -> AsyncIterator[StoreWriter]:
-    writer = StoreWriter(store)
+    writer = StoreWriter(store.database)
     yield writer
     await asyncio.to_thread(writer.close)
 
@@ -93,7 +93,7 @@ async def test_a_complaint_becomes_a_sample_that_the_trainer_takes(
 ) -> None:
     turn = answered(WISH)
     await judge(store, writer, prompts, RulesBackend()).judge(turn)
-    record = store.sample_of_turn(turn.id)
+    record = store.samples.of_turn(turn.id)
     assert record is not None
     row = sample_dict(record, rollout_id=0)
     sample = Sample.from_dict(row)
@@ -104,7 +104,7 @@ async def test_a_complaint_becomes_a_sample_that_the_trainer_takes(
         "rollout/hints": 1.0,
         "rollout/samples_opd_rl": 1.0,
     }
-    assert [one.kind for one in store.judgements_of(turn.id)] == ["eval", "hint"]
+    assert [one.kind for one in store.judgements.of_turn(turn.id)] == ["eval", "hint"]
 
 
 async def test_score_and_hints_are_asked_for_at_the_same_time_and_only_where_they_are_needed(
@@ -123,10 +123,10 @@ async def test_what_a_person_said_is_the_hint_and_the_judge_is_asked_for_the_sco
     store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
 ) -> None:
     backend, turn = Backend(), answered("x")
-    store.record_feedback(completion_id=turn.completion_id, text="shorter")
+    store.feedback.record(completion_id=turn.completion_id, text="shorter")
     await judge(store, writer, prompts, backend).judge(turn)
     assert backend.asked == ["eval"]
-    record = store.sample_of_turn(turn.id)
+    record = store.samples.of_turn(turn.id)
     assert record is not None
     assert record.teacher_tokens_candidates == [prompts.candidate(turn, "shorter")]
 
@@ -135,9 +135,9 @@ async def test_an_essay_of_a_person_is_no_hint(
     store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
 ) -> None:
     turn = answered("x")
-    store.record_feedback(completion_id=turn.completion_id, text="word " * 5000)
+    store.feedback.record(completion_id=turn.completion_id, text="word " * 5000)
     await judge(store, writer, prompts, Backend(), opd.sample_from_judged_turn).judge(turn)
-    assert store.counts()["dropped"] == {"no_hint": 1}
+    assert store.status.counts()["dropped"] == {"no_hint": 1}
 
 
 async def test_turns_without_hint_or_signal_are_dropped_and_counted(
@@ -146,7 +146,7 @@ async def test_turns_without_hint_or_signal_are_dropped_and_counted(
     await judge(store, writer, prompts, Backend(1, ()), opd.sample_from_judged_turn).judge(answered("x"))
     await judge(store, writer, prompts, Backend(0, ())).judge(answered("x"))
     await judge(store, writer, prompts, Backend(0, ("z" * 5000,))).judge(answered("x"))
-    assert store.counts()["dropped"] == {"no_hint": 1, "no_signal": 2}
+    assert store.status.counts()["dropped"] == {"no_hint": 1, "no_signal": 2}
 
 
 async def test_a_teacher_that_answers_nonsense_costs_its_turn_counted(
@@ -155,7 +155,7 @@ async def test_a_teacher_that_answers_nonsense_costs_its_turn_counted(
     metrics = JudgeMetrics("x")
     broken = FailingTeacher(TeacherError("nonsense"))
     await judge(store, writer, prompts, Backend(), teacher=broken, metrics=metrics).judge(answered("x"))
-    assert store.counts()["dropped"] == {"teacher_failed": 1}
+    assert store.status.counts()["dropped"] == {"teacher_failed": 1}
     assert metrics.snapshot()["teacher_failures"] == {"TeacherError": 1}
 
 
@@ -165,15 +165,15 @@ async def test_a_teacher_that_is_away_for_all_is_waited_for_and_costs_no_turn(
     away = judge(store, writer, prompts, Backend(), teacher=FailingTeacher(JudgeUnavailable("down")))
     turn = answered("x")
     await away.judge(turn)
-    stored = store.get_turn(turn.id)
+    stored = store.turns.get(turn.id)
     assert stored is not None and stored.state is TurnState.ANSWERED
-    store.release_claim(turn.id)
-    (again,) = store.claim_answered("w", 1, 60.0)
+    store.judgements.release_claim(turn.id)
+    (again,) = store.judgements.claim("w", 1, 60.0)
     assert again.judge_attempts == turn.judge_attempts
     await away.judge(again)
-    stored = store.get_turn(turn.id)
+    stored = store.turns.get(turn.id)
     assert stored is not None and stored.state is TurnState.ANSWERED
-    assert store.counts()["dropped"] == {}
+    assert store.status.counts()["dropped"] == {}
 
 
 async def test_what_a_teacher_said_survives_the_store_and_a_move_to_another(
@@ -185,13 +185,13 @@ async def test_what_a_teacher_said_survives_the_store_and_a_move_to_another(
         turn_id=turn.id, reward=0.0, teacher_log_probs=[-1 / 3] * size,
         teacher_topk_log_probs=[[-0.1, -2.5]] * size, teacher_topk_indices=[[1, 2]] * size,
     )  # fmt: skip
-    store.finish_judgement(turn.id, [], draft)
+    store.judgements.finish(turn.id, [], draft)
     file = tmp_path / "store.jsonl"
     file.write_bytes(b"".join(export_lines(store)))
     with closing(RolloutStore(tmp_path / "other")) as other:
         import_lines(other, file)
         for one in (store, other):
-            record = one.sample_of_turn(turn.id)
+            record = one.samples.of_turn(turn.id)
             assert record is not None and record.teacher_fields() == draft.teacher_fields()
     assert json.loads(file.read_text().splitlines()[-1])["sample"]["teacher"]
 
@@ -209,4 +209,4 @@ def test_a_teacher_that_does_not_fit_its_turn_is_refused(
 ) -> None:
     turn = answered("x")
     with pytest.raises(StoreError, match="teacher"):
-        store.finish_judgement(turn.id, [], SampleDraft(turn_id=turn.id, reward=1.0, **wrong))  # type: ignore[arg-type]
+        store.judgements.finish(turn.id, [], SampleDraft(turn_id=turn.id, reward=1.0, **wrong))  # type: ignore[arg-type]

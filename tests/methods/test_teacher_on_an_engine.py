@@ -199,14 +199,14 @@ def test_a_judge_worker_fills_in_what_the_engine_teaches(
     engine: str, prompts: HintedPrompts, answered: Callable[..., Turn], store: RolloutStore, tmp_path: Path
 ) -> None:
     turn = answered("Please write it in natural sentences.")
-    store.release_claim(turn.id)
+    store.judgements.release_claim(turn.id)
     running = worker(
         tmp_path / "buffer", "--model-path", str(MODEL), "--method-option", "distill_topk=5",
         "--opd-teacher-url", engine, "--opd-teacher-model-path", str(MODEL),
     )  # fmt: skip
     try:
         deadline = time.monotonic() + 60
-        while (record := store.sample_of_turn(turn.id)) is None and time.monotonic() < deadline:
+        while (record := store.samples.of_turn(turn.id)) is None and time.monotonic() < deadline:
             time.sleep(0.1)
     finally:
         running.terminate()

@@ -179,11 +179,11 @@ def make_sample(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Calla
     """Takes a turn through capture, answer and judgement: its sample is ready (or dropped)."""
 
     def make(reward: float = 1.0, drop: str | None = None, **changes: Any) -> Turn:
-        turn = store.record_turn(make_turn(**changes))
-        assert store.answer_turn(turn.id, THANKS)
+        turn = store.turns.record(make_turn(**changes))
+        assert store.turns.answer(turn.id, THANKS)
         judgement = Judgement(kind="eval", score=reward, votes=[Vote(score=int(reward))], judge="test")
         outcome = Drop(drop) if drop else SampleDraft(turn_id=turn.id, reward={"score": reward})
-        assert store.finish_judgement(turn.id, [judgement], outcome)
+        assert store.judgements.finish(turn.id, [judgement], outcome)
         return turn
 
     return make

@@ -79,13 +79,13 @@ def test_every_method_trains_on_what_was_said(method: Any, make_loop: Any) -> No
     loop = make_loop(method.name, batch=2)
     talk(loop, 4)
     assert loop.version >= 1
-    assert loop.store.live_version() == loop.version
+    assert loop.store.versions.live() == loop.version
     assert any(
         metrics["grad_norm"] > 0 for metrics in loop.metrics
     )  # two scores that are alike teach nothing
     one_version = [metrics.get("train_rollout_logprob_abs_diff_max", 0.0) for metrics in loop.metrics]
     assert max(one_version) < 1e-3
-    counts = loop.store.counts()
+    counts = loop.store.status.counts()
     assert counts["samples"]["trained"] == 2 * loop.version
     assert set(counts["dropped"]) <= {"session_done", "neutral_score", "no_hint", "no_signal"}
 
@@ -103,7 +103,7 @@ def test_people_can_be_answered_behind_the_newest_version_as_in_a_real_loop(make
     loop = make_loop("binary_rl", batch=2, behind=1)
     talk(loop, 4)
     assert loop.version >= 2
-    assert loop.store.live_version() == loop.chat.engine.version == loop.version - 1
+    assert loop.store.versions.live() == loop.chat.engine.version == loop.version - 1
 
 
 def test_anchors_are_trained_in_a_step_of_their_own_and_change_nothing_of_what_people_teach(
@@ -132,8 +132,8 @@ def test_a_wish_works_at_once_and_is_distilled_from_answers_under_it_while_they_
         "topk_select", batch=2, memory=True, extra=("--replay-steps", "1", "--anchor-share", "0")
     )
     talk(loop, 5, person="ada")
-    wishes = loop.store.wishes("ada")
-    turns = loop.store.canary_turns("ada", 10)
+    wishes = loop.store.memory.wishes("ada")
+    turns = loop.store.memory.canary_turns("ada", 10)
     assert any(turn.memory for turn in turns) and not turns[-1].memory
     assert wishes and all(wish.details["version"] == loop.version for wish in wishes if wish.in_prompt)
     assert max(one["train_rollout_logprob_abs_diff_max"] for one in loop.metrics) < 1e-3

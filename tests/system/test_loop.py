@@ -108,7 +108,7 @@ def test_stored_ids_are_the_ids_the_client_was_told(loop: Loop, client: OpenAI) 
     from openclaw.store import RolloutStore
 
     store = RolloutStore(loop.run_dir / "buffer")
-    turn = store.get_turn_by_completion(answer.id)
+    turn = store.turns.get_by_completion(answer.id)
     assert turn is not None
     told = answer.choices[0].model_dump()
     assert turn.completion_ids == told["token_ids"]

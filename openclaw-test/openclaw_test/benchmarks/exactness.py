@@ -65,7 +65,7 @@ def stored_samples(folder: Path, told: dict[str, list[int]]) -> tuple[list[Sampl
     store = RolloutStore(folder)
     samples, different = [], 0
     for completion_id, ids in told.items():
-        turn = store.get_turn_by_completion(completion_id)
+        turn = store.turns.get_by_completion(completion_id)
         if turn is None or turn.completion_ids != ids:
             different += 1
             continue

@@ -65,7 +65,7 @@ def compare(loop: Loop, people: People) -> dict[str, int]:
     """What the clients saw against what is stored."""
     stored = Counter(row["completion_id"] for row in loop.turns("completion_id"))
     store = RolloutStore(loop.run_dir / "buffer")
-    turns = {one.completion_id: store.get_turn_by_completion(one.completion_id) for one in people.seen}
+    turns = {one.completion_id: store.turns.get_by_completion(one.completion_id) for one in people.seen}
     store.close()
     texts = {one.completion_id: one.text for one in people.seen}
     differ = [

@@ -48,19 +48,19 @@ def fill(folder: Path, turns: int) -> None:
     text = " ".join("".join(words.choices("etaoinshrdlu", k=5)) for _ in range(1000))
     vote = Judgement(kind="eval", score=1.0, votes=[Vote(score=1, text="praise")], judge="rules")
     for start in range(0, turns, GROUP):
-        with store.transaction():
+        with store.database.transaction():
             for number in range(start, min(start + GROUP, turns)):
-                turn = store.record_turn(make_turn(number, text))
-                if number % 2 and store.answer_turn(turn.id, [{"role": "user", "content": "Thanks!"}]):
-                    store.finish_judgement(turn.id, [vote], SampleDraft(turn_id=turn.id, reward=1.0))
-    turn = store.record_turn(_long_turn())
-    store.answer_turn(turn.id, [{"role": "user", "content": "Thanks!"}])
-    store.finish_judgement(turn.id, [vote], SampleDraft(turn_id=turn.id, reward=1.0))
+                turn = store.turns.record(make_turn(number, text))
+                if number % 2 and store.turns.answer(turn.id, [{"role": "user", "content": "Thanks!"}]):
+                    store.judgements.finish(turn.id, [vote], SampleDraft(turn_id=turn.id, reward=1.0))
+    turn = store.turns.record(_long_turn())
+    store.turns.answer(turn.id, [{"role": "user", "content": "Thanks!"}])
+    store.judgements.finish(turn.id, [vote], SampleDraft(turn_id=turn.id, reward=1.0))
     values = [words.uniform(-2, 2) for _ in range(LONG_TOKENS)]
-    sample = store.sample_of_turn(turn.id)
+    sample = store.samples.of_turn(turn.id)
     assert sample is not None
     names = ("advantage", "log_prob", "teacher_gap")
-    store.keep_token_records(
+    store.token_records.keep(
         [{"sample": sample.id, "turn_id": turn.id, "version": 0, **dict.fromkeys(names, values)}]
     )
     store.close()

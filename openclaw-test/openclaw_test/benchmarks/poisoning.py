@@ -85,10 +85,10 @@ class Company:
 
 def learned_from(store: RolloutStore) -> dict[str, dict[str, int]]:
     """By person: trained samples with a score of +1 and of -1."""
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         ids = list(connection.scalars(select(schema.sample.c.id).where(schema.sample.c.state == "trained")))
     counts: dict[str, Counter[str]] = {}
-    for record in store.samples(sorted(ids)):
+    for record in store.samples.get(sorted(ids)):
         score = record.reward["score"] if isinstance(record.reward, dict) else record.reward
         counts.setdefault(str(record.turn.person), Counter())[f"{score:+g}"] += 1
     return {person: dict(found) for person, found in sorted(counts.items())}

@@ -47,7 +47,7 @@ def make_turn(number: int, text: str) -> NewTurn:
 
 async def ingest(store: RolloutStore, turns: int, clients: int) -> dict[str, float]:
     """Records every turn durably, `clients` at a time, as gateways do; memory after a fifth and at the end."""
-    writer = StoreWriter(store)
+    writer = StoreWriter(store.database)
     words = random.Random(0)
     text = " ".join("".join(words.choices("etaoinshrdlu", k=5)) for _ in range(1000))
     numbers = iter(range(turns))
@@ -60,7 +60,7 @@ async def ingest(store: RolloutStore, turns: int, clients: int) -> dict[str, flo
             started = time.thread_time()
             turn = make_turn(number, text)
             busy += time.thread_time() - started
-            await writer.submit(lambda turn=turn: store.record_turn(turn))  # type: ignore[misc]
+            await writer.submit(lambda turn=turn: store.turns.record(turn))  # type: ignore[misc]
             if number in (turns // 5, turns - 1):
                 memory[number] = process.memory_info().rss / 2**20
 
@@ -83,21 +83,21 @@ def judge(store: RolloutStore, turns: int) -> dict[str, float]:
     """Answers, claims and judges every turn: all samples are ready afterwards."""
     started = time.perf_counter()
     for start in range(0, turns, 250):
-        with store.transaction():
+        with store.database.transaction():
             for number in range(start, min(start + 250, turns)):
-                turn = store.get_turn_by_completion(f"chatcmpl-{number}")
-                assert turn is not None and store.answer_turn(turn.id, THANKS)
+                turn = store.turns.get_by_completion(f"chatcmpl-{number}")
+                assert turn is not None and store.turns.answer(turn.id, THANKS)
     score = Judgement(kind="eval", score=1.0, votes=[Vote(score=1)], judge="benchmark")
     claims: list[float] = []
     while True:
         claimed_at = time.perf_counter()
-        claimed = store.claim_answered("benchmark", 100, 60.0)
+        claimed = store.judgements.claim("benchmark", 100, 60.0)
         claims.append(time.perf_counter() - claimed_at)
         if not claimed:
             break
-        with store.transaction():
+        with store.database.transaction():
             for turn in claimed:
-                store.finish_judgement(turn.id, [score], SampleDraft(turn_id=turn.id, reward=1.0))
+                store.judgements.finish(turn.id, [score], SampleDraft(turn_id=turn.id, reward=1.0))
     return {
         "judged_turns_per_s": turns / (time.perf_counter() - started),
         "claim_100_ms_p50": 1000 * statistics.median(claims),
@@ -109,16 +109,16 @@ def lease(store: RolloutStore, batches: int, size: int) -> dict[str, float]:
     leases, polls = [], []
     for rollout_id in range(batches):
         started = time.perf_counter()
-        store.ready_count()
-        store.oldest_ready_at()
+        store.samples.ready_count()
+        store.samples.oldest_ready_at()
         polled = time.perf_counter()
-        samples = store.lease(rollout_id, size)
+        samples = store.samples.lease(rollout_id, size)
         leases.append(time.perf_counter() - polled)
         polls.append(polled - started)
         assert len(samples) == size
-        store.commit_lease(rollout_id, rollout_id + 1)
+        store.samples.commit_lease(rollout_id, rollout_id + 1)
     started = time.perf_counter()
-    store.counts()
+    store.status.counts()
     return {
         "lease_ms_p50": 1000 * statistics.median(leases),
         "lease_ms_p99": 1000 * statistics.quantiles(leases, n=100)[98],
@@ -138,7 +138,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         store = RolloutStore(args.rl_buffer_url or folder)
-        result: dict[str, Any] = {"turns": args.turns, "database": store.url.partition(":")[0]}
+        result: dict[str, Any] = {"turns": args.turns, "database": store.database.url.partition(":")[0]}
         result |= asyncio.run(ingest(store, args.turns, args.clients))
         result |= judge(store, args.turns)
         result |= lease(store, args.batches, args.batch_size)

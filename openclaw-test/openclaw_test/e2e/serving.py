@@ -82,11 +82,11 @@ class Serving:
         """All stored turns, oldest first."""
         store = RolloutStore(self.folder / "buffer")
         try:
-            statuses = store.recent_turns(10_000)[::-1]
+            statuses = store.status.recent(10_000)[::-1]
             return [
                 turn
                 for status in statuses
-                if (turn := store.get_turn_by_completion(status.completion_id)) is not None
+                if (turn := store.turns.get_by_completion(status.completion_id)) is not None
             ]
         finally:
             store.close()

@@ -176,7 +176,7 @@ def compare(seen: Sequence[Any], buffer: Path | str) -> dict[str, int]:
     """How many answers whose end a client saw are not in the store, or with another text."""
     store = RolloutStore(buffer)
     try:
-        turns = {one.completion_id: store.get_turn_by_completion(one.completion_id) for one in seen}
+        turns = {one.completion_id: store.turns.get_by_completion(one.completion_id) for one in seen}
     finally:
         store.close()
     texts = {one.completion_id: one.text for one in seen}

@@ -191,10 +191,12 @@ class GatedLoop(LocalLoop):
             self.undo(rejection)
             self.rejections.append((rejection.stage, str(rejection)))
             details = {"reason": str(rejection)}
-            self.store.weights_rejected(self.rollouts, self.version, self.live.version, None, details)
+            self.store.versions.weights_rejected(
+                self.rollouts, self.version, self.live.version, None, details
+            )
         else:
             parent = self.live.version
-            self.store.weights_live(self.rollouts, self.version, parent, False, None, None)
+            self.store.versions.weights_live(self.rollouts, self.version, parent, False, None, None)
             self.go_live(found)
             self.found.append(found)
         self.rollouts += 1

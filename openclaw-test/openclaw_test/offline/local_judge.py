@@ -26,7 +26,7 @@ class LocalJudge:
 
     def __init__(self, store: RolloutStore, method_path: str, votes: int, args: Any) -> None:
         self._store = store
-        self._writer = StoreWriter(store)
+        self._writer = StoreWriter(store.database)
         method = Method.load(method_path)
         context = MethodContext(HintedPrompts.of(args.hf_checkpoint), method.chosen(args))
         limits = JudgeLimits(votes=votes)
@@ -35,10 +35,10 @@ class LocalJudge:
     async def judge_answered(self) -> list[str]:
         """Judges every turn that something has followed; returns the hints that were found."""
         hints: list[str] = []
-        while turns := self._store.claim_answered(WORKER, _AT_ONCE, _CLAIM_SECONDS):
+        while turns := self._store.judgements.claim(WORKER, _AT_ONCE, _CLAIM_SECONDS):
             for turn in turns:
                 await self._judge.judge(turn)
-                hints += hints_of(self._store.judgements_of(turn.id))
+                hints += hints_of(self._store.judgements.of_turn(turn.id))
         return hints
 
     def close(self) -> None:

@@ -109,10 +109,10 @@ class LocalLoop:
         self.metrics: list[dict[str, float]] = []
         self.hints: list[str] = []
         self.counts: dict[str, dict[str, int]] = {}
-        self.store.weights_live(-1, 0, None, True, None, None)
+        self.store.versions.weights_live(-1, 0, None, True, None, None)
 
     def close(self) -> None:
-        self.counts = self.store.counts()
+        self.counts = self.store.status.counts()
         self._judge.close()
         self._runner.close()
         self.store.close()
@@ -156,17 +156,17 @@ class LocalLoop:
 
     def _go_live(self, rollout_id: int, version: int, weights: dict[str, Tensor]) -> None:
         self.chat.engine.install(weights, version)
-        self.store.weights_live(rollout_id, version, version - 1, False, None, None)
+        self.store.versions.weights_live(rollout_id, version, version - 1, False, None, None)
 
     def follow(self, talk: Talk, text: str, role: str = "user") -> None:
         """The person (or, as `role`, a tool) says something more, which also answers the last turn."""
         talk.messages = [*talk.messages, {"role": role, "content": text}]
         if talk.last is not None:
             start = len(talk.messages) - 1
-            self.store.answer_turn(talk.last.id, next_state(talk.messages, start))
+            self.store.turns.answer(talk.last.id, next_state(talk.messages, start))
 
     def end(self, talk: Talk) -> None:
-        self.store.end_session(talk.session_id)
+        self.store.sessions.end(talk.session_id)
 
     def _seed(self) -> int:
         self._requests += 1
@@ -175,7 +175,7 @@ class LocalLoop:
     def remembered(self, person: str | None) -> list[str]:
         """What stands in a person's prompts."""
         known = self.setting.memory and person is not None
-        return [wish.text for wish in self.store.remembered(person or "")] if known else []
+        return [wish.text for wish in self.store.memory.remembered(person or "")] if known else []
 
     def _prompt(self, talk: Talk) -> Prompt:
         """As the gateway makes it: the last turn's own ids and what is new, else a full rendering."""
@@ -215,6 +215,6 @@ class LocalLoop:
             tokenizer_fingerprint=self.chat.format.tokenizer.fingerprint,
             template_fingerprint=self.chat.format.fingerprint,
         )
-        talk.last = self.store.record_turn(turn)
+        talk.last = self.store.turns.record(turn)
         sent = {"role": "assistant", "content": message["content"]}
         talk.messages = [*talk.messages, sent]

@@ -83,10 +83,10 @@ def arguments_of(run_dir: Path, folder: str) -> Any:
 
 
 def judged_turns(store: RolloutStore) -> list[Turn]:
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         query = select(schema.turn.c.id).where(schema.turn.c.state == str(TurnState.JUDGED))
         ids = list(connection.scalars(query.order_by(schema.turn.c.answered_at)))
-    found = [store.get_turn(turn_id) for turn_id in ids]
+    found = [store.turns.get(turn_id) for turn_id in ids]
     return [turn for turn in found if turn is not None]
 
 
@@ -94,15 +94,15 @@ async def judge_again(store: RolloutStore, turns: Sequence[Turn], args: Any, fol
     """How many turns become the same sample, or the same drop, in a store of their own."""
     names = [each.name for each in dataclasses.fields(NewTurn)]
     again = RolloutStore(folder)
-    votes = max((len(one.votes) for turn in turns for one in store.judgements_of(turn.id)), default=1)
+    votes = max((len(one.votes) for turn in turns for one in store.judgements.of_turn(turn.id)), default=1)
     judge = LocalJudge(again, args.method_path, votes, args)
     try:
         for turn in turns:
             given = {name: getattr(turn, name) for name in names}
-            again.record_turn(NewTurn(**{**given, "state": TurnState.CAPTURED, "state_reason": None}))
-            again.answer_turn(turn.id, turn.next_state or [])
+            again.turns.record(NewTurn(**{**given, "state": TurnState.CAPTURED, "state_reason": None}))
+            again.turns.answer(turn.id, turn.next_state or [])
         await judge.judge_answered()
-        pairs = [(store.sample_of_turn(turn.id), again.sample_of_turn(turn.id)) for turn in turns]
+        pairs = [(store.samples.of_turn(turn.id), again.samples.of_turn(turn.id)) for turn in turns]
         return sum(what_is_trained(one) == what_is_trained(other) for one, other in pairs)
     finally:
         judge.close()
@@ -122,15 +122,15 @@ def train_again(store: RolloutStore, args: Any) -> tuple[list[tuple[str | None, 
     trainer and of the real run's engine in turns of one version."""
     trainer, pairs, gap = FSDPTrainer(args), [], 0.0
     process = load_hook(args, "custom_reward_post_process_path")
-    for version in sorted(store.versions(), key=lambda one: one.version):
+    for version in sorted(store.versions.all(), key=lambda one: one.version):
         if version.rollout_id < 0:
             continue
-        with store.reading() as connection:
+        with store.database.reading() as connection:
             mine = schema.sample.c.trained_version == version.version
             ids = list(connection.scalars(select(schema.sample.c.id).where(mine)))
         if not ids:  # rejected, or still on its way when the run was stopped
             continue
-        rows = batch_rows(args, store, store.samples(sorted(ids)), version.rollout_id)
+        rows = batch_rows(args, store, store.samples.get(sorted(ids)), version.rollout_id)
         samples = [Sample.from_dict(row) for row in rows]
         metrics = trainer.train(version.rollout_id, post_processed(args, samples, process, None))
         gap = max(gap, metrics.get("train_rollout_logprob_abs_diff_max", 0.0))

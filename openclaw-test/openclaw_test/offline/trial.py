@@ -153,7 +153,9 @@ class Trial:
                     self.progress.with_memory.append((sessions, self._look(rounds, remembering=True)))
                 if self.progress.late is None and sessions >= self.plan.late:
                     self.progress.late = self._late(sessions, wishes, blind)
-            wishes_kept = [asdict(wish) for wish in self.loop.store.wishes()] if self.setting.memory else []
+            wishes_kept = (
+                [asdict(wish) for wish in self.loop.store.memory.wishes()] if self.setting.memory else []
+            )
         finally:
             self.loop.close()
         return {

@@ -72,7 +72,7 @@ def _recorder(gateway: Gateway) -> Recorder:
 
 
 async def _listed(recorder: Recorder, person: str | None, names: tuple[str, ...]) -> Response:
-    found = await asyncio.to_thread(recorder.store.wishes, person)
+    found = await asyncio.to_thread(recorder.store.memory.wishes, person)
     return _json({"object": "list", "data": [_shown(wish, names) for wish in found]})
 
 

@@ -81,8 +81,8 @@ def _found(
     person: str | None,
     names: tuple[str, ...],
 ) -> bytes:
-    asked = store.sessions_of_group(group or "", person) if sessions is None else sessions
-    turns, left = store.turns_of_sessions(asked, limit, person)
+    asked = store.sessions.of_group(group or "", person) if sessions is None else sessions
+    turns, left = store.turns.of_sessions(asked, limit, person)
     data = [{"session_id": id_, "turns": [_turn(one, names) for one in turns[id_]]} for id_ in turns]
     return orjson.dumps({"object": "list", "data": data, "left": left})
 

@@ -14,7 +14,7 @@ from openclaw.errors import ClientError
 from openclaw.gateway.caller import person_named
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_admin, check_client
-from openclaw.store.turn_status import TurnStatus
+from openclaw.store.status import TurnStatus
 
 router = APIRouter()
 
@@ -29,7 +29,7 @@ async def turn(request: Request, completion_id: str) -> Response:
     check_client(request, gateway.settings)
     status = None
     if gateway.recorder is not None and completion_id.isprintable():
-        status = await asyncio.to_thread(gateway.recorder.store.turn_status, completion_id)
+        status = await asyncio.to_thread(gateway.recorder.store.status.of_completion, completion_id)
     person = person_named(request.headers, request.query_params)
     if status is None or (person is not None and status.person not in (None, person)):
         message = f"there is no recorded turn of completion {completion_id!r}"
@@ -46,7 +46,7 @@ async def newest(request: Request, session_id: str | None = None, limit: str = "
         raise ClientError(f"limit must be a number from 1 to {MOST_TURNS}", "limit")
     statuses: list[TurnStatus] = []
     if gateway.recorder is not None and (session_id is None or session_id.isprintable()):
-        statuses = await asyncio.to_thread(gateway.recorder.store.recent_turns, int(limit), session_id)
+        statuses = await asyncio.to_thread(gateway.recorder.store.status.recent, int(limit), session_id)
     return _json({"object": "list", "data": [_shown(status) for status in statuses]})
 
 

@@ -94,7 +94,7 @@ async def release(request: Request, number: str) -> Response:
     """Its quarantined samples are ready to be trained on again."""
     store, _ = _places(request)
     version = await _known(store, number)
-    count = await asyncio.to_thread(store.release_quarantine, version)
+    count = await asyncio.to_thread(store.quarantine.release, version)
     return _json({"version": version, "released": count})
 
 
@@ -103,7 +103,7 @@ async def delete(request: Request, number: str) -> Response:
     """Its quarantined samples are dropped for good; the turns themselves stay."""
     store, _ = _places(request)
     version = await _known(store, number)
-    count = await asyncio.to_thread(store.delete_quarantine, version)
+    count = await asyncio.to_thread(store.quarantine.delete, version)
     return _json({"version": version, "deleted": count})
 
 
@@ -130,7 +130,7 @@ async def _answers(
     """Of both versions, one after the other."""
     gateway: Gateway = request.app.state.gateway
     store, _ = _places(request)
-    known = {one.version: one for one in await asyncio.to_thread(store.versions)}
+    known = {one.version: one for one in await asyncio.to_thread(store.versions.all)}
     prompts = [await gateway.prompt_ids(one) for one in asked]
     texts = [
         [_text(one) for one in await answers_of(gateway, known[version], prompts)] for version in versions

@@ -67,7 +67,7 @@ async def _previous(gateway: Gateway, response_id: object, person: str | None) -
         return None
     turn = None
     if isinstance(response_id, str) and response_id.isprintable() and gateway.recorder is not None:
-        turn = await asyncio.to_thread(gateway.recorder.store.get_turn_by_completion, response_id)
+        turn = await asyncio.to_thread(gateway.recorder.store.turns.get_by_completion, response_id)
     if turn is None or (person is not None and turn.person not in (None, person)):
         message = (
             f"previous_response_id: no response {response_id!r} is stored here; send its messages instead"

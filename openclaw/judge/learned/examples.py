@@ -29,12 +29,12 @@ def stored_examples(store: RolloutStore, most: int) -> list[Example]:
     query = select(turn.id, turn.session_id).where(
         turn.state == str(TurnState.JUDGED), turn.source != ENVIRONMENT
     )
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         rows = connection.execute(query.order_by(turn.judged_at.desc(), turn.id).limit(most)).all()
     found = []
     for row in reversed(rows):
-        one = store.get_turn(row.id)
-        meant = target_of(store.judgements_of(row.id))
+        one = store.turns.get(row.id)
+        meant = target_of(store.judgements.of_turn(row.id))
         if one is not None and one.next_state and meant is not None:
             found.append(example_of(question_about(one), *meant, group=row.session_id))
     return found

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from openclaw.errors import ConfigError, StoreError
-from openclaw.store.conversations import read_conversations
+from openclaw.store.files.conversations import read_conversations
+from openclaw.store.files.importing import checked_lines, import_lines
+from openclaw.store.files.tokenizing import import_conversations
 from openclaw.store.history.bringing import describe, import_histories
 from openclaw.store.history.reading import history_at, read_histories, values_of
-from openclaw.store.importing import checked_lines, import_lines
 from openclaw.store.rollout_store import RolloutStore
-from openclaw.store.tokenizing import import_conversations
 
 
 class _Kind(StrEnum):

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from openclaw.errors import ClientError, ConfigError, StoreError
 from openclaw.sessions.transcript import Transcript
+from openclaw.store.files.tokenizing import ConversationTokenizer
 from openclaw.store.history.past import PastSession, PastTurn
 from openclaw.store.history.reading import Histories
 from openclaw.store.rollout_store import RolloutStore
-from openclaw.store.tokenizing import ConversationTokenizer
 from openclaw.types import NewTurn, TurnState
 
 Counts = dict[str, int | dict[str, int]]
@@ -68,7 +68,7 @@ def import_histories(
         if store is None:
             became.update("answered" if past.next_state else "imported" for _, past in prepared)
             continue
-        with store.transaction():
+        with store.database.transaction():
             became.update(_store(store, turn, past) for turn, past in prepared)
     return counts | dict(became) | {"left_out": dict(left_out)}
 
@@ -98,12 +98,12 @@ def _prepared(
 
 def _store(store: RolloutStore, turn: NewTurn, past: PastTurn) -> str:
     """What it became, for the counter."""
-    recorded = store.find_by_digest([turn.transcript_digest], turn.session_id)
+    recorded = store.turns.find_by_digest([turn.transcript_digest], turn.session_id)
     if recorded is not None and recorded.source != "import":
         return "known"
-    stored = store.record_turn(turn)
+    stored = store.turns.record(turn)
     waits = stored.state is TurnState.IMPORTED
-    if past.next_state and waits and store.answer_turn(stored.id, past.next_state):
+    if past.next_state and waits and store.turns.answer(stored.id, past.next_state):
         return str(TurnState.ANSWERED)
     return "known" if stored.id != turn.id else str(stored.state)
 

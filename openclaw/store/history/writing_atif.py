@@ -10,9 +10,9 @@ import orjson
 
 from openclaw import __version__
 from openclaw.common.messages import text_of
-from openclaw.store.exporting import exported, sessions_with_turns
+from openclaw.store.files.exporting import exported, sessions_with_turns
+from openclaw.store.files.jsonl import TurnLine
 from openclaw.store.history.atif import VERSION
-from openclaw.store.jsonl import TurnLine
 from openclaw.store.rollout_store import RolloutStore
 from openclaw.types import Message
 

@@ -39,14 +39,14 @@ def test_the_second_line_answers_the_first_turn(chat, gateway):
     converse(chat, ["hi", "and you?"])
     turns = gateway.wait_for(lambda: gateway.http.get("/admin/turns").json()["data"])
     assert [turn["turn_index"] for turn in turns] == [1, 0]
-    assert gateway.wait_for(lambda: gateway.store.counts()["turns"].get("answered") == 1)
+    assert gateway.wait_for(lambda: gateway.store.status.counts()["turns"].get("answered") == 1)
 
 
 def test_good_bad_and_hint_reach_the_store(chat, gateway):
     gateway.says("hello there")
     converse(chat, ["/good", "hi", "/bad", "/hint be formal"])
     assert "say something first" in chat.shown
-    assert gateway.wait_for(lambda: gateway.store.counts()["turns"].get("answered") == 1)
+    assert gateway.wait_for(lambda: gateway.store.status.counts()["turns"].get("answered") == 1)
     assert any("judged by your word" in line for line in chat.shown)
 
 
@@ -71,7 +71,7 @@ def test_new_ends_the_session_and_begins_another(chat, gateway):
     first = chat.session
     converse(chat, ["hi", "/new"])
     assert chat.session != first and chat.messages == []
-    assert gateway.store.get_session(first).ended_at is not None
+    assert gateway.store.sessions.get(first).ended_at is not None
 
 
 def test_unknown_commands_and_refusals_do_not_end_the_talk(chat, gateway):

@@ -49,7 +49,7 @@ def _ask(gateway: Any, request: dict[str, Any], says: str) -> Any:
     gateway.says(says)
     answer = gateway.http.post(request["path"], headers=request["headers"], json=request["body"])
     assert answer.status_code == 200, answer.text
-    return gateway.wait_for(lambda: gateway.store.recent_turns(1))[0]
+    return gateway.wait_for(lambda: gateway.store.status.recent(1))[0]
 
 
 def _answers(client: str) -> list[str]:

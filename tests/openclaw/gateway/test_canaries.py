@@ -49,11 +49,11 @@ def chat_format(model: Path) -> ChatFormat:
 @pytest.fixture
 def asked_for(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> RolloutStore:
     """A store in which ada has complained about a list under version 3."""
-    store.weights_live(-1, 3, None, True, None, None)
-    turn = store.record_turn(make_turn(person="ada", memory=[], completion_ids=LIST))
-    store.answer_turn(turn.id, [{"role": "user", "content": WISH}])
+    store.versions.weights_live(-1, 3, None, True, None, None)
+    turn = store.turns.record(make_turn(person="ada", memory=[], completion_ids=LIST))
+    store.turns.answer(turn.id, [{"role": "user", "content": WISH}])
     found = [Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=[WISH])]
-    assert store.finish_judgement(turn.id, found, Drop("test"))
+    assert store.judgements.finish(turn.id, found, Drop("test"))
     return store
 
 
@@ -64,7 +64,7 @@ def look(store: RolloutStore, chat_format: ChatFormat, weights: Weights) -> Any:
 
 
 def texts(store: RolloutStore) -> list[str]:
-    return [wish.text for wish in store.remembered("ada")]
+    return [wish.text for wish in store.memory.remembered("ada")]
 
 
 def test_thirty_five_answers_that_show_it_decide_and_two_at_once_that_do_not() -> None:
@@ -81,7 +81,7 @@ def test_a_wish_that_the_weights_do_unasked_leaves_the_prompts(
     ((found,),) = look(asked_for, chat_format, weights)
     assert (found.gap, found.count, weights.asked) == (6.0, Count(35, 35), 35)
     assert texts(asked_for) == []
-    (wish,) = asked_for.wishes("ada")
+    (wish,) = asked_for.memory.wishes("ada")
     assert (wish.held_by, wish.details) == (3, {"gap": 6.0, "version": 3, "asked": 35, "shown": 35})
 
 
@@ -92,7 +92,7 @@ def test_a_wish_that_they_do_not_do_stays_and_is_counted_anew_under_the_next_ver
     look(asked_for, chat_format, weights)
     assert weights.asked == 2 and texts(asked_for) == [WISH]
     assert look(asked_for, chat_format, weights) == []
-    asked_for.weights_live(0, 4, 3, False, None, None)
+    asked_for.versions.weights_live(0, 4, 3, False, None, None)
     later = Weights(chat_format.tokenizer, lambda number: PROSE, gap=1.0)
     later.version = 4
     look(asked_for, chat_format, later)
@@ -120,7 +120,7 @@ def test_nothing_is_found_while_another_version_answers(
     canaries = Canaries(asked_for, chat_format, weights)
     weights.version = 4
     assert asyncio.run(canaries.look("ada", 3)) == []
-    (wish,) = asked_for.wishes("ada")
+    (wish,) = asked_for.memory.wishes("ada")
     assert (wish.held_by, wish.details) == (None, {})
 
 
@@ -140,7 +140,7 @@ def test_the_gateway_asks_its_canaries_and_stores_nothing_of_them(
 ) -> None:
     monkeypatch.setattr(canary_watch, "LOOK_SECONDS", 0.02)
     gateway = start_gateway(memory=True)
-    gateway.store.weights_live(-1, gateway.engine.version, None, True, None, None)
+    gateway.store.versions.weights_live(-1, gateway.engine.version, None, True, None, None)
     bad = gateway.says("1. hi")
     answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "user": "ada"})
     turn = gateway.turn(answer.json()["id"])
@@ -153,14 +153,14 @@ def test_the_gateway_asks_its_canaries_and_stores_nothing_of_them(
         return -9.0 if wished and ids[start + 1 :] == bad else -1.0
 
     gateway.engine.score = score
-    gateway.store.answer_turn(turn.id, [{"role": "user", "content": WISH}])
+    gateway.store.turns.answer(turn.id, [{"role": "user", "content": WISH}])
     found = [Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=[WISH])]
-    assert gateway.store.finish_judgement(turn.id, found, Drop("test"))
+    assert gateway.store.judgements.finish(turn.id, found, Drop("test"))
     (held,) = gateway.wait_for(
-        lambda: [one for one in gateway.store.wishes() if one.held_by is not None], timeout_s=60
+        lambda: [one for one in gateway.store.memory.wishes() if one.held_by is not None], timeout_s=60
     )
     assert (held.held_by, held.details["asked"], held.in_prompt) == (gateway.engine.version, 35, False)
-    assert gateway.store.counts()["turns"] == {"judged": 1}
+    assert gateway.store.status.counts()["turns"] == {"judged": 1}
 
 
 def test_a_question_that_asks_for_a_form_itself_is_not_asked_about_another(
@@ -168,14 +168,14 @@ def test_a_question_that_asks_for_a_form_itself_is_not_asked_about_another(
 ) -> None:
     listed = [{"role": "user", "content": "What is 2 + 2? As a list, please."}]
     for _ in range(40):
-        asked_for.record_turn(make_turn(person="ada", memory=[], messages=listed))
+        asked_for.turns.record(make_turn(person="ada", memory=[], messages=listed))
     weights = Weights(chat_format.tokenizer, lambda number: PROSE)
     look(asked_for, chat_format, weights)
     assert weights.asked == 0 and texts(asked_for) == [WISH]
-    asked_for.record_turn(
+    asked_for.turns.record(
         make_turn(person="ada", memory=[], messages=[{"role": "user", "content": "3 + 3?"}])
     )
-    asked_for.weights_live(0, 4, 3, False, None, None)
+    asked_for.versions.weights_live(0, 4, 3, False, None, None)
     weights.version = 4
     ((found,),) = look(asked_for, chat_format, weights)
     assert (weights.questions, found.count, texts(asked_for)) == ({"3 + 3?"}, Count(35, 35), [])

@@ -64,7 +64,7 @@ def test_no_engine_in_time_is_a_timeout_and_stores_nothing(start_gateway: Any) -
     answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO})
     gateway.engine.start()
     assert answer.status_code == 504 and answer.json()["error"]["code"] == "timeout"
-    assert gateway.store.counts()["turns"] == {}
+    assert gateway.store.status.counts()["turns"] == {}
 
 
 def test_stream_that_runs_out_of_time_ends_in_an_error_without_done(start_gateway: Any) -> None:
@@ -74,7 +74,7 @@ def test_stream_that_runs_out_of_time_ends_in_an_error_without_done(start_gatewa
     answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "stream": True})
     assert answer.status_code == 200 and "[DONE]" not in answer.text
     assert json.loads(answer.text.strip().rpartition("data: ")[2])["error"]["code"] == "timeout"
-    assert gateway.store.counts()["turns"] == {"aborted": 1}
+    assert gateway.store.status.counts()["turns"] == {"aborted": 1}
 
 
 def test_versions_of_a_turn_that_saw_an_update_are_spans(gateway: Any) -> None:
@@ -100,7 +100,7 @@ def test_client_that_leaves_stops_the_engine_and_keeps_the_part_as_aborted(gatew
         lines = answer.iter_lines()
         while "content" not in next(lines):
             pass
-    gateway.wait_for(lambda: gateway.store.counts()["turns"].get("aborted"))
+    gateway.wait_for(lambda: gateway.store.status.counts()["turns"].get("aborted"))
     gateway.wait_for(lambda: gateway.engine.disconnects and gateway.engine.aborted)
     turn = gateway.turn(gateway.engine.requests[0]["rid"])
     assert 0 < len(turn.completion_ids) < len(ids)
@@ -114,7 +114,7 @@ def test_client_that_leaves_a_whole_answer_is_noticed_too(gateway: Any) -> None:
     gateway.engine.pause = 0.05
     with pytest.raises(httpx.ReadTimeout):
         gateway.http.post("/v1/chat/completions", json={"messages": HELLO}, timeout=0.3)
-    gateway.wait_for(lambda: gateway.store.counts()["turns"].get("aborted"))
+    gateway.wait_for(lambda: gateway.store.status.counts()["turns"].get("aborted"))
     gateway.wait_for(lambda: gateway.engine.disconnects)
 
 
@@ -141,7 +141,7 @@ def test_an_answer_waits_while_the_server_of_the_store_is_away(
 ) -> None:
     gateway.says(TEXT)
     store = gateway.app.state.gateway.recorder.store
-    tries, record = [], store.record_turn
+    tries, record = [], store.turns.record
 
     def away(turn: Any) -> Any:
         tries.append(turn)
@@ -149,9 +149,9 @@ def test_an_answer_waits_while_the_server_of_the_store_is_away(
             raise StoreAway("the server is stopped")
         return record(turn)
 
-    monkeypatch.setattr(store, "record_turn", away)
+    monkeypatch.setattr(store.turns, "record", away)
     assert ask(gateway).choices[0].message.content == TEXT
-    assert len(tries) == 4 and gateway.store.counts()["turns"] == {"captured": 1}
+    assert len(tries) == 4 and gateway.store.status.counts()["turns"] == {"captured": 1}
 
 
 def test_a_session_that_was_deleted_is_stored_again_although_the_clock_was_set_back(
@@ -162,7 +162,7 @@ def test_a_session_that_was_deleted_is_stored_again_although_the_clock_was_set_b
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() - 3600)
     gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "session_id": "s"})
-    assert gateway.store.counts()["turns"] == {"captured": 1}
+    assert gateway.store.status.counts()["turns"] == {"captured": 1}
 
 
 def test_what_the_engine_refuses_is_the_clients_error(gateway: Any) -> None:
@@ -170,7 +170,7 @@ def test_what_the_engine_refuses_is_the_clients_error(gateway: Any) -> None:
     body = {"messages": HELLO, "response_format": {"type": "json_object"}, "stream": True}
     answer = gateway.http.post("/v1/chat/completions", json=body)
     assert answer.status_code == 400 and "json_schema" in answer.json()["error"]["message"]
-    assert gateway.store.counts()["turns"] == {}
+    assert gateway.store.status.counts()["turns"] == {}
 
 
 def test_sessions_stay_on_their_engine_and_move_when_it_is_gone(
@@ -201,10 +201,10 @@ def test_answer_under_way_when_its_session_is_deleted_leaves_nothing(gateway: An
             pass
         gateway.http.delete("/admin/sessions/s/content")
         assert "data: [DONE]" in list(lines)
-    assert gateway.store.counts()["turns"] == {} and gateway.store.get_session("s") is None
+    assert gateway.store.status.counts()["turns"] == {} and gateway.store.sessions.get("s") is None
     gateway.engine.pause = 0.0
     gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "session_id": "s"})
-    assert gateway.store.counts()["turns"] == {"captured": 1}
+    assert gateway.store.status.counts()["turns"] == {"captured": 1}
 
 
 @pytest.mark.parametrize("stream", [False, True])

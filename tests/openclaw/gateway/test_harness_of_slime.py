@@ -44,7 +44,7 @@ def test_a_trajectory_is_read_back_with_the_ids_log_probs_and_versions_of_the_st
     assert (sample.group_index, sample.index, sample.temperature) == (5, 40, 0.7)
     about = sample.metadata["episode"]
     assert (about["turns"], about["tool_calls"]) == (6, 6)
-    [stored] = guessing.store.turns_of_sessions([sample.metadata["session"]], 100)[0].values()
+    [stored] = guessing.store.turns.of_sessions([sample.metadata["session"]], 100)[0].values()
     response = sample.tokens[sample.prompt_length :]
     assert sample.tokens == stored[-1].prompt_ids + stored[-1].completion_ids
     for turn, (begin, end) in zip(stored, about["spans"], strict=True):
@@ -61,7 +61,7 @@ def test_a_trajectory_is_read_back_with_the_ids_log_probs_and_versions_of_the_st
 def test_one_sample_a_turn_is_the_same_turns(guessing: Any) -> None:
     samples = generate(guessing, play, per_turn=True)
     assert [sample.metadata["turn"] for sample in samples] == list(range(6))
-    [stored] = guessing.store.turns_of_sessions([samples[0].metadata["session"]], 100)[0].values()
+    [stored] = guessing.store.turns.of_sessions([samples[0].metadata["session"]], 100)[0].values()
     assert [sample.tokens for sample in samples] == [turn.prompt_ids + turn.completion_ids for turn in stored]
     assert generate(guessing, play, label="4").reward == {"score": 0.9, "acc": 1.0}
 

@@ -34,10 +34,10 @@ def ask(gateway: Any, messages: list[Any] = LATER, key: str | None = None, **mor
 
 def complain(gateway: Any, turn: Turn, wish: str = WISH) -> None:
     """What the judge stores of a complaint about a turn."""
-    gateway.store.answer_turn(turn.id, [{"role": "user", "content": "I do not like that."}])
+    gateway.store.turns.answer(turn.id, [{"role": "user", "content": "I do not like that."}])
     vote = Vote(score=1, hint=wish)
     found = [Judgement(kind="hint", score=1.0, votes=[vote], judge="test", hints=[wish])]
-    assert gateway.store.finish_judgement(turn.id, found, Drop("test"))
+    assert gateway.store.judgements.finish(turn.id, found, Drop("test"))
 
 
 def prompt(gateway: Any, turn: Turn) -> str:
@@ -65,7 +65,7 @@ def test_a_wish_stands_in_nobody_elses_prompt(remembering: Any) -> None:
     side = ask(remembering, user="ada", headers={"X-Turn-Type": "side"})
     assert [off.memory, side.memory] == [None, None]
     complain(remembering, off, OTHER)
-    assert [wish.text for wish in remembering.store.wishes()] == [WISH]
+    assert [wish.text for wish in remembering.store.memory.wishes()] == [WISH]
 
 
 def test_no_key_gets_or_writes_the_memory_of_another_named_keys_bearer(start_gateway: Any) -> None:
@@ -82,7 +82,7 @@ def test_no_key_gets_or_writes_the_memory_of_another_named_keys_bearer(start_gat
 def test_nothing_is_remembered_unless_it_is_asked_for(gateway: Any) -> None:
     gateway.says("hi")
     complain(gateway, ask(gateway, HELLO, user="ada"))
-    assert ask(gateway, user="ada").memory is None and gateway.store.wishes() == []
+    assert ask(gateway, user="ada").memory is None and gateway.store.memory.wishes() == []
 
 
 def test_a_conversation_that_goes_on_keeps_its_ids_and_has_each_wish_once(remembering: Any) -> None:
@@ -122,8 +122,8 @@ def test_ids_with_a_memory_begin_no_prompt_that_may_not_have_it(remembering: Any
     going_on = [*LATER, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "go on"}]
     nobody = ask(remembering, going_on)
     assert WISH not in prompt(remembering, nobody)
-    (wish,) = remembering.store.wishes("ada")
-    assert remembering.store.forget(wish.id)
+    (wish,) = remembering.store.memory.wishes("ada")
+    assert remembering.store.memory.forget(wish.id)
     assert WISH not in prompt(remembering, ask(remembering, going_on, user="ada"))
 
 
@@ -137,8 +137,8 @@ def test_a_memory_makes_no_prompt_too_long(start_gateway: Any) -> None:
 
 def test_deletion_of_the_person_takes_the_memory_along(remembering: Any) -> None:
     complain(remembering, ask(remembering, HELLO, user="ada"))
-    remembering.store.delete_person("ada")
-    assert remembering.store.wishes() == []
+    remembering.store.deletion.delete_person("ada")
+    assert remembering.store.memory.wishes() == []
     assert WISH not in prompt(remembering, ask(remembering, user="ada"))
 
 

@@ -77,7 +77,7 @@ def test_a_planned_restart_breaks_none_of_sixteen_streams(
     gateway.engine.pause = 0.0
     assert "[DONE]" in stream(url)
     gateway.wait_for(lambda: psutil.Process(process.pid).children() and not psutil.pid_exists(first), 20)
-    assert gateway.store.counts()["turns"] == {"captured": 17}
+    assert gateway.store.status.counts()["turns"] == {"captured": 17}
 
 
 def test_a_killed_gateway_refuses_no_connection_and_the_spare_answers(
@@ -106,11 +106,11 @@ def test_a_wish_stands_in_the_prompts_of_the_gateway_that_comes_after_a_killed_o
         gateway.wait_for(lambda: len(psutil.Process(process.pid).children()) == 2, 30)
         body = {"messages": HELLO, "user": "ada"}
         turn = gateway.turn(httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).json()["id"])
-        gateway.store.answer_turn(turn.id, [{"role": "user", "content": "I do not like that."}])
+        gateway.store.turns.answer(turn.id, [{"role": "user", "content": "I do not like that."}])
         found = Judgement(
             kind="hint", score=1.0, votes=[Vote(score=1, hint=WISH)], judge="test", hints=[WISH]
         )
-        assert gateway.store.finish_judgement(turn.id, [found], Drop("test"))
+        assert gateway.store.judgements.finish(turn.id, [found], Drop("test"))
         killed = worker(url)
         os.kill(killed, signal.SIGKILL)
         turn = gateway.turn(httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).json()["id"])

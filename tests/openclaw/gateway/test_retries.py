@@ -52,7 +52,7 @@ def test_second_try_gets_the_first_ones_answer_from_its_beginning(
         second = pool.submit(ask, slow, names[1], stream=stream)
         assert first.result() == second.result()
     assert first.result()["text"] == TEXT and len(slow.engine.requests) == 1
-    assert slow.store.counts()["turns"] == {"captured": 1}
+    assert slow.store.status.counts()["turns"] == {"captured": 1}
 
 
 def test_second_try_goes_on_when_the_first_ones_client_leaves(slow: Any) -> None:
@@ -71,7 +71,7 @@ def test_second_try_goes_on_when_the_first_ones_client_leaves(slow: Any) -> None
     turn = slow.turn(answer["id"])
     assert answer["text"] == TEXT and turn.completion_ids == ids and turn.state == "captured"
     assert turn.version_spans == [(3, 0, len(ids))] and len(turn.completion_log_probs) == len(ids)
-    assert slow.store.counts()["turns"] == {"captured": 1}
+    assert slow.store.status.counts()["turns"] == {"captured": 1}
 
 
 def test_requests_that_do_not_say_so_and_other_bodies_are_turns_of_their_own(slow: Any) -> None:
@@ -80,7 +80,7 @@ def test_requests_that_do_not_say_so_and_other_bodies_are_turns_of_their_own(slo
         slow.wait_for(lambda: slow.engine.requests)
         others = [pool.submit(ask, slow), pool.submit(ask, slow, AGAIN, seed=7)]
         ids = {one.result()["id"] for one in (first, *others)}
-    assert len(ids) == 3 and slow.store.counts()["turns"] == {"captured": 3}
+    assert len(ids) == 3 and slow.store.status.counts()["turns"] == {"captured": 3}
 
 
 def test_try_after_the_first_is_over_is_answered_anew(gateway: Any) -> None:

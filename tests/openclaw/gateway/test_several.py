@@ -38,7 +38,7 @@ def test_a_talk_goes_on_at_any_gateway(start_gateway: Any, tmp_path: Path) -> No
     third = ask(one, follow(second, "thanks"))
     assert [turn.parent_id for turn in (second, third)] == [first.id, second.id]
     assert [turn.turn_index for turn in (first, second, third)] == [0, 1, 2]
-    two.wait_for(lambda: one.store.counts()["turns"] == {"answered": 2, "captured": 1})
+    two.wait_for(lambda: one.store.status.counts()["turns"] == {"answered": 2, "captured": 1})
 
 
 def test_gateways_together_count_the_turns_of_a_session_once(start_gateway: Any) -> None:
@@ -47,7 +47,7 @@ def test_gateways_together_count_the_turns_of_a_session_once(start_gateway: Any)
     with ThreadPoolExecutor(6) as pool:
         turns = list(pool.map(lambda n: ask(gateways[n % 3], session_id="s"), range(18)))
     assert sorted(turn.turn_index for turn in turns) == list(range(18))
-    assert gateways[1].store.get_session("s").turns == 18
+    assert gateways[1].store.sessions.get("s").turns == 18
 
 
 def test_engine_that_is_gone_is_not_asked_first_again(start_gateway: Any, second_engine: Any) -> None:
@@ -129,4 +129,4 @@ def test_processes_share_conversations_and_one_s_death_takes_nothing_from_anothe
     assert stored.completion_ids == ids
     assert [turn.parent_id for turn in turns[1:]] == [turn.id for turn in turns[:-1]]
     assert {turn.session_id for turn in turns} == {turns[0].session_id}
-    assert gateway.store.counts()["turns"] == {"answered": 3, "captured": 2}
+    assert gateway.store.status.counts()["turns"] == {"answered": 3, "captured": 2}

@@ -34,7 +34,7 @@ def test_line_ends_of_unicode_break_no_event_for_clients_that_cut_text(gateway: 
         events = [line[6:] for line in answer.iter_lines() if line.startswith("data: {")]
     assert answer.status_code == 200 and all(json.loads(event) for event in events)
     assert any(json.dumps("\u2028")[1:-1] in event for event in events)
-    stored = gateway.store.counts()["turns"]
+    stored = gateway.store.status.counts()["turns"]
     assert stored == {"captured": 1}
 
 
@@ -133,4 +133,4 @@ def test_many_clients_at_once_each_get_their_answer(gateway: Any) -> None:
 
     with ThreadPoolExecutor(12) as pool:
         assert set(pool.map(one, range(36))) == {"hello there"}
-    assert gateway.store.counts()["turns"] == {"captured": 36}
+    assert gateway.store.status.counts()["turns"] == {"captured": 36}

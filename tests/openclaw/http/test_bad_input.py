@@ -37,7 +37,7 @@ def lively(gateway: Any) -> Iterator[Any]:
     """A gateway that must have stored nothing and serve a good request after whatever the test does."""
     gateway.says("hi")
     yield gateway
-    assert gateway.store.counts()["turns"] == {}
+    assert gateway.store.status.counts()["turns"] == {}
     assert post(gateway, {"messages": HELLO}).json()["choices"][0]["message"]["content"] == "hi"
 
 
@@ -146,14 +146,16 @@ def test_sql_in_a_session_id_is_a_name(gateway: Any) -> None:
     post(gateway, {"messages": HELLO})
     answer = post(gateway, {"messages": HELLO, "session_id": name}).json()
     assert answer["session_id"] == name
-    assert gateway.store.get_session(name).turns == 1 and gateway.store.counts()["turns"] == {"captured": 2}
+    assert gateway.store.sessions.get(name).turns == 1 and gateway.store.status.counts()["turns"] == {
+        "captured": 2
+    }
     gone = gateway.http.delete("/admin/sessions/" + name.replace(";", "%3B").replace("'", "%27"))
     assert gone.json()["expired_turns"] == 1
 
 
 def test_full_disk_gives_no_complete_answer_and_serving_goes_on_when_there_is_room(gateway: Any) -> None:
     gateway.says("hi")
-    database = gateway.app.state.gateway.recorder.store._engine
+    database = gateway.app.state.gateway.recorder.store.database.engine
 
     def full(connection: Any, *_: object) -> None:
         connection.execute("PRAGMA max_page_count = 1")
@@ -167,7 +169,7 @@ def test_full_disk_gives_no_complete_answer_and_serving_goes_on_when_there_is_ro
     assert "openclaw_store_up 0.0" in gateway.http.get("/metrics").text
     stream = post(gateway, {"messages": long, "stream": True})
     assert "[DONE]" not in stream.text and "not_stored" in stream.text
-    assert gateway.store.counts()["turns"] == {}
+    assert gateway.store.status.counts()["turns"] == {}
     event.remove(database, "checkout", full)
     event.listen(database, "checkout", lambda c, *_: c.execute("PRAGMA max_page_count = 100000"))
     assert post(gateway, {"messages": long}).status_code == 200
@@ -184,7 +186,7 @@ def test_locked_database_holds_the_answer_until_it_is_free(gateway: Any) -> None
     assert gateway.http.get("/healthz").status_code == 200
     lock.execute("ROLLBACK")
     assert post(gateway, {"messages": HELLO}).status_code == 200
-    gateway.wait_for(lambda: sum(gateway.store.counts()["turns"].values()) == 2)
+    gateway.wait_for(lambda: sum(gateway.store.status.counts()["turns"].values()) == 2)
 
 
 def test_database_that_stays_locked_is_a_server_error(
@@ -197,7 +199,7 @@ def test_database_that_stays_locked_is_a_server_error(
     lock.execute("BEGIN IMMEDIATE")
     assert error(post(gateway, {"messages": HELLO})) == (500, "not_stored")
     lock.execute("ROLLBACK")
-    assert gateway.store.counts()["turns"] == {}
+    assert gateway.store.status.counts()["turns"] == {}
     assert post(gateway, {"messages": HELLO}).status_code == 200
 
 

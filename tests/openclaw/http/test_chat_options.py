@@ -29,7 +29,7 @@ def test_each_of_several_answers_is_a_turn_of_one_session(gateway: Any) -> None:
     assert all(choice.logprobs.content for choice in answer.choices)
     assert answer.usage.completion_tokens == 3 * len(ids)
     assert sorted(r["sampling_params"]["sampling_seed"] for r in gateway.engine.requests) == [5, 6, 7]
-    assert gateway.store.counts()["turns"] == {"captured": 3}
+    assert gateway.store.status.counts()["turns"] == {"captured": 3}
     assert gateway.turn(answer.id).session_id == answer.session_id
 
 
@@ -48,7 +48,7 @@ def test_several_answers_end_together_when_the_engine_refuses(gateway: Any) -> N
     gateway.engine.refuse = "no room"
     with pytest.raises(openai.BadRequestError, match="no room"):
         ask(gateway, n=3)
-    assert gateway.store.counts()["turns"] == {}
+    assert gateway.store.status.counts()["turns"] == {}
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "read"}}])

@@ -43,7 +43,7 @@ def test_several_prompts_and_answers_are_told_apart_by_index(gateway: Any, strea
         for choice in part.choices:
             texts[choice.index] += choice.text
     assert texts == {0: "hello there", 1: "hello there", 2: "how there", 3: "how there"}
-    assert gateway.store.counts()["turns"] == {"captured": 4}
+    assert gateway.store.status.counts()["turns"] == {"captured": 4}
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -70,7 +70,7 @@ def test_wrong_fields_are_named_and_nothing_is_stored(gateway: Any) -> None:
         error = answer.json()["error"]
         assert (answer.status_code, error["param"]) == (400, param), (body, answer.text)
         assert param in error["message"] and error["type"] == "invalid_request_error"
-    assert gateway.engine.requests == [] and gateway.store.counts()["turns"] == {}
+    assert gateway.engine.requests == [] and gateway.store.status.counts()["turns"] == {}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def tell(gateway: Any, **body: Any) -> httpx.Response:
 
 
 def judgements(gateway: Any, completion_id: str) -> list[Any]:
-    return list(gateway.store.feedback_judgements(gateway.turn(completion_id).id))
+    return list(gateway.store.feedback.judgements_of(gateway.turn(completion_id).id))
 
 
 def test_thumb_on_an_answer_becomes_a_judgement(gateway: Any) -> None:

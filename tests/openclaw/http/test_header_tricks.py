@@ -99,7 +99,7 @@ def test_a_page_that_posts_plain_text_to_this_machine_is_refused(start_gateway: 
     silent = {"Content-Type": "text/plain", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
     assert httpx.post(url, content=HELLO, headers=silent).status_code == 403
     assert httpx.post(url, content=HELLO, headers={"Host": "rebound.example"}).status_code == 403
-    assert gateway.store.counts()["turns"] == {}
+    assert gateway.store.status.counts()["turns"] == {}
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_session_ids_in_headers_are_utf_8(gateway: Any) -> None:
     ):
         answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO, **body}, headers=headers)
         assert answer.json()["session_id"] == "Gespräch 李"
-    assert gateway.store.get_session("Gespräch 李").turns == 2
+    assert gateway.store.sessions.get("Gespräch 李").turns == 2
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_a_call_with_json_that_few_can_write_is_answered(gateway: Any, value: st
     for stream in (False, True):
         answer = gateway.http.post("/v1/messages", json={**body, "stream": stream})
         assert answer.status_code == 200 and "tool_use" in answer.text
-    assert gateway.store.counts()["turns"] == {"captured": 2}
+    assert gateway.store.status.counts()["turns"] == {"captured": 2}
 
 
 def test_an_answer_that_was_begun_is_refused_not_ignored(gateway: Any) -> None:

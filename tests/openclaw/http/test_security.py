@@ -96,7 +96,7 @@ def test_admin_deletes_a_session_for_good(start_gateway: Any) -> None:
     url = f"{gateway.url}/admin/sessions/s/content"
     assert httpx.delete(url, headers=bearer("secret-key")).status_code == 401
     assert httpx.delete(url, headers=bearer("admin-key")).json()["deleted"]["turns"] == 1
-    assert gateway.store.get_session("s") is None and gateway.store.counts()["turns"] == {}
+    assert gateway.store.sessions.get("s") is None and gateway.store.status.counts()["turns"] == {}
     assert httpx.delete(url, headers=bearer("admin-key")).status_code == 404
 
 
@@ -205,7 +205,7 @@ async def test_client_that_does_not_read_is_let_go(gateway: Any) -> None:
     while not isinstance(app, RequestGuard):
         app = app.app
     await asyncio.wait_for(RequestGuard(app._app, settings)(scope, receive, send), 5)
-    assert gateway.store.counts()["turns"] == {"aborted": 1}
+    assert gateway.store.status.counts()["turns"] == {"aborted": 1}
 
 
 def test_client_that_reads_a_byte_at_a_time_holds_nobody_up(gateway: Any) -> None:

@@ -7,12 +7,12 @@ from openclaw.types import Drop, Judgement, SampleDraft, Vote
 
 def _judge(gateway, turn_id, outcome, score):
     store = gateway.store
-    store.answer_turn(turn_id, [{"role": "user", "content": "thanks"}])
-    store.claim_answered("w", 9, 60)
+    store.turns.answer(turn_id, [{"role": "user", "content": "thanks"}])
+    store.judgements.claim("w", 9, 60)
     judgement = Judgement(
         kind="eval", score=score, votes=[Vote(score=int(score))], judge="rules", hints=["be short"]
     )
-    store.finish_judgement(turn_id, [judgement], outcome)
+    store.judgements.finish(turn_id, [judgement], outcome)
 
 
 def _ask(gateway, **headers):
@@ -32,8 +32,8 @@ def test_score_hints_and_the_version_that_learned_from_it_are_told(gateway):
     turn = gateway.turn(completion)
     _judge(gateway, turn.id, SampleDraft(turn_id=turn.id, reward=1.0), 1.0)
     store = gateway.store
-    store.lease(0, 1)
-    store.weights_live(0, 4, parent=3, restored=False, checkpoint_path=None, checksum="c")
+    store.samples.lease(0, 1)
+    store.versions.weights_live(0, 4, parent=3, restored=False, checkpoint_path=None, checksum="c")
     found = gateway.http.get(f"/v1/turns/{completion}").json()
     assert (found["score"], found["hints"], found["judge"]) == (1.0, ["be short"], "rules")
     assert (found["sample_state"], found["trained_version"]) == ("trained", 4)

@@ -43,10 +43,10 @@ def gateway(start_gateway: Any, tmp_path: Path) -> Any:
     """Version 1 is live after 0; version 2 was rejected."""
     gateway = start_gateway(run_dir=str(tmp_path))
     store = RolloutStore(tmp_path / "buffer")
-    store.weights_live(-1, 0, None, True, str(tmp_path), "sum-0")
-    store.weights_live(0, 1, 0, False, "/gone", "sum-1", details={"metrics": {"train/loss": 1.5}})
+    store.versions.weights_live(-1, 0, None, True, str(tmp_path), "sum-0")
+    store.versions.weights_live(0, 1, 0, False, "/gone", "sum-1", details={"metrics": {"train/loss": 1.5}})
     why = {"reason": "KL is 9", "stage": "likelihood", "measurements": {"kl": 9.0}}
-    store.weights_rejected(1, 2, 1, None, why)
+    store.versions.weights_rejected(1, 2, 1, None, why)
     store.close()
     return gateway
 
@@ -98,7 +98,7 @@ def test_an_order_that_waits_when_the_server_stops_is_answered_with_what_becomes
     start_gateway: Any, tmp_path: Path
 ) -> None:
     gateway, answers = start_gateway(run_dir=str(tmp_path)), []
-    gateway.store.weights_live(-1, 0, None, True, str(tmp_path), "sum-0")
+    gateway.store.versions.weights_live(-1, 0, None, True, str(tmp_path), "sum-0")
     asking = threading.Thread(
         target=lambda: answers.append(gateway.http.post("/admin/versions/0/rollback", timeout=60))
     )
@@ -179,9 +179,9 @@ def two_on_disk(start_gateway: Any, tmp_path: Path, engine: Any) -> Any:
     """Versions 0 and 2 are on disk, 2 comes from 1, and both answer something else."""
     gateway = start_gateway(run_dir=str(tmp_path))
     store = RolloutStore(tmp_path / "buffer")
-    store.weights_live(-1, 0, None, True, str(tmp_path), "sum-0")
-    store.weights_live(0, 1, 0, False, "/gone", "sum-1", details={"measurements": {"kl": 0.01}})
-    store.weights_live(
+    store.versions.weights_live(-1, 0, None, True, str(tmp_path), "sum-0")
+    store.versions.weights_live(0, 1, 0, False, "/gone", "sum-1", details={"measurements": {"kl": 0.01}})
+    store.versions.weights_live(
         1, 2, 1, False, str(tmp_path), "sum-2", details={"measurements": {"kl": 0.02, "right": 1.0}}
     )
     store.close()

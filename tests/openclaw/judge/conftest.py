@@ -28,7 +28,7 @@ def answer(store: RolloutStore) -> Callable[[str], Turn]:
     numbers = itertools.count()
 
     def make(next_message: str) -> Turn:
-        turn = store.record_turn(
+        turn = store.turns.record(
             NewTurn(
                 completion_id=f"chatcmpl-{next(numbers)}",
                 session_id="s",
@@ -43,7 +43,7 @@ def answer(store: RolloutStore) -> Callable[[str], Turn]:
                 transcript_digest="d",
             )
         )
-        assert store.answer_turn(turn.id, [{"role": "user", "content": next_message}])
+        assert store.turns.answer(turn.id, [{"role": "user", "content": next_message}])
         return turn
 
     return make

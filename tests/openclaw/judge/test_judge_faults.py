@@ -32,7 +32,7 @@ class Running:
         self.store = store
         self.metrics = JudgeMetrics("openai")
         self.backend = make_backend(settings, self.metrics)
-        self.writer = StoreWriter(store)
+        self.writer = StoreWriter(store.database)
         limits = JudgeLimits(timeout=settings.judge_timeout, attempts=attempts)
         judge = TurnJudge(store, self.writer, self.backend, binary, limits, self.metrics)
         self._worker = JudgeWorker("w", store, judge, claim_seconds=10.0, concurrency=4)
@@ -45,7 +45,7 @@ class Running:
                 await asyncio.sleep(0.02)
 
     async def until_judged(self, count: int) -> None:
-        await self.until(lambda: self.store.counts()["turns"].get("judged", 0) >= count)
+        await self.until(lambda: self.store.status.counts()["turns"].get("judged", 0) >= count)
 
     async def close(self) -> None:
         self._stop.set()
@@ -88,9 +88,9 @@ async def test_trouble_with_one_turn_drops_it_and_blocks_no_other(
     running = start(judge_request_timeout=0.3)
     await running.until_judged(6)
     await running.until_judged(7)
-    assert store.counts()["samples"] == {"ready": 6, "dropped": 1}
-    assert store.counts()["dropped"] == {"judge_error": 1}
-    stored = store.get_turn(bad.id)
+    assert store.status.counts()["samples"] == {"ready": 6, "dropped": 1}
+    assert store.status.counts()["dropped"] == {"judge_error": 1}
+    stored = store.turns.get(bad.id)
     assert stored is not None and stored.judge_attempts == 2
     outcomes = running.metrics.snapshot()["outcomes"]
     assert outcomes.pop("positive") == 6
@@ -107,7 +107,7 @@ async def test_a_judge_that_is_down_for_a_while_delays_its_turns_and_drops_none(
     await running.until(lambda: running.metrics.snapshot()["outcomes"].get("failed_JudgeUnavailable", 0) >= 5)
     judge_server.script = [r"\boxed{-1}"]
     await running.until_judged(5)
-    assert store.counts()["samples"] == {"ready": 5}
+    assert store.status.counts()["samples"] == {"ready": 5}
 
 
 async def test_what_a_failing_judge_says_is_told_until_it_judges(
@@ -116,14 +116,14 @@ async def test_what_a_failing_judge_says_is_told_until_it_judges(
     judge_server.script = [401]
     turn = answer("turn")
     running = start(attempts=5)
-    await running.until(lambda: bool(store.counts()["judge_failures"]))
-    (reason,) = store.counts()["judge_failures"]
+    await running.until(lambda: bool(store.status.counts()["judge_failures"]))
+    (reason,) = store.status.counts()["judge_failures"]
     assert "401" in reason
-    status = store.turn_status(turn.completion_id)
+    status = store.status.of_completion(turn.completion_id)
     assert status is not None and status.state_reason == reason
     judge_server.script = [r"\boxed{1}"]
     await running.until_judged(1)
-    assert store.counts()["judge_failures"] == {}
+    assert store.status.counts()["judge_failures"] == {}
 
 
 async def test_a_judge_that_stays_down_costs_no_turn_and_is_not_hammered(
@@ -139,10 +139,10 @@ async def test_a_judge_that_stays_down_costs_no_turn_and_is_not_hammered(
     turns = [answer(f"turn {n}") for n in range(40)]
     await asyncio.sleep(1.0)
     assert 4 <= len(judge_server.bodies) - asked <= 40
-    assert max(store.get_turn(turn.id).judge_attempts for turn in turns) <= 1  # type: ignore[union-attr]
+    assert max(store.turns.get(turn.id).judge_attempts for turn in turns) <= 1  # type: ignore[union-attr]
     judge_server.script = [r"\boxed{-1}"]
     await running.until_judged(41)
-    assert store.counts()["samples"] == {"ready": 41}
+    assert store.status.counts()["samples"] == {"ready": 41}
 
 
 async def test_a_slow_judge_delays_and_drops_nothing(
@@ -152,7 +152,7 @@ async def test_a_slow_judge_delays_and_drops_nothing(
     for n in range(8):
         answer(f"turn {n}")
     await start().until_judged(8)
-    assert store.counts()["samples"] == {"ready": 8}
+    assert store.status.counts()["samples"] == {"ready": 8}
 
 
 async def test_a_judgement_names_the_model_and_the_prompts_hash(
@@ -160,5 +160,5 @@ async def test_a_judgement_names_the_model_and_the_prompts_hash(
 ) -> None:
     turn = answer("turn")
     await start().until_judged(1)
-    (judgement,) = store.judgements_of(turn.id)
+    (judgement,) = store.judgements.of_turn(turn.id)
     assert judgement.judge == "openai:m" and judgement.prompt.startswith("eval@") and judgement.latency > 0

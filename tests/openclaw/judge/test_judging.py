@@ -46,7 +46,7 @@ class FakeBackend:
 
 @pytest.fixture
 async def writer(store: RolloutStore) -> AsyncIterator[StoreWriter]:
-    writer = StoreWriter(store)
+    writer = StoreWriter(store.database)
     yield writer
     await asyncio.to_thread(writer.close)
 
@@ -65,7 +65,7 @@ async def _run_until(
     stop = asyncio.Event()
     running = asyncio.create_task(worker.run(stop))
     async with asyncio.timeout(20):
-        while store.counts()["turns"].get("judged", 0) < judged:
+        while store.status.counts()["turns"].get("judged", 0) < judged:
             await asyncio.sleep(0.02)
     stop.set()
     await running
@@ -76,7 +76,7 @@ async def test_a_judged_turn_has_its_judgement_and_its_sample(
 ) -> None:
     turn = answer("No bullet points please.")
     await _run_until(store, writer, 1, backend=RulesBackend())
-    (judgement,) = store.judgements_of(turn.id)
+    (judgement,) = store.judgements.of_turn(turn.id)
     assert (judgement.kind, judgement.score, judgement.judge, judgement.prompt) == (
         "eval",
         -1.0,
@@ -84,21 +84,21 @@ async def test_a_judged_turn_has_its_judgement_and_its_sample(
         "rules-v4",
     )
     assert [vote.score for vote in judgement.votes] == [-1, -1, -1]
-    sample = store.sample_of_turn(turn.id)
+    sample = store.samples.of_turn(turn.id)
     assert sample is not None and sample.state is SampleState.READY and sample.reward == {"score": -1.0}
 
 
 async def test_no_rule_judges_what_an_environment_rewards(
     store: RolloutStore, writer: StoreWriter, answer: Answer, make_turn: Callable[..., NewTurn]
 ) -> None:
-    turn = store.record_turn(make_turn(completion_id="e", session_id="episode", source="environment"))
-    store.answer_turn(turn.id, [{"role": "user", "content": "No, that is wrong."}])
+    turn = store.turns.record(make_turn(completion_id="e", session_id="episode", source="environment"))
+    store.turns.answer(turn.id, [{"role": "user", "content": "No, that is wrong."}])
     answer("No bullet points please.")
     await _run_until(store, writer, 1, backend=RulesBackend())
-    assert store.judgements_of(turn.id) == []
-    store.reward_session("episode", 1.0)
+    assert store.judgements.of_turn(turn.id) == []
+    store.feedback.reward_session("episode", 1.0)
     await _run_until(store, writer, 2, backend=RulesBackend())
-    assert [(one.judge, one.kind, one.score) for one in store.judgements_of(turn.id)] == [
+    assert [(one.judge, one.kind, one.score) for one in store.judgements.of_turn(turn.id)] == [
         ("user", "eval", 1.0)
     ]
 
@@ -108,7 +108,7 @@ async def test_a_method_may_drop_a_turn_for_its_own_reason(
 ) -> None:
     answer("score 0")
     await _run_until(store, writer, 1)
-    assert store.counts()["dropped"] == {"neutral_score": 1}
+    assert store.status.counts()["dropped"] == {"neutral_score": 1}
 
 
 @pytest.mark.parametrize("fault", ["raise", "hang", "nonsense"])
@@ -119,9 +119,9 @@ async def test_a_judge_that_fails_drops_its_turn_after_the_last_try_and_blocks_n
     for _ in range(6):
         answer("score 1")
     await _run_until(store, writer, 7)
-    assert store.counts()["samples"] == {"ready": 6, "dropped": 1}
-    assert store.counts()["dropped"] == {"judge_error": 1}
-    stored = store.get_turn(bad.id)
+    assert store.status.counts()["samples"] == {"ready": 6, "dropped": 1}
+    assert store.status.counts()["dropped"] == {"judge_error": 1}
+    stored = store.turns.get(bad.id)
     assert stored is not None and stored.judge_attempts == 2
 
 
@@ -132,8 +132,8 @@ async def test_hanging_turns_do_not_use_up_the_worker_for_long(
         answer("please hang")
     answer("score 1")
     await _run_until(store, writer, 5)
-    assert store.counts()["dropped"] == {"judge_error": 4}
-    assert store.ready_count() == 1
+    assert store.status.counts()["dropped"] == {"judge_error": 4}
+    assert store.samples.ready_count() == 1
 
 
 @pytest.mark.parametrize("result", [None, "raise", "wrong mask"])
@@ -152,9 +152,9 @@ async def test_a_method_that_fails_loses_that_turn_only(
     failed = answer("score -1")
     answer("score 1")
     await _run_until(store, writer, 2, method=method)
-    assert store.counts()["dropped"] == {"method_error": 1}
-    assert store.ready_count() == 1
-    assert len(store.judgements_of(failed.id)) == 1
+    assert store.status.counts()["dropped"] == {"method_error": 1}
+    assert store.samples.ready_count() == 1
+    assert len(store.judgements.of_turn(failed.id)) == 1
 
 
 async def test_a_turn_that_killed_its_workers_is_dropped_unjudged(
@@ -162,10 +162,10 @@ async def test_a_turn_that_killed_its_workers_is_dropped_unjudged(
 ) -> None:
     answer("please hang")
     for _ in range(2):
-        store.claim_answered("dead", 1, claim_seconds=0.0)
+        store.judgements.claim("dead", 1, claim_seconds=0.0)
         await asyncio.sleep(0.01)
     await _run_until(store, writer, 1)
-    assert store.counts()["dropped"] == {"judge_error": 1}
+    assert store.status.counts()["dropped"] == {"judge_error": 1}
 
 
 async def test_a_stopped_worker_finishes_what_it_is_judging(
@@ -187,7 +187,7 @@ async def test_a_stopped_worker_finishes_what_it_is_judging(
     await asyncio.wait_for(begun.wait(), 60)
     stop.set()
     await running
-    stored = store.get_turn(turn.id)
+    stored = store.turns.get(turn.id)
     assert stored is not None and stored.state is TurnState.JUDGED
 
 
@@ -195,16 +195,18 @@ async def test_a_store_that_is_locked_for_a_while_costs_no_turn(
     store: RolloutStore, tmp_path: Path, writer: StoreWriter, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turn = answer("score 1")
-    (claimed,) = store.claim_answered("w", 1, claim_seconds=0.0)
+    (claimed,) = store.judgements.claim("w", 1, claim_seconds=0.0)
     judge = TurnJudge(store, writer, FakeBackend(), binary, JudgeLimits())
     lock = sqlite3.connect(tmp_path / "buffer.db", isolation_level=None)
     lock.execute("BEGIN IMMEDIATE")
     event.listen(
-        store._engine, "checkout", lambda connection, *_: connection.execute("PRAGMA busy_timeout = 50")
+        store.database.engine,
+        "checkout",
+        lambda connection, *_: connection.execute("PRAGMA busy_timeout = 50"),
     )
     with pytest.raises(StoreUnavailable):
         await judge.judge(claimed)
     lock.execute("ROLLBACK")
     await _run_until(store, writer, 1)
-    sample = store.sample_of_turn(turn.id)
+    sample = store.samples.of_turn(turn.id)
     assert sample is not None and sample.state is SampleState.READY

@@ -138,7 +138,7 @@ def test_votes_become_shares_a_person_outranks_them_and_its_own_votes_teach_noth
 
 
 def told(store: RolloutStore, turn: Turn, score: int) -> None:
-    assert store.finish_judgement(turn.id, [eval_of("rules", score)], Drop("made up"))
+    assert store.judgements.finish(turn.id, [eval_of("rules", score)], Drop("made up"))
 
 
 def test_stored_turns_are_learned_from_with_what_people_said_of_them(
@@ -146,8 +146,8 @@ def test_stored_turns_are_learned_from_with_what_people_said_of_them(
 ) -> None:
     told(store, answer("That looks like AI."), -1)
     overruled = answer("Groovy.")
-    assert store.record_feedback(completion_id=overruled.completion_id, score=1.0)
-    assert store.finish_judgement(overruled.id, store.feedback_judgements(overruled.id), Drop("made up"))
+    assert store.feedback.record(completion_id=overruled.completion_id, score=1.0)
+    assert store.judgements.finish(overruled.id, store.feedback.judgements_of(overruled.id), Drop("made up"))
     answer("nobody has judged this one")
     voted, said = stored_examples(store, most=10)
     assert (voted.label, said.label) == (-1, 1)

@@ -51,11 +51,11 @@ def test_a_worker_judges_what_is_answered_and_ends_at_term(
     for text in ("Thanks!", "That's wrong.", "Who wrote Hamlet?"):
         answer(text)
     with worker(tmp_path) as process:
-        _until(lambda: store.counts()["turns"].get("judged", 0) == 3)
+        _until(lambda: store.status.counts()["turns"].get("judged", 0) == 3)
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=10)
     assert process.returncode == 0, log
-    assert store.counts()["samples"] == {"ready": 2, "dropped": 1}
+    assert store.status.counts()["samples"] == {"ready": 2, "dropped": 1}
     assert "Hamlet" not in log and "judge stopped" in log
 
 
@@ -64,12 +64,12 @@ def test_a_killed_workers_turns_are_judged_by_the_next(
 ) -> None:
     turns = [answer("Thanks!") for _ in range(40)]
     with worker(tmp_path) as process:
-        _until(lambda: store.counts()["turns"].get("judged", 0) > 0)
+        _until(lambda: store.status.counts()["turns"].get("judged", 0) > 0)
         process.kill()
-    store.claim_answered("judge-0", limit=5, claim_seconds=1000)
+    store.judgements.claim("judge-0", limit=5, claim_seconds=1000)
     with worker(tmp_path):
-        _until(lambda: store.counts()["turns"].get("judged", 0) == 40)
-    assert [len(store.judgements_of(turn.id)) for turn in turns] == [1] * 40
+        _until(lambda: store.status.counts()["turns"].get("judged", 0) == 40)
+    assert [len(store.judgements.of_turn(turn.id)) for turn in turns] == [1] * 40
 
 
 def test_two_workers_judge_every_turn_once(
@@ -77,9 +77,9 @@ def test_two_workers_judge_every_turn_once(
 ) -> None:
     with worker(tmp_path, name="judge-0"), worker(tmp_path, "--votes", "3", name="judge-1"):
         turns = [answer("Perfect, thank you.") for _ in range(30)]
-        _until(lambda: store.counts()["turns"].get("judged", 0) == 30)
+        _until(lambda: store.status.counts()["turns"].get("judged", 0) == 30)
     for turn in turns:
-        (judgement,) = store.judgements_of(turn.id)
+        (judgement,) = store.judgements.of_turn(turn.id)
         assert judgement.votes in ([Vote(score=1, text=judgement.votes[0].text)] * n for n in (1, 3))
 
 

@@ -48,13 +48,13 @@ def judge(gateway: Any) -> Any:
         store = gateway.store
         turn = gateway.turn(completion)
         gateway.wait_for(lambda: gateway.turn(completion).state in ("answered", "captured"))
-        store.answer_turn(turn.id, [{"role": "user", "content": "thanks"}])
+        store.turns.answer(turn.id, [{"role": "user", "content": "thanks"}])
         votes = [Vote(score=int(score), text="the person said so")]
         judgements = [
             Judgement(kind="eval", score=score, votes=votes, judge="rules", prompt="rules-v4"),
             Judgement(kind="hint", score=1.0, votes=votes, judge="rules", hints=[hint]),
         ]
-        assert store.finish_judgement(
+        assert store.judgements.finish(
             turn.id, judgements, SampleDraft(turn_id=turn.id, reward={"score": score})
         )
 

@@ -20,7 +20,7 @@ from openclaw.http.middleware.protocol import HttpProtocol
 from openclaw.server import create_app
 from openclaw.settings import Settings
 from openclaw.store import RolloutStore
-from openclaw.store.importing import import_lines
+from openclaw.store.files.importing import import_lines
 from tests import MODEL
 from tests.fakes.running_gateway import RunningGateway
 from tests.fakes.scripted_engine import FakeEngine

@@ -78,13 +78,13 @@ def open_page(browser: Any, served: RunningGateway) -> Iterator[Open]:
 
 def trained_turn(served: RunningGateway) -> Any:
     """A turn of the recorded run with advantages, a hint and a teacher."""
-    with served.store.reading() as connection:
+    with served.store.database.reading() as connection:
         ids = connection.exec_driver_sql(
             "SELECT sample.turn_id FROM token_record JOIN sample ON sample.id = token_record.sample_id ORDER BY sample.id"
         )
         turns = [row[0] for row in ids]
-    hinted = [id_ for id_ in turns if "hint" in (served.store.token_record(id_) or {})]
-    return served.store.get_turn(hinted[-1])
+    hinted = [id_ for id_ in turns if "hint" in (served.store.token_records.of_turn(id_) or {})]
+    return served.store.turns.get(hinted[-1])
 
 
 def sound(page: Any) -> None:
@@ -100,7 +100,7 @@ def test_every_view_shows_the_run_on_a_desk_and_on_a_phone(
 ) -> None:
     page = open_page("/", viewport=viewport, color_scheme=scheme)
     turn = trained_turn(served)
-    newest = served.store.versions()[-1].version
+    newest = served.store.versions.all()[-1].version
     views = (*VIEWS, f"/page/session?id={turn.session_id}", f"/page/turn?id={turn.completion_id}")
     for path in (*views, f"/page/version?n={newest}"):
         if path != "/":
@@ -155,7 +155,7 @@ def test_a_turn_is_reached_read_and_overruled_with_the_keyboard_alone(
     page.wait_for_url(re.compile("said="))
     completion = re.search(r"id=([^&#]+)", page.url)
     assert completion is not None and "say <b>why</b>" in page.inner_text("#judged")
-    found = served.store.feedback_judgements(served.turn(completion[1]).id)
+    found = served.store.feedback.judgements_of(served.turn(completion[1]).id)
     assert [(one.kind, one.score) for one in found] == [("eval", -1.0), ("hint", 1.0)]
 
 
@@ -188,7 +188,7 @@ def test_the_start_changes_by_itself_and_a_prompt_is_tried_again_by_click(
     page.wait_for_selector("#again .pair")
     assert "It is 4." in page.inner_text("#again") and "Four." in page.inner_text("#again")
     (folder := tmp_path / "v9000").mkdir()
-    served.store.weights_live(-1, 9000, None, True, str(folder), "c9000")
+    served.store.versions.weights_live(-1, 9000, None, True, str(folder), "c9000")
     served.engine.tries[9000] = served.says("Two and two make four.")
     page.reload()
     page.select_option("#again-version", "9000")
@@ -248,4 +248,4 @@ def test_a_session_and_a_person_are_deleted_by_click(open_page: Open, served: Ru
     bob.locator("button").click()
     page.wait_for_selector("text=Deleted: 1 turns.")
     assert page.locator("li.card", has_text="bob").count() == 0
-    assert served.store.get_session("one") is None and served.store.get_session("two") is None
+    assert served.store.sessions.get("one") is None and served.store.sessions.get("two") is None

@@ -52,7 +52,7 @@ def test_no_other_site_and_no_other_machine_changes_anything(gateway: Any, talk:
             for headers in FOREIGN:
                 answer = client.request(method, path, content=body, headers=headers)
                 assert answer.status_code == 403, (method, path, headers)
-    assert gateway.store.counts()["turns"] == {"captured": 1}
+    assert gateway.store.status.counts()["turns"] == {"captured": 1}
 
 
 def test_a_person_overrules_the_judge(browser: Any, talk: Any, judge: Any, gateway: Any) -> None:
@@ -63,11 +63,11 @@ def test_a_person_overrules_the_judge(browser: Any, talk: Any, judge: Any, gatew
     assert answer.status_code == 303 and "said=judging" in answer.headers["location"]
     page = browser.get(answer.headers["location"]).text
     assert "Your word counts" in page and "say it in German" in page
-    judgements = gateway.store.feedback_judgements(gateway.turn(completion).id)
+    judgements = gateway.store.feedback.judgements_of(gateway.turn(completion).id)
     assert [(one.kind, one.score) for one in judgements] == [("eval", -1.0), ("hint", 1.0)]
     assert (
         gateway.turn(completion).state == "answered"
-        and gateway.store.judgements_of(gateway.turn(completion).id) == []
+        and gateway.store.judgements.of_turn(gateway.turn(completion).id) == []
     )
 
 
@@ -91,7 +91,7 @@ def test_a_prompt_is_tried_again_on_the_live_weights_and_not_stored(
     assert found["before"]["answer"]["content"] == "hello there" and found["before"]["weight_versions"] == [3]
     first, second = gateway.engine.requests[:2]
     assert first["input_ids"] == second["input_ids"]
-    assert gateway.store.counts()["turns"] == {"captured": 1}
+    assert gateway.store.status.counts()["turns"] == {"captured": 1}
     part = browser.post("/page/turn/again", data={"id": completion}, headers={"HX-Request": "true"})
     assert "how are you today?" in part.text and "<html" not in part.text
     assert "<html" in browser.post("/page/turn/again", data={"id": completion}).text
@@ -102,8 +102,8 @@ def test_a_prompt_is_tried_again_on_an_older_version(
     browser: Any, talk: Any, gateway: Any, tmp_path: Any
 ) -> None:
     (completion,) = talk("hi", answer="hello there")
-    gateway.store.weights_live(-1, 0, None, True, str(tmp_path), "c0")
-    gateway.store.weights_live(0, 1, 0, False, "/gone", "c1")
+    gateway.store.versions.weights_live(-1, 0, None, True, str(tmp_path), "c0")
+    gateway.store.versions.weights_live(0, 1, 0, False, "/gone", "c1")
     gateway.engine.tries[0] = gateway.says("good day to you")
     page = browser.get("/page/turn", params={"id": completion}).text
     assert '<option value="0">' in page and '<option value="1">' not in page
@@ -111,7 +111,7 @@ def test_a_prompt_is_tried_again_on_an_older_version(
     found = browser.post(f"/admin/turns/{completion}/again", json={"version": 0}).json()
     assert found["answer"]["content"] == "good day to you" and found["weight_versions"] == [0]
     assert gateway.engine.tried[0]["prompts"] == [gateway.turn(completion).prompt_ids]
-    assert len(gateway.engine.requests) == asked and gateway.store.counts()["turns"] == {"captured": 1}
+    assert len(gateway.engine.requests) == asked and gateway.store.status.counts()["turns"] == {"captured": 1}
     part = browser.post("/page/turn/again", data={"id": completion, "version": "0"})
     assert "good day to you" in part.text
     for version, status in ((1, 409), (7, 404), ("x", 400)):
@@ -122,10 +122,10 @@ def test_a_prompt_is_tried_again_on_an_older_version(
 def test_a_session_is_deleted_only_when_the_box_is_ticked(browser: Any, talk: Any, gateway: Any) -> None:
     talk("hi", session="s1")
     assert browser.post("/page/privacy/delete", data={"session": "s1"}).status_code == 400
-    assert gateway.store.get_session("s1") is not None
+    assert gateway.store.sessions.get("s1") is not None
     answer = browser.post("/page/privacy/delete", data={"session": "s1", "sure": "1"})
     assert "Deleted: 1 turns." in browser.get(answer.headers["location"]).text
-    assert gateway.store.get_session("s1") is None
+    assert gateway.store.sessions.get("s1") is None
     assert browser.post("/page/privacy/delete", data={"session": "s1", "sure": "1"}).status_code == 404
 
 
@@ -150,36 +150,36 @@ def test_what_is_remembered_of_a_person_is_shown_and_forgotten(
     browser: Any, gateway: Any, make_turn: Any
 ) -> None:
     store, wish = gateway.store, "shorter, <b>please</b>"
-    turn = store.record_turn(make_turn(person="ada", memory=["in German"]))
-    store.answer_turn(turn.id, [{"role": "user", "content": "no"}])
+    turn = store.turns.record(make_turn(person="ada", memory=["in German"]))
+    store.turns.answer(turn.id, [{"role": "user", "content": "no"}])
     found = [Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=[wish])]
-    store.finish_judgement(turn.id, found, Drop("test"))
+    store.judgements.finish(turn.id, found, Drop("test"))
     page = browser.get("/page/privacy").text
     assert "shorter, &lt;b&gt;please&lt;/b&gt;" in page and "for their prompts" in page
     (person,) = browser.get("/admin/privacy").json()["people"]
     (shown,) = person["wishes"]
-    store.hold(shown["id"], 4, {})
-    store.weights_live(-1, 4, None, True, None, None)
+    store.memory.hold(shown["id"], 4, {})
+    store.versions.weights_live(-1, 4, None, True, None, None)
     assert "v4 does it unasked" in browser.get("/page/privacy").text
     assert "in German" in browser.get("/page/turn", params={"id": turn.completion_id}).text
     answer = browser.post("/page/privacy/forget", data={"wish": shown["id"]})
-    assert answer.headers["location"].startswith("/page/privacy") and store.wishes() == []
+    assert answer.headers["location"].startswith("/page/privacy") and store.memory.wishes() == []
     assert browser.post("/page/privacy/forget", data={"wish": shown["id"]}).status_code == 404
 
 
 def test_what_is_old_and_done_with_is_purged(browser: Any, talk: Any, gateway: Any) -> None:
     talk("hi", session="done")
-    gateway.store.end_session("done")
+    gateway.store.sessions.end("done")
     talk("hello", session="open")
     assert browser.post("/admin/purge", json={}).status_code == 400
     assert browser.post("/admin/purge", json={"retention_days": 0}).json()["deleted"]["turns"] == 1
-    assert gateway.store.counts()["turns"] == {"captured": 1}
+    assert gateway.store.status.counts()["turns"] == {"captured": 1}
 
 
 def test_versions_come_from_the_store_where_no_gate_tells_of_them(browser: Any, gateway: Any) -> None:
     for version in range(3):
         parent = version - 1 if version else None
-        gateway.store.weights_live(-1, version, parent, version == 0, None, f"c{version}")
+        gateway.store.versions.weights_live(-1, version, parent, version == 0, None, f"c{version}")
     page = browser.get("/page/versions").text
     assert "Version 2" in page and 'class="badge status-live">v2' in page
 
@@ -209,9 +209,9 @@ def test_a_version_shows_the_turns_it_learned_from_and_what_followed_them(
 ) -> None:
     [completion] = talk("what is <i>2+2</i>?")
     judge(completion, -1.0, "say <b>only</b> the number")
-    gateway.store.weights_live(-1, 0, None, True, None, None)
-    gateway.store.lease(0, 1)
-    gateway.store.weights_live(0, 1, 0, False, None, None)
+    gateway.store.versions.weights_live(-1, 0, None, True, None, None)
+    gateway.store.samples.lease(0, 1)
+    gateway.store.versions.weights_live(0, 1, 0, False, None, None)
     page = browser.get("/page/version?n=1").text
     for shown in ("what is &lt;i&gt;2+2&lt;/i&gt;?", "thanks", "say &lt;b&gt;only&lt;/b&gt; the number"):
         assert shown in page
@@ -227,16 +227,16 @@ def test_the_turns_of_a_rejected_version_leave_the_quarantine_by_click(
     browser: Any, gateway: Any, talk: Any, judge: Any
 ) -> None:
     judge(talk("what is 2+2?")[0])
-    gateway.store.weights_live(-1, 0, None, True, None, None)
-    gateway.store.lease(0, 1)
+    gateway.store.versions.weights_live(-1, 0, None, True, None, None)
+    gateway.store.samples.lease(0, 1)
     why = {"reason": "KL is 9", "stage": "likelihood", "measurements": {"kl": 9.0}}
-    gateway.store.weights_rejected(0, 1, 0, None, why)
+    gateway.store.versions.weights_rejected(0, 1, 0, None, why)
     page = browser.get("/page/version?n=1").text
     assert "would have learned from" in page and "1 of its turns is in quarantine" in page
     assert "distance to the live weights on the newest answers" in page
     answer = browser.post("/page/versions/quarantine", data={"version": "1", "then": "release"})
     assert "Done, for 1 turn." in browser.get(answer.headers["location"]).text
-    assert gateway.store.counts()["samples"] == {"ready": 1}
+    assert gateway.store.status.counts()["samples"] == {"ready": 1}
 
 
 def test_prompts_to_compare_versions_on_are_what_conversations_began_with(

@@ -22,14 +22,14 @@ def run(tmp_path: Path, model: Path, make_turn: Callable[..., NewTurn]) -> Path:
     """One trained turn of two tokens, its record and two rows of metrics."""
     folder = tmp_path / "run"
     store = RolloutStore(folder / "buffer")
-    turn = store.record_turn(make_turn(person="ada"))
-    store.answer_turn(turn.id, [{"role": "user", "content": "thanks"}])
+    turn = store.turns.record(make_turn(person="ada"))
+    store.turns.answer(turn.id, [{"role": "user", "content": "thanks"}])
     judgement = Judgement(kind="eval", score=1.0, votes=[Vote(score=1)], judge="rules")
-    store.finish_judgement(turn.id, [judgement], SampleDraft(turn_id=turn.id, reward=1.0))
-    store.lease(0, 1)
-    store.weights_live(0, 1, 0, False, None, "c")
+    store.judgements.finish(turn.id, [judgement], SampleDraft(turn_id=turn.id, reward=1.0))
+    store.samples.lease(0, 1)
+    store.versions.weights_live(0, 1, 0, False, None, "c")
     record = {"version": 0, "advantage": [1.0, -2.0], "log_prob": [-0.25, -0.5], "teacher_gap": [0.0, None]}
-    store.keep_token_records([{"sample": 1, "turn_id": turn.id, **record}])
+    store.token_records.keep([{"sample": 1, "turn_id": turn.id, **record}])
     store.close()
     rows = [
         {"step": n, "weights/version": n + 1, "rollout/raw_reward": n / 2, "train/entropy": None}

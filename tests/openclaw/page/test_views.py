@@ -29,13 +29,13 @@ def test_the_start_shows_loops_live_sessions_and_counts(visit: Any, talk: Any, j
 
 def test_an_alarm_says_that_most_of_the_newest_updates_did_not_stay(visit: Any, gateway: Any) -> None:
     store = gateway.store
-    store.weights_live(-1, 0, None, True, None, None)
-    store.weights_live(0, 1, 0, False, None, None)
+    store.versions.weights_live(-1, 0, None, True, None, None)
+    store.versions.weights_live(0, 1, 0, False, None, None)
     why = {"reason": "KL is 9", "stage": "likelihood", "measurements": {}}
     for number in (2, 3):
-        store.weights_rejected(number - 1, number, 1, None, why)
+        store.versions.weights_rejected(number - 1, number, 1, None, why)
     assert visit("/admin/now").json()["alarms"] == [], "three updates say nothing yet"
-    store.weights_rejected(3, 4, 1, None, why)
+    store.versions.weights_rejected(3, 4, 1, None, why)
     found = visit("/admin/now").json()
     assert (found["training"]["updates"], found["training"]["refused"]) == (4, 3)
     assert [one["name"] for one in found["alarms"]] == ["gate"]
@@ -57,7 +57,7 @@ def test_a_session_shows_turns_votes_hints_and_outcomes(visit: Any, talk: Any, j
 def test_long_lists_come_in_pages(visit: Any, talk: Any, gateway: Any) -> None:
     for number in range(4):
         talk("one", "two", "three", session=f"s{number}")
-        gateway.store.end_session(f"s{number}")
+        gateway.store.sessions.end(f"s{number}")
     page = visit("/admin/sessions", limit=3).json()
     assert [one["id"] for one in page["ended"]] == ["s3", "s2", "s1"] and page["open"] == []
     rest = visit("/admin/sessions", limit=3, before=page["next"]).json()

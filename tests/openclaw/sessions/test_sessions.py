@@ -40,13 +40,13 @@ def ask(gateway: Any, messages: list[Any], headers: dict[str, str] | None = None
 
 
 def state(gateway: Any, turn: Any) -> str:
-    return str(gateway.store.get_turn(turn.id).state)
+    return str(gateway.store.turns.get(turn.id).state)
 
 
 def answered(gateway: Any, turn: Any) -> Any:
     """The turn once what followed it is stored."""
     gateway.wait_for(lambda: state(gateway, turn) == "answered")
-    return gateway.store.get_turn(turn.id)
+    return gateway.store.turns.get(turn.id)
 
 
 def test_next_request_answers_the_turn_before(gateway: Any) -> None:
@@ -126,7 +126,7 @@ def test_retry_is_no_next_state_and_answers_nothing_twice(gateway: Any) -> None:
     for wish in ("shorter", "shorter", "longer"):
         ask(gateway, [*history, user(wish)], headers={"X-Session-Id": "s"})
     assert answered(gateway, again).next_state == [user("shorter")]
-    assert gateway.store.counts()["turns"] == {"captured": 4, "answered": 1}
+    assert gateway.store.status.counts()["turns"] == {"captured": 4, "answered": 1}
 
 
 def test_id_narrows_the_search_and_is_kept(gateway: Any) -> None:
@@ -190,7 +190,7 @@ def test_untrained_request_is_served_and_leaves_no_trace(gateway: Any, headers: 
     history = [user("hi"), assistant("hello there"), user("a secret")]
     answer = gateway.http.post("/v1/chat/completions", json={"messages": history, **body}, headers=headers)
     assert answer.json()["choices"][0]["message"]["content"] == "hello there"
-    assert gateway.store.counts()["turns"] == {"captured": 1}
+    assert gateway.store.status.counts()["turns"] == {"captured": 1}
     assert state(gateway, first) == "captured"
 
 
@@ -207,7 +207,7 @@ def test_session_ends_with_its_last_turn_or_by_word_alone(gateway: Any) -> None:
         json=ping,
         headers={"X-Session-Id": "t", "X-Session-Done": "1", "X-Turn-Type": "side"},
     )
-    assert state(gateway, last) == "expired" and gateway.store.get_session("t").ended_at
+    assert state(gateway, last) == "expired" and gateway.store.sessions.get("t").ended_at
     private = ask(gateway, [user("hi")], session_id="p")
     gateway.http.post(
         "/v1/chat/completions", json={**ping, "session_id": "p", "session_done": True, "train": False}

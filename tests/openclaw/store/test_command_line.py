@@ -46,7 +46,7 @@ def test_what_is_stored_is_listed_without_content_and_copied_while_in_use(
 ) -> None:
     store = RolloutStore(tmp_path)
     for person, session in (("ann", "a"), ("ann", "a"), ("bob", "b"), (None, "c")):
-        store.record_turn(make_turn(person=person, session_id=session))
+        store.turns.record(make_turn(person=person, session_id=session))
     here = ["--rl-buffer-dir", str(tmp_path)]
 
     def listed(*words: str) -> list[Any]:
@@ -60,7 +60,7 @@ def test_what_is_stored_is_listed_without_content_and_copied_while_in_use(
     assert listed("backup", str(tmp_path / "copy" / "buffer.db"))[0]["bytes"] > 0
     assert (tmp_path / "copy" / "buffer.db").stat().st_mode & 0o777 == 0o600
     copy = RolloutStore(tmp_path / "copy")
-    assert copy.counts() == store.counts()
+    assert copy.status.counts() == store.status.counts()
     copy.close()
     store.close()
     assert main(["backup", str(tmp_path / "copy" / "buffer.db"), *here]) == 2
@@ -100,7 +100,7 @@ def test_what_cannot_be_done_is_one_clear_line(
 def test_an_export_can_be_cut_short_by_its_reader(tmp_path: Path, make_turn: Callable[..., NewTurn]) -> None:
     store = RolloutStore(tmp_path)
     for _ in range(500):
-        store.record_turn(make_turn())
+        store.turns.record(make_turn())
     store.close()
     command = f"{sys.executable} -m openclaw.store export --rl-buffer-dir {tmp_path} | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=50, check=True)

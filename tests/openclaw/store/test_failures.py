@@ -32,7 +32,7 @@ async def test_a_full_disk_fails_the_caller_and_loses_nothing_that_was_promised(
     tmp_path: Path, make_turn: MakeTurn
 ) -> None:
     store = RolloutStore(tmp_path)
-    writer = StoreWriter(store)
+    writer = StoreWriter(store.database)
 
     def limit(connection: Any, *_: object) -> None:
         connection.execute("PRAGMA max_page_count = 80")
@@ -40,9 +40,9 @@ async def test_a_full_disk_fails_the_caller_and_loses_nothing_that_was_promised(
     def noise(seed: int) -> list[int]:
         return random.Random(seed).choices(range(2**31), k=2000)
 
-    event.listen(store._engine, "checkout", limit)
+    event.listen(store.database.engine, "checkout", limit)
     turns = [make_turn(prompt_ids=noise(seed)) for seed in range(60)]
-    jobs = [writer.submit(lambda turn=turn: store.record_turn(turn)) for turn in turns]  # type: ignore[misc]
+    jobs = [writer.submit(lambda turn=turn: store.turns.record(turn)) for turn in turns]  # type: ignore[misc]
     results = await asyncio.gather(*jobs, return_exceptions=True)
     failed = [result for result in results if isinstance(result, BaseException)]
     promised = [result for result in results if isinstance(result, Turn)]
@@ -52,11 +52,11 @@ async def test_a_full_disk_fails_the_caller_and_loses_nothing_that_was_promised(
         for error in failed
     )
     for turn in promised:
-        assert store.get_turn(turn.id) == turn
-    assert store.counts()["turns"] == {"captured": len(promised)}
-    event.remove(store._engine, "checkout", limit)
-    event.listen(store._engine, "checkout", lambda c, *_: c.execute("PRAGMA max_page_count = 100000"))
-    await writer.submit(lambda: store.record_turn(make_turn(prompt_ids=noise(99))))
+        assert store.turns.get(turn.id) == turn
+    assert store.status.counts()["turns"] == {"captured": len(promised)}
+    event.remove(store.database.engine, "checkout", limit)
+    event.listen(store.database.engine, "checkout", lambda c, *_: c.execute("PRAGMA max_page_count = 100000"))
+    await writer.submit(lambda: store.turns.record(make_turn(prompt_ids=noise(99))))
     await asyncio.to_thread(writer.close)
     store.close()
 
@@ -69,8 +69,8 @@ def test_a_lock_that_somebody_keeps_is_named_after_the_wait(
     locked, done = threading.Event(), threading.Event()
 
     def keep() -> None:
-        with other.transaction():
-            other.record_turn(make_turn(session_id="s"))
+        with other.database.transaction():
+            other.turns.record(make_turn(session_id="s"))
             locked.set()
             done.wait(10)
 
@@ -78,12 +78,12 @@ def test_a_lock_that_somebody_keeps_is_named_after_the_wait(
     thread.start()
     locked.wait(10)
     with pytest.raises(StoreError, match=r"another process held the write lock for more than 0.3 s"):
-        store.record_turn(make_turn(session_id="s"))
-    assert store.counts()["turns"] == {}
+        store.turns.record(make_turn(session_id="s"))
+    assert store.status.counts()["turns"] == {}
     done.set()
     thread.join()
-    store.record_turn(make_turn(session_id="s"))
-    assert store.counts()["turns"] == {"captured": 2}
+    store.turns.record(make_turn(session_id="s"))
+    assert store.status.counts()["turns"] == {"captured": 2}
     store.close()
     other.close()
 
@@ -92,12 +92,12 @@ def test_a_read_only_file_can_be_read_and_says_why_it_is_not_written(
     tmp_path: Path, make_turn: MakeTurn
 ) -> None:
     store = RolloutStore(tmp_path)
-    turn = store.record_turn(make_turn())
+    turn = store.turns.record(make_turn())
     store.close()
     store = RolloutStore(f"sqlite:///file:{tmp_path / 'buffer.db'}?mode=ro&uri=true")
-    assert store.get_turn(turn.id) == turn
+    assert store.turns.get(turn.id) == turn
     with pytest.raises(StoreError, match=r"buffer\.db.*readonly database; this user may not write there"):
-        store.record_turn(make_turn())
+        store.turns.record(make_turn())
     store.close()
 
 
@@ -106,16 +106,16 @@ def test_a_cut_write_ahead_log_costs_the_last_turns_and_no_others(
     tmp_path: Path, make_turn: MakeTurn, left: float
 ) -> None:
     store = RolloutStore(tmp_path / "one")
-    turns = [store.record_turn(make_turn()) for _ in range(20)]
+    turns = [store.turns.record(make_turn()) for _ in range(20)]
     shutil.copytree(tmp_path / "one", tmp_path / "cut", ignore=shutil.ignore_patterns("*-shm"))
     store.close()
     log = tmp_path / "cut" / "buffer.db-wal"
     os.truncate(log, int(log.stat().st_size * left))
     cut = RolloutStore(tmp_path / "cut")
-    there = [cut.get_turn(turn.id) == turn for turn in turns]
+    there = [cut.turns.get(turn.id) == turn for turn in turns]
     assert there == sorted(there, reverse=True) and not all(there)
-    new = cut.record_turn(make_turn())
-    assert cut.get_turn(new.id) == new
+    new = cut.turns.record(make_turn())
+    assert cut.turns.get(new.id) == new
     cut.close()
     with contextlib.closing(sqlite3.connect(tmp_path / "cut" / "buffer.db")) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -134,8 +134,8 @@ def test_a_server_that_is_away_is_named_without_its_password(tmp_path: Path) -> 
 
 def test_text_that_is_no_unicode_is_refused(store: RolloutStore) -> None:
     with pytest.raises(StoreError, match=r"valid Unicode|not valid|surrogate"):
-        store.touch_session("\ud800")
-    assert store.counts()["turns"] == {}
+        store.sessions.touch("\ud800")
+    assert store.status.counts()["turns"] == {}
 
 
 async def test_who_waits_behind_a_lock_that_stays_is_told_together(
@@ -143,18 +143,18 @@ async def test_who_waits_behind_a_lock_that_stays_is_told_together(
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT_SECONDS", 0.4)
     store = RolloutStore(tmp_path)
-    writer = StoreWriter(store)
+    writer = StoreWriter(store.database)
     lock = sqlite3.connect(tmp_path / "buffer.db", isolation_level=None)
     lock.execute("BEGIN IMMEDIATE")
     started = time.monotonic()
-    jobs = [writer.submit(lambda: store.record_turn(make_turn())) for _ in range(20)]
+    jobs = [writer.submit(lambda: store.turns.record(make_turn())) for _ in range(20)]
     results = await asyncio.gather(*jobs, return_exceptions=True)
     assert all(isinstance(result, StoreUnavailable) for result in results)
     assert time.monotonic() - started < 5 * 0.4
     lock.execute("ROLLBACK")
-    await writer.submit(lambda: store.record_turn(make_turn()))
+    await writer.submit(lambda: store.turns.record(make_turn()))
     await asyncio.to_thread(writer.close)
-    assert store.counts()["turns"] == {"captured": 1}
+    assert store.status.counts()["turns"] == {"captured": 1}
 
 
 def test_a_password_is_neither_printed_nor_put_on_a_command_line() -> None:
@@ -171,11 +171,11 @@ def test_a_password_is_neither_printed_nor_put_on_a_command_line() -> None:
 def test_a_claim_does_not_outlast_a_clock_that_was_set_back(
     store: RolloutStore, make_turn: MakeTurn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turn = store.record_turn(make_turn())
-    assert store.answer_turn(turn.id, [{"role": "user", "content": "Thanks!"}])
-    assert store.claim_answered("dies", 1, 60.0)
-    assert store.claim_answered("waits", 1, 60.0) == []
+    turn = store.turns.record(make_turn())
+    assert store.turns.answer(turn.id, [{"role": "user", "content": "Thanks!"}])
+    assert store.judgements.claim("dies", 1, 60.0)
+    assert store.judgements.claim("waits", 1, 60.0) == []
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() - 3600)
-    assert [claimed.id for claimed in store.claim_answered("waits", 1, 60.0)] == [turn.id]
-    assert store.claim_answered("other", 1, 60.0) == []
+    assert [claimed.id for claimed in store.judgements.claim("waits", 1, 60.0)] == [turn.id]
+    assert store.judgements.claim("other", 1, 60.0) == []

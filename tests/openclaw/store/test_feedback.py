@@ -16,18 +16,18 @@ GUESS = Judgement(kind="eval", score=-1.0, votes=[Vote(score=-1)], judge="guess"
 
 
 def _status(store: RolloutStore, turn: NewTurn, score: float | None = 1.0, text: str = "") -> str | None:
-    found = store.record_feedback(completion_id=turn.completion_id, score=score, text=text)
+    found = store.feedback.record(completion_id=turn.completion_id, score=score, text=text)
     return None if found is None else found.status
 
 
 def test_a_turn_that_nothing_followed_is_judged_by_its_feedback(
     store: RolloutStore, make_turn: MakeTurn
 ) -> None:
-    turn = store.record_turn(make_turn())
+    turn = store.turns.record(make_turn())
     assert _status(store, turn, -1.0, "name the file") == "judging"
-    (claimed,) = store.claim_answered("w", 10, 60)
+    (claimed,) = store.judgements.claim("w", 10, 60)
     assert claimed.id == turn.id and claimed.next_state is None
-    score, hint = store.feedback_judgements(turn.id)
+    score, hint = store.feedback.judgements_of(turn.id)
     assert (score.kind, score.score, score.judge) == ("eval", -1.0, "user")
     assert (hint.kind, hint.hints) == ("hint", ["name the file"])
 
@@ -36,20 +36,20 @@ def test_a_turn_that_nothing_followed_is_judged_by_its_feedback(
 def test_a_text_without_a_score_waits_for_what_follows(
     store: RolloutStore, make_turn: MakeTurn, session_over: bool
 ) -> None:
-    turn = store.record_turn(make_turn())
+    turn = store.turns.record(make_turn())
     if session_over:
-        store.end_session("s")
+        store.sessions.end("s")
     assert _status(store, turn, None, "shorter") == ("recorded" if session_over else "waiting")
-    assert store.claim_answered("w", 10, 60) == []
-    assert [judgement.kind for judgement in store.feedback_judgements(turn.id)] == ["hint"]
+    assert store.judgements.claim("w", 10, 60) == []
+    assert [judgement.kind for judgement in store.feedback.judgements_of(turn.id)] == ["hint"]
 
 
 def test_an_expired_turn_is_judged_by_late_feedback(store: RolloutStore, make_turn: MakeTurn) -> None:
-    turn = store.record_turn(make_turn())
-    store.end_session("s")
+    turn = store.turns.record(make_turn())
+    store.sessions.end("s")
     assert _status(store, turn) == "judging"
-    assert [claimed.id for claimed in store.claim_answered("w", 10, 60)] == [turn.id]
-    assert store.counts()["dropped"] == {}
+    assert [claimed.id for claimed in store.judgements.claim("w", 10, 60)] == [turn.id]
+    assert store.status.counts()["dropped"] == {}
 
 
 @pytest.mark.every_database
@@ -59,53 +59,53 @@ def test_a_guess_that_is_not_used_yet_is_replaced(
 ) -> None:
     turn = make_sample(drop=drop)
     assert _status(store, turn, -1.0) == "judging"
-    assert store.lease(0, 1) == [] and store.judgements_of(turn.id) == []
-    assert [claimed.id for claimed in store.claim_answered("w", 1, 60)] == [turn.id]
-    said = store.feedback_judgements(turn.id)
-    assert store.finish_judgement(turn.id, said, SampleDraft(turn_id=turn.id, reward=-1.0))
-    (sample,) = store.lease(0, 1)
-    assert sample.reward == -1.0 and store.judgements_of(turn.id) == said
+    assert store.samples.lease(0, 1) == [] and store.judgements.of_turn(turn.id) == []
+    assert [claimed.id for claimed in store.judgements.claim("w", 1, 60)] == [turn.id]
+    said = store.feedback.judgements_of(turn.id)
+    assert store.judgements.finish(turn.id, said, SampleDraft(turn_id=turn.id, reward=-1.0))
+    (sample,) = store.samples.lease(0, 1)
+    assert sample.reward == -1.0 and store.judgements.of_turn(turn.id) == said
 
 
 def test_a_leased_or_trained_sample_stays_as_it_is(store: RolloutStore, make_sample: MakeSample) -> None:
     turn = make_sample(reward=1.0)
-    store.lease(0, 1)
+    store.samples.lease(0, 1)
     assert _status(store, turn, -1.0) == "recorded"
-    store.commit_lease(0, version=1)
+    store.samples.commit_lease(0, version=1)
     assert _status(store, turn, -1.0, "wrong") == "recorded"
-    sample = store.sample_of_turn(turn.id)
+    sample = store.samples.of_turn(turn.id)
     assert sample is not None and sample.state is SampleState.TRAINED and sample.reward == {"score": 1.0}
-    assert [one.kind for one in store.feedback_judgements(turn.id)] == ["eval", "hint"]
+    assert [one.kind for one in store.feedback.judgements_of(turn.id)] == ["eval", "hint"]
 
 
 def test_a_guess_made_before_the_feedback_is_refused(store: RolloutStore, make_turn: MakeTurn) -> None:
-    turn = store.record_turn(make_turn())
-    store.answer_turn(turn.id, [{"role": "user", "content": "no"}])
-    store.claim_answered("slow", 1, 60)
+    turn = store.turns.record(make_turn())
+    store.turns.answer(turn.id, [{"role": "user", "content": "no"}])
+    store.judgements.claim("slow", 1, 60)
     assert _status(store, turn, 1.0) == "judging"
     guess = SampleDraft(turn_id=turn.id, reward=-1.0)
-    assert not store.finish_judgement(turn.id, [GUESS], guess)
-    assert not store.finish_judgement(turn.id, [], Drop("judge_error"))
-    assert [claimed.judge_attempts for claimed in store.claim_answered("quick", 1, 60)] == [1]
-    assert not store.finish_judgement(turn.id, [GUESS], guess)
-    said = store.feedback_judgements(turn.id)
-    assert store.finish_judgement(turn.id, said, SampleDraft(turn_id=turn.id, reward=1.0))
+    assert not store.judgements.finish(turn.id, [GUESS], guess)
+    assert not store.judgements.finish(turn.id, [], Drop("judge_error"))
+    assert [claimed.judge_attempts for claimed in store.judgements.claim("quick", 1, 60)] == [1]
+    assert not store.judgements.finish(turn.id, [GUESS], guess)
+    said = store.feedback.judgements_of(turn.id)
+    assert store.judgements.finish(turn.id, said, SampleDraft(turn_id=turn.id, reward=1.0))
 
 
 def test_a_judge_may_give_up_on_a_turn_with_feedback(store: RolloutStore, make_turn: MakeTurn) -> None:
-    turn = store.record_turn(make_turn())
+    turn = store.turns.record(make_turn())
     _status(store, turn)
-    store.claim_answered("w", 1, 60)
-    assert store.finish_judgement(turn.id, [], Drop("judge_error"))
+    store.judgements.claim("w", 1, 60)
+    assert store.judgements.finish(turn.id, [], Drop("judge_error"))
 
 
 @pytest.mark.every_database
 def test_the_last_score_counts_and_every_text_is_kept(store: RolloutStore, make_turn: MakeTurn) -> None:
-    turn = store.record_turn(make_turn())
+    turn = store.turns.record(make_turn())
     _status(store, turn, 1.0, "fine")
     _status(store, turn, -0.5, "but too long")
     _status(store, turn, None, "three lines")
-    score, hint = store.feedback_judgements(turn.id)
+    score, hint = store.feedback.judgements_of(turn.id)
     assert score.score == -0.5 and score.votes == [Vote(score=-1, text="but too long")]
     assert hint.hints == ["fine", "but too long", "three lines"]
 
@@ -113,32 +113,32 @@ def test_the_last_score_counts_and_every_text_is_kept(store: RolloutStore, make_
 def test_the_same_word_again_changes_nothing(store: RolloutStore, make_sample: MakeSample) -> None:
     turn = make_sample()
     assert _status(store, turn, 1.0) == "judging"
-    store.claim_answered("w", 1, 60)
-    said = store.feedback_judgements(turn.id)
-    store.finish_judgement(turn.id, said, SampleDraft(turn_id=turn.id, reward=1.0))
+    store.judgements.claim("w", 1, 60)
+    said = store.feedback.judgements_of(turn.id)
+    store.judgements.finish(turn.id, said, SampleDraft(turn_id=turn.id, reward=1.0))
     assert _status(store, turn, 1.0) == "recorded"
-    assert store.ready_count() == 1 and store.feedback_judgements(turn.id) == said
+    assert store.samples.ready_count() == 1 and store.feedback.judgements_of(turn.id) == said
 
 
 def test_a_session_means_its_last_main_turn(store: RolloutStore, make_turn: MakeTurn) -> None:
-    turns = [store.record_turn(make_turn()) for _ in range(2)]
-    store.record_turn(make_turn(turn_type="side", state=TurnState.SIDE))
-    feedback = store.record_feedback(session_id="s", score=1.0)
+    turns = [store.turns.record(make_turn()) for _ in range(2)]
+    store.turns.record(make_turn(turn_type="side", state=TurnState.SIDE))
+    feedback = store.feedback.record(session_id="s", score=1.0)
     assert feedback is not None and feedback.turn_id == turns[1].id
     assert feedback.completion_id == turns[1].completion_id
 
 
 def test_feedback_on_an_unknown_turn_is_none(store: RolloutStore, make_turn: MakeTurn) -> None:
-    turn = store.record_turn(make_turn())
-    assert store.record_feedback(completion_id="chatcmpl-x", score=1.0) is None
-    assert store.record_feedback(session_id="x", score=1.0) is None
-    assert store.record_feedback(completion_id=turn.completion_id, session_id="x", score=1.0) is None
+    turn = store.turns.record(make_turn())
+    assert store.feedback.record(completion_id="chatcmpl-x", score=1.0) is None
+    assert store.feedback.record(session_id="x", score=1.0) is None
+    assert store.feedback.record(completion_id=turn.completion_id, session_id="x", score=1.0) is None
 
 
 def test_a_side_turn_only_keeps_what_was_said(store: RolloutStore, make_turn: MakeTurn) -> None:
-    turn = store.record_turn(make_turn(turn_type="side", state=TurnState.SIDE))
+    turn = store.turns.record(make_turn(turn_type="side", state=TurnState.SIDE))
     assert _status(store, turn) == "recorded"
-    assert store.claim_answered("w", 1, 60) == []
+    assert store.judgements.claim("w", 1, 60) == []
 
 
 @pytest.mark.parametrize("wrong", [{"score": 1.5}, {"score": float("nan")}, {}, {"text": ""}])
@@ -146,6 +146,6 @@ def test_feedback_that_says_nothing_or_too_much_is_refused(
     store: RolloutStore, wrong: dict[str, float]
 ) -> None:
     with pytest.raises(StoreError, match="feedback"):
-        store.record_feedback(completion_id="c", **wrong)  # type: ignore[arg-type]
+        store.feedback.record(completion_id="c", **wrong)  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="needs a completion id"):
-        store.record_feedback(score=1.0)
+        store.feedback.record(score=1.0)

@@ -21,90 +21,90 @@ JUDGEMENT = Judgement(
 
 @pytest.fixture
 def answered(store: RolloutStore, make_turn: MakeTurn) -> Turn:
-    turn = store.record_turn(make_turn())
-    store.answer_turn(turn.id, [{"role": "user", "content": "Wrong."}])
+    turn = store.turns.record(make_turn())
+    store.turns.answer(turn.id, [{"role": "user", "content": "Wrong."}])
     return turn
 
 
 @pytest.mark.every_database
 def test_two_workers_never_hold_one_turn(store: RolloutStore, answered: Turn, make_turn: MakeTurn) -> None:
-    (claimed,) = store.claim_answered("a", limit=4, claim_seconds=10)
+    (claimed,) = store.judgements.claim("a", limit=4, claim_seconds=10)
     assert claimed.id == answered.id and claimed.next_state == [{"role": "user", "content": "Wrong."}]
-    assert store.claim_answered("b", limit=4, claim_seconds=10) == []
+    assert store.judgements.claim("b", limit=4, claim_seconds=10) == []
 
 
 @pytest.mark.every_database
 def test_a_claim_that_ran_out_goes_to_the_next_worker(store: RolloutStore, answered: Turn) -> None:
-    (first,) = store.claim_answered("a", limit=1, claim_seconds=0.02)
+    (first,) = store.judgements.claim("a", limit=1, claim_seconds=0.02)
     time.sleep(0.03)
-    (second,) = store.claim_answered("b", limit=1, claim_seconds=10)
+    (second,) = store.judgements.claim("b", limit=1, claim_seconds=10)
     assert (first.judge_attempts, second.judge_attempts) == (1, 2)
 
 
 @pytest.mark.every_database
 def test_a_released_claim_waits_for_its_retry_time(store: RolloutStore, answered: Turn) -> None:
-    store.claim_answered("a", limit=1, claim_seconds=10)
-    store.release_claim(answered.id, retry_after=0.8)
-    assert store.claim_answered("a", limit=1, claim_seconds=10) == []
+    store.judgements.claim("a", limit=1, claim_seconds=10)
+    store.judgements.release_claim(answered.id, retry_after=0.8)
+    assert store.judgements.claim("a", limit=1, claim_seconds=10) == []
     time.sleep(0.85)
-    assert len(store.claim_answered("a", limit=1, claim_seconds=10)) == 1
+    assert len(store.judgements.claim("a", limit=1, claim_seconds=10)) == 1
 
 
 def test_a_claim_that_was_no_try_is_not_counted(store: RolloutStore, answered: Turn) -> None:
-    store.claim_answered("a", limit=1, claim_seconds=10)
-    store.release_claim(answered.id, was_try=False)
-    (again,) = store.claim_answered("a", limit=1, claim_seconds=10)
+    store.judgements.claim("a", limit=1, claim_seconds=10)
+    store.judgements.release_claim(answered.id, was_try=False)
+    (again,) = store.judgements.claim("a", limit=1, claim_seconds=10)
     assert again.judge_attempts == 1
 
 
 @pytest.mark.every_database
 def test_a_restarted_worker_gives_back_the_claims_of_its_name(store: RolloutStore, answered: Turn) -> None:
-    store.claim_answered("judge-0", limit=1, claim_seconds=1000)
-    assert store.release_claims_of("judge-1") == 0
-    assert store.release_claims_of("judge-0") == 1
-    assert len(store.claim_answered("judge-0", limit=1, claim_seconds=10)) == 1
+    store.judgements.claim("judge-0", limit=1, claim_seconds=1000)
+    assert store.judgements.release_claims_of("judge-1") == 0
+    assert store.judgements.release_claims_of("judge-0") == 1
+    assert len(store.judgements.claim("judge-0", limit=1, claim_seconds=10)) == 1
 
 
 @pytest.mark.every_database
 def test_judgement_and_sample_are_stored_together(store: RolloutStore, answered: Turn) -> None:
     draft = SampleDraft(turn_id=answered.id, reward={"score": -1.0}, loss_mask=[0, 1], metadata={"note": "x"})
-    assert store.finish_judgement(answered.id, [JUDGEMENT], draft)
-    turn, sample = store.get_turn(answered.id), store.sample_of_turn(answered.id)
+    assert store.judgements.finish(answered.id, [JUDGEMENT], draft)
+    turn, sample = store.turns.get(answered.id), store.samples.of_turn(answered.id)
     assert turn is not None and turn.state is TurnState.JUDGED and turn.judged_at is not None
     assert sample is not None and sample.state is SampleState.READY
     assert (sample.reward, sample.loss_mask, sample.metadata) == ({"score": -1.0}, [0, 1], {"note": "x"})
-    assert store.judgements_of(answered.id) == [JUDGEMENT]
+    assert store.judgements.of_turn(answered.id) == [JUDGEMENT]
 
 
 def test_a_drop_is_counted_by_its_reason(store: RolloutStore, answered: Turn) -> None:
-    assert store.finish_judgement(answered.id, [JUDGEMENT], Drop("neutral_score"))
-    assert store.counts()["dropped"] == {"neutral_score": 1}
-    assert store.ready_count() == 0
+    assert store.judgements.finish(answered.id, [JUDGEMENT], Drop("neutral_score"))
+    assert store.status.counts()["dropped"] == {"neutral_score": 1}
+    assert store.samples.ready_count() == 0
 
 
 @pytest.mark.every_database
 def test_the_second_judge_of_a_turn_changes_nothing(store: RolloutStore, answered: Turn) -> None:
-    assert store.finish_judgement(answered.id, [JUDGEMENT], Drop("neutral_score"))
-    assert not store.finish_judgement(answered.id, [JUDGEMENT], SampleDraft(turn_id=answered.id, reward=1.0))
-    assert store.counts()["samples"] == {"dropped": 1}
-    assert len(store.judgements_of(answered.id)) == 1
+    assert store.judgements.finish(answered.id, [JUDGEMENT], Drop("neutral_score"))
+    assert not store.judgements.finish(answered.id, [JUDGEMENT], SampleDraft(turn_id=answered.id, reward=1.0))
+    assert store.status.counts()["samples"] == {"dropped": 1}
+    assert len(store.judgements.of_turn(answered.id)) == 1
 
 
 @pytest.mark.parametrize("state", [TurnState.CAPTURED, TurnState.SIDE, TurnState.ABORTED])
 def test_only_an_answered_turn_can_be_judged(
     store: RolloutStore, make_turn: MakeTurn, state: TurnState
 ) -> None:
-    turn = store.record_turn(make_turn(state=state))
+    turn = store.turns.record(make_turn(state=state))
     with pytest.raises(StoreError, match=f"is {state}: it cannot become judged"):
-        store.finish_judgement(turn.id, [JUDGEMENT], Drop("x"))
-    assert store.judgements_of(turn.id) == []
+        store.judgements.finish(turn.id, [JUDGEMENT], Drop("x"))
+    assert store.judgements.of_turn(turn.id) == []
 
 
 def test_an_expired_turn_cannot_be_judged(store: RolloutStore, make_turn: MakeTurn) -> None:
-    turn = store.record_turn(make_turn())
-    store.end_session(turn.session_id)
+    turn = store.turns.record(make_turn())
+    store.sessions.end(turn.session_id)
     with pytest.raises(StoreError, match="is expired"):
-        store.finish_judgement(turn.id, [], Drop("x"))
+        store.judgements.finish(turn.id, [], Drop("x"))
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,6 @@ def test_a_draft_that_does_not_fit_its_turn_is_refused_and_the_turn_stays_answer
 ) -> None:
     draft = SampleDraft(**({"turn_id": answered.id, "reward": 1.0} | changes))  # type: ignore[arg-type]
     with pytest.raises(StoreError, match=message):
-        store.finish_judgement(answered.id, [JUDGEMENT], draft)
-    turn = store.get_turn(answered.id)
+        store.judgements.finish(answered.id, [JUDGEMENT], draft)
+    turn = store.turns.get(answered.id)
     assert turn is not None and turn.state is TurnState.ANSWERED

@@ -25,22 +25,24 @@ def _live(
     restored: bool = False,
     trainer: str = "trainer",
 ) -> None:
-    store.weights_live(rollout_id, version, parent, restored, f"/v{version}", f"sum{version}", trainer)
+    store.versions.weights_live(
+        rollout_id, version, parent, restored, f"/v{version}", f"sum{version}", trainer
+    )
 
 
 def _train(store: RolloutStore, make_sample: MakeSample, rollout_id: int, version: int, parent: int) -> None:
     make_sample()
-    store.lease(rollout_id, 1)
+    store.samples.lease(rollout_id, 1)
     _live(store, rollout_id, version, parent)
 
 
 def _trained(store: RolloutStore) -> dict[int, int | None]:
-    samples = store.samples(list(range(1, 20)))
+    samples = store.samples.get(list(range(1, 20)))
     return {sample.id: sample.trained_version for sample in samples if sample.state is SampleState.TRAINED}
 
 
 def _statuses(store: RolloutStore) -> dict[int, str]:
-    return {version.version: str(version.status) for version in store.versions()}
+    return {version.version: str(version.status) for version in store.versions.all()}
 
 
 @pytest.mark.every_database
@@ -49,10 +51,10 @@ def test_a_live_version_commits_its_lease_and_supersedes_its_parent(
 ) -> None:
     _live(store, -1, 0, None, restored=True)
     _train(store, make_sample, 0, 1, parent=0)
-    assert store.live_version() == 1
+    assert store.versions.live() == 1
     assert _trained(store) == {1: 1}
     assert _statuses(store) == {0: "superseded", 1: "live"}
-    assert store.versions()[1].checksum == "sum1"
+    assert store.versions.all()[1].checksum == "sum1"
 
 
 @pytest.mark.every_database
@@ -60,10 +62,10 @@ def test_telling_the_store_twice_changes_nothing(store: RolloutStore, make_sampl
     _live(store, -1, 0, None, restored=True)
     _train(store, make_sample, 0, 1, parent=0)
     _train(store, make_sample, 1, 2, parent=1)
-    before = store.versions()
+    before = store.versions.all()
     _live(store, 0, 1, 0)
     _live(store, 1, 2, 1)
-    assert store.versions() == before
+    assert store.versions.all() == before
     assert _trained(store) == {1: 1, 2: 2}
 
 
@@ -73,10 +75,10 @@ def test_a_crash_between_lease_and_commit_makes_the_samples_ready_again(
     _live(store, -1, 0, None, restored=True)
     _train(store, make_sample, 0, 1, parent=0)
     make_sample()
-    store.lease(1, 1)
+    store.samples.lease(1, 1)
     _live(store, 0, 1, 0, restored=True)
     assert _trained(store) == {1: 1}
-    assert [sample.id for sample in store.lease(1, 1)] == [2]
+    assert [sample.id for sample in store.samples.lease(1, 1)] == [2]
 
 
 def test_a_crash_between_checkpoint_and_commit_commits_at_restart(
@@ -84,10 +86,10 @@ def test_a_crash_between_checkpoint_and_commit_commits_at_restart(
 ) -> None:
     _live(store, -1, 0, None, restored=True)
     make_sample()
-    store.lease(0, 1)
+    store.samples.lease(0, 1)
     _live(store, 0, 1, 0, restored=True)
     assert _trained(store) == {1: 1}
-    assert store.live_version() == 1
+    assert store.versions.live() == 1
 
 
 @pytest.mark.parametrize("restored_from", [0, 1])
@@ -98,11 +100,11 @@ def test_a_crash_while_a_version_goes_live_and_the_next_step_trains_gives_back_w
     _live(store, -1, 0, None, restored=True)
     for rollout_id in range(3):
         make_sample()
-        store.lease(rollout_id, 1)
+        store.samples.lease(rollout_id, 1)
     _live(store, restored_from - 1, restored_from, None if restored_from == 0 else 0, restored=True)
     assert _trained(store) == ({1: 1} if restored_from else {})
     first = restored_from
-    again = [[sample.id for sample in store.lease(rollout_id, 1)] for rollout_id in range(first, 3)]
+    again = [[sample.id for sample in store.samples.lease(rollout_id, 1)] for rollout_id in range(first, 3)]
     assert again == [[rollout_id + 1] for rollout_id in range(first, 3)]
 
 
@@ -111,7 +113,7 @@ def test_a_crash_after_the_commit_loses_nothing(store: RolloutStore, make_sample
     _train(store, make_sample, 0, 1, parent=0)
     _live(store, 0, 1, 0, restored=True)
     assert _trained(store) == {1: 1}
-    assert store.ready_count() == 0
+    assert store.samples.ready_count() == 0
 
 
 @pytest.mark.every_database
@@ -122,10 +124,10 @@ def test_a_trainer_restored_to_an_older_version_gets_the_lost_samples_again(
     for rollout_id in range(3):
         _train(store, make_sample, rollout_id, rollout_id + 1, parent=rollout_id)
     _live(store, 0, 1, 0, restored=True)
-    assert store.live_version() == 1
+    assert store.versions.live() == 1
     assert _statuses(store) == {0: "superseded", 1: "live", 2: "rolled_back", 3: "rolled_back"}
     assert _trained(store) == {1: 1}
-    assert [sample.id for sample in store.lease(1, 4)] == [2, 3]
+    assert [sample.id for sample in store.samples.lease(1, 4)] == [2, 3]
     _live(store, 1, 4, 1)
     assert _trained(store) == {1: 1, 2: 4, 3: 4}
 
@@ -136,8 +138,8 @@ def test_a_fresh_trainer_on_a_used_store_trains_everything_again(
     _live(store, -1, 0, None, restored=True)
     _train(store, make_sample, 0, 1, parent=0)
     _live(store, -1, 0, None, restored=True)
-    assert store.live_version() == 0
-    assert store.ready_count() == 1
+    assert store.versions.live() == 0
+    assert store.samples.ready_count() == 1
 
 
 @pytest.mark.every_database
@@ -148,7 +150,7 @@ def test_going_back_to_a_rolled_back_branch_restores_what_it_trained(
     _train(store, make_sample, 0, 1, parent=0)
     _train(store, make_sample, 1, 2, parent=1)
     _live(store, 0, 1, 0, restored=True)
-    store.lease(1, 1)
+    store.samples.lease(1, 1)
     _live(store, 1, 3, 1)
     _train(store, make_sample, 2, 4, parent=3)
     assert _trained(store) == {1: 1, 2: 3, 3: 4}
@@ -161,7 +163,7 @@ def test_going_back_to_a_rolled_back_branch_restores_what_it_trained(
         4: "rolled_back",
     }
     assert _trained(store) == {1: 1, 2: 2}
-    assert store.ready_count() == 1
+    assert store.samples.ready_count() == 1
 
 
 def test_an_open_lease_of_another_branch_is_not_committed_with_a_restored_version(
@@ -172,10 +174,10 @@ def test_an_open_lease_of_another_branch_is_not_committed_with_a_restored_versio
     _train(store, make_sample, 1, 2, parent=1)
     _live(store, 0, 1, 0, restored=True)
     make_sample()
-    assert [sample.id for sample in store.lease(1, 4)] == [2, 3]
+    assert [sample.id for sample in store.samples.lease(1, 4)] == [2, 3]
     _live(store, 1, 2, 1, restored=True)
     assert _trained(store) == {1: 1, 2: 2}
-    assert store.ready_count() == 1
+    assert store.samples.ready_count() == 1
 
 
 def test_a_dropped_sample_stays_dropped_through_a_rollback(
@@ -185,7 +187,7 @@ def test_a_dropped_sample_stays_dropped_through_a_rollback(
     make_sample(drop="neutral_score")
     _train(store, make_sample, 0, 1, parent=0)
     _live(store, -1, 0, None, restored=True)
-    assert store.counts()["samples"] == {"dropped": 1, "ready": 1}
+    assert store.status.counts()["samples"] == {"dropped": 1, "ready": 1}
 
 
 def test_a_version_number_is_never_used_for_something_else(
@@ -206,28 +208,28 @@ def test_a_failed_update_leaves_the_lease_as_it_was(store: RolloutStore, make_sa
     _live(store, -1, 0, None, restored=True)
     _train(store, make_sample, 0, 1, parent=0)
     make_sample()
-    store.lease(1, 1)
+    store.samples.lease(1, 1)
     with pytest.raises(StoreError):
         _live(store, 1, 1, 0)
-    assert store.counts()["samples"] == {"trained": 1, "leased": 1}
-    assert store.live_version() == 1
+    assert store.status.counts()["samples"] == {"trained": 1, "leased": 1}
+    assert store.versions.live() == 1
 
 
 def test_a_version_restored_from_elsewhere_needs_no_known_parent(store: RolloutStore) -> None:
     _live(store, 11, 12, 11, restored=True)
-    assert store.live_version() == 12
-    assert store.versions()[0].parent == 11
+    assert store.versions.live() == 12
+    assert store.versions.all()[0].parent == 11
 
 
 def test_one_trainers_rollback_leaves_the_other_alone(store: RolloutStore, make_sample: MakeSample) -> None:
     for name in ("a", "b"):
         _live(store, -1, 0, None, restored=True, trainer=name)
         make_sample()
-        store.lease(0, 1, trainer=name)
+        store.samples.lease(0, 1, trainer=name)
         _live(store, 0, 1, 0, trainer=name)
     _live(store, -1, 0, None, restored=True, trainer="a")
-    assert [sample.id for sample in store.lease(1, 4, trainer="b")] == [1]
-    assert [version.status for version in store.versions("b")] == [
+    assert [sample.id for sample in store.samples.lease(1, 4, trainer="b")] == [1]
+    assert [version.status for version in store.versions.all("b")] == [
         VersionStatus.SUPERSEDED,
         VersionStatus.LIVE,
     ]
@@ -236,10 +238,10 @@ def test_one_trainers_rollback_leaves_the_other_alone(store: RolloutStore, make_
 def test_a_long_run_comes_back_on_a_database_that_takes_few_values_a_statement(tmp_path: Path) -> None:
     store = RolloutStore(tmp_path)
     few = sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER
-    event.listen(store._engine, "checkout", lambda connection, *_: connection.setlimit(few, 600))
-    with store.transaction():
+    event.listen(store.database.engine, "checkout", lambda connection, *_: connection.setlimit(few, 600))
+    with store.database.transaction():
         for version in range(1500):
             _live(store, -1, version, version - 1 if version else None)
     _live(store, -1, 1400, None, restored=True)
     found = Counter(_statuses(store).values())
-    assert found == {"superseded": 1400, "live": 1, "rolled_back": 99} and store.live_version() == 1400
+    assert found == {"superseded": 1400, "live": 1, "rolled_back": 99} and store.versions.live() == 1400

@@ -19,19 +19,19 @@ def complain(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Complain
     """A turn whose judge found these hints."""
 
     def make(*hints: str, person: str | None = "ada", **changes: object) -> Turn:
-        turn = store.record_turn(make_turn(person=person, **({"memory": []} | changes)))
-        store.answer_turn(turn.id, [{"role": "user", "content": "no"}])
+        turn = store.turns.record(make_turn(person=person, **({"memory": []} | changes)))
+        store.turns.answer(turn.id, [{"role": "user", "content": "no"}])
         votes = [Vote(score=1, hint=hint) for hint in hints]
         hinted = 1.0 if hints else -1.0
         found = [Judgement(kind="hint", score=hinted, votes=votes, judge="test", hints=list(hints))]
-        assert store.finish_judgement(turn.id, found, Drop("test"))
+        assert store.judgements.finish(turn.id, found, Drop("test"))
         return turn
 
     return make
 
 
 def texts(store: RolloutStore, person: str = "ada") -> list[str]:
-    return [wish.text for wish in store.remembered(person)]
+    return [wish.text for wish in store.memory.remembered(person)]
 
 
 def test_the_longest_hint_of_a_turn_is_remembered_for_its_person_alone(
@@ -42,7 +42,7 @@ def test_the_longest_hint_of_a_turn_is_remembered_for_its_person_alone(
     complain("never", person=None)
     complain("not allowed", memory=None)
     assert texts(store) == ["shorter, please"] and texts(store, "bob") == []
-    assert len(store.wishes()) == 1
+    assert len(store.memory.wishes()) == 1
 
 
 def test_the_newest_wishes_stand_in_prompts_and_one_said_again_is_the_newest(
@@ -52,45 +52,49 @@ def test_the_newest_wishes_stand_in_prompts_and_one_said_again_is_the_newest(
         complain(f"wish {number}")
     assert texts(store) == [f"wish {number}" for number in range(1, KEPT + 1)]
     complain("wish 2")
-    assert texts(store)[-1] == "wish 2" and len(store.wishes("ada")) == KEPT + 1
+    assert texts(store)[-1] == "wish 2" and len(store.memory.wishes("ada")) == KEPT + 1
 
 
 def test_a_held_wish_leaves_the_prompts_and_comes_back_with_a_rollback_or_a_complaint(
     store: RolloutStore, complain: Complain
 ) -> None:
     complain("shorter")
-    store.weights_live(-1, 0, None, True, None, None)
-    store.weights_live(0, 1, 0, False, None, None)
-    (wish,) = store.remembered("ada")
-    assert store.hold(wish.id, 1, {"asked": 20, "shown": 20})
+    store.versions.weights_live(-1, 0, None, True, None, None)
+    store.versions.weights_live(0, 1, 0, False, None, None)
+    (wish,) = store.memory.remembered("ada")
+    assert store.memory.hold(wish.id, 1, {"asked": 20, "shown": 20})
     assert texts(store) == []
-    (held,) = store.wishes("ada")
+    (held,) = store.memory.wishes("ada")
     assert (held.held_by, held.in_prompt, held.details) == (1, False, {"asked": 20, "shown": 20})
-    store.weights_live(1, 2, 1, False, None, None)
+    store.versions.weights_live(1, 2, 1, False, None, None)
     assert texts(store) == []
-    store.weights_live(0, 3, 0, True, None, None)
+    store.versions.weights_live(0, 3, 0, True, None, None)
     assert texts(store) == ["shorter"]
-    store.hold(wish.id, 3, {})
+    store.memory.hold(wish.id, 3, {})
     complain("shorter")
-    assert texts(store) == ["shorter"] and len(store.wishes("ada")) == 1
+    assert texts(store) == ["shorter"] and len(store.memory.wishes("ada")) == 1
 
 
 def test_a_wish_goes_with_the_turn_that_it_is_from(store: RolloutStore, complain: Complain) -> None:
     complain("shorter", session_id="gone")
     complain("longer", session_id="kept")
-    store.delete_session("gone")
+    store.deletion.delete_session("gone")
     assert texts(store) == ["longer"]
-    (wish,) = store.remembered("ada")
-    assert not store.forget(wish.id, "bob") and store.forget(wish.id, "ada") and not store.forget(wish.id)
-    assert not store.hold(wish.id, 1, {})
+    (wish,) = store.memory.remembered("ada")
+    assert (
+        not store.memory.forget(wish.id, "bob")
+        and store.memory.forget(wish.id, "ada")
+        and not store.memory.forget(wish.id)
+    )
+    assert not store.memory.hold(wish.id, 1, {})
 
 
 def test_what_a_prompt_remembered_is_stored_with_its_turn(
     store: RolloutStore, make_turn: Callable[..., NewTurn]
 ) -> None:
     for memory in (None, [], ["shorter"]):
-        turn = store.record_turn(make_turn(memory=memory))
-        kept = store.get_turn(turn.id)
+        turn = store.turns.record(make_turn(memory=memory))
+        kept = store.turns.get(turn.id)
         assert kept is not None and kept.memory == memory
 
 
@@ -102,14 +106,14 @@ def test_what_people_asked_for_last_is_found_up_to_a_judgement_whether_it_is_rem
     until = complain("shorter", memory=None)
     complain(memory=None)
     complain("too new", person="eve", memory=None)
-    assert store.asked_for([until.id], people=4, each=2) == {
+    assert store.memory.asked_for([until.id], people=4, each=2) == {
         "bob": ["warmer, please"],
         "ada": ["prose", "shorter"],
     }
-    assert store.asked_for([until.id], people=1, each=1) == {"ada": ["shorter"]}
+    assert store.memory.asked_for([until.id], people=1, each=1) == {"ada": ["shorter"]}
     complain("of nobody", person=None, memory=None)
     last = complain("shorter", memory=None)
-    assert list(store.asked_for([last.id, until.id], people=9, each=1)) == ["bob", "eve", None, "ada"]
+    assert list(store.memory.asked_for([last.id, until.id], people=9, each=1)) == ["bob", "eve", None, "ada"]
 
 
 def test_what_only_repeats_its_own_request_is_not_remembered(store: RolloutStore, complain: Complain) -> None:
@@ -127,10 +131,10 @@ def test_the_request_behind_complaints_is_found(store: RolloutStore, complain: C
     second = complain(messages=said, parent_id=first.id)
     said = [*said, {"role": "user", "content": "Thanks! And 4 + 4?"}]
     third = complain(messages=said, parent_id=second.id)
-    assert [store.request_of(turn.id) for turn in (first, second)] == ["What is 2 + 2?"] * 2
-    assert store.request_of(third.id) == "Thanks! And 4 + 4?" and store.request_of("gone") == ""
+    assert [store.memory.request_of(turn.id) for turn in (first, second)] == ["What is 2 + 2?"] * 2
+    assert store.memory.request_of(third.id) == "Thanks! And 4 + 4?" and store.memory.request_of("gone") == ""
     system = complain("x", messages=[{"role": "system", "content": "a list"}])
-    assert store.request_of(system.id) == ""
+    assert store.memory.request_of(system.id) == ""
 
 
 def test_behind_more_complaints_than_are_read_no_request_is_found(
@@ -140,4 +144,4 @@ def test_behind_more_complaints_than_are_read_no_request_is_found(
     for _ in range(9):
         said = [{"role": "user", "content": "no"}]
         turns.append(complain("no", messages=said, parent_id=turns[-1].id))
-    assert [store.request_of(turn.id) for turn in turns[7:]] == ["question", "question", ""]
+    assert [store.memory.request_of(turn.id) for turn in turns[7:]] == ["question", "question", ""]

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.every_database
 def _tables(store: RolloutStore) -> dict[str, dict[str, str]]:
     """Columns and indexes by table, as the database describes them."""
     found: dict[str, dict[str, str]] = {}
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         inspector = inspect(connection)
         for table in inspector.get_table_names():
             keys = inspector.get_pk_constraint(table)["constrained_columns"]
@@ -36,9 +36,9 @@ def _tables(store: RolloutStore) -> dict[str, dict[str, str]]:
 def _make_version_1(location: str) -> None:
     """A database of version 1: as the first release made it, with one session."""
     store = RolloutStore(location)
-    store.touch_session("kept")
+    store.sessions.touch("kept")
     _make_version_7(store)
-    with store.transaction() as connection:
+    with store.database.transaction() as connection:
         connection.exec_driver_sql("DROP TABLE token_record")
         connection.exec_driver_sql("ALTER TABLE weight_version DROP COLUMN details")
         connection.exec_driver_sql("DROP INDEX sample_oldest")
@@ -52,7 +52,7 @@ def _make_version_1(location: str) -> None:
 
 
 def _make_version_7(store: RolloutStore) -> None:
-    with store.transaction() as connection:
+    with store.database.transaction() as connection:
         connection.exec_driver_sql("ALTER TABLE turn_body DROP COLUMN memory")
         connection.exec_driver_sql("DROP TABLE memory")
         connection.exec_driver_sql("ALTER TABLE feedback DROP COLUMN scope")
@@ -66,15 +66,15 @@ def test_what_was_said_before_rewards_of_sessions_counts_as_said_of_its_turn(
     location: str, make_turn: Callable[..., NewTurn]
 ) -> None:
     store = RolloutStore(location)
-    turn = store.record_turn(make_turn())
-    store.record_feedback(completion_id=turn.completion_id, score=-1.0, text="shorter")
+    turn = store.turns.record(make_turn())
+    store.feedback.record(completion_id=turn.completion_id, score=-1.0, text="shorter")
     _make_version_7(store)
     store.close()
     store = RolloutStore(location)
-    kept = store.get_turn(turn.id)
+    kept = store.turns.get(turn.id)
     assert kept is not None and (kept.group_id, kept.task_id) == (None, None)
-    (reward,) = store.reward_session("s", 1.0)
-    assert (reward.status, store.feedback_judgements(turn.id)[0].score) == ("own_score", -1.0)
+    (reward,) = store.feedback.reward_session("s", 1.0)
+    assert (reward.status, store.feedback.judgements_of(turn.id)[0].score) == ("own_score", -1.0)
     store.close()
 
 
@@ -84,9 +84,9 @@ def test_an_older_database_is_migrated_and_keeps_what_it_has(
     fresh, old = RolloutStore(make_location()), make_location()
     _make_version_1(old)
     store = RolloutStore(old)
-    assert store.get_session("kept") is not None
-    turn = store.record_turn(make_turn())
-    assert store.get_turn(turn.id) == turn
+    assert store.sessions.get("kept") is not None
+    turn = store.turns.record(make_turn())
+    assert store.turns.get(turn.id) == turn
     assert _tables(store) == _tables(fresh)
     store.close()
     fresh.close()
@@ -97,7 +97,7 @@ def test_a_file_is_copied_before_it_is_migrated_and_a_deletion_takes_the_copy_al
     tmp_path: Path, make_turn: Callable[..., NewTurn]
 ) -> None:
     store = RolloutStore(tmp_path)
-    store.record_turn(make_turn(session_id="s"))
+    store.turns.record(make_turn(session_id="s"))
     _make_version_7(store)
     store.close()
     assert not list(tmp_path.glob("*-of-schema-*"))
@@ -110,7 +110,7 @@ def test_a_file_is_copied_before_it_is_migrated_and_a_deletion_takes_the_copy_al
     old.close()
     RolloutStore(tmp_path).close()
     assert copy.exists()
-    store.delete_session("s")
+    store.deletion.delete_session("s")
     assert not copy.exists()
     store.close()
 
@@ -121,7 +121,7 @@ def test_every_version_has_a_migration() -> None:
 
 def test_a_newer_database_is_refused_and_left_alone(location: str) -> None:
     store = RolloutStore(location)
-    with store.transaction() as connection:
+    with store.database.transaction() as connection:
         connection.exec_driver_sql("INSERT INTO schema_version VALUES (99, 0)")
     before = _tables(store)
     with pytest.raises(StoreError, match=r"schema version 99.*use a newer program"):
@@ -146,7 +146,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 def test_a_url_names_a_database_too(tmp_path: Path) -> None:
     store = RolloutStore(f"sqlite:///{tmp_path / 'other.db'}")
-    assert store.counts() == {"turns": {}, "samples": {}, "dropped": {}, "judge_failures": {}}
+    assert store.status.counts() == {"turns": {}, "samples": {}, "dropped": {}, "judge_failures": {}}
     store.close()
     assert (tmp_path / "other.db").exists()
 
@@ -167,7 +167,7 @@ def test_an_unknown_url_is_refused(url: str, message: str) -> None:
 @pytest.mark.parametrize(("durable", "synchronous"), [(False, 1), (True, 2)])
 def test_durable_asks_for_power_loss_safety(tmp_path: Path, durable: bool, synchronous: int) -> None:
     store = RolloutStore(tmp_path, durable=durable)
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == synchronous
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
     store.close()

@@ -42,10 +42,10 @@ name = sys.argv[2]
 """
 
 ENDLESS_GATEWAY = """
-writer = StoreWriter(store)
+writer = StoreWriter(store.database)
 async def client(number):
     for index in range(10**6):
-        stored = await writer.submit(lambda: store.record_turn(turn(f"{name}{number}-{index}")))
+        stored = await writer.submit(lambda: store.turns.record(turn(f"{name}{number}-{index}")))
         say(stored.completion_id)
 async def main():
     await asyncio.gather(*(client(number) for number in range(8)))
@@ -54,14 +54,14 @@ asyncio.run(main())
 
 GATEWAY = """
 for index in range(15):
-    stored = store.record_turn(turn(f"{name}-{index}"))
-    store.answer_turn(stored.id, [{"role": "user", "content": "Thanks"}])
+    stored = store.turns.record(turn(f"{name}-{index}"))
+    store.turns.answer(stored.id, [{"role": "user", "content": "Thanks"}])
 """
 
 OPEN_TRANSACTION = """
-with store.transaction():
-    store.record_turn(turn("half-1"))
-    store.record_turn(turn("half-2"))
+with store.database.transaction():
+    store.turns.record(turn("half-1"))
+    store.turns.record(turn("half-2"))
     say("open")
     sys.stdin.read()
 """
@@ -69,10 +69,10 @@ with store.transaction():
 JUDGE = """
 judged = 0
 while judged < int(sys.argv[3]):
-    for claimed in store.claim_answered(name, 3, 30.0):
-        assert store.finish_judgement(claimed.id, [], SampleDraft(turn_id=claimed.id, reward=1.0))
+    for claimed in store.judgements.claim(name, 3, 30.0):
+        assert store.judgements.finish(claimed.id, [], SampleDraft(turn_id=claimed.id, reward=1.0))
         say(claimed.completion_id)
-    judged = store.counts()["turns"].get("judged", 0)
+    judged = store.status.counts()["turns"].get("judged", 0)
 """
 
 REMEMBERING_JUDGE = """
@@ -81,22 +81,22 @@ import dataclasses
 
 for index in range(10**6):
     new = dataclasses.replace(turn(f"{name}-{index}"), person=f"ada {index}", memory=[])
-    stored = store.record_turn(new)
-    store.answer_turn(stored.id, [{"role": "user", "content": "not like that"}])
+    stored = store.turns.record(new)
+    store.turns.answer(stored.id, [{"role": "user", "content": "not like that"}])
     votes = [Vote(score=1, hint=f"wish {index}")]
     found = [Judgement(kind="hint", score=1.0, votes=votes, judge="test", hints=[f"wish {index}"])]
-    assert store.finish_judgement(stored.id, found, Drop("test"))
+    assert store.judgements.finish(stored.id, found, Drop("test"))
     say(index)
 """
 
 TRAINER = """
 rollout_id, trained = 0, 0
 while trained < int(sys.argv[3]):
-    for sample in store.lease(rollout_id, 7, trainer=name):
+    for sample in store.samples.lease(rollout_id, 7, trainer=name):
         say(sample.turn.completion_id)
-    store.commit_lease(rollout_id, rollout_id + 1, trainer=name)
+    store.samples.commit_lease(rollout_id, rollout_id + 1, trainer=name)
     rollout_id += 1
-    trained = store.counts()["samples"].get("trained", 0)
+    trained = store.status.counts()["samples"].get("trained", 0)
 """
 
 
@@ -126,13 +126,13 @@ def test_what_was_committed_survives_kill_9(location: str) -> None:
     store = RolloutStore(location)
     assert len(seen) == len(set(seen)) >= 300
     for completion_id in seen:
-        stored = store.get_turn_by_completion(completion_id)
+        stored = store.turns.get_by_completion(completion_id)
         assert stored is not None and stored.state is TurnState.CAPTURED and len(stored.prompt_ids) == 500
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         bodies = connection.exec_driver_sql("SELECT count(*) FROM turn_body").scalar_one()
         if connection.dialect.name == "sqlite":
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
-    assert store.counts()["turns"] == {"captured": bodies}
+    assert store.status.counts()["turns"] == {"captured": bodies}
     store.close()
 
 
@@ -142,9 +142,9 @@ def test_a_transaction_killed_in_the_middle_leaves_nothing_and_blocks_nobody(loc
         assert writer.stdout is not None and writer.stdout.readline() == "open\n"
         writer.kill()
         writer.wait()
-    assert store.counts()["turns"] == {}
-    store.touch_session("next")
-    assert store.get_session("next") is not None and store.get_session("half") is None
+    assert store.status.counts()["turns"] == {}
+    store.sessions.touch("next")
+    assert store.sessions.get("next") is not None and store.sessions.get("half") is None
     store.close()
 
 
@@ -155,11 +155,11 @@ def test_a_wish_that_was_found_survives_kill_9_and_none_is_there_without_its_jud
         judge.kill()
         seen += [int(line) for line in judge.stdout.read().split("\n")[:-1]]
     store = RolloutStore(location)
-    wishes = {wish.person: wish.text for wish in store.wishes()}
-    judged = store.counts()["turns"]["judged"]
+    wishes = {wish.person: wish.text for wish in store.memory.wishes()}
+    judged = store.status.counts()["turns"]["judged"]
     assert wishes == {f"ada {index}": f"wish {index}" for index in range(judged)}
     assert judged in (len(seen), len(seen) + 1)
-    assert [wish.text for wish in store.remembered(f"ada {seen[-1]}")] == [f"wish {seen[-1]}"]
+    assert [wish.text for wish in store.memory.remembered(f"ada {seen[-1]}")] == [f"wish {seen[-1]}"]
     store.close()
 
 
@@ -177,7 +177,7 @@ def test_gateways_judges_and_trainers_share_one_store(location: str) -> None:
     assert sorted(judged) == everything
     assert sorted(trained) == everything
     store = RolloutStore(location)
-    assert store.counts()["samples"] == {"trained": 30}
+    assert store.status.counts()["samples"] == {"trained": 30}
     store.close()
 
 

@@ -18,21 +18,21 @@ WHY = {"reason": "KL is 9", "stage": "answers", "measurements": {"kl": 9.0}}
 
 def train(store: RolloutStore, make_sample: MakeSample, rollout_id: int) -> None:
     make_sample()
-    store.lease(rollout_id, 1)
-    store.weights_live(rollout_id, rollout_id + 1, rollout_id, False, None, None)
+    store.samples.lease(rollout_id, 1)
+    store.versions.weights_live(rollout_id, rollout_id + 1, rollout_id, False, None, None)
 
 
 @pytest.fixture
 def two_versions(store: RolloutStore, make_sample: MakeSample) -> RolloutStore:
     """Versions 1 and 2 live one after the other, each trained on one sample."""
-    store.weights_live(-1, 0, None, True, None, None)
+    store.versions.weights_live(-1, 0, None, True, None, None)
     train(store, make_sample, 0)
     train(store, make_sample, 1)
     return store
 
 
 def statuses(store: RolloutStore) -> dict[int, str]:
-    return {version.version: str(version.status) for version in store.versions()}
+    return {version.version: str(version.status) for version in store.versions.all()}
 
 
 def test_a_rejected_version_is_recorded_with_its_measurements_and_its_samples_are_quarantined(
@@ -41,14 +41,14 @@ def test_a_rejected_version_is_recorded_with_its_measurements_and_its_samples_ar
     store = two_versions
     make_sample()
     make_sample()
-    store.lease(2, 1)
+    store.samples.lease(2, 1)
     for _ in range(2):
-        store.weights_rejected(2, 3, 2, "sum", WHY)
+        store.versions.weights_rejected(2, 3, 2, "sum", WHY)
     assert statuses(store) == {0: "superseded", 1: "superseded", 2: "live", 3: "rejected"}
-    assert store.versions()[3].details == WHY and store.live_version() == 2
-    assert store.counts()["samples"] == {"trained": 2, "quarantined": 1, "ready": 1}
-    assert store.quarantined() == {3: 1}
-    assert not store.has_lease(2), "the number of the rollout is free"
+    assert store.versions.all()[3].details == WHY and store.versions.live() == 2
+    assert store.status.counts()["samples"] == {"trained": 2, "quarantined": 1, "ready": 1}
+    assert store.quarantine.counts() == {3: 1}
+    assert not store.samples.has_lease(2), "the number of the rollout is free"
 
 
 def test_a_trainer_that_starts_again_leaves_the_quarantine_alone(
@@ -56,10 +56,10 @@ def test_a_trainer_that_starts_again_leaves_the_quarantine_alone(
 ) -> None:
     store = two_versions
     make_sample()
-    store.lease(2, 1)
-    store.weights_rejected(2, 3, 2, None, WHY)
-    store.weights_live(1, 2, 1, True, None, None)
-    assert store.counts()["samples"] == {"trained": 2, "quarantined": 1}
+    store.samples.lease(2, 1)
+    store.versions.weights_rejected(2, 3, 2, None, WHY)
+    store.versions.weights_live(1, 2, 1, True, None, None)
+    assert store.status.counts()["samples"] == {"trained": 2, "quarantined": 1}
     assert statuses(store)[3] == "rejected"
 
 
@@ -69,18 +69,18 @@ def test_quarantined_samples_are_released_or_deleted_by_version(
     store = two_versions
     for rollout_id in (2, 3):
         make_sample()
-        store.lease(rollout_id, 1)
-        store.weights_rejected(rollout_id, rollout_id + 1, 2, None, WHY)
-    assert store.release_quarantine(3) == 1 and store.release_quarantine(3) == 0
-    assert store.delete_quarantine() == 1
-    assert store.counts()["samples"] == {"trained": 2, "ready": 1, "dropped": 1}
-    assert store.counts()["dropped"] == {"quarantine_deleted": 1}
-    assert [sample.id for sample in store.lease(4, 4)] == [3]
+        store.samples.lease(rollout_id, 1)
+        store.versions.weights_rejected(rollout_id, rollout_id + 1, 2, None, WHY)
+    assert store.quarantine.release(3) == 1 and store.quarantine.release(3) == 0
+    assert store.quarantine.delete() == 1
+    assert store.status.counts()["samples"] == {"trained": 2, "ready": 1, "dropped": 1}
+    assert store.status.counts()["dropped"] == {"quarantine_deleted": 1}
+    assert [sample.id for sample in store.samples.lease(4, 4)] == [3]
 
 
 def test_a_version_that_was_live_cannot_be_rejected(two_versions: RolloutStore) -> None:
     with pytest.raises(StoreError, match="version 2 of trainer is live"):
-        two_versions.weights_rejected(1, 2, 1, None, WHY)
+        two_versions.versions.weights_rejected(1, 2, 1, None, WHY)
 
 
 def test_going_back_makes_the_samples_ready_again_and_ends_leases(
@@ -88,14 +88,14 @@ def test_going_back_makes_the_samples_ready_again_and_ends_leases(
 ) -> None:
     store = two_versions
     make_sample()
-    store.lease(2, 1)
-    assert store.roll_back(1, reason="by hand") == [2]
+    store.samples.lease(2, 1)
+    assert store.versions.roll_back(1, reason="by hand") == [2]
     assert statuses(store) == {0: "superseded", 1: "live", 2: "rolled_back"}
-    assert store.versions()[2].details == {"undone": "by hand"}
-    assert store.counts()["samples"] == {"trained": 1, "ready": 2}
-    assert len(store.lease(2, 2)) == 2, "whoever asks again has the oldest ones"
-    store.weights_live(2, 3, 1, False, None, None)
-    assert store.counts()["samples"] == {"trained": 3}
+    assert store.versions.all()[2].details == {"undone": "by hand"}
+    assert store.status.counts()["samples"] == {"trained": 1, "ready": 2}
+    assert len(store.samples.lease(2, 2)) == 2, "whoever asks again has the oldest ones"
+    store.versions.weights_live(2, 3, 1, False, None, None)
+    assert store.status.counts()["samples"] == {"trained": 3}
 
 
 def test_what_was_leased_again_and_came_back_with_its_version_is_leased_no_more(
@@ -103,27 +103,29 @@ def test_what_was_leased_again_and_came_back_with_its_version_is_leased_no_more(
 ) -> None:
     """A batch that waits while its samples' version comes back may not be trained on a second time."""
     store = two_versions
-    assert store.roll_back(0) == [1, 2]
-    leased = {one.id for one in store.lease(2, 2)}
+    assert store.versions.roll_back(0) == [1, 2]
+    leased = {one.id for one in store.samples.lease(2, 2)}
     assert len(leased) == 2
-    store.roll_back(2)
-    assert store.counts()["samples"] == {"trained": 2}
-    assert store.lease(2, 2) == [], "asked again, the same rollout gets nothing that is in the weights"
+    store.versions.roll_back(2)
+    assert store.status.counts()["samples"] == {"trained": 2}
+    assert store.samples.lease(2, 2) == [], (
+        "asked again, the same rollout gets nothing that is in the weights"
+    )
 
 
 def test_going_back_without_the_turns_keeps_them_from_being_learned_again(two_versions: RolloutStore) -> None:
     store = two_versions
-    assert store.roll_back(0, drop_turns=True) == [1, 2]
-    assert store.roll_back(0, drop_turns=True) == []
-    assert store.roll_back(2) == [] and store.counts()["samples"] == {"trained": 2}, (
+    assert store.versions.roll_back(0, drop_turns=True) == [1, 2]
+    assert store.versions.roll_back(0, drop_turns=True) == []
+    assert store.versions.roll_back(2) == [] and store.status.counts()["samples"] == {"trained": 2}, (
         "brought back, it knows them"
     )
-    store.roll_back(0, drop_turns=True)
-    assert store.counts()["samples"] == {"quarantined": 2} and store.live_version() == 0
-    store.weights_live(-1, 0, None, True, None, None)
-    assert store.counts()["samples"] == {"quarantined": 2}, "a restart does not bring them back"
-    assert store.quarantined() == {1: 1, 2: 1}
-    assert store.release_quarantine() == 2
+    store.versions.roll_back(0, drop_turns=True)
+    assert store.status.counts()["samples"] == {"quarantined": 2} and store.versions.live() == 0
+    store.versions.weights_live(-1, 0, None, True, None, None)
+    assert store.status.counts()["samples"] == {"quarantined": 2}, "a restart does not bring them back"
+    assert store.quarantine.counts() == {1: 1, 2: 1}
+    assert store.quarantine.release() == 2
 
 
 def test_there_is_no_going_back_to_what_never_was_live(
@@ -131,8 +133,8 @@ def test_there_is_no_going_back_to_what_never_was_live(
 ) -> None:
     store = two_versions
     make_sample()
-    store.lease(2, 1)
-    store.weights_rejected(2, 3, 2, None, WHY)
+    store.samples.lease(2, 1)
+    store.versions.weights_rejected(2, 3, 2, None, WHY)
     for version in (3, 8):
         with pytest.raises(StoreError, match=f"version {version} of trainer never was live"):
-            store.roll_back(version)
+            store.versions.roll_back(version)

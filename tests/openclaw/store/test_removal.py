@@ -20,7 +20,7 @@ DAY = 86400.0
 
 
 def _rows(store: RolloutStore) -> dict[str, int]:
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         return {
             table.name: len(connection.execute(table.select()).all())
             for table in schema.metadata.sorted_tables
@@ -32,7 +32,7 @@ def _age(store: RolloutStore, days: float) -> None:
     """Make everything that is stored `days` older."""
     seconds = days * DAY
     turn, session = schema.turn, schema.session
-    with store.transaction() as connection:
+    with store.database.transaction() as connection:
         connection.execute(
             update(turn).values(
                 created_at=turn.c.created_at - seconds,
@@ -49,13 +49,13 @@ def test_a_deleted_session_leaves_nothing(
 ) -> None:
     kept = make_sample(session_id="kept")
     make_sample(session_id="gone")
-    store.lease(0, 2)
-    store.commit_lease(0, version=1)
-    store.keep_token_records({"sample": one.id, "turn_id": one.turn.id} for one in store.samples([1, 2]))
+    store.samples.lease(0, 2)
+    store.samples.commit_lease(0, version=1)
+    store.token_records.keep({"sample": one.id, "turn_id": one.turn.id} for one in store.samples.get([1, 2]))
     make_sample(session_id="gone", drop="neutral_score")
-    waiting = store.record_turn(make_turn(session_id="gone"))
-    store.record_feedback(completion_id=waiting.completion_id, score=1.0)
-    assert store.delete_session("gone") == {
+    waiting = store.turns.record(make_turn(session_id="gone"))
+    store.feedback.record(completion_id=waiting.completion_id, score=1.0)
+    assert store.deletion.delete_session("gone") == {
         "sessions": 1,
         "turns": 3,
         "judgements": 2,
@@ -74,36 +74,36 @@ def test_a_deleted_session_leaves_nothing(
         "token_record": 1,
         "training": 1,
     }
-    sample = store.sample_of_turn(kept.id)
+    sample = store.samples.of_turn(kept.id)
     assert sample is not None and sample.trained_version == 1
-    assert set(store.delete_session("gone").values()) == {0}
+    assert set(store.deletion.delete_session("gone").values()) == {0}
 
 
 def test_a_deleted_person_leaves_nothing_in_any_session(
     store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample
 ) -> None:
     make_sample(session_id="a1", person="ann")
-    store.record_turn(make_turn(session_id="a1", person=None))
-    store.record_turn(make_turn(session_id="shared", person="ann"))
-    store.record_turn(make_turn(session_id="shared", person="bob"))
-    removed = store.delete_person("ann")
+    store.turns.record(make_turn(session_id="a1", person=None))
+    store.turns.record(make_turn(session_id="shared", person="ann"))
+    store.turns.record(make_turn(session_id="shared", person="bob"))
+    removed = store.deletion.delete_person("ann")
     assert (removed["sessions"], removed["turns"], removed["samples"]) == (1, 3, 1)
-    session = store.get_session("shared")
+    session = store.sessions.get("shared")
     assert session is not None and (session.turns, session.person) == (1, "bob")
-    assert store.get_session("a1") is None
+    assert store.sessions.get("a1") is None
 
 
 @pytest.mark.every_database
 def test_a_judge_that_still_holds_a_deleted_turn_changes_nothing(
     store: RolloutStore, make_turn: MakeTurn
 ) -> None:
-    turn = store.record_turn(make_turn())
-    store.answer_turn(turn.id, [])
-    store.claim_answered("w", 1, 60)
-    store.delete_session("s")
+    turn = store.turns.record(make_turn())
+    store.turns.answer(turn.id, [])
+    store.judgements.claim("w", 1, 60)
+    store.deletion.delete_session("s")
     guess = Judgement(kind="eval", score=1.0, votes=[Vote(score=1)], judge="j")
-    assert not store.finish_judgement(turn.id, [guess], SampleDraft(turn_id=turn.id, reward=1.0))
-    store.release_claim(turn.id)
+    assert not store.judgements.finish(turn.id, [guess], SampleDraft(turn_id=turn.id, reward=1.0))
+    store.judgements.release_claim(turn.id)
     assert set(_rows(store).values()) == {0}
 
 
@@ -113,15 +113,15 @@ def test_deleted_words_are_not_in_the_files_any_more(
 ) -> None:
     store = RolloutStore(tmp_path)
     secret = "correct horse battery staple"
-    store.record_turn(make_turn(messages=[{"role": "user", "content": secret}]))
+    store.turns.record(make_turn(messages=[{"role": "user", "content": secret}]))
     files = [tmp_path / "buffer.db", tmp_path / "buffer.db-wal"]
     assert any(secret.encode() in file.read_bytes() for file in files)
     if through_writer:
-        writer = StoreWriter(store)
-        writer.run(lambda: store.delete_session("s"))
+        writer = StoreWriter(store.database)
+        writer.run(lambda: store.deletion.delete_session("s"))
         writer.close()
     else:
-        store.delete_session("s")
+        store.deletion.delete_session("s")
     assert not any(secret.encode() in file.read_bytes() for file in files if file.exists())
     store.close()
 
@@ -131,20 +131,20 @@ def test_retention_deletes_what_is_done_with_and_old(
     store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample
 ) -> None:
     make_sample(session_id="trained")
-    store.lease(0, 1)
-    store.commit_lease(0, version=1)
+    store.samples.lease(0, 1)
+    store.samples.commit_lease(0, version=1)
     make_sample(session_id="dropped", drop="neutral_score")
-    store.record_turn(make_turn(session_id="side", state=TurnState.SIDE))
-    store.record_turn(make_turn(session_id="expired"))
-    store.end_session("expired")
+    store.turns.record(make_turn(session_id="side", state=TurnState.SIDE))
+    store.turns.record(make_turn(session_id="expired"))
+    store.sessions.end("expired")
     for session in ("trained", "dropped", "side"):
-        store.end_session(session)
+        store.sessions.end(session)
     _age(store, 8)
     make_sample(session_id="young", drop="neutral_score")
-    assert store.purge(30)["turns"] == 0
-    removed = store.purge(7)
+    assert store.deletion.purge(30)["turns"] == 0
+    removed = store.deletion.purge(7)
     assert (removed["turns"], removed["sessions"], removed["samples"]) == (4, 4, 2)
-    assert store.counts() == {
+    assert store.status.counts() == {
         "turns": {"judged": 1},
         "samples": {"dropped": 1},
         "dropped": {"neutral_score": 1},
@@ -156,14 +156,14 @@ def test_retention_never_takes_what_may_still_be_trained(
     store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample
 ) -> None:
     make_sample(session_id="leased")
-    store.lease(0, 1)
+    store.samples.lease(0, 1)
     make_sample(session_id="ready")
-    answered = store.record_turn(make_turn(session_id="answered"))
-    store.answer_turn(answered.id, [])
-    store.record_turn(make_turn(session_id="captured"))
+    answered = store.turns.record(make_turn(session_id="answered"))
+    store.turns.answer(answered.id, [])
+    store.turns.record(make_turn(session_id="captured"))
     _age(store, 1000)
     before = _rows(store)
-    assert set(store.purge(1).values()) == {0}
+    assert set(store.deletion.purge(1).values()) == {0}
     assert _rows(store) == before
 
 
@@ -174,13 +174,13 @@ def test_the_waiting_trainer_purges_and_zero_days_keeps(
     lease.add_arguments(parser)
     parser.add_argument("--rollout-batch-size", type=int, default=1)
     where = ["--rl-buffer-url" if "://" in location else "--rl-buffer-dir", location]
-    store.record_turn(make_turn(state=TurnState.SIDE))
+    store.turns.record(make_turn(state=TurnState.SIDE))
     _age(store, 3)
     make_sample(session_id="ready")
     lease.lease_batch(parser.parse_args(where), 0)
-    assert store.counts()["turns"] == {"side": 1, "judged": 1}
+    assert store.status.counts()["turns"] == {"side": 1, "judged": 1}
     lease.lease_batch(parser.parse_args([*where, "--retention-days", "2"]), 0)
-    assert store.counts()["turns"] == {"judged": 1}
+    assert store.status.counts()["turns"] == {"judged": 1}
     lease._open.cache_clear()
     with pytest.raises(SystemExit):
         parser.parse_args(["--retention-days", "-1"])
@@ -192,7 +192,7 @@ def test_many_old_turns_go_in_short_transactions(
     monkeypatch.setattr("openclaw.store.deletion.PURGE_BATCH", 4)
     started = time.time()
     for _ in range(10):
-        store.record_turn(make_turn(state=TurnState.SIDE, created_at=started - 3 * DAY))
-    assert store.purge(2)["turns"] == 10
-    session = store.get_session("s")
+        store.turns.record(make_turn(state=TurnState.SIDE, created_at=started - 3 * DAY))
+    assert store.deletion.purge(2)["turns"] == 10
+    session = store.sessions.get("s")
     assert session is not None and session.turns == 0

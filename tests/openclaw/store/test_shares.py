@@ -47,12 +47,12 @@ def test_a_batch_of_the_store_leaves_the_surplus_of_one_person(
 ) -> None:
     for person in ["liar"] * 12 + ["ada"] * 4:
         make_sample(person=person)
-    assert store.leasable_count(4, share=0.5) == 4
+    assert store.samples.leasable_count(4, share=0.5) == 4
     counts = []
     for rollout in range(4):
-        people = [one.turn.person for one in store.lease(rollout, 4, share=0.5)]
+        people = [one.turn.person for one in store.samples.lease(rollout, 4, share=0.5)]
         counts.append((people.count("liar"), people.count("ada")))
-        store.weights_live(rollout, rollout + 1, rollout or None, False, None, None)
+        store.versions.weights_live(rollout, rollout + 1, rollout or None, False, None, None)
     assert counts == [(2, 2), (2, 2), (2, 0), (1, 0)], "up to half of the hour, and of a batch more"
-    assert store.leasable_count(4, share=0.5) == 0 and store.ready_count() == 5
-    assert len(store.lease(9, 4)) == 4, "without a bound they go"
+    assert store.samples.leasable_count(4, share=0.5) == 0 and store.samples.ready_count() == 5
+    assert len(store.samples.lease(9, 4)) == 4, "without a bound they go"

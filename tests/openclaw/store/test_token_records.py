@@ -17,7 +17,7 @@ MakeSample = Callable[..., Turn]
 
 
 def record_of(store: RolloutStore, turn: Turn, **changes: object) -> dict[str, object]:
-    sample = store.sample_of_turn(turn.id)
+    sample = store.samples.of_turn(turn.id)
     assert sample is not None
     return {"sample": sample.id, "turn_id": turn.id, "version": 3, "advantage": [1.0, -1.0], **changes}
 
@@ -37,12 +37,14 @@ def test_records_of_a_run_folder_are_taken_in_once(
     path = write(
         tmp_path, 0, record, record_of(store, other, turn_id="another"), {"sample": 999, "turn_id": "gone"}
     )
-    assert store.take_token_records(tmp_path) == 1 and not path.exists()
-    assert store.token_record(turn.id) == {name: v for name, v in record.items() if name != "sample"}
-    assert store.token_record(other.id) is None
+    assert store.token_records.take(tmp_path) == 1 and not path.exists()
+    assert store.token_records.of_turn(turn.id) == {name: v for name, v in record.items() if name != "sample"}
+    assert store.token_records.of_turn(other.id) is None
     write(tmp_path, 1, {**record, "version": 4})
-    assert store.take_token_records(tmp_path) == 1 and store.take_token_records(tmp_path) == 0
-    assert (store.token_record(turn.id) or {})["version"] == 4, "of several steps the last one counts"
+    assert store.token_records.take(tmp_path) == 1 and store.token_records.take(tmp_path) == 0
+    assert (store.token_records.of_turn(turn.id) or {})["version"] == 4, (
+        "of several steps the last one counts"
+    )
 
 
 def test_a_broken_file_is_left_out_and_stops_nobody(
@@ -51,18 +53,18 @@ def test_a_broken_file_is_left_out_and_stops_nobody(
     turn = make_sample()
     broken = write(tmp_path, 0, record_of(store, turn), end=b'{"sample": ')
     write(tmp_path, 1, record_of(store, turn))
-    assert store.take_token_records(tmp_path) == 1 and not broken.exists()
+    assert store.token_records.take(tmp_path) == 1 and not broken.exists()
 
 
 @pytest.mark.parametrize("how", ["session", "feedback"])
 def test_records_leave_with_their_sample(store: RolloutStore, make_sample: MakeSample, how: str) -> None:
     turn = make_sample()
-    store.keep_token_records([record_of(store, turn)])
+    store.token_records.keep([record_of(store, turn)])
     if how == "session":
-        store.delete_session(turn.session_id)
+        store.deletion.delete_session(turn.session_id)
     else:
-        store.record_feedback(completion_id=turn.completion_id, score=-1.0)
-    with store.reading() as connection:
+        store.feedback.record(completion_id=turn.completion_id, score=-1.0)
+    with store.database.reading() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM token_record").scalar() == 0
 
 
@@ -72,8 +74,8 @@ def test_only_the_newest_samples_keep_theirs(
     monkeypatch.setattr(token_records, "MOST_SAMPLES", 2)
     turns = [make_sample() for _ in range(4)]
     for turn in turns:
-        store.keep_token_records([record_of(store, turn)])
-    assert [store.token_record(turn.id) is not None for turn in turns] == [False, False, True, True]
+        store.token_records.keep([record_of(store, turn)])
+    assert [store.token_records.of_turn(turn.id) is not None for turn in turns] == [False, False, True, True]
 
 
 def test_live_weights_bring_the_records_of_their_batch(
@@ -83,5 +85,5 @@ def test_live_weights_bring_the_records_of_their_batch(
     write(tmp_path, 0, record_of(store, turn))
     args = Namespace(rl_buffer_url=None, rl_buffer_dir=location, run_dir=str(tmp_path), rollout_batch_size=1)
     lease.on_weights_live(args, -1, 1, {"parent": 0, "restored": False, "path": None, "checksum": "c"})
-    assert store.token_record(turn.id) is not None
+    assert store.token_records.of_turn(turn.id) is not None
     lease._open.cache_clear()

@@ -21,9 +21,9 @@ MakeTurn = Callable[..., NewTurn]
 
 def test_a_turn_comes_back_as_it_was_recorded(store: RolloutStore, make_turn: MakeTurn) -> None:
     new = make_turn(tools=[{"type": "function", "function": {"name": "read"}}], person="ann", parent_id="p")
-    recorded = store.record_turn(new)
-    assert store.get_turn(new.id) == recorded
-    assert store.get_turn_by_completion(new.completion_id) == recorded
+    recorded = store.turns.record(new)
+    assert store.turns.get(new.id) == recorded
+    assert store.turns.get_by_completion(new.completion_id) == recorded
     assert {name: getattr(recorded, name) for name in vars(new)} == vars(new) | {"turn_index": 0}
 
 
@@ -48,20 +48,20 @@ def test_json_round_trips_short_and_compressed(value: object) -> None:
 @pytest.mark.every_database
 def test_the_same_completion_is_stored_once(store: RolloutStore, make_turn: MakeTurn) -> None:
     new = make_turn()
-    first = store.record_turn(new)
-    again = store.record_turn(make_turn(completion_id=new.completion_id))
+    first = store.turns.record(new)
+    again = store.turns.record(make_turn(completion_id=new.completion_id))
     assert again == first
-    assert store.counts()["turns"] == {"captured": 1}
+    assert store.status.counts()["turns"] == {"captured": 1}
 
 
 @pytest.mark.every_database
 def test_a_long_history_is_stored_compactly(store: RolloutStore, make_turn: MakeTurn) -> None:
     history = [{"role": "user", "content": "The same words come again and again. " * 1600}]
-    turn = store.record_turn(make_turn(messages=history))
-    with store.reading() as connection:
+    turn = store.turns.record(make_turn(messages=history))
+    with store.database.reading() as connection:
         size = connection.exec_driver_sql("SELECT length(messages) FROM turn_body").scalar_one()
     assert size < 5_000
-    stored = store.get_turn(turn.id)
+    stored = store.turns.get(turn.id)
     assert stored is not None and stored.messages == history
 
 
@@ -70,7 +70,7 @@ def test_a_turn_cannot_start_in_a_later_state(
     store: RolloutStore, make_turn: MakeTurn, state: TurnState
 ) -> None:
     with pytest.raises(StoreError, match=f"cannot be {state}"):
-        store.record_turn(make_turn(state=state))
+        store.turns.record(make_turn(state=state))
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_a_turn_that_could_not_be_trained_is_refused(
     store: RolloutStore, make_turn: MakeTurn, changes: dict[str, object], message: str
 ) -> None:
     with pytest.raises(StoreError, match=message):
-        store.record_turn(make_turn(**changes))
-    assert store.counts()["turns"] == {}
+        store.turns.record(make_turn(**changes))
+    assert store.status.counts()["turns"] == {}
 
 
 def test_an_aborted_turn_may_lack_log_probs(store: RolloutStore, make_turn: MakeTurn) -> None:
-    turn = store.record_turn(make_turn(state=TurnState.ABORTED, completion_log_probs=[], version_spans=[]))
+    turn = store.turns.record(make_turn(state=TurnState.ABORTED, completion_log_probs=[], version_spans=[]))
     assert turn.state is TurnState.ABORTED
 
 
@@ -103,34 +103,34 @@ def test_an_aborted_turn_may_lack_log_probs(store: RolloutStore, make_turn: Make
 def test_the_parent_is_the_turn_with_the_longest_known_prefix(
     store: RolloutStore, make_turn: MakeTurn
 ) -> None:
-    store.record_turn(make_turn(transcript_digest="short"))
-    longest = store.record_turn(make_turn(transcript_digest="long"))
-    found = store.find_by_digest(["unknown"] * 600 + ["long", "short"])
+    store.turns.record(make_turn(transcript_digest="short"))
+    longest = store.turns.record(make_turn(transcript_digest="long"))
+    found = store.turns.find_by_digest(["unknown"] * 600 + ["long", "short"])
     assert found == longest
-    assert store.find_by_digest(["unknown"]) is None
+    assert store.turns.find_by_digest(["unknown"]) is None
 
 
 def test_of_two_turns_with_one_transcript_the_newer_is_the_parent(
     store: RolloutStore, make_turn: MakeTurn
 ) -> None:
-    store.record_turn(make_turn(transcript_digest="d", created_at=100.0))
-    newer = store.record_turn(make_turn(transcript_digest="d", created_at=200.0))
-    assert store.find_by_digest(["d"]) == newer
+    store.turns.record(make_turn(transcript_digest="d", created_at=100.0))
+    newer = store.turns.record(make_turn(transcript_digest="d", created_at=200.0))
+    assert store.turns.find_by_digest(["d"]) == newer
 
 
 def test_the_parent_search_stays_within_session_and_time(store: RolloutStore, make_turn: MakeTurn) -> None:
-    turn = store.record_turn(make_turn(session_id="a", transcript_digest="d", created_at=100.0))
-    assert store.find_by_digest(["d"], session_id="a") == turn
-    assert store.find_by_digest(["d"], session_id="b") is None
-    assert store.find_by_digest(["d"], since=101.0) is None
+    turn = store.turns.record(make_turn(session_id="a", transcript_digest="d", created_at=100.0))
+    assert store.turns.find_by_digest(["d"], session_id="a") == turn
+    assert store.turns.find_by_digest(["d"], session_id="b") is None
+    assert store.turns.find_by_digest(["d"], since=101.0) is None
 
 
 @pytest.mark.every_database
 def test_a_turn_is_answered_once(store: RolloutStore, make_turn: MakeTurn) -> None:
-    turn = store.record_turn(make_turn())
-    assert store.answer_turn(turn.id, [{"role": "user", "content": "Thanks"}])
-    assert not store.answer_turn(turn.id, [{"role": "user", "content": "No!"}])
-    stored = store.get_turn(turn.id)
+    turn = store.turns.record(make_turn())
+    assert store.turns.answer(turn.id, [{"role": "user", "content": "Thanks"}])
+    assert not store.turns.answer(turn.id, [{"role": "user", "content": "No!"}])
+    stored = store.turns.get(turn.id)
     assert stored is not None and stored.state is TurnState.ANSWERED and stored.answered_at is not None
     assert stored.next_state == [{"role": "user", "content": "Thanks"}]
 
@@ -139,66 +139,66 @@ def test_a_turn_is_answered_once(store: RolloutStore, make_turn: MakeTurn) -> No
 def test_a_turn_that_is_not_captured_takes_no_answer(
     store: RolloutStore, make_turn: MakeTurn, state: TurnState
 ) -> None:
-    turn = store.record_turn(make_turn(state=state, state_reason="test"))
-    assert not store.answer_turn(turn.id, [])
-    stored = store.get_turn(turn.id)
+    turn = store.turns.record(make_turn(state=state, state_reason="test"))
+    assert not store.turns.answer(turn.id, [])
+    stored = store.turns.get(turn.id)
     assert stored is not None and stored.state is state
 
 
 def test_answering_an_unknown_turn_is_an_error(store: RolloutStore) -> None:
     with pytest.raises(StoreError, match="no turn nobody"):
-        store.answer_turn("nobody", [])
+        store.turns.answer("nobody", [])
 
 
 @pytest.mark.every_database
 def test_turns_of_a_session_are_numbered(store: RolloutStore, make_turn: MakeTurn) -> None:
-    indexes = [store.record_turn(make_turn(session_id="a")).turn_index for _ in range(3)]
+    indexes = [store.turns.record(make_turn(session_id="a")).turn_index for _ in range(3)]
     assert indexes == [0, 1, 2]
-    assert store.next_turn_index("a") == 3
-    assert store.next_turn_index("b") == 0
-    session = store.get_session("a")
+    assert store.turns.next_index("a") == 3
+    assert store.turns.next_index("b") == 0
+    session = store.sessions.get("a")
     assert session is not None and session.turns == 3
 
 
 def test_ending_a_session_expires_what_nothing_followed(store: RolloutStore, make_turn: MakeTurn) -> None:
-    answered = store.record_turn(make_turn(session_id="a"))
-    store.answer_turn(answered.id, [{"role": "user", "content": "Thanks"}])
-    last = store.record_turn(make_turn(session_id="a"))
-    other = store.record_turn(make_turn(session_id="b"))
-    assert store.end_session("a") == 1
-    states = {turn.id: turn.state for turn in map(store.get_turn, [answered.id, last.id, other.id]) if turn}
+    answered = store.turns.record(make_turn(session_id="a"))
+    store.turns.answer(answered.id, [{"role": "user", "content": "Thanks"}])
+    last = store.turns.record(make_turn(session_id="a"))
+    other = store.turns.record(make_turn(session_id="b"))
+    assert store.sessions.end("a") == 1
+    states = {turn.id: turn.state for turn in map(store.turns.get, [answered.id, last.id, other.id]) if turn}
     assert states == {
         answered.id: TurnState.ANSWERED,
         last.id: TurnState.EXPIRED,
         other.id: TurnState.CAPTURED,
     }
-    assert not store.answer_turn(last.id, [])
-    assert store.counts()["dropped"] == {"session_done": 1}
+    assert not store.turns.answer(last.id, [])
+    assert store.status.counts()["dropped"] == {"session_done": 1}
 
 
 @pytest.mark.every_database
 def test_only_idle_sessions_expire_and_a_used_one_is_open_again(
     store: RolloutStore, make_turn: MakeTurn
 ) -> None:
-    store.record_turn(make_turn(session_id="idle"))
+    store.turns.record(make_turn(session_id="idle"))
     time.sleep(0.6)
-    store.record_turn(make_turn(session_id="busy"))
-    assert store.expire_sessions(ttl=0.5) == 1
-    assert store.expire_sessions(ttl=0.5) == 0
-    idle, busy = store.get_session("idle"), store.get_session("busy")
+    store.turns.record(make_turn(session_id="busy"))
+    assert store.sessions.expire(ttl=0.5) == 1
+    assert store.sessions.expire(ttl=0.5) == 0
+    idle, busy = store.sessions.get("idle"), store.sessions.get("busy")
     assert idle is not None and idle.ended_at is not None
     assert busy is not None and busy.ended_at is None
-    store.touch_session("idle", person="ann")
-    again = store.get_session("idle")
+    store.sessions.touch("idle", person="ann")
+    again = store.sessions.get("idle")
     assert again is not None and again.ended_at is None and again.person == "ann"
 
 
 def test_counts_name_states_and_reasons(store: RolloutStore, make_turn: MakeTurn) -> None:
-    store.record_turn(make_turn())
-    store.record_turn(make_turn(state=TurnState.SIDE))
-    store.record_turn(make_turn(state=TurnState.UNTRAINABLE, state_reason="greedy"))
-    store.record_turn(make_turn(state=TurnState.ABORTED))
-    assert store.counts() == {
+    store.turns.record(make_turn())
+    store.turns.record(make_turn(state=TurnState.SIDE))
+    store.turns.record(make_turn(state=TurnState.UNTRAINABLE, state_reason="greedy"))
+    store.turns.record(make_turn(state=TurnState.ABORTED))
+    assert store.status.counts() == {
         "turns": {"captured": 1, "side": 1, "untrainable": 1, "aborted": 1},
         "samples": {},
         "dropped": {"greedy": 1, "aborted": 1},
@@ -211,10 +211,10 @@ def test_counts_name_states_and_reasons(store: RolloutStore, make_turn: MakeTurn
 @pytest.mark.every_database
 def test_any_text_is_data(store: RolloutStore, make_turn: MakeTurn, text: str) -> None:
     session = f"'; DROP TABLE turn; -- {text}".replace("\x00", "")
-    turn = store.record_turn(
+    turn = store.turns.record(
         make_turn(completion_id=f"c-{time.monotonic_ns()}", session_id=session, messages=[{"content": text}])
     )
-    stored = store.get_turn(turn.id)
+    stored = store.turns.get(turn.id)
     assert stored is not None and stored.session_id == session and stored.messages == [{"content": text}]
 
 
@@ -227,12 +227,12 @@ def test_one_connection_serves_readers_that_come_one_after_another(
     tmp_path: Path, make_turn: Callable[..., NewTurn]
 ) -> None:
     store = RolloutStore(tmp_path)
-    turn = store.record_turn(make_turn())
-    rush = [store._engine.connect() for _ in range(4)]
+    turn = store.turns.record(make_turn())
+    rush = [store.database.engine.connect() for _ in range(4)]
     for connection in rush:
         connection.close()
     used: set[int] = set()
-    event.listen(store._engine, "checkout", lambda connection, *_: used.add(id(connection)))
+    event.listen(store.database.engine, "checkout", lambda connection, *_: used.add(id(connection)))
     for _ in range(20):
-        assert store.get_turn(turn.id) == turn
+        assert store.turns.get(turn.id) == turn
     assert len(used) == 1

@@ -15,7 +15,7 @@ MakeTurn = Callable[..., NewTurn]
 
 @pytest.fixture
 async def writer(store: RolloutStore) -> AsyncIterator[StoreWriter]:
-    writer = StoreWriter(store)
+    writer = StoreWriter(store.database)
     yield writer
     await asyncio.to_thread(writer.close)
 
@@ -24,9 +24,9 @@ async def writer(store: RolloutStore) -> AsyncIterator[StoreWriter]:
 async def test_what_submit_returned_for_is_seen_by_every_other_store(
     location: str, store: RolloutStore, writer: StoreWriter, make_turn: MakeTurn
 ) -> None:
-    turn = await writer.submit(lambda: store.record_turn(make_turn()))
+    turn = await writer.submit(lambda: store.turns.record(make_turn()))
     other = RolloutStore(location)
-    assert other.get_turn(turn.id) == turn
+    assert other.turns.get(turn.id) == turn
     other.close()
 
 
@@ -37,13 +37,13 @@ async def test_what_waits_is_committed_together(
     gate = threading.Event()
     first = asyncio.create_task(writer.submit(gate.wait))
     await asyncio.sleep(0.05)
-    rest = [asyncio.create_task(writer.submit(lambda: store.record_turn(make_turn()))) for _ in range(50)]
-    rest.append(asyncio.create_task(writer.submit(lambda: store.ready_count())))
+    rest = [asyncio.create_task(writer.submit(lambda: store.turns.record(make_turn()))) for _ in range(50)]
+    rest.append(asyncio.create_task(writer.submit(lambda: store.samples.ready_count())))
     await asyncio.sleep(0.05)
     commits = _count_commits(store)
     gate.set()
     await asyncio.gather(first, *rest)
-    assert store.counts()["turns"] == {"captured": 50}
+    assert store.status.counts()["turns"] == {"captured": 50}
     assert len(commits) <= 3
 
 
@@ -51,17 +51,17 @@ async def test_a_failing_function_fails_only_its_own_caller(
     store: RolloutStore, writer: StoreWriter, make_turn: MakeTurn
 ) -> None:
     def half_done() -> None:
-        store.record_turn(make_turn(session_id="half"))
+        store.turns.record(make_turn(session_id="half"))
         raise ValueError("mine alone")
 
-    jobs = [writer.submit(lambda: store.record_turn(make_turn())) for _ in range(10)]
+    jobs = [writer.submit(lambda: store.turns.record(make_turn())) for _ in range(10)]
     jobs.insert(5, writer.submit(half_done))  # type: ignore[arg-type]
-    jobs.insert(8, writer.submit(lambda: store.answer_turn("nobody", [])))  # type: ignore[arg-type]
+    jobs.insert(8, writer.submit(lambda: store.turns.answer("nobody", [])))  # type: ignore[arg-type]
     results = await asyncio.gather(*jobs, return_exceptions=True)
     failed = [result for result in results if isinstance(result, BaseException)]
     assert [type(error) for error in failed] == [ValueError, StoreError]
-    assert store.counts()["turns"] == {"captured": 10}
-    assert store.get_session("half") is None
+    assert store.status.counts()["turns"] == {"captured": 10}
+    assert store.sessions.get("half") is None
 
 
 async def test_a_cancelled_caller_leaves_its_turn_stored(
@@ -70,21 +70,21 @@ async def test_a_cancelled_caller_leaves_its_turn_stored(
     gate = threading.Event()
     blocker = asyncio.create_task(writer.submit(gate.wait))
     await asyncio.sleep(0.02)
-    caller = asyncio.create_task(writer.submit(lambda: store.record_turn(make_turn())))
+    caller = asyncio.create_task(writer.submit(lambda: store.turns.record(make_turn())))
     await asyncio.sleep(0.02)
     caller.cancel()
     gate.set()
     await blocker
     await asyncio.to_thread(writer.close)
-    assert store.counts()["turns"] == {"captured": 1}
+    assert store.status.counts()["turns"] == {"captured": 1}
 
 
 async def test_a_full_queue_makes_submit_wait(store: RolloutStore, make_turn: MakeTurn) -> None:
-    writer = StoreWriter(store, max_pending=1)
+    writer = StoreWriter(store.database, max_pending=1)
     gate = threading.Event()
     blocker = asyncio.create_task(writer.submit(gate.wait))
     await asyncio.sleep(0.02)
-    waiting = asyncio.create_task(writer.submit(lambda: store.record_turn(make_turn())))
+    waiting = asyncio.create_task(writer.submit(lambda: store.turns.record(make_turn())))
     await asyncio.sleep(0.05)
     assert not waiting.done()
     gate.set()
@@ -95,27 +95,27 @@ async def test_a_full_queue_makes_submit_wait(store: RolloutStore, make_turn: Ma
 async def test_a_caller_that_finds_no_room_in_time_is_told_so(
     store: RolloutStore, make_turn: MakeTurn
 ) -> None:
-    writer = StoreWriter(store, max_pending=1, max_wait=0.05)
+    writer = StoreWriter(store.database, max_pending=1, max_wait=0.05)
     gate = threading.Event()
     blocker = asyncio.create_task(writer.submit(gate.wait))
     await asyncio.sleep(0.02)
     with pytest.raises(StoreError, match=r"1 writes behind and took none for 0.05 s: .*try again later"):
-        await writer.submit(lambda: store.record_turn(make_turn()))
+        await writer.submit(lambda: store.turns.record(make_turn()))
     gate.set()
     await blocker
-    await writer.submit(lambda: store.record_turn(make_turn()))
+    await writer.submit(lambda: store.turns.record(make_turn()))
     await asyncio.to_thread(writer.close)
-    assert store.counts()["turns"] == {"captured": 1}
+    assert store.status.counts()["turns"] == {"captured": 1}
 
 
 async def test_closing_commits_what_is_queued_and_refuses_more(
     store: RolloutStore, writer: StoreWriter, make_turn: MakeTurn
 ) -> None:
-    jobs = [asyncio.create_task(writer.submit(lambda: store.record_turn(make_turn()))) for _ in range(20)]
+    jobs = [asyncio.create_task(writer.submit(lambda: store.turns.record(make_turn()))) for _ in range(20)]
     await asyncio.sleep(0)
     await asyncio.to_thread(writer.close)
     await asyncio.gather(*jobs)
-    assert store.counts()["turns"] == {"captured": 20}
+    assert store.status.counts()["turns"] == {"captured": 20}
     with pytest.raises(StoreError, match="closed"):
         await writer.submit(lambda: None)
 
@@ -124,5 +124,5 @@ def _count_commits(store: RolloutStore) -> list[object]:
     from sqlalchemy import event
 
     commits: list[object] = []
-    event.listen(store._engine, "commit", commits.append)
+    event.listen(store.database.engine, "commit", commits.append)
     return commits

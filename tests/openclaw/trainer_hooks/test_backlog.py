@@ -50,10 +50,10 @@ def test_a_leased_batch_tells_of_the_samples_behind_it(
             completion_log_probs=[-0.5], version_spans=[(0, 0, 1)], sampling={"temperature": 1.0},
             finish_reason="stop", transcript_digest=f"d{number}",
         )  # fmt: skip
-        store.record_turn(turn)
-        assert store.answer_turn(turn.id, [{"role": "user", "content": "thanks"}])
-    for turn in store.claim_answered("w", 6, 60.0):
-        store.finish_judgement(turn.id, [], SampleDraft(turn_id=turn.id, reward={"score": 1.0}))
+        store.turns.record(turn)
+        assert store.turns.answer(turn.id, [{"role": "user", "content": "thanks"}])
+    for turn in store.judgements.claim("w", 6, 60.0):
+        store.judgements.finish(turn.id, [], SampleDraft(turn_id=turn.id, reward={"score": 1.0}))
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     args = parser.parse_args(["--rl-buffer-dir", str(tmp_path)])

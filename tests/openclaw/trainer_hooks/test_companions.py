@@ -23,12 +23,12 @@ def hinted(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> MakeHinted
     """A turn that was judged bad, with a hint for a teacher in the trainer, or without one."""
 
     def make(hint: bool = True, score: float = -1.0) -> Turn:
-        turn = store.record_turn(make_turn())
-        assert store.answer_turn(turn.id, {"role": "user", "content": "No, shorter."})
+        turn = store.turns.record(make_turn())
+        assert store.turns.answer(turn.id, {"role": "user", "content": "No, shorter."})
         judgement = Judgement(kind="eval", score=score, votes=[Vote(score=int(score))], judge="test")
         candidates = [[4, *turn.prompt_ids, *turn.completion_ids]] if hint else None
         draft = SampleDraft(turn_id=turn.id, reward={"score": score}, teacher_tokens_candidates=candidates)
-        assert store.finish_judgement(turn.id, [judgement], draft)
+        assert store.judgements.finish(turn.id, [judgement], draft)
         return turn
 
     return make
@@ -48,8 +48,8 @@ def flags(**changes: Any) -> SimpleNamespace:
 
 
 def trained(store: RolloutStore, rollout_id: int, size: int = 2) -> list[SampleRecord]:
-    records = store.lease(rollout_id, size)
-    store.weights_live(rollout_id, rollout_id + 1, rollout_id, False, None, None)
+    records = store.samples.lease(rollout_id, size)
+    store.versions.weights_live(rollout_id, rollout_id + 1, rollout_id, False, None, None)
     return records
 
 
@@ -57,38 +57,38 @@ def trained(store: RolloutStore, rollout_id: int, size: int = 2) -> list[SampleR
 def test_the_newest_samples_of_earlier_rollouts_are_found_before_and_after_their_weights_are_live(
     store: RolloutStore, hinted: MakeHinted
 ) -> None:
-    store.weights_live(-1, 0, None, True, None, None)
+    store.versions.weights_live(-1, 0, None, True, None, None)
     for hint in (True, False, True, True, True):
         hinted(hint)
     first = trained(store, 0, 3)
-    second = store.lease(1, 2)
+    second = store.samples.lease(1, 2)
     taught = [record.id for record in [*first, *second]]
-    assert [record.id for record in store.learned_before(2, 10)] == taught
-    assert [record.id for record in store.learned_before(2, 2)] == taught[-2:]
-    assert [record.id for record in store.learned_before(1, 10)] == taught[:3]
-    assert store.learned_before(0, 10) == []
-    store.weights_live(1, 2, 1, False, None, None)
-    assert [record.id for record in store.learned_before(2, 10)] == taught
+    assert [record.id for record in store.samples.learned_before(2, 10)] == taught
+    assert [record.id for record in store.samples.learned_before(2, 2)] == taught[-2:]
+    assert [record.id for record in store.samples.learned_before(1, 10)] == taught[:3]
+    assert store.samples.learned_before(0, 10) == []
+    store.versions.weights_live(1, 2, 1, False, None, None)
+    assert [record.id for record in store.samples.learned_before(2, 10)] == taught
 
 
 def test_what_an_undone_version_learned_is_not_trained_again(store: RolloutStore, hinted: MakeHinted) -> None:
-    store.weights_live(-1, 0, None, True, None, None)
+    store.versions.weights_live(-1, 0, None, True, None, None)
     hinted(), hinted()
     trained(store, 0, 1)
     undone = trained(store, 1, 1)
-    store.roll_back(1, True, "wrong")
-    assert undone[0].id not in [record.id for record in store.learned_before(5, 10)]
-    assert len(store.learned_before(5, 10)) == 1
+    store.versions.roll_back(1, True, "wrong")
+    assert undone[0].id not in [record.id for record in store.samples.learned_before(5, 10)]
+    assert len(store.samples.learned_before(5, 10)) == 1
 
 
 def test_a_step_behind_the_batch_draws_old_and_new_turns_with_hints_and_rewards(
     store: RolloutStore, hinted: MakeHinted
 ) -> None:
-    store.weights_live(-1, 0, None, True, None, None)
+    store.versions.weights_live(-1, 0, None, True, None, None)
     for hint in (True, True, False, True, False):
         hinted(hint)
     trained(store, 0, 3)
-    records = store.lease(1, 2)
+    records = store.samples.lease(1, 2)
     rows = batch_rows(flags(), store, records, 1)
     assert rows == batch_rows(flags(), store, records, 1)
     own, beside = rows[:2], rows[2:]
@@ -98,13 +98,14 @@ def test_a_step_behind_the_batch_draws_old_and_new_turns_with_hints_and_rewards(
     assert all(row["reward"] == {"score": -1.0} for row in beside)
     assert any(row["teacher_tokens_candidates"] for row in beside)
     wrote = {
-        record.turn.id: record.turn.completion_log_probs for record in [*records, *store.learned_before(1, 9)]
+        record.turn.id: record.turn.completion_log_probs
+        for record in [*records, *store.samples.learned_before(1, 9)]
     }
     assert all(row["rollout_log_probs"] == wrote[row["metadata"]["turn_id"]] for row in beside)
     assert all(row["version_spans"] == [] for row in beside)
     assert all(row["metadata"]["case"] == companions.REPLAY for row in beside)
     assert len({row["index"] for row in rows}) == len({row["group_index"] for row in rows}) == len(rows)
-    window = {record.turn.id for record in [*records, *store.learned_before(1, 2)]}
+    window = {record.turn.id for record in [*records, *store.samples.learned_before(1, 2)]}
     assert {row["metadata"]["turn_id"] for row in beside} == window
 
 
@@ -134,21 +135,21 @@ def test_a_step_that_changes_no_habit_has_no_anchors_that_would_pull_it_back(
 
     monkeypatch.setattr(companions, "Anchors", OneAnchor)
     monkeypatch.setattr(companions, "prompts_of", lambda path: None)
-    store.weights_live(-1, 0, None, True, None, None)
+    store.versions.weights_live(-1, 0, None, True, None, None)
     hinted(False, 1.0), hinted(False, 1.0), hinted(*last)
-    rows = batch_rows(flags(anchor_share=1.0, **changes), store, store.lease(0, 3), 0)
+    rows = batch_rows(flags(anchor_share=1.0, **changes), store, store.samples.lease(0, 3), 0)
     cases = [row["metadata"]["case"] for row in rows if row.get("companion")]
     assert cases.count(companions.REPLAY) == 6
     assert cases.count(companions.ANCHOR) == (6 if held else 0)
 
 
 def test_only_the_newest_turns_within_the_window_are_drawn(store: RolloutStore, hinted: MakeHinted) -> None:
-    store.weights_live(-1, 0, None, True, None, None)
+    store.versions.weights_live(-1, 0, None, True, None, None)
     for _ in range(8):
         hinted()
     trained(store, 0, 6)
-    records = store.lease(1, 2)
-    newest = {record.turn.id for record in [*store.learned_before(1, 2), *records]}
+    records = store.samples.lease(1, 2)
+    newest = {record.turn.id for record in [*store.samples.learned_before(1, 2), *records]}
     rows = batch_rows(flags(replay_steps=8), store, records, 1)
     assert {row["metadata"]["turn_id"] for row in rows[2:]} == newest
 
@@ -184,14 +185,14 @@ def test_an_answer_under_a_memory_is_trained_as_sampled_and_distilled_into_the_p
 ) -> None:
     monkeypatch.setattr(companions, "prompts_of", lambda path: Plain())
     for memory in (["shorter"], [], None):
-        turn = store.record_turn(make_turn(memory=memory))
-        store.answer_turn(turn.id, [{"role": "user", "content": "Thanks!"}])
+        turn = store.turns.record(make_turn(memory=memory))
+        store.turns.answer(turn.id, [{"role": "user", "content": "Thanks!"}])
         draft = SampleDraft(turn_id=turn.id, reward={"score": 1.0})
         found = [Judgement(kind="eval", score=1.0, votes=[], judge="test")]
-        assert store.finish_judgement(turn.id, found, draft)
+        assert store.judgements.finish(turn.id, found, draft)
     method = "openclaw_combine.topk_select:sample_from_judged_turn"
     args = flags(memory=True, method_path=method, replay_steps=steps)
-    records = store.lease(0, 3)
+    records = store.samples.lease(0, 3)
     turn = records[0].turn
     rows = batch_rows(args, store, records, 0)
     assert rows[0]["tokens"] == turn.prompt_ids + turn.completion_ids

@@ -39,23 +39,23 @@ def test_liked_answers_are_spread_over_sessions_and_people(
         make_sample(session_id="one talk")
         make_sample(session_id=f"of ann {number}", person="ann")
         make_sample(session_id=f"of {number}", person=f"person {number}")
-    liked = store.liked_turns(8)
+    liked = store.gate_turns.liked(8)
     sessions = [turn.session_id for turn in liked]
     assert len(set(sessions)) == len(sessions) == 8 and "disliked" not in sessions
     assert sum(turn.person == "ann" for turn in liked) <= 4
-    assert [turn.id for turn in store.liked_turns(8)] == [turn.id for turn in liked]
+    assert [turn.id for turn in store.gate_turns.liked(8)] == [turn.id for turn in liked]
 
 
 def test_answers_in_quarantine_are_no_examples(store: RolloutStore, make_sample: MakeSample) -> None:
     make_sample(session_id="of a corner")
-    store.weights_live(-1, 0, None, True, None, None)
-    store.lease(0, 1)
-    assert len(store.liked_turns(8)) == 1
-    store.weights_live(0, 1, 0, False, None, None)
-    store.roll_back(0, drop_turns=True)
-    assert store.liked_turns(8) == [], "who went back would be held to them"
-    store.release_quarantine()
-    assert len(store.liked_turns(8)) == 1
+    store.versions.weights_live(-1, 0, None, True, None, None)
+    store.samples.lease(0, 1)
+    assert len(store.gate_turns.liked(8)) == 1
+    store.versions.weights_live(0, 1, 0, False, None, None)
+    store.versions.roll_back(0, drop_turns=True)
+    assert store.gate_turns.liked(8) == [], "who went back would be held to them"
+    store.quarantine.release()
+    assert len(store.gate_turns.liked(8)) == 1
 
 
 def test_samples_name_their_purpose_and_hold_the_sampled_ids(

@@ -87,7 +87,7 @@ def test_a_batch_waits_for_a_database_server_that_is_away(
     make_sample()
     monkeypatch.setattr(lease, "AWAY_SECONDS", 0.01)
     store, tries = lease.opened_store(args), []
-    has_lease = store.has_lease
+    has_lease = store.samples.has_lease
 
     def away(*words: Any) -> bool:
         tries.append(words)
@@ -95,7 +95,7 @@ def test_a_batch_waits_for_a_database_server_that_is_away(
             raise StoreAway("the server is stopped")
         return has_lease(*words)
 
-    monkeypatch.setattr(store, "has_lease", away)
+    monkeypatch.setattr(store.samples, "has_lease", away)
     assert len(lease.lease_batch(args, 0)) == 2 and len(tries) == 4
 
 
@@ -157,8 +157,8 @@ def test_a_live_version_commits_the_batch(
     checkpoint = {"path": "/c", "parent": 0, "checksum": "ab", "restored": False}
     for _ in range(2):
         lease.on_weights_live(args, 0, 1, checkpoint)
-    assert store.counts()["samples"] == {"trained": 1}
-    assert store.live_version() == 1
+    assert store.status.counts()["samples"] == {"trained": 1}
+    assert store.versions.live() == 1
 
 
 def test_idle_sessions_end_while_the_trainer_waits(
@@ -168,11 +168,11 @@ def test_idle_sessions_end_while_the_trainer_waits(
     make_turn: Callable[..., NewTurn],
 ) -> None:
     make_sample(session_id="judged")
-    store.record_turn(make_turn(session_id="left"))
+    store.turns.record(make_turn(session_id="left"))
     time.sleep(0.02)
     args.session_ttl = 0.01
     lease.lease_batch(args, 0)
-    assert store.counts()["dropped"] == {"session_idle": 1}
+    assert store.status.counts()["dropped"] == {"session_idle": 1}
 
 
 def test_a_buffer_must_be_named(args: argparse.Namespace) -> None:
@@ -186,12 +186,12 @@ def test_samples_that_only_weights_too_old_wrote_are_dropped_and_counted(
 ) -> None:
     old = make_sample(version_spans=[(0, 0, 2)])
     spanning = make_sample(version_spans=[(0, 0, 1), (2, 1, 2)])
-    store.weights_live(0, 3, parent=2, restored=False, checkpoint_path=None, checksum=None)
+    store.versions.weights_live(0, 3, parent=2, restored=False, checkpoint_path=None, checksum=None)
     args.max_staleness, args.rollout_batch_size = 1, 1
     (sample,) = lease.lease_batch(args, 1)
     assert sample["metadata"]["turn_id"] == spanning.id
-    assert store.counts()["dropped"] == {"stale": 1}
-    dropped = store.sample_of_turn(old.id)
+    assert store.status.counts()["dropped"] == {"stale": 1}
+    dropped = store.samples.of_turn(old.id)
     assert dropped is not None and dropped.reason == "stale"
 
 
@@ -199,7 +199,7 @@ def test_stale_samples_stay_where_they_may_train_with_less_weight(
     args: argparse.Namespace, make_sample: MakeSample, store: RolloutStore
 ) -> None:
     make_sample(version_spans=[(0, 0, 2)])
-    store.weights_live(0, 9, parent=8, restored=False, checkpoint_path=None, checksum=None)
+    store.versions.weights_live(0, 9, parent=8, restored=False, checkpoint_path=None, checksum=None)
     args.max_staleness, args.stale_weight, args.rollout_batch_size = 1, 0.5, 1
     assert len(lease.lease_batch(args, 1)) == 1
 

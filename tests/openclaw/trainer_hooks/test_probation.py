@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from openclaw.store import RolloutStore
-from openclaw.store.version_turns import JudgedTurn
+from openclaw.store.versions import JudgedTurn
 from openclaw.trainer_hooks.probation import alarm, e_value, watch
 from openclaw.types import Turn
 
@@ -48,14 +48,14 @@ def test_complaints_and_answers_that_do_not_end_are_compared() -> None:
 def test_the_way_back_is_ordered_once_and_without_the_turns(
     store: RolloutStore, make_sample: Callable[..., Turn], tmp_path: Path
 ) -> None:
-    store.weights_live(-1, 0, None, True, str(tmp_path), None)
-    store.weights_live(0, 1, 0, False, str(tmp_path), None)
+    store.versions.weights_live(-1, 0, None, True, str(tmp_path), None)
+    store.versions.weights_live(0, 1, 0, False, str(tmp_path), None)
     args = SimpleNamespace(probation_turns=20, probation_false_alarms=0.01, run_dir=str(tmp_path))
     for version, score in ((0, 1.0), (1, -1.0)):
         for _ in range(20 if version == 0 else 19):
             turn = make_sample(reward=score)
             spans = [(version, 0, len(turn.completion_ids))]
-            with store.transaction() as connection:
+            with store.database.transaction() as connection:
                 from sqlalchemy import update
 
                 from openclaw.store import schema
@@ -72,6 +72,6 @@ def test_the_way_back_is_ordered_once_and_without_the_turns(
     assert (order["action"], order["version"], order["drop_turns"]) == ("rollback", 0, True)
     assert order["reason"] == "probation: complaints rose from 0% to 100%"
     (tmp_path / "version_order.json").unlink()
-    store.roll_back(0, True, order["reason"])
+    store.versions.roll_back(0, True, order["reason"])
     watch(args, store)
     assert not (tmp_path / "version_order.json").exists(), "turns of undone versions do not count"

@@ -43,8 +43,8 @@ def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
     """A turn with the hints that its judge found; without one it was liked."""
 
     def make(person: str | None, *hints: str, score: float | None = None, **changes: Any) -> Turn:
-        turn = store.record_turn(make_turn(person=person, **changes))
-        assert store.answer_turn(turn.id, [{"role": "user", "content": "so"}])
+        turn = store.turns.record(make_turn(person=person, **changes))
+        assert store.turns.answer(turn.id, [{"role": "user", "content": "so"}])
         score = (-1.0 if hints else 1.0) if score is None else score
         found = [Judgement(kind="eval", score=score, votes=[Vote(score=int(score))], judge="test")]
         hinted = 1.0 if hints else -1.0
@@ -56,7 +56,7 @@ def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
             teacher_tokens_candidates=own,
             metadata={"eval_score": score},
         )
-        assert store.finish_judgement(turn.id, found, draft)
+        assert store.judgements.finish(turn.id, found, draft)
         return turn
 
     return make
@@ -84,7 +84,7 @@ def test_the_teachers_of_every_turn_know_what_each_person_asked_for_last(
     say("ada", "short", "shorter, please")
     say("bob")
     say(None)
-    rows = batch_rows(flags(), store, store.lease(0, 8), 0)
+    rows = batch_rows(flags(), store, store.samples.lease(0, 8), 0)
     assert prompts.read == [
         "warm\nshorter, please\nprose",
         "prose\nshorter, please\nwarm",
@@ -103,7 +103,7 @@ def test_a_person_who_complains_of_something_else_keeps_the_wish_before_and_not_
     for wish in ("no emoji", "warm", "no list, please"):
         say("ada", wish)
     say("bob")
-    batch_rows(flags(), store, store.lease(0, 8), 0)
+    batch_rows(flags(), store, store.samples.lease(0, 8), 0)
     assert prompts.read[-1] == "warm\nno list, please"
 
 
@@ -114,7 +114,7 @@ def test_a_person_can_be_taught_by_nobody_elses_wishes(
     say("bob")
     say("ada", score=-1.0)
     say("ada", score=1.0)
-    rows = batch_rows(flags(standing_wishes="person"), store, store.lease(0, 8), 0)
+    rows = batch_rows(flags(standing_wishes="person"), store, store.samples.lease(0, 8), 0)
     assert prompts.read == ["prose", "prose"]
     assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, False, True, False]
 
@@ -124,14 +124,14 @@ def test_a_liked_turn_teaches_only_where_others_asked_for_something(
 ) -> None:
     say("ada", "prose")
     say("ada", score=1.0)
-    rows = batch_rows(flags(), store, store.lease(0, 8), 0)
+    rows = batch_rows(flags(), store, store.samples.lease(0, 8), 0)
     assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, False]
-    rows = batch_rows(flags(standing_liked=True), store, store.lease(0, 8), 0)
+    rows = batch_rows(flags(standing_liked=True), store, store.samples.lease(0, 8), 0)
     assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, True]
     say("ada", score=1.0)
     say("bob", "warm")
     prompts.read.clear()
-    rows = batch_rows(flags(), store, store.lease(1, 8), 1)
+    rows = batch_rows(flags(), store, store.samples.lease(1, 8), 1)
     assert prompts.read == ["warm\nprose", "prose\nwarm"]
 
 
@@ -139,12 +139,12 @@ def test_turns_that_are_trained_again_learn_the_wishes_of_now(
     store: RolloutStore, say: Say, prompts: Prompts
 ) -> None:
     say("ada", "prose")
-    batch_rows(flags(), store, store.lease(0, 1), 0)
-    store.weights_live(0, 1, 0, False, None, None)
+    batch_rows(flags(), store, store.samples.lease(0, 1), 0)
+    store.versions.weights_live(0, 1, 0, False, None, None)
     say("ada", "warm")
     prompts.read.clear()
     args = flags(replay_steps=1)
-    rows = batch_rows(args, store, store.lease(1, 1), 1)
+    rows = batch_rows(args, store, store.samples.lease(1, 1), 1)
     assert prompts.read == [
         "prose\nwarm",
         "warm\nprose",
@@ -156,7 +156,7 @@ def test_turns_that_are_trained_again_learn_the_wishes_of_now(
     read = list(prompts.read)
     prompts.read.clear()
     say("ada", "something newer")
-    batch_rows(args, store, store.lease(1, 1), 1)
+    batch_rows(args, store, store.samples.lease(1, 1), 1)
     assert prompts.read == read, "the same batch has the same teachers, whatever was said since"
 
 
@@ -165,7 +165,7 @@ def test_what_a_prompt_remembers_already_and_what_cannot_be_written_is_left_out(
 ) -> None:
     say("ada", "prose", memory=["prose"])
     say("bob", "unwritable")
-    rows = batch_rows(flags(standing_wishes="person"), store, store.lease(0, 8), 0)
+    rows = batch_rows(flags(standing_wishes="person"), store, store.samples.lease(0, 8), 0)
     assert prompts.read == []
     assert [row["teacher_tokens_candidates"][0][0] for row in rows] == [7, 7], "their own teachers"
 
@@ -174,13 +174,15 @@ def test_hints_of_a_rejected_update_and_of_deleted_turns_teach_nobody(
     store: RolloutStore, say: Say, prompts: Prompts
 ) -> None:
     say("ada", "prose")
-    store.lease(0, 1)
-    store.weights_rejected(0, 1, 0, None, {})
+    store.samples.lease(0, 1)
+    store.versions.weights_rejected(0, 1, 0, None, {})
     say("bob", "warm")
     gone = say("eve", "lists", session_id="of eve")
-    store.delete_session(gone.session_id)
+    store.deletion.delete_session(gone.session_id)
     say("bob")
-    assert store.asked_for([turn.turn.id for turn in store.lease(1, 4)], 4, 1) == {"bob": ["warm"]}
+    assert store.memory.asked_for([turn.turn.id for turn in store.samples.lease(1, 4)], 4, 1) == {
+        "bob": ["warm"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ def test_a_complaint_that_repeats_its_own_request_stands_nowhere_else(
     again = [*asked("2 + 2? Use bullet points."), *asked("I asked for a list.")]
     say("ada", "Number the steps, please: a list!", messages=again, parent_id=first.id)
     say("bob", messages=asked("3 + 3?"))
-    batch_rows(flags(), store, store.lease(0, 8), 0)
+    batch_rows(flags(), store, store.samples.lease(0, 8), 0)
     assert prompts.read == [
         "Please, no bullet points.",
         "I asked for a list.",
@@ -224,7 +226,7 @@ def test_a_second_complaint_about_the_same_request_stands_where_the_request_says
     said = [*asked("2 + 2?"), *asked("No list, please.")]
     say("ada", "Write whole sentences.", messages=said, parent_id=first.id)
     say("ada", messages=asked("3 + 3?"), score=-1.0)
-    batch_rows(flags(), store, store.lease(0, 8), 0)
+    batch_rows(flags(), store, store.samples.lease(0, 8), 0)
     assert prompts.read[-1] == "No list, please.\nWrite whole sentences."
 
 
@@ -236,7 +238,7 @@ def test_behind_a_liked_answer_a_request_is_a_new_one(
     poem = [*packing, *asked("Thanks! What is the capital of France?")]
     say("ada", "Please, no bullet points.", messages=poem, parent_id=liked.id)
     say("bob", messages=asked("3 + 3?"))
-    batch_rows(flags(), store, store.lease(0, 8), 0)
+    batch_rows(flags(), store, store.samples.lease(0, 8), 0)
     assert prompts.read[-1] == "Please, no bullet points."
 
 
@@ -249,6 +251,6 @@ def test_a_turn_whose_request_asks_for_a_form_is_taught_nothing_but_its_own_hint
     say("ada", messages=listed, score=-1.0)
     say("ada", messages=listed, score=1.0)
     say("ada", "That was wrong.", messages=listed)
-    rows = batch_rows(flags(standing_liked=True), store, store.lease(0, 8), 0)
+    rows = batch_rows(flags(standing_liked=True), store, store.samples.lease(0, 8), 0)
     assert prompts.read[2:] == ["That was wrong."]
     assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, True, False, False, True]

@@ -36,15 +36,15 @@ def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
 
     def make(person: str | None, answer: str, words: str, hint: str = "", **known: Any) -> Turn:
         content = {"role": "assistant", "content": answer}
-        turn = store.record_turn(make_turn(person=person, response_message=content, **known))
-        assert store.answer_turn(turn.id, [{"role": "user", "content": words}])
+        turn = store.turns.record(make_turn(person=person, response_message=content, **known))
+        assert store.turns.answer(turn.id, [{"role": "user", "content": words}])
         score = 1.0 if words == THANKS else -1.0
         found = [Judgement(kind="eval", score=score, votes=[Vote(score=int(score))], judge="test")]
         if hint:
             found.append(Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=[hint]))
         own = [[7, *turn.prompt_ids, *turn.completion_ids]] if hint else None
         draft = SampleDraft(turn_id=turn.id, reward={"score": score}, teacher_tokens_candidates=own)
-        assert store.finish_judgement(turn.id, found, draft)
+        assert store.judgements.finish(turn.id, found, draft)
         return turn
 
     return make
@@ -203,7 +203,7 @@ def test_what_an_untrusted_person_taught_before_is_not_trained_again(
     say("liar", RIGHT, NO)
     args.rollout_batch_size = 2
     batch_rows(args, store, lease.lease_full(args, store, 0), 0)
-    store.weights_live(0, 1, 0, False, None, None)
+    store.versions.weights_live(0, 1, 0, False, None, None)
     say("ada", RIGHT, THANKS)
     say("liar", WRONG, THANKS)
     rows = batch_rows(args, store, lease.lease_full(args, store, 1), 1)
@@ -211,7 +211,7 @@ def test_what_an_untrusted_person_taught_before_is_not_trained_again(
     liars = [row["metadata"]["trust"] for row in again if row["metadata"]["trust"] < 1]
     assert len(again) == 8 and liars == [pytest.approx(PRIOR / (PRIOR + 2))] * 4, "as it is by now"
     assert batch_metrics(rows)["rollout/trust"] == pytest.approx((1 + PRIOR / (PRIOR + 2)) / 2)
-    store.weights_live(1, 2, 1, False, None, None)
+    store.versions.weights_live(1, 2, 1, False, None, None)
     lie(say, 8)
     say("ada", RIGHT, THANKS)
     say("ada", RIGHT, THANKS)
@@ -228,7 +228,7 @@ def test_the_same_batch_gives_the_same_rows_whatever_is_said_since(
     first = batch_rows(args, store, lease.lease_full(args, store, 0), 0)
     lie(say, 12, "bob")
     trust._evidence.cache_clear()
-    assert batch_rows(args, store, store.lease(0, 2), 0) == first
+    assert batch_rows(args, store, store.samples.lease(0, 2), 0) == first
 
 
 def test_wishes_of_untrusted_people_stand_in_no_teacher(
@@ -249,7 +249,7 @@ def test_wishes_of_untrusted_people_stand_in_no_teacher(
     rows = batch_rows(args, store, lease.lease_full(args, store, 0), 0)
     assert len(rows) == 2 and set(read) == {"prose"}
     args.trust = "none"
-    batch_rows(args, store, store.lease(0, 2), 0)
+    batch_rows(args, store, store.samples.lease(0, 2), 0)
     assert any("shout" in hint for hint in read)
 
 
@@ -272,14 +272,14 @@ def test_the_gate_holds_no_update_to_what_a_liar_liked(
 def test_complaints_of_a_liar_send_no_version_back(
     store: RolloutStore, say: Say, args: Any, tmp_path: Path
 ) -> None:
-    store.weights_live(-1, 0, None, True, str(tmp_path), None)
-    store.weights_live(0, 1, 0, False, str(tmp_path), None)
+    store.versions.weights_live(-1, 0, None, True, str(tmp_path), None)
+    store.versions.weights_live(0, 1, 0, False, str(tmp_path), None)
     args.probation_turns, args.probation_false_alarms, args.run_dir = 20, 0.01, str(tmp_path)
     for number in range(39):
         turn = say("ada", RIGHT, THANKS) if number < 20 else say("liar", RIGHT, NO)
         spans = pack_json([(int(number >= 20), 0, len(turn.completion_ids))])
         which = update(schema.turn_body).where(schema.turn_body.c.turn_id == turn.id)
-        with store.transaction() as connection:
+        with store.database.transaction() as connection:
             connection.execute(which.values(version_spans=spans))
     probation.watch(args, store)
     assert not (tmp_path / "version_order.json").exists()

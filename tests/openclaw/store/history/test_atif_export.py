@@ -36,12 +36,12 @@ def talk(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> RolloutStore
     ]
     called = {"role": "assistant", "content": "", "tool_calls": [CALL]}
     result = {"role": "tool", "tool_call_id": "c", "content": "a.txt"}
-    first = store.record_turn(make_turn(messages=messages, response_message=called))
-    second = store.record_turn(make_turn(messages=[*messages, called, result]))
-    store.answer_turn(first.id, [result])
-    store.answer_turn(second.id, [{"role": "user", "content": "Thanks!"}])
+    first = store.turns.record(make_turn(messages=messages, response_message=called))
+    second = store.turns.record(make_turn(messages=[*messages, called, result]))
+    store.turns.answer(first.id, [result])
+    store.turns.answer(second.id, [{"role": "user", "content": "Thanks!"}])
     judgement = Judgement(kind="eval", score=1.0, votes=[Vote(score=1)], judge="test")
-    store.finish_judgement(second.id, [judgement], SampleDraft(turn_id=second.id, reward=1.0))
+    store.judgements.finish(second.id, [judgement], SampleDraft(turn_id=second.id, reward=1.0))
     return store
 
 
@@ -71,7 +71,7 @@ def test_a_session_is_a_trajectory_with_ids_log_probs_and_reward(
     called, told = document["steps"][2:4]
     assert called["observation"]["results"] == [{"source_call_id": "c", "content": "a.txt"}]
     assert called["tool_calls"][0]["arguments"] == {"cmd": "ls"}
-    turn = talk.turns_of_sessions(["s"], 9)[0]["s"][1]
+    turn = talk.turns.of_sessions(["s"], 9)[0]["s"][1]
     assert told["metrics"]["completion_token_ids"] == turn.completion_ids
     assert told["metrics"]["logprobs"] == turn.completion_log_probs
     assert (told["extra"]["score"], told["extra"]["reward"]) == (1.0, 1.0)
@@ -84,7 +84,7 @@ def test_a_folder_gets_a_file_a_session_that_can_be_imported_again(
     make_turn: Callable[..., NewTurn],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    talk.record_turn(make_turn(session_id="../../etc/b", person="ann"))
+    talk.turns.record(make_turn(session_id="../../etc/b", person="ann"))
     assert _exported(capsys, Path(location), "--output", str(tmp_path / "out")) == {"trajectories": 2}
     files = sorted(file.name for file in (tmp_path / "out").iterdir())
     assert (

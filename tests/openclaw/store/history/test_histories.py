@@ -234,8 +234,8 @@ def test_a_history_goes_to_the_judge_once_and_a_grown_log_brings_the_rest(
     assert wanted.into(lambda: store)["known"] == 3
     _openclaw(tmp_path / "s.jsonl", openclaw_said("Thank you."))
     again = wanted.into(lambda: store)
-    assert (again["known"], again["answered"], store.counts()["turns"]) == (2, 1, {"answered": 3})
-    turns = store.claim_answered("w", 9, 60)
+    assert (again["known"], again["answered"], store.status.counts()["turns"]) == (2, 1, {"answered": 3})
+    turns = store.judgements.claim("w", 9, 60)
     assert {
         (turn.source, turn.person, turn.completion_log_probs, tuple(turn.version_spans)) for turn in turns
     } == {("import", "ann", None, ())}
@@ -247,7 +247,7 @@ def test_an_answer_with_calls_has_the_ids_that_the_models_template_gives_it(
 ) -> None:
     Import(str(_openclaw(tmp_path / "s.jsonl")), MODEL).into(lambda: store)
     tokenizer = Tokenizer(MODEL)
-    called, told, _ = store.turns_of_sessions(["oc-1"], 9)[0]["oc-1"]
+    called, told, _ = store.turns.of_sessions(["oc-1"], 9)[0]["oc-1"]
     written = tokenizer.decode(called.completion_ids)
     assert written.startswith("<tool_call>") and written.endswith("<|im_end|>") and '"a.txt"' in written
     assert tokenizer.decode(told.completion_ids) == "**Milk**.<|im_end|>"
@@ -260,11 +260,11 @@ def test_what_the_gateway_recorded_of_a_session_is_not_imported_again(
     wanted = Import(str(_openclaw(tmp_path / "s.jsonl")), MODEL)
     other = RolloutStore(tmp_path / "other")
     wanted.into(lambda: other)
-    (known, *_) = other.turns_of_sessions(["oc-1"], 9)[0]["oc-1"]
+    (known, *_) = other.turns.of_sessions(["oc-1"], 9)[0]["oc-1"]
     other.close()
-    store.record_turn(make_turn(session_id="oc-1", transcript_digest=known.transcript_digest))
+    store.turns.record(make_turn(session_id="oc-1", transcript_digest=known.transcript_digest))
     assert wanted.into(lambda: store)["known"] == 1
-    assert store.counts()["turns"] == {"captured": 1, "answered": 1, "imported": 1}
+    assert store.status.counts()["turns"] == {"captured": 1, "answered": 1, "imported": 1}
 
 
 def test_what_does_not_fit_the_model_is_left_out_and_counted(store: RolloutStore, tmp_path: Path) -> None:
@@ -276,4 +276,4 @@ def test_what_does_not_fit_the_model_is_left_out_and_counted(store: RolloutStore
     (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 40}))
     counts = Import(str(_openclaw(tmp_path / "s.jsonl")), tmp_path / "model").into(lambda: store)
     assert counts["left_out"]["context_length_exceeded"] == 3 - counts["answered"] - counts["imported"] > 0
-    assert TurnState.UNTRAINABLE not in store.counts()["turns"]
+    assert TurnState.UNTRAINABLE not in store.status.counts()["turns"]

@@ -12,8 +12,8 @@ import pytest
 from openclaw.errors import ConfigError, StoreError
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.store import RolloutStore
-from openclaw.store.conversations import read_conversations
-from openclaw.store.tokenizing import import_conversations
+from openclaw.store.files.conversations import read_conversations
+from openclaw.store.files.tokenizing import import_conversations
 from openclaw.trainer_hooks.lease import sample_dict
 from openclaw.types import Judgement, SampleDraft, Turn, Vote
 from tests import MODEL
@@ -46,11 +46,11 @@ def load(store: RolloutStore, tmp_path: Path) -> Import:
 
 
 def _turns(store: RolloutStore, session_id: str) -> list[Turn]:
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         ids = connection.exec_driver_sql(
             f"SELECT id FROM turn WHERE session_id = '{session_id}' ORDER BY turn_index"
         ).scalars()
-        turns = [store.get_turn(id_) for id_ in ids]
+        turns = [store.turns.get(id_) for id_ in ids]
     return [turn for turn in turns if turn is not None]
 
 
@@ -124,10 +124,10 @@ def test_an_imported_turn_is_judged_and_leased_without_engine_log_probs(
     store: RolloutStore, load: Import
 ) -> None:
     load(DOCUMENTED)
-    (turn,) = store.claim_answered("w", 5, 60)
+    (turn,) = store.judgements.claim("w", 5, 60)
     judged = Judgement(kind="eval", score=1.0, votes=[Vote(score=1)], judge="test")
-    store.finish_judgement(turn.id, [judged], SampleDraft(turn_id=turn.id, reward=1.0))
-    (record,) = store.lease(0, 1)
+    store.judgements.finish(turn.id, [judged], SampleDraft(turn_id=turn.id, reward=1.0))
+    (record,) = store.samples.lease(0, 1)
     sample = sample_dict(record, 0)
     assert sample["rollout_log_probs"] is None and sample["version_spans"] == []
     assert sample["tokens"] == turn.prompt_ids + turn.completion_ids and sample["temperature"] == 1.0
@@ -137,13 +137,13 @@ def test_an_imported_turn_is_judged_and_leased_without_engine_log_probs(
 def test_importing_twice_stores_once(store: RolloutStore, load: Import) -> None:
     load(DOCUMENTED)
     assert load(DOCUMENTED) == {"sessions": 1, "known": 2}
-    assert store.counts()["turns"] == {"answered": 1, "side": 1}
+    assert store.status.counts()["turns"] == {"answered": 1, "side": 1}
 
 
 def test_a_conversation_that_does_not_fit_the_context_is_counted(store: RolloutStore, load: Import) -> None:
     turns = [{"prompt": "long " * 120_000, "response": "ok", "next_state": "good"}]
     assert load({"session_id": "s", "turns": turns})["untrainable"] == 1
-    assert store.counts()["dropped"] == {"context_length_exceeded": 1}
+    assert store.status.counts()["dropped"] == {"context_length_exceeded": 1}
 
 
 @pytest.mark.parametrize("shape", ["object", "list", "lines", "folder"])
@@ -194,7 +194,7 @@ def test_a_bad_line_is_named_and_nothing_is_imported(
 ) -> None:
     with pytest.raises(StoreError, match=message):
         load(DOCUMENTED, bad)
-    assert store.counts()["turns"] == {} and store.get_session("user_session_abc123") is None
+    assert store.status.counts()["turns"] == {} and store.sessions.get("user_session_abc123") is None
 
 
 def test_what_is_no_conversation_file_is_refused(tmp_path: Path) -> None:

@@ -1,15 +1,19 @@
-"""The status of turns, from capture to training. States only, no content."""
+"""The status of turns, from capture to training, and their counts, read from covering indexes. No content."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import Connection, RowMapping, func, select
 
 from openclaw.store import schema
 from openclaw.store.database import Database
 from openclaw.store.rows import unpack_json
+from openclaw.types import SampleState, TurnState
+
+_LOST_TURNS = (TurnState.EXPIRED, TurnState.UNTRAINABLE, TurnState.ABORTED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,20 +41,59 @@ class TurnStatus:
     trained_version: int | None
 
 
-class TurnStatusTable(Database):
+class StatusTable:
     """Reads turn, judgement and sample together."""
 
-    def turn_status(self, completion_id: str) -> TurnStatus | None:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def of_completion(self, completion_id: str) -> TurnStatus | None:
         """The status of one turn; None when there is no such turn."""
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             found = _statuses(connection, schema.turn.c.completion_id == completion_id, limit=1)
         return found[0] if found else None
 
-    def recent_turns(self, limit: int, session_id: str | None = None) -> list[TurnStatus]:
+    def recent(self, limit: int, session_id: str | None = None) -> list[TurnStatus]:
         """Of the `limit` newest turns (of a session), the newest first."""
         which = schema.turn.c.session_id == session_id if session_id is not None else None
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             return _statuses(connection, which, limit)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """{"turns": {state: n}, "samples": {state: n}, "dropped": {reason: n}, "judge_failures": {reason: n}}.
+
+        judge_failures: turns that wait for another try of their judge, by what the last one said.
+        dropped: samples dropped by judge, method or trainer, and turns that ended without becoming a sample
+        (expired, untrainable, aborted), by reason.
+        """
+        turn, sample = schema.turn.c, schema.sample.c
+        turns: Counter[str] = Counter()
+        samples: Counter[str] = Counter()
+        dropped: Counter[str] = Counter()
+        failures: Counter[str] = Counter()
+        with self._database.reading() as connection:
+            of_turns = select(turn.state, turn.state_reason, func.count()).group_by(
+                turn.state, turn.state_reason
+            )
+            for state, reason, n in connection.execute(of_turns):
+                turns[state] += n
+                if state in _LOST_TURNS:
+                    dropped[reason or state] += n
+                elif state == TurnState.ANSWERED and reason:
+                    failures[reason] += n
+            of_samples = select(sample.state, sample.reason, func.count()).group_by(
+                sample.state, sample.reason
+            )
+            for state, reason, n in connection.execute(of_samples):
+                samples[state] += n
+                if state == SampleState.DROPPED:
+                    dropped[reason or state] += n
+        return {
+            "turns": dict(turns),
+            "samples": dict(samples),
+            "dropped": dict(dropped),
+            "judge_failures": dict(failures),
+        }
 
 
 def _statuses(connection: Connection, which: Any, limit: int) -> list[TurnStatus]:

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, RowMapping, Table, func, or_, select, true
 
 from openclaw.store import schema
-from openclaw.store.jsonl import (
+from openclaw.store.files.jsonl import (
     SAMPLE_COLUMNS,
     FeedbackEntry,
     HeaderLine,
@@ -47,7 +47,7 @@ def exported(store: RolloutStore, session_id: str | None = None, person: str | N
     Weight versions go along with the whole store only. Raises StoreError."""
     turn, session = schema.turn.c, schema.session.c
     turns, sessions = _chosen(session_id, person)
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         yield HeaderLine()
         if session_id is None and person is None:
             for row in connection.execute(select(schema.weight_version)).mappings():
@@ -68,7 +68,7 @@ def sessions_with_turns(
     turn = schema.turn.c
     turns, _ = _chosen(session_id, person)
     query = select(turn.session_id).where(turns).group_by(turn.session_id).order_by(func.min(turn.created_at))
-    with store.reading() as connection:
+    with store.database.reading() as connection:
         return list(connection.scalars(query))
 
 

@@ -19,7 +19,7 @@ from openclaw.formats.rendering import ChatFormat, ModelFolder, renderable
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.sessions.transcript import Transcript
-from openclaw.store.conversations import Conversation, ConversationTurn, read_conversations
+from openclaw.store.files.conversations import Conversation, ConversationTurn, read_conversations
 from openclaw.store.rollout_store import RolloutStore
 from openclaw.types import Message, NewTurn, TurnState
 
@@ -161,7 +161,7 @@ def import_conversations(store: RolloutStore, path: Path, model_path: Path) -> d
     prepared = [tokenizer.prepare(conversation, where) for where, conversation in conversations]
     counts: Counter[str] = Counter(sessions=len(prepared), known=0)
     for batch in _batches(prepared):
-        with store.transaction():
+        with store.database.transaction():
             counts.update(_store(store, turn) for turn in batch)
     return dict(counts)
 
@@ -179,10 +179,10 @@ def _batches(conversations: list[list[PreparedTurn]]) -> Iterator[list[PreparedT
 
 def _store(store: RolloutStore, prepared: PreparedTurn) -> str:
     """What it became, for the counter."""
-    stored = store.record_turn(prepared.turn)
+    stored = store.turns.record(prepared.turn)
     if stored.id != prepared.turn.id:
         return "known"
-    if prepared.next_state is not None and store.answer_turn(stored.id, prepared.next_state):
+    if prepared.next_state is not None and store.turns.answer(stored.id, prepared.next_state):
         return str(TurnState.ANSWERED)
     return str(stored.state)
 

@@ -19,31 +19,31 @@ def test_the_newest_scores_of_each_person_up_to_a_judgement(
     turns = [
         make_sample(score, person=who) for who in ("ada", None, "bob") for score in (1.0, -1.0, 0.0, 1.0)
     ]
-    last = store.last_judgement()
-    found = store.scores_of(["ada", None], last, 2)
+    last = store.judgements.newest_number()
+    found = store.people.scores_of(["ada", None], last, 2)
     assert [(one.person, one.score) for one in found] == [
         ("ada", -1.0),
         ("ada", 1.0),
         (None, -1.0),
         (None, 1.0),
     ]
-    early = store.last_judgement([turn.id for turn in turns[:2]])
-    assert [one.score for one in store.scores_of(["ada", "bob"], early, 9)] == [1.0, -1.0]
-    assert store.last_judgement([]) == 0 and store.scores_of([], last, 9) == []
-    assert store.whole_turns([turns[0].id])[turns[0].id].person == "ada"
+    early = store.judgements.newest_number([turn.id for turn in turns[:2]])
+    assert [one.score for one in store.people.scores_of(["ada", "bob"], early, 9)] == [1.0, -1.0]
+    assert store.judgements.newest_number([]) == 0 and store.people.scores_of([], last, 9) == []
+    assert store.turns.get_many([turns[0].id])[turns[0].id].person == "ada"
 
 
 @pytest.mark.every_database
 def test_several_teach_once_a_second_person_gave_a_score(
     store: RolloutStore, make_sample: MakeSample
 ) -> None:
-    assert not store.several_scored(0)
+    assert not store.people.several_scored(0)
     make_sample(person="ada")
     make_sample(0.0, person="bob")
-    assert not store.several_scored(store.last_judgement())
+    assert not store.people.several_scored(store.judgements.newest_number())
     make_sample(-1.0, person=None)
-    last = store.last_judgement()
-    assert store.several_scored(last) and not store.several_scored(last - 1)
+    last = store.judgements.newest_number()
+    assert store.people.several_scored(last) and not store.people.several_scored(last - 1)
 
 
 @pytest.mark.every_database
@@ -53,13 +53,13 @@ def test_samples_of_people_who_are_kept_apart_stay_ready(
 ) -> None:
     for person in ["liar", "ada", None, "liar", "bob"]:
         make_sample(person=person)
-    assert store.people_waiting() == {"liar", "ada", None, "bob"}
+    assert store.people.waiting() == {"liar", "ada", None, "bob"}
     apart = {"liar", None}
-    assert store.ready_count(apart) == store.leasable_count(9, share=share, apart=apart) == 2
-    assert [one.turn.person for one in store.lease(0, 9, share=share, apart=apart)] == ["ada", "bob"]
-    assert store.ready_count() == 3 and store.oldest_ready_at(apart) is None
-    assert [one.turn.person for one in store.learned_before(1, 9, apart={"ada"})] == ["bob"]
-    assert [one.turn.person for one in store.lease(1, 9, share=share)] == ["liar", None, "liar"]
+    assert store.samples.ready_count(apart) == store.samples.leasable_count(9, share=share, apart=apart) == 2
+    assert [one.turn.person for one in store.samples.lease(0, 9, share=share, apart=apart)] == ["ada", "bob"]
+    assert store.samples.ready_count() == 3 and store.samples.oldest_ready_at(apart) is None
+    assert [one.turn.person for one in store.samples.learned_before(1, 9, apart={"ada"})] == ["bob"]
+    assert [one.turn.person for one in store.samples.lease(1, 9, share=share)] == ["liar", None, "liar"]
 
 
 def test_who_is_kept_apart_is_no_company_that_bounds_the_others(
@@ -67,5 +67,5 @@ def test_who_is_kept_apart_is_no_company_that_bounds_the_others(
 ) -> None:
     for person in ["liar"] * 4 + ["ada"] * 12:
         make_sample(person=person)
-    store.lease(0, 4)
-    assert store.leasable_count(12, share=0.5, apart={"liar"}) == 12
+    store.samples.lease(0, 4)
+    assert store.samples.leasable_count(12, share=0.5, apart={"liar"}) == 12

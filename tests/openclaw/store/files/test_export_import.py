@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from openclaw.errors import StoreError
 from openclaw.store import RolloutStore, schema
-from openclaw.store.exporting import export_lines
-from openclaw.store.importing import import_lines
-from openclaw.store.jsonl import HeaderLine, TurnLine, dump_line, read_line
+from openclaw.store.files.exporting import export_lines
+from openclaw.store.files.importing import import_lines
+from openclaw.store.files.jsonl import HeaderLine, TurnLine, dump_line, read_line
 from openclaw.types import Drop, Judgement, NewTurn, Turn, TurnState
 
 MakeTurn = Callable[..., NewTurn]
@@ -27,27 +27,29 @@ MakeSample = Callable[..., Turn]
 def _fill(store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample) -> None:
     """One of everything that a store can hold."""
     make_sample(session_id="trained", person="ann", completion_log_probs=[-math.pi, -1e-300])
-    store.lease(0, 1)
-    store.weights_live(0, 1, None, False, "/checkpoints/1", "ab")
-    store.weights_live(-1, 0, None, True, None, None)  # back to 0: the sample of version 1 is ready again
+    store.samples.lease(0, 1)
+    store.versions.weights_live(0, 1, None, False, "/checkpoints/1", "ab")
+    store.versions.weights_live(
+        -1, 0, None, True, None, None
+    )  # back to 0: the sample of version 1 is ready again
     make_sample(session_id="trained", person="ann")
-    store.lease(0, 1)
-    store.weights_live(0, 2, 0, False, "/checkpoints/2", "cd")
-    for sample in store.samples([1, 2]):
-        store.keep_token_records([{"sample": sample.id, "turn_id": sample.turn.id, "advantage": [0.5, None]}])
+    store.samples.lease(0, 1)
+    store.versions.weights_live(0, 2, 0, False, "/checkpoints/2", "cd")
+    for sample in store.samples.get([1, 2]):
+        store.token_records.keep([{"sample": sample.id, "turn_id": sample.turn.id, "advantage": [0.5, None]}])
     make_sample(session_id="leased")
-    store.lease(1, 1)
+    store.samples.lease(1, 1)
     make_sample(session_id="ready")
     make_sample(session_id="dropped", drop="neutral_score")
-    waiting = store.record_turn(make_turn(session_id="open", tools=[{"type": "function"}], parent_id="p"))
-    store.record_feedback(completion_id=waiting.completion_id, text="äöü \u2028 \U0001f600")
-    answered = store.record_turn(make_turn(session_id="open"))
-    store.answer_turn(answered.id, [{"role": "tool", "content": None}])
-    store.claim_answered("w", 1, 60)
-    store.record_turn(make_turn(session_id="side", state=TurnState.SIDE, completion_log_probs=[]))
-    store.record_turn(make_turn(session_id="side", state=TurnState.UNTRAINABLE, state_reason="n"))
-    store.record_turn(make_turn(session_id="expired"))
-    store.end_session("expired")
+    waiting = store.turns.record(make_turn(session_id="open", tools=[{"type": "function"}], parent_id="p"))
+    store.feedback.record(completion_id=waiting.completion_id, text="äöü \u2028 \U0001f600")
+    answered = store.turns.record(make_turn(session_id="open"))
+    store.turns.answer(answered.id, [{"role": "tool", "content": None}])
+    store.judgements.claim("w", 1, 60)
+    store.turns.record(make_turn(session_id="side", state=TurnState.SIDE, completion_log_probs=[]))
+    store.turns.record(make_turn(session_id="side", state=TurnState.UNTRAINABLE, state_reason="n"))
+    store.turns.record(make_turn(session_id="expired"))
+    store.sessions.end("expired")
 
 
 def _write(store: RolloutStore, path: Path, **chosen: str) -> list[bytes]:
@@ -66,15 +68,15 @@ def other(tmp_path: Path) -> Any:
 def test_what_people_asked_for_goes_along(
     store: RolloutStore, other: RolloutStore, tmp_path: Path, make_turn: MakeTurn
 ) -> None:
-    turn = store.record_turn(make_turn(person="ann", memory=["earlier"]))
-    store.answer_turn(turn.id, [{"role": "user", "content": "no"}])
+    turn = store.turns.record(make_turn(person="ann", memory=["earlier"]))
+    store.turns.answer(turn.id, [{"role": "user", "content": "no"}])
     found = [Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=["shorter, please"])]
-    store.finish_judgement(turn.id, found, Drop("test"))
-    (wish,) = store.wishes()
-    store.hold(wish.id, 3, {"asked": 20})
+    store.judgements.finish(turn.id, found, Drop("test"))
+    (wish,) = store.memory.wishes()
+    store.memory.hold(wish.id, 3, {"asked": 20})
     lines = _write(store, tmp_path / "all.jsonl")
     import_lines(other, tmp_path / "all.jsonl")
-    assert other.wishes() == store.wishes() and list(export_lines(other)) == lines
+    assert other.memory.wishes() == store.memory.wishes() and list(export_lines(other)) == lines
     nobody = [json.loads(line) for line in lines]
     nobody[-1]["turn"]["person"] = None
     (tmp_path / "wrong.jsonl").write_text("\n".join(map(json.dumps, nobody)))
@@ -91,35 +93,35 @@ def test_a_store_comes_back_exactly(
     added = import_lines(other, tmp_path / "all.jsonl")
     assert added == {"sessions": 7, "turns": 10, "versions": 3, "known": 0}
     assert list(export_lines(other)) == lines
-    assert other.counts() == store.counts() and other.live_version() == 2
+    assert other.status.counts() == store.status.counts() and other.versions.live() == 2
     for line in map(json.loads, lines):
         if line["kind"] == "turn":
             id_ = line["turn"]["id"]
-            assert other.get_turn(id_) == store.get_turn(id_)
-            assert other.judgements_of(id_) == store.judgements_of(id_)
-            ours, theirs = store.sample_of_turn(id_), other.sample_of_turn(id_)
+            assert other.turns.get(id_) == store.turns.get(id_)
+            assert other.judgements.of_turn(id_) == store.judgements.of_turn(id_)
+            ours, theirs = store.samples.of_turn(id_), other.samples.of_turn(id_)
             assert (ours is None) == (theirs is None)
             if ours and theirs:
                 assert dataclasses.replace(theirs, id=ours.id) == ours
-    store.commit_lease(1, version=3)
-    other.commit_lease(1, version=3)
-    assert other.counts() == store.counts()
+    store.samples.commit_lease(1, version=3)
+    other.samples.commit_lease(1, version=3)
+    assert other.status.counts() == store.status.counts()
 
 
 def test_an_imported_store_goes_on(
     store: RolloutStore, tmp_path: Path, make_turn: MakeTurn, make_sample: MakeSample, other: RolloutStore
 ) -> None:
     """Row numbers of the database go on behind what was imported."""
-    source = store.record_turn(make_turn(session_id="first"))
+    source = store.turns.record(make_turn(session_id="first"))
     _write(store, tmp_path / "one.jsonl")
-    store.delete_session("first")
+    store.deletion.delete_session("first")
     assert import_lines(store, tmp_path / "one.jsonl")["turns"] == 1
-    session = store.get_session("first")
+    session = store.sessions.get("first")
     assert session is not None and session.turns == 1
-    store.answer_turn(source.id, [{"role": "user", "content": "thanks"}])
-    assert [turn.id for turn in store.claim_answered("w", 1, 60)] == [source.id]
+    store.turns.answer(source.id, [{"role": "user", "content": "thanks"}])
+    assert [turn.id for turn in store.judgements.claim("w", 1, 60)] == [source.id]
     make_sample(session_id="second")
-    assert store.ready_count() == 1
+    assert store.samples.ready_count() == 1
 
 
 def test_importing_twice_adds_nothing(
@@ -172,13 +174,13 @@ def test_a_bad_line_is_named_and_nothing_is_imported(
     store: RolloutStore, tmp_path: Path, make_turn: MakeTurn, changes: dict[str, Any], message: str
 ) -> None:
     for _ in range(2):
-        store.record_turn(make_turn())
+        store.turns.record(make_turn())
     lines = _write(store, tmp_path / "good.jsonl")
-    store.delete_session("s")
+    store.deletion.delete_session("s")
     (tmp_path / "bad.jsonl").write_bytes(_spoil(lines, 4, **changes))
     with pytest.raises(StoreError, match=message):
         import_lines(store, tmp_path / "bad.jsonl")
-    assert store.counts()["turns"] == {} and store.get_session("s") is None
+    assert store.status.counts()["turns"] == {} and store.sessions.get("s") is None
 
 
 @pytest.mark.parametrize(

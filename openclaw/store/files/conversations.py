@@ -14,7 +14,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from openclaw.errors import StoreError
-from openclaw.store.jsonl import first_problem
+from openclaw.store.files.jsonl import first_problem
 
 
 class ConversationTurn(BaseModel):

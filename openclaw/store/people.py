@@ -1,18 +1,19 @@
-"""Whose turns were scored, in the order of the judgements: by what people are weighed."""
+"""People: the scores of their turns in the order of the judgements, by which they are weighed, and their names."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import ColumnElement, func, or_, select, true
 
 from openclaw.store import schema
 from openclaw.store.database import Database, slices
 from openclaw.store.feedback import USER_JUDGE
-from openclaw.store.rows import select_turns, turn_from_row, unpack_json
+from openclaw.store.rows import unpack_json
 from openclaw.store.shares import Person
-from openclaw.types import SampleState, Turn
+from openclaw.types import SampleState
 
 _IS_SCORED = (schema.judgement.c.kind == "eval", schema.judgement.c.score != 0)
 
@@ -28,27 +29,18 @@ class Score:
     said: str | None
 
 
-class ScoreTable(Database):
-    """Scores by person."""
+class PeopleTable:
+    """Scores by person, and who is known by name."""
 
-    def last_judgement(self, turn_ids: Sequence[str] | None = None) -> int:
-        """The number of the newest judgement, of all or of these turns; 0 where there is none. It grows with time."""
-        judgement = schema.judgement.c
-        with self.reading() as connection:
-            if turn_ids is None:
-                return connection.scalar(select(func.max(judgement.id))) or 0
-            newest = (
-                connection.scalar(select(func.max(judgement.id)).where(judgement.turn_id.in_(ids)))
-                for ids in slices(list(turn_ids))
-            )
-            return max((one or 0 for one in newest), default=0)
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def scores_of(self, people: Collection[Person], upto: int, each: int) -> list[Score]:
         """The newest `each` scores of each of these people among the judgements up to `upto`, the oldest first."""
         judgement, turn = schema.judgement.c, schema.turn.c
         newest = func.row_number().over(partition_by=turn.person, order_by=judgement.id.desc())
         found: list[Score] = []
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             for part in slices(list(people)):
                 ranked = (
                     select(
@@ -71,7 +63,7 @@ class ScoreTable(Database):
         judgement, person = schema.judgement.c, schema.turn.c.person
         scored = select(person).join(schema.judgement, schema.turn.c.id == judgement.turn_id)
         query = scored.where(*_IS_SCORED, judgement.id <= upto)
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             ends = connection.execute(select(func.min(person), func.max(person))).one()
             nameless = connection.execute(select(person).where(person.is_(None)).limit(1)).first()
             if ends[0] == ends[1] and (nameless is None or ends[0] is None):
@@ -81,21 +73,44 @@ class ScoreTable(Database):
                 return False
             return connection.execute(query.where(others_than([first.person])).limit(1)).first() is not None
 
-    def people_waiting(self) -> set[Person]:
+    def waiting(self) -> set[Person]:
         """Whose samples are ready."""
         sample, turn = schema.sample.c, schema.turn.c
         query = select(turn.person).join(schema.sample, sample.turn_id == turn.id)
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             return set(connection.scalars(query.where(sample.state == str(SampleState.READY)).distinct()))
 
-    def whole_turns(self, turn_ids: Sequence[str]) -> dict[str, Turn]:
-        """Turns with all that is stored of them, by id."""
-        found: dict[str, Turn] = {}
-        with self.reading() as connection:
-            for ids in slices(list(turn_ids)):
-                rows = connection.execute(select_turns(schema.turn.c.id.in_(ids))).mappings()
-                found |= {row["id"]: turn_from_row(row) for row in rows}
-        return found
+    def scores_before(self, turn_id: str, limit: int) -> list[float]:
+        """The last scores other than 0 that the person of a turn gave before the turn's own, newest first.
+
+        The order is that of the judgements, which never changes. Turns that name no person count as one person's.
+        """
+        judgement, turn = schema.judgement.c, schema.turn.c
+        own = select(func.max(judgement.id)).where(judgement.turn_id == turn_id, judgement.kind == "eval")
+        with self._database.reading() as connection:
+            person = connection.scalar(select(turn.person).where(turn.id == turn_id))
+            same = turn.person.is_(None) if person is None else turn.person == person
+            query = (
+                select(judgement.score)
+                .join(schema.turn, turn.id == judgement.turn_id)
+                .where(judgement.kind == "eval", judgement.score != 0, same)
+                .where(judgement.id < own.scalar_subquery())
+                .order_by(judgement.id.desc())
+                .limit(limit)
+            )
+            return list(connection.scalars(query))
+
+    def listing(self) -> list[dict[str, Any]]:
+        """People that have a name: the number of their turns and the time of the last one. Raises StoreError."""
+        turn = schema.turn.c
+        query = (
+            select(turn.person, func.count().label("turns"), func.max(turn.created_at).label("last_seen"))
+            .where(turn.person.is_not(None))
+            .group_by(turn.person)
+            .order_by(turn.person)
+        )
+        with self._database.reading() as connection:
+            return [dict(row) for row in connection.execute(query).mappings()]
 
 
 def others_than(people: Collection[Person]) -> ColumnElement[bool]:

@@ -1,9 +1,9 @@
-"""Samples: leased by one training step, committed when its weights are live, released when it never will
-be."""
+"""Samples: chosen for a batch, leased by one training step, committed when its weights are live, released if not."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection
 from typing import TypeVar
 
@@ -12,20 +12,26 @@ from sqlalchemy import ColumnElement, Connection, func, insert, select, update
 from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, slices, take_turns
-from openclaw.store.next_batch import IS_READY, is_of_others, next_batch
+from openclaw.store.people import others_than
 from openclaw.store.rows import select_turns, turn_from_row, unpack_json, unpack_teacher
-from openclaw.store.shares import Person
+from openclaw.store.shares import WINDOW_SECONDS, Person, bounded
 from openclaw.types import DEFAULT_TRAINER, SampleRecord, SampleState
 
 T = TypeVar("T")
 
 STALE = "stale"
 """Why a sample is dropped that only weights too old wrote."""
+LOOKED_AT = 1000
+"""Oldest ready samples among which a batch is chosen if one person's share is bounded."""
 _FREE = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
+_IS_READY = schema.sample.c.state == str(SampleState.READY)
 
 
-class LeaseTable(Database):
+class SampleTable:
     """ready -> leased(rollout_id) -> trained(version). A lease belongs to a trainer and a rollout id."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def ready_count(self, apart: Collection[Person] = ()) -> int:
         """Without those of the people in `apart`."""
@@ -43,8 +49,8 @@ class LeaseTable(Database):
         apart: Collection[Person] = (),
     ) -> int:
         """How many samples `lease` would take now, at most `batch_size`."""
-        with self.reading() as connection:
-            return len(next_batch(connection, batch_size, trainer, share, apart))
+        with self._database.reading() as connection:
+            return len(_next_batch(connection, batch_size, trainer, share, apart))
 
     def lease(
         self,
@@ -63,7 +69,7 @@ class LeaseTable(Database):
             apart: people whose samples stay ready.
         """
         sample = schema.sample.c
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             take_turns(connection)
             mine = _of_lease(trainer, rollout_id)
             ids = list(
@@ -75,14 +81,14 @@ class LeaseTable(Database):
                     raise StoreError(
                         f"rollout {rollout_id} of {trainer} is trained already, as version {trained}"
                     )
-                ids = next_batch(connection, batch_size, trainer, share, apart, lock=True)
+                ids = _next_batch(connection, batch_size, trainer, share, apart, lock=True)
                 lease = {"state": str(SampleState.LEASED), "trainer": trainer, "rollout_id": rollout_id}
                 connection.execute(update(schema.sample).where(sample.id.in_(ids)).values(lease))
-        return self.samples(ids)
+        return self.get(ids)
 
     def has_lease(self, rollout_id: int, trainer: str = DEFAULT_TRAINER) -> bool:
         """Whether this training step has taken its samples already (trained ones included)."""
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             query = select(schema.sample.c.id).where(*_of_lease(trainer, rollout_id)).limit(1)
             return connection.scalar(query) is not None
 
@@ -92,13 +98,13 @@ class LeaseTable(Database):
 
         Raises StoreError when this rollout was committed as another version.
         """
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             take_turns(connection)
             return commit(connection, rollout_id, version, trainer)
 
     def release_leases(self, except_rollout_id: int | None = None, trainer: str = DEFAULT_TRAINER) -> int:
         """Every lease of the trainer (but one) is ready again. Returns how many samples."""
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             take_turns(connection)
             return release(connection, except_rollout_id, trainer)
 
@@ -111,7 +117,7 @@ class LeaseTable(Database):
             .where(sample.state == str(SampleState.READY), body.turn_id == sample.turn_id)
             .with_for_update(of=schema.sample)
         )
-        with self.transaction() as connection:
+        with self._database.transaction() as connection:
             stale = [
                 row.id
                 for row in connection.execute(ready)
@@ -123,10 +129,10 @@ class LeaseTable(Database):
                 connection.execute(update(schema.sample).where(sample.id.in_(ids)).values(dropped))
         return len(stale)
 
-    def samples(self, ids: list[int]) -> list[SampleRecord]:
+    def get(self, ids: list[int]) -> list[SampleRecord]:
         """Samples with their turns, by id."""
         sample = schema.sample
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             rows = (
                 connection.execute(select(sample).where(sample.c.id.in_(ids)).order_by(sample.c.id))
                 .mappings()
@@ -152,11 +158,11 @@ class LeaseTable(Database):
             for row in rows
         ]
 
-    def sample_of_turn(self, turn_id: str) -> SampleRecord | None:
+    def of_turn(self, turn_id: str) -> SampleRecord | None:
         """None while the turn is not judged."""
-        with self.reading() as connection:
+        with self._database.reading() as connection:
             query = select(schema.sample.c.id).where(schema.sample.c.turn_id == turn_id)
-            return next(iter(self.samples(list(connection.scalars(query)))), None)
+            return next(iter(self.get(list(connection.scalars(query)))), None)
 
     def learned_before(
         self,
@@ -176,19 +182,19 @@ class LeaseTable(Database):
             .limit(count)
         )
         if apart:
-            query = query.where(is_of_others(apart))
-        with self.reading() as connection:
+            query = query.where(_is_of_others(apart))
+        with self._database.reading() as connection:
             ids = list(connection.scalars(query))
-        return self.samples(ids)
+        return self.get(ids)
 
     def _ready(self, what: ColumnElement[T], apart: Collection[Person]) -> T | None:
-        query = select(what).select_from(schema.sample).where(IS_READY)
-        with self.reading() as connection:
-            return connection.scalar(query.where(is_of_others(apart)) if apart else query)
+        query = select(what).select_from(schema.sample).where(_IS_READY)
+        with self._database.reading() as connection:
+            return connection.scalar(query.where(_is_of_others(apart)) if apart else query)
 
 
 def commit(connection: Connection, rollout_id: int, version: int, trainer: str) -> int:
-    """See LeaseTable.commit_lease."""
+    """See SampleTable.commit_lease."""
     sample = schema.sample.c
     mine = _of_lease(trainer, rollout_id)
     other = connection.scalar(
@@ -208,7 +214,7 @@ def commit(connection: Connection, rollout_id: int, version: int, trainer: str) 
 
 
 def release(connection: Connection, except_rollout_id: int | None, trainer: str) -> int:
-    """See LeaseTable.release_leases."""
+    """See SampleTable.release_leases."""
     sample = schema.sample.c
     where = [sample.trainer == trainer, sample.state == str(SampleState.LEASED)]
     if except_rollout_id is not None:
@@ -218,3 +224,59 @@ def release(connection: Connection, except_rollout_id: int | None, trainer: str)
 
 def _of_lease(trainer: str, rollout_id: int) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return schema.sample.c.trainer == trainer, schema.sample.c.rollout_id == rollout_id
+
+
+def _next_batch(
+    connection: Connection,
+    batch_size: int,
+    trainer: str,
+    share: float,
+    apart: Collection[Person],
+    lock: bool = False,
+) -> list[int]:
+    """Ids of ready samples, oldest first.
+
+    Args:
+        share: of what is learned, that one person may give where several teach.
+        apart: people whose samples stay; they are no company for the others either.
+        lock: for this transaction, without those that another has.
+    """
+    sample, turn = schema.sample.c, schema.turn.c
+    first = select(sample.id).where(_IS_READY).order_by(sample.created_at, sample.id)
+    if apart:
+        first = first.where(_is_of_others(apart))
+    ready = first.limit(batch_size if share >= 1 else LOOKED_AT)
+    if lock:
+        ready = ready.with_for_update(skip_locked=True)
+    ids = list(connection.scalars(ready))
+    if share >= 1 or not ids:
+        return ids
+    whose = select(sample.id, turn.person).where(turn.id == sample.turn_id, sample.id.in_(ids))
+    people = {row.id: row.person for row in connection.execute(whose)}
+    learned = {who: count for who, count in _learned(connection, trainer).items() if who not in apart}
+    return bounded([(one, people[one]) for one in ids], learned, batch_size, share)
+
+
+def _is_of_others(apart: Collection[Person]) -> ColumnElement[bool]:
+    """Of a sample: its turn is of nobody in `apart`."""
+    turn = schema.turn.c
+    return select(turn.id).where(turn.id == schema.sample.c.turn_id, others_than(apart)).exists()
+
+
+def _learned(connection: Connection, trainer: str) -> dict[Person, int]:
+    """By person: samples that are leased, and those trained within the window."""
+    sample, turn, training = schema.sample.c, schema.turn.c, schema.training.c
+    leased = select(turn.person, func.count()).where(
+        turn.id == sample.turn_id, sample.state == str(SampleState.LEASED), sample.trainer == trainer
+    )
+    trained = select(turn.person, func.count()).where(
+        turn.id == sample.turn_id,
+        training.sample_id == sample.id,
+        training.trainer == trainer,
+        training.created_at >= time.time() - WINDOW_SECONDS,
+    )
+    found: Counter[Person] = Counter()
+    for query in (leased, trained):
+        for person, count in connection.execute(query.group_by(turn.person)):
+            found[person] += count
+    return dict(found)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, insert, or_, select, update
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
-from openclaw.store.jsonl import (
+from openclaw.store.files.jsonl import (
     SAMPLE_COLUMNS,
     HeaderLine,
     Line,
@@ -51,7 +51,7 @@ def import_lines(store: RolloutStore, path: Path) -> dict[str, int]:
     added: Counter[str] = Counter(sessions=0, turns=0, versions=0, known=0)
     lines = _lines_of(path)
     while batch := list(islice(lines, BATCH)):
-        with store.transaction() as connection:
+        with store.database.transaction() as connection:
             for line in batch:
                 added[_add(connection, line)] += 1
     del added["header"]
