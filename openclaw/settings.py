@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from openclaw.common import declare
-from openclaw.common.declare import option
+from claw_base.settings import command_line
+from claw_base.settings.declare import check, flag, flags_of
+from claw_base.settings.documents import table
 from openclaw.common.other_words import hint
 from openclaw.common.version import add_version
 from openclaw.errors import ConfigError
@@ -27,162 +28,198 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 class Settings:
     """The gateway's configuration. Raises ConfigError for values that contradict one another."""
 
-    model_path: str | None = option(
-        str, None, "Hugging Face folder of the model: tokenizer and config here, weights for the engine.",
-        ("MODEL_PATH", "BASE_MODEL_PATH"), "path",
-    )  # fmt: skip
-    host: str = option(str, "127.0.0.1", "Address to listen on.", ("HOST", "OPENCLAW_HOST"))
-    port: int = option(int, 30000, "Port to listen on.", ("PORT", "OPENCLAW_PORT"), least=0, most=65535)
-    backend: str | None = option(
-        str, None, "Engine to launch; embedded when no --engine-url is given.", choices=("embedded",)
-    )
-    engine_url: tuple[str, ...] = option(
-        tuple, (), "Use this running engine instead of launching one; repeatable."
-    )
-    enable_rl_intercept: bool = option(bool, False, "Record every turn in the rollout buffer, to train on.")
-    rl_buffer_dir: str | None = option(
-        str, None, "Folder of the rollout buffer (a SQLite file in it).", ("RL_BUFFER_DIR",), "path"
-    )
-    rl_buffer_url: str | None = option(
-        str, None, "SQLAlchemy URL of the rollout buffer, instead of a folder.", ("RL_BUFFER_URL",), "URL"
-    )
-    run_dir: str | None = option(
-        str, None, "Folder of the run, read for /admin/processes.", ("RUN_DIR",), "path"
-    )
-    served_model_name: str | None = option(
-        str, None, "Name of the model in the API; default: the folder's name.", ("SERVED_MODEL_NAME",)
-    )
-    policy_id: str = option(
-        str, "policy", "Name of the trained policy, stored with every turn.", ("POLICY_ID",)
-    )
-    temperature: float | None = option(
-        float, None, "Sampling temperature where a request names none; default: the model's, else 0.6.",
-        ("DEFAULT_TEMPERATURE",), least=0, most=2,
-    )  # fmt: skip
-    max_tokens_default: int | None = option(
-        int, None, "Longest answer where a request names none; default: what the context has left.",
-        ("MAX_TOKENS_DEFAULT",), "tokens", least=1,
-    )  # fmt: skip
-    context_length: int | None = option(
-        int,
+    model_path: str | None = flag(
         None,
-        "Longest prompt and answer together; default: the model's.",
-        ("CONTEXT_LENGTH",),
-        "tokens",
+        "Hugging Face folder of the model: tokenizer and config here, weights for the engine.",
+        env=("MODEL_PATH", "BASE_MODEL_PATH"),
+        unit="path",
+    )
+    host: str = flag("127.0.0.1", "Address to listen on.", env=("HOST", "OPENCLAW_HOST"))
+    port: int = flag(30000, "Port to listen on.", env=("PORT", "OPENCLAW_PORT"), least=0, most=65535)
+    backend: str | None = flag(
+        None,
+        "Engine to launch; embedded when no --engine-url is given.",
+        choices=("embedded",),
+        instead="this server launches the embedded engine alone. Start another one by itself (SGLang: python -m "
+        "slime.engines.launch --backend sglang --model-path FOLDER --port 30010) and name it: --engine-url "
+        "http://127.0.0.1:30010",
+    )
+    engine_url: tuple[str, ...] = flag(
+        (), "Use this running engine instead of launching one; repeatable.", unit="URL"
+    )
+    enable_rl_intercept: bool = flag(False, "Record every turn in the rollout buffer, to train on.")
+    rl_buffer_dir: str | None = flag(
+        None, "Folder of the rollout buffer (a SQLite file in it).", env=("RL_BUFFER_DIR",), unit="path"
+    )
+    rl_buffer_url: str | None = flag(
+        None, "SQLAlchemy URL of the rollout buffer, instead of a folder.", env=("RL_BUFFER_URL",), unit="URL"
+    )
+    run_dir: str | None = flag(
+        None, "Folder of the run, read for /admin/processes.", env=("RUN_DIR",), unit="path"
+    )
+    served_model_name: str | None = flag(
+        None, "Name of the model in the API; default: the folder's name.", env=("SERVED_MODEL_NAME",)
+    )
+    policy_id: str = flag("policy", "Name of the trained policy, stored with every turn.", env=("POLICY_ID",))
+    temperature: float | None = flag(
+        None,
+        "Sampling temperature where a request names none; default: the model's, else 0.6.",
+        env=("DEFAULT_TEMPERATURE",),
+        least=0,
+        most=2,
+    )
+    max_tokens_default: int | None = flag(
+        None,
+        "Longest answer where a request names none; default: what the context has left.",
+        env=("MAX_TOKENS_DEFAULT",),
+        unit="tokens",
         least=1,
     )
-    default_turn_type: str = option(
-        str, "main", "Type of a turn whose request names none: main is trained, side is not.",
-        ("DEFAULT_TURN_TYPE",), choices=("main", "side"),
-    )  # fmt: skip
-    memory: bool = option(
-        bool,
+    context_length: int | None = flag(
+        None,
+        "Longest prompt and answer together; default: the model's.",
+        env=("CONTEXT_LENGTH",),
+        unit="tokens",
+        least=1,
+    )
+    default_turn_type: str = flag(
+        "main",
+        "Type of a turn whose request names none: main is trained, side is not.",
+        env=("DEFAULT_TURN_TYPE",),
+        choices=("main", "side"),
+    )
+    memory: bool = flag(
         False,
         "Put what a person asked for in a complaint into their next prompts, until the weights hold it.",
     )
-    session_ttl: float = option(
-        float, 900.0, "How far back a conversation is found again when its client names no session.",
-        ("SESSION_TTL",), "seconds", least=0.001,
-    )  # fmt: skip
-    request_timeout: float = option(
-        float,
-        600.0,
-        "Longest time of one request, waiting for engines included.",
-        ("REQUEST_TIMEOUT",),
-        "seconds",
+    session_ttl: float = flag(
+        900.0,
+        "How far back a conversation is found again when its client names no session.",
+        env=("SESSION_TTL",),
+        unit="seconds",
         least=0.001,
     )
-    durable: bool = option(bool, False, "Survive power loss too: fsync every turn.", ("DURABLE",))
-    allow_no_key: bool = option(
-        bool, False, "Listen beyond this machine although no key is set.", ("ALLOW_NO_KEY",)
+    request_timeout: float = flag(
+        600.0,
+        "Longest time of one request, waiting for engines included.",
+        env=("REQUEST_TIMEOUT",),
+        unit="seconds",
+        least=0.001,
     )
-    log_level: str = option(
-        str,
+    durable: bool = flag(False, "Survive power loss too: fsync every turn.", env=("DURABLE",))
+    allow_no_key: bool = flag(
+        False, "Listen beyond this machine although no key is set.", env=("ALLOW_NO_KEY",)
+    )
+    log_level: str = flag(
         "info",
         "How much is logged to stderr.",
-        ("LOG_LEVEL",),
+        env=("LOG_LEVEL",),
         choices=("debug", "info", "warning", "error"),
     )
-    max_body_bytes: int = option(
-        int,
+    max_body_bytes: int = flag(
         8 << 20,
         "Longest request body; a longer one is refused (413).",
-        ("MAX_BODY_BYTES",),
-        "bytes",
+        env=("MAX_BODY_BYTES",),
+        unit="bytes",
         least=1,
     )
-    max_messages: int = option(int, 10_000, "Most messages in one request.", ("MAX_MESSAGES",), least=1)
-    rate_limit: float = option(
-        float, 0.0, "Requests a minute for each key, or each address where no key is asked; 0: no limit.",
-        ("RATE_LIMIT",), least=0,
-    )  # fmt: skip
-    max_running: int = option(
-        int, 512, "Answers sampled at a time; main turns beyond it wait, side turns already beyond half of it.",
-        ("MAX_RUNNING",), least=1,
-    )  # fmt: skip
-    max_open_requests: int = option(
-        int, 2048, "Requests that one key, or one address where no key is asked, may have open; 0: no limit.",
-        ("MAX_OPEN_REQUESTS",), least=0,
-    )  # fmt: skip
-    max_open_bytes: int = option(
-        int, 128 << 20, "Bytes of bodies that one key or address may have in open requests; 0: no limit.",
-        ("MAX_OPEN_BYTES",), "bytes", least=0,
-    )  # fmt: skip
-    allowed_hosts: tuple[str, ...] = option(
-        tuple, (), "Where no key is asked: a further host name under which clients may reach this server; repeatable. "
-        "Addresses, localhost, names without a dot, .local, .internal, .lan and .home.arpa are.", ("ALLOWED_HOSTS",),
-    )  # fmt: skip
-    client_timeout: float = option(
-        float, 60.0, "How long a client may take to send a head or a body, or to read a full buffer of its answer.",
-        ("CLIENT_TIMEOUT",), "seconds", least=0.001,
-    )  # fmt: skip
-    standby: str = option(
-        str, "auto", "Whether a second gateway (and engine, where this server launches it) waits to take over when the "
-        "first dies; auto: where memory allows.", ("STANDBY",), choices=("auto", "on", "off"),
-    )  # fmt: skip
-    otel_endpoint: str | None = option(
-        str, None, "OpenTelemetry collector that gets a span for each answer, over HTTP; none: no spans. Needs "
-        "`pip install '.[otel]'`.", ("OTEL_EXPORTER_OTLP_ENDPOINT",), "URL", flag=False,
-    )  # fmt: skip
-    otel_content: str | None = option(
-        str, None, "true (or SPAN_ONLY, SPAN_AND_EVENT): put what people and the model wrote into these spans.",
-        ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",), flag=False,
-    )  # fmt: skip
-    listen_fds: int | None = option(
-        int, None, "Set by systemd's socket activation: the first socket is used instead of HOST and PORT.",
-        ("LISTEN_FDS",), flag=False,
-    )  # fmt: skip
-    listen_pid: int | None = option(
-        int, None, "Set with it: the process that it is for.", ("LISTEN_PID",), flag=False
+    max_messages: int = flag(10_000, "Most messages in one request.", env=("MAX_MESSAGES",), least=1)
+    rate_limit: float = flag(
+        0.0,
+        "Requests a minute for each key, or each address where no key is asked; 0: no limit.",
+        env=("RATE_LIMIT",),
+        least=0,
     )
-    door_state: str | None = option(
-        str, None, "Set by the server for itself when SIGHUP replaces it.", ("OPENCLAW_DOOR",), flag=False
+    max_running: int = flag(
+        512,
+        "Answers sampled at a time; main turns beyond it wait, side turns already beyond half of it.",
+        env=("MAX_RUNNING",),
+        least=1,
     )
-    api_key: str | None = option(
-        str, None, "Key that clients must send (Authorization: Bearer KEY); none: no key is asked.",
-        ("SGLANG_API_KEY", "OPENCLAW_API_KEY"), flag=False,
-    )  # fmt: skip
-    api_keys: str | None = option(
-        str, None, "More client keys, with names: ada=KEY,bob=KEY. The name is the person of a turn whose request "
+    max_open_requests: int = flag(
+        2048,
+        "Requests that one key, or one address where no key is asked, may have open; 0: no limit.",
+        env=("MAX_OPEN_REQUESTS",),
+        least=0,
+    )
+    max_open_bytes: int = flag(
+        128 << 20,
+        "Bytes of bodies that one key or address may have in open requests; 0: no limit.",
+        env=("MAX_OPEN_BYTES",),
+        unit="bytes",
+        least=0,
+    )
+    allowed_hosts: tuple[str, ...] = flag(
+        (),
+        "Where no key is asked: a further host name under which clients may reach this server; repeatable. "
+        "Addresses, localhost, names without a dot, .local, .internal, .lan and .home.arpa are.",
+        env=("ALLOWED_HOSTS",),
+    )
+    client_timeout: float = flag(
+        60.0,
+        "How long a client may take to send a head or a body, or to read a full buffer of its answer.",
+        env=("CLIENT_TIMEOUT",),
+        unit="seconds",
+        least=0.001,
+    )
+    standby: str = flag(
+        "auto",
+        "Whether a second gateway (and engine, where this server launches it) waits to take over when the "
+        "first dies; auto: where memory allows.",
+        env=("STANDBY",),
+        choices=("auto", "on", "off"),
+    )
+    otel_endpoint: str | None = flag(
+        None,
+        "OpenTelemetry collector that gets a span for each answer, over HTTP; none: no spans. Needs "
+        "`pip install '.[otel]'`.",
+        env=("OTEL_EXPORTER_OTLP_ENDPOINT",),
+        unit="URL",
+        variable_only=True,
+    )
+    otel_content: str | None = flag(
+        None,
+        "true (or SPAN_ONLY, SPAN_AND_EVENT): put what people and the model wrote into these spans.",
+        env=("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",),
+        variable_only=True,
+    )
+    listen_fds: int | None = flag(
+        None,
+        "Set by systemd's socket activation: the first socket is used instead of HOST and PORT.",
+        env=("LISTEN_FDS",),
+        variable_only=True,
+    )
+    listen_pid: int | None = flag(
+        None, "Set with it: the process that it is for.", env=("LISTEN_PID",), variable_only=True
+    )
+    door_state: str | None = flag(
+        None,
+        "Set by the server for itself when SIGHUP replaces it.",
+        env=("OPENCLAW_DOOR",),
+        variable_only=True,
+    )
+    api_key: str | None = flag(
+        None,
+        "Key that clients must send (Authorization: Bearer KEY); none: no key is asked.",
+        env=("SGLANG_API_KEY", "OPENCLAW_API_KEY"),
+        variable_only=True,
+    )
+    api_keys: str | None = flag(
+        None,
+        "More client keys, with names: ada=KEY,bob=KEY. The name is the person of a turn whose request "
         "names none; what a named key says is never mixed with what another person said.",
-        ("OPENCLAW_API_KEYS",), flag=False,
-    )  # fmt: skip
-    admin_key: str | None = option(
-        str,
+        env=("OPENCLAW_API_KEYS",),
+        variable_only=True,
+    )
+    admin_key: str | None = flag(
         None,
         "Key for /admin; without it only this machine may use /admin.",
-        ("OPENCLAW_ADMIN_KEY",),
-        flag=False,
+        env=("OPENCLAW_ADMIN_KEY",),
+        variable_only=True,
     )
 
     def __post_init__(self) -> None:
-        if self.backend not in (None, "embedded"):
-            raise ConfigError(
-                f"--backend {self.backend}: this server launches the embedded engine alone. Start another one by itself "
-                "(SGLang: python -m slime.engines.launch --backend sglang --model-path FOLDER --port 30010) and name "
-                "it: --engine-url http://127.0.0.1:30010"
-            )
-        declare.check(self)
+        check(self)
         if not self.model_path:
             raise ConfigError("no model: give --model-path FOLDER or set MODEL_PATH")
         if self.engine_url and self.backend:
@@ -246,44 +283,42 @@ class Settings:
 def load_settings(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """Raises ConfigError for an unknown flag, a value of the wrong type, or a contradiction."""
     given = vars(_parser().parse_args(sys.argv[1:] if argv is None else argv))
-    return declare.load(Settings, given, environ)
+    return command_line.load(Settings, given, environ)
 
 
 def markdown() -> str:
     """The settings as a table."""
-    return declare.markdown(Settings)
+    return "\n".join(table(flags_of(Settings)))
 
 
 def add_buffer_flags(parser: argparse._ActionsContainer) -> None:
     """Adds --rl-buffer-dir and --rl-buffer-url for a program that opens the buffer and reads no environment."""
-    declare.add_flags(parser, Settings, ("rl_buffer_dir", "rl_buffer_url"), variables=False)
+    command_line.add_flags(parser, Settings, ("rl_buffer_dir", "rl_buffer_url"), variables=False)
 
 
 def add_flags(parser: argparse._ActionsContainer, names: Sequence[str]) -> None:
     """Adds the flags of these settings to any parser; what the command line does not name stays None."""
-    declare.add_flags(parser, Settings, names)
+    command_line.add_flags(parser, Settings, names)
 
 
 def as_flags(values: Mapping[str, object]) -> list[str]:
     """The command-line words that give these settings; None and False are left out."""
-    return declare.as_flags(Settings, values)
+    return command_line.as_flags(Settings, values)
 
 
-class _Parser(argparse.ArgumentParser):
-    """Errors in one line, with a suggestion for a misspelt flag."""
+class _Parser(command_line.Parser):
+    """Errors in one line, with a suggestion for an unknown flag."""
 
     def error(self, message: str) -> NoReturn:
-        known = [option for action in self._actions for option in action.option_strings]
-        raise ConfigError(f"{message}; {hint(message, known)}")
+        raise ConfigError(f"{message}; {hint(message, self)}")
 
 
 def _parser() -> _Parser:
     parser = _Parser(
         prog="python -m openclaw.server",
         description="Serves a model over the OpenAI API and records every turn.",
-        allow_abbrev=False,
     )
-    declare.add_flags(parser, Settings)
+    command_line.add_flags(parser, Settings)
     add_version(parser)
     return parser
 

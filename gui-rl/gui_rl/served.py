@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-import os
 
-from claw_base.settings.declare import convert, flags_of
+from claw_base.settings.command_line import environment as environment_variables
+from claw_base.settings.command_line import from_environment
+from claw_base.settings.declare import flags_of
 from gui_rl.chromium import ScreenSize
 from gui_rl.environment import GuiEnvironment, GuiSettings
 from gui_rl.flags import GuiFlags
@@ -15,11 +16,7 @@ from gui_rl.surroundings import Surroundings, require_backend
 
 @functools.cache
 def _shared() -> tuple[GuiSettings, Surroundings]:
-    given = {}
-    for flag in flags_of(GuiFlags):
-        if name := next((name for name in flag.env if os.environ.get(name)), None):
-            given[flag.name] = convert(flag, name, os.environ[name])
-    flags = GuiFlags(**given)
+    flags = GuiFlags(**from_environment(flags_of(GuiFlags), environment_variables()))
     require_backend(flags.screenshot_backend)
     size = ScreenSize(flags.gui_screen_width, flags.gui_screen_height)
     return settings_of(flags), Surroundings(size, flags.screenshot_backend)

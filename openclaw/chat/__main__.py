@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from claw_base.settings import command_line
+from claw_base.settings.declare import check, flag
 from openclaw.chat.client import ChatError, Server
 from openclaw.chat.conversation import Chat, converse
 from openclaw.chat.turn_status import AllTurns
-from openclaw.common import declare
 from openclaw.common.address import ServerAddress
-from openclaw.common.declare import option
 from openclaw.common.version import add_version
 from openclaw.errors import ConfigError
 
@@ -31,22 +31,24 @@ LOOK_SECONDS = 1.0
 class ChatSettings(ServerAddress):
     """Where to talk. Raises ConfigError."""
 
-    api_key: str | None = option(str, None, "The server's client key", ("SGLANG_API_KEY",))
-    wait: float = option(
-        float,
+    api_key: str | None = flag(None, "The server's client key", env=("SGLANG_API_KEY",))
+    wait: float = flag(
         30.0,
         "How long to wait for the last turns' status without a terminal, default 30",
         unit="seconds",
         least=0,
     )
 
-    watch: bool = option(bool, False, "Only tell what becomes of the turns of all clients, until Ctrl-C")
-    admin_key: str | None = option(
-        str, None, "The server's admin key, for --watch where it has one", ("OPENCLAW_ADMIN_KEY",), flag=False
+    watch: bool = flag(False, "Only tell what becomes of the turns of all clients, until Ctrl-C")
+    admin_key: str | None = flag(
+        None,
+        "The server's admin key, for --watch where it has one",
+        env=("OPENCLAW_ADMIN_KEY",),
+        variable_only=True,
     )
 
     def __post_init__(self) -> None:
-        declare.check(self)
+        check(self)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,9 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m openclaw.chat", description="Talk to the model, and watch it learn."
     )
     add_version(parser)
-    declare.add_flags(parser, ChatSettings)
+    command_line.add_flags(parser, ChatSettings)
     try:
-        settings = declare.load(ChatSettings, vars(parser.parse_args(argv)))
+        settings = command_line.load(ChatSettings, vars(parser.parse_args(argv)))
     except ConfigError as error:
         parser.error(str(error))
     server = Server(settings.address(), settings.api_key)

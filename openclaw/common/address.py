@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from claw_base.run_folder.records import live_processes
-from openclaw.common.declare import option
+from claw_base.settings.declare import flag
 
 RUNS = Path(__file__).resolve().parents[2] / "runs"
 DEFAULT_PORT = 30000
@@ -17,15 +17,18 @@ class ServerAddress:
     """The address that is given; else the port; else that of the gateway which runs in the run folder, or in the
     newest one below `runs/`; else port 30000."""
 
-    url: str | None = option(
-        str, None, "The server's address, default: that of the run on this machine, else port 30000"
+    url: str | None = flag(
+        None, "The server's address, default: that of the run on this machine, else port 30000"
     )
-    port: int | None = option(
-        int, None, "The server's port on this machine, where no address is given", ("PORT", "OPENCLAW_PORT"),
-        least=1, most=65535,
-    )  # fmt: skip
-    run_dir: str | None = option(
-        str, None, "Folder of the run whose server is meant, where neither is given", ("RUN_DIR",), "path"
+    port: int | None = flag(
+        None,
+        "The server's port on this machine, where no address is given",
+        env=("PORT", "OPENCLAW_PORT"),
+        least=1,
+        most=65535,
+    )
+    run_dir: str | None = flag(
+        None, "Folder of the run whose server is meant, where neither is given", env=("RUN_DIR",), unit="path"
     )
 
     def address(self, runs: Path = RUNS) -> str:

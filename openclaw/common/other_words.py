@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
+import argparse
+
+from claw_base.settings.suggestions import suggestion
 
 _CONTEXT = "--context-length"
 _ENGINE = "a flag of the engine: start it yourself and name it with --engine-url"
@@ -46,11 +47,8 @@ OTHER_WORDS = {
 }
 
 
-def hint(message: str, known: Sequence[str]) -> str:
-    """What to do about the first flag that a message of argparse names."""
-    words = [word.split("=")[0].rstrip(":,") for word in message.split()]
+def hint(message: str, parser: argparse.ArgumentParser) -> str:
+    """What to do about the first unknown flag that a message of argparse names."""
+    words = message.split() if message.startswith("unrecognized") else []
     flag = next((word for word in words if word.startswith("-")), "")
-    if message.startswith("unrecognized") and flag in OTHER_WORDS:
-        return f"here it is {OTHER_WORDS[flag]}"
-    close = difflib.get_close_matches(flag, known, 1) if flag.startswith("--") else []
-    return f"did you mean {close[0]}?" if close else "see --help"
+    return suggestion(flag, parser, OTHER_WORDS) or "see --help"

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from claw_base.settings import command_line
 from openclaw.chat.client import ChatError, Server
 from openclaw.chat.turn_status import describe
 from openclaw.clients.client import Model
-from openclaw.common import declare
 from openclaw.common.version import add_version
 from openclaw.connect import own_file
 from openclaw.connect.entries import connected, disconnected, provider_entry, remarks
@@ -41,10 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "name", nargs="?", metavar="CLIENT", help=f"one of {', '.join(NAMES)}; default openclaw"
     )
     add_version(parser)
-    declare.add_flags(parser, ConnectSettings)
+    command_line.add_flags(parser, ConnectSettings)
     try:
         given = vars(parser.parse_args(argv))
-        settings = declare.load(ConnectSettings, {**given, "client": given["name"] or given["client"]})
+        settings = command_line.load(ConnectSettings, {**given, "client": given["name"] or given["client"]})
     except ConfigError as error:
         parser.error(str(error))
     try:

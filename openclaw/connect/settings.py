@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from claw_base.settings.declare import check, flag
 from openclaw.clients.registry import CLIENTS
-from openclaw.common import declare
 from openclaw.common.address import ServerAddress
-from openclaw.common.declare import option
 from openclaw.connect.entries import DEFAULT_PROVIDER
 
 WRITTEN = {client.name: client.own_file for client in CLIENTS if client.own_file is not None}
@@ -21,47 +20,43 @@ PRINTED = {client.name: client.settings for client in CLIENTS if client.settings
 class ConnectSettings(ServerAddress):
     """What to connect with what. Raises ConfigError."""
 
-    api_key: str | None = option(
-        str,
+    api_key: str | None = flag(
         None,
         "A client key of the server (one of OPENCLAW_API_KEYS does too); it is written into the client's settings",
-        ("SGLANG_API_KEY",),
+        env=("SGLANG_API_KEY",),
     )
-    openclaw_config: str | None = option(
-        str,
+    openclaw_config: str | None = flag(
         None,
         "OpenClaw's settings, default openclaw.json in OpenClaw's state folder",
-        ("OPENCLAW_CONFIG_PATH",),
-        "path",
+        env=("OPENCLAW_CONFIG_PATH",),
+        unit="path",
     )
-    openclaw_state: str | None = option(
-        str, None, "OpenClaw's state folder, default ~/.openclaw", ("OPENCLAW_STATE_DIR",), "path"
+    openclaw_state: str | None = flag(
+        None, "OpenClaw's state folder, default ~/.openclaw", env=("OPENCLAW_STATE_DIR",), unit="path"
     )
-    openclaw_home: str = option(str, "~", "Home folder of OpenClaw, default ~", ("OPENCLAW_HOME",), "path")
-    profile: str | None = option(
-        str,
+    openclaw_home: str = flag("~", "Home folder of OpenClaw, default ~", env=("OPENCLAW_HOME",), unit="path")
+    profile: str | None = flag(
         None,
         "OpenClaw's profile, as in openclaw --profile NAME; its state folder is ~/.openclaw-NAME",
-        ("OPENCLAW_PROFILE",),
+        env=("OPENCLAW_PROFILE",),
     )
-    provider: str = option(str, DEFAULT_PROVIDER, "Name of the provider entry, default openclaw-rl")
-    max_tokens: int = option(
-        int, 8192, "Longest answer that the client asks for, default 8192", unit="tokens", least=1
+    provider: str = flag(DEFAULT_PROVIDER, "Name of the provider entry, default openclaw-rl")
+    max_tokens: int = flag(
+        8192, "Longest answer that the client asks for, default 8192", unit="tokens", least=1
     )
-    keep_model: bool = option(bool, False, "Do not make this model the client's default")
-    no_extension: bool = option(bool, False, "Do not add the plug-in with session and turn type headers")
-    replace: bool = option(bool, False, "Replace a provider of this name that points elsewhere")
-    remove: bool = option(bool, False, "Undo what an earlier run wrote")
-    print_only: bool = option(bool, False, "Print the settings, write nothing")
-    client: str = option(
-        str,
+    keep_model: bool = flag(False, "Do not make this model the client's default")
+    no_extension: bool = flag(False, "Do not add the plug-in with session and turn type headers")
+    replace: bool = flag(False, "Replace a provider of this name that points elsewhere")
+    remove: bool = flag(False, "Undo what an earlier run wrote")
+    print_only: bool = flag(False, "Print the settings, write nothing")
+    client: str = flag(
         "openclaw",
         f"Whose settings, also as the first word; those of {', '.join(PRINTED)} are only printed",
         choices=("openclaw", *WRITTEN, *PRINTED),
     )
 
     def __post_init__(self) -> None:
-        declare.check(self)
+        check(self)
 
     @property
     def config_file(self) -> Path:

@@ -11,8 +11,9 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from openclaw.common import declare
-from openclaw.common.declare import option
+from claw_base.settings import command_line
+from claw_base.settings.declare import check, flag, flags_of
+from claw_base.settings.documents import table
 from openclaw.errors import ConfigError
 
 BACKEND_NAMES = ("rules", "engine", "openai", "learned")
@@ -25,109 +26,173 @@ class JudgeSettings:
     """The judge's configuration. Raises ConfigError for a number out of range or a backend that lacks its
     address."""
 
-    judge_backend: str = option(
-        str, "rules", "Who judges: rules (no model), engine (our engines), openai (any such URL), "
+    judge_backend: str = flag(
+        "rules",
+        "Who judges: rules (no model), engine (our engines), openai (any such URL), "
         "learned (from stored votes).",
-        ("JUDGE_BACKEND",), also=("--backend",), choices=BACKEND_NAMES,
-    )  # fmt: skip
-    prm_m: int = option(
-        int, 1, "Votes a turn; the majority counts.", ("PRM_M", "MAJORITY_VOTE_N"),
-        also=("--majority-vote-n", "--votes"), least=1,
-    )  # fmt: skip
-    majority_vote_threshold: float = option(
-        float, 0.0, "Share of the valid votes that the majority must reach, else the score is 0.",
-        ("MAJORITY_VOTE_THRESHOLD",), also=("--vote-threshold",), least=0, most=1,
-    )  # fmt: skip
-    prm_temperature: float = option(
-        float, 0.6, "Sampling temperature of a judge model.", ("PRM_TEMPERATURE",), least=0, most=2
+        env=("JUDGE_BACKEND",),
+        aliases=("--backend",),
+        choices=BACKEND_NAMES,
     )
-    prm_max_new_tokens: int = option(
-        int, 4096, "Longest reply of a judge model.", ("PRM_MAX_NEW_TOKENS",), "tokens", least=1
+    prm_m: int = flag(
+        1,
+        "Votes a turn; the majority counts.",
+        env=("PRM_M", "MAJORITY_VOTE_N"),
+        aliases=("--majority-vote-n", "--votes"),
+        least=1,
     )
-    prm_model_path: str | None = option(
-        str, None, "Folder of the judge model's tokenizer and chat template (backend engine).",
-        ("PRM_MODEL_PATH", "JUDGE_MODEL_PATH"), "path",
-    )  # fmt: skip
-    judge_engine_url: tuple[str, ...] = option(
-        tuple, (), "Engine that runs the judge model (backend engine); repeatable.",
-        ("JUDGE_ENGINE_URL",), "URL", also=("--engine-url",),
-    )  # fmt: skip
-    judge_url: str | None = option(
-        str, None, "Base URL of an OpenAI-compatible API, with /v1 where it has that (backend openai).",
-        ("JUDGE_URL",), "URL",
-    )  # fmt: skip
-    judge_model: str | None = option(
-        str, None, "Name of the judge model at that API (backend openai).", ("JUDGE_MODEL",)
+    majority_vote_threshold: float = flag(
+        0.0,
+        "Share of the valid votes that the majority must reach, else the score is 0.",
+        env=("MAJORITY_VOTE_THRESHOLD",),
+        aliases=("--vote-threshold",),
+        least=0,
+        most=1,
     )
-    judge_api_key: str | None = option(
-        str, None, "Key of that API (backend openai).", ("JUDGE_API_KEY",), flag=False
+    prm_temperature: float = flag(
+        0.6, "Sampling temperature of a judge model.", env=("PRM_TEMPERATURE",), least=0, most=2
     )
-    judge_learned_file: str | None = option(
-        str, None, "File that python -m openclaw.judge.learned wrote (backend learned).",
-        ("JUDGE_LEARNED_FILE",), "path",
-    )  # fmt: skip
-    judge_prompt_dir: str | None = option(
-        str, None, "Folder whose eval.md and hint.md replace the shipped prompts.",
-        ("JUDGE_PROMPT_DIR",), "path", also=("--prompt-dir",),
-    )  # fmt: skip
-    judge_timeout: float = option(
-        float, 120.0, "Longest time for all votes of one turn, retries included.",
-        ("JUDGE_TIMEOUT",), "seconds", also=("--timeout",), least=0.001,
-    )  # fmt: skip
-    judge_request_timeout: float = option(
-        float, 60.0, "Longest time of one request to a judge model.",
-        ("JUDGE_REQUEST_TIMEOUT",), "seconds", also=("--request-timeout",), least=0.001,
-    )  # fmt: skip
-    judge_retries: int = option(
-        int,
+    prm_max_new_tokens: int = flag(
+        4096, "Longest reply of a judge model.", env=("PRM_MAX_NEW_TOKENS",), unit="tokens", least=1
+    )
+    prm_model_path: str | None = flag(
+        None,
+        "Folder of the judge model's tokenizer and chat template (backend engine).",
+        env=("PRM_MODEL_PATH", "JUDGE_MODEL_PATH"),
+        unit="path",
+    )
+    judge_engine_url: tuple[str, ...] = flag(
+        (),
+        "Engine that runs the judge model (backend engine); repeatable.",
+        env=("JUDGE_ENGINE_URL",),
+        aliases=("--engine-url",),
+        unit="URL",
+    )
+    judge_url: str | None = flag(
+        None,
+        "Base URL of an OpenAI-compatible API, with /v1 where it has that (backend openai).",
+        env=("JUDGE_URL",),
+        unit="URL",
+    )
+    judge_model: str | None = flag(
+        None, "Name of the judge model at that API (backend openai).", env=("JUDGE_MODEL",)
+    )
+    judge_api_key: str | None = flag(
+        None, "Key of that API (backend openai).", env=("JUDGE_API_KEY",), variable_only=True
+    )
+    judge_learned_file: str | None = flag(
+        None,
+        "File that python -m openclaw.judge.learned wrote (backend learned).",
+        env=("JUDGE_LEARNED_FILE",),
+        unit="path",
+    )
+    judge_prompt_dir: str | None = flag(
+        None,
+        "Folder whose eval.md and hint.md replace the shipped prompts.",
+        env=("JUDGE_PROMPT_DIR",),
+        aliases=("--prompt-dir",),
+        unit="path",
+    )
+    judge_timeout: float = flag(
+        120.0,
+        "Longest time for all votes of one turn, retries included.",
+        env=("JUDGE_TIMEOUT",),
+        aliases=("--timeout",),
+        unit="seconds",
+        least=0.001,
+    )
+    judge_request_timeout: float = flag(
+        60.0,
+        "Longest time of one request to a judge model.",
+        env=("JUDGE_REQUEST_TIMEOUT",),
+        aliases=("--request-timeout",),
+        unit="seconds",
+        least=0.001,
+    )
+    judge_retries: int = flag(
         2,
         "How often one vote's request is sent again.",
-        ("JUDGE_RETRIES",),
-        also=("--retries",),
+        env=("JUDGE_RETRIES",),
+        aliases=("--retries",),
         least=0,
     )
-    judge_retry_budget: float = option(
-        float, 0.2, "Retries that all requests together may cost, as a share of them (10 are always free).",
-        ("JUDGE_RETRY_BUDGET",), also=("--retry-budget",), least=0,
-    )  # fmt: skip
-    judge_attempts: int = option(
-        int, 5, "Tries before a turn is dropped as judge_error; while the judge answers nobody, none is counted.",
-        ("JUDGE_ATTEMPTS",), also=("--attempts",), least=1,
-    )  # fmt: skip
-    judge_concurrency: int = option(
-        int, 8, "Turns judged at a time by one worker.", ("JUDGE_CONCURRENCY",), also=("--concurrency",), least=1
-    )  # fmt: skip
-    judge_max_requests: int = option(
-        int, 32, "Requests to judge models that one worker has open at a time.",
-        ("JUDGE_MAX_REQUESTS",), also=("--max-requests",), least=1,
-    )  # fmt: skip
-    judge_cache_size: int = option(
-        int, 1024, "Answered questions kept, so that the same question costs nothing; 0: none.",
-        ("JUDGE_CACHE_SIZE",), "questions", also=("--cache-size",), least=0,
-    )  # fmt: skip
-    judge_metrics_interval: float = option(
-        float, 60.0, "How often the metrics are logged.",
-        ("JUDGE_METRICS_INTERVAL",), "seconds", also=("--metrics-interval",), least=0.01,
-    )  # fmt: skip
-    eval_mode: int = option(
-        int, 1, "1: turns get a score too where the method trains on hints alone, for the curve; 0: they do not.",
-        ("OPENCLAW_EVAL_MODE",), least=0, most=1,
-    )  # fmt: skip
-    judge_hint_max_chars: int = option(
-        int, 2000, "Longest hint; a longer text is left out, counted.", ("OPENCLAW_HINT_MAX_CHARS",), "characters",
+    judge_retry_budget: float = flag(
+        0.2,
+        "Retries that all requests together may cost, as a share of them (10 are always free).",
+        env=("JUDGE_RETRY_BUDGET",),
+        aliases=("--retry-budget",),
+        least=0,
+    )
+    judge_attempts: int = flag(
+        5,
+        "Tries before a turn is dropped as judge_error; while the judge answers nobody, none is counted.",
+        env=("JUDGE_ATTEMPTS",),
+        aliases=("--attempts",),
+        least=1,
+    )
+    judge_concurrency: int = flag(
+        8,
+        "Turns judged at a time by one worker.",
+        env=("JUDGE_CONCURRENCY",),
+        aliases=("--concurrency",),
+        least=1,
+    )
+    judge_max_requests: int = flag(
+        32,
+        "Requests to judge models that one worker has open at a time.",
+        env=("JUDGE_MAX_REQUESTS",),
+        aliases=("--max-requests",),
+        least=1,
+    )
+    judge_cache_size: int = flag(
+        1024,
+        "Answered questions kept, so that the same question costs nothing; 0: none.",
+        env=("JUDGE_CACHE_SIZE",),
+        aliases=("--cache-size",),
+        unit="questions",
+        least=0,
+    )
+    judge_metrics_interval: float = flag(
+        60.0,
+        "How often the metrics are logged.",
+        env=("JUDGE_METRICS_INTERVAL",),
+        aliases=("--metrics-interval",),
+        unit="seconds",
+        least=0.01,
+    )
+    eval_mode: int = flag(
+        1,
+        "1: turns get a score too where the method trains on hints alone, for the curve; 0: they do not.",
+        env=("OPENCLAW_EVAL_MODE",),
+        least=0,
+        most=1,
+    )
+    judge_hint_max_chars: int = flag(
+        2000,
+        "Longest hint; a longer text is left out, counted.",
+        env=("OPENCLAW_HINT_MAX_CHARS",),
+        unit="characters",
         least=11,
-    )  # fmt: skip
-    judge_neutral_limit: float = option(
-        float, 0.8, "Share of neutral scores from which an alarm is logged.",
-        ("JUDGE_NEUTRAL_LIMIT",), also=("--neutral-limit",), least=0, most=1,
-    )  # fmt: skip
-    judge_neutral_window: int = option(
-        int, 50, "Last judgements that the alarm looks at.",
-        ("JUDGE_NEUTRAL_WINDOW",), "judgements", also=("--neutral-window",), least=1,
-    )  # fmt: skip
+    )
+    judge_neutral_limit: float = flag(
+        0.8,
+        "Share of neutral scores from which an alarm is logged.",
+        env=("JUDGE_NEUTRAL_LIMIT",),
+        aliases=("--neutral-limit",),
+        least=0,
+        most=1,
+    )
+    judge_neutral_window: int = flag(
+        50,
+        "Last judgements that the alarm looks at.",
+        env=("JUDGE_NEUTRAL_WINDOW",),
+        aliases=("--neutral-window",),
+        unit="judgements",
+        least=1,
+    )
 
     def __post_init__(self) -> None:
-        declare.check(self)
+        check(self)
         if self.judge_backend == "engine" and not (self.judge_engine_url and self.prm_model_path):
             raise ConfigError("the engine judge needs --judge-engine-url and --prm-model-path")
         key = self.judge_api_key
@@ -144,22 +209,22 @@ class JudgeSettings:
 def add_flags(parser: argparse._ActionsContainer, short: bool = False) -> None:
     """Adds the judge's flags to any parser, with the short forms too if asked; what the command line does
     not name stays None."""
-    declare.add_flags(parser, JudgeSettings, prefixes=("--",) if short else _SAFE)
+    command_line.add_flags(parser, JudgeSettings, prefixes=("--",) if short else _SAFE)
 
 
 def load_settings(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> JudgeSettings:
     """The settings of a parsed command line (see `add_flags`). Raises ConfigError."""
-    return declare.load(JudgeSettings, vars(args), environ)
+    return command_line.load(JudgeSettings, vars(args), environ)
 
 
 def as_flags(args: argparse.Namespace) -> list[str]:
     """The command-line words that pass on what a parsed command line names of these settings."""
-    return declare.as_flags(JudgeSettings, vars(args))
+    return command_line.as_flags(JudgeSettings, vars(args))
 
 
 def markdown() -> str:
     """The settings as a table."""
-    return declare.markdown(JudgeSettings)
+    return "\n".join(table(flags_of(JudgeSettings)))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from claw_base.ports import listen
-from openclaw.common.declare import text_of_variable
+from claw_base.settings.command_line import text_of_variable
 from openclaw.common.version import add_version
 from openclaw.errors import ClawError, ClientError, ConfigError
 from openclaw.formats.tokenizer import Tokenizer

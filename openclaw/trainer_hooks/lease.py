@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from openclaw.common.declare import text_of_variable
+from claw_base.settings.command_line import text_of_variable
 from openclaw.errors import StoreAway, StoreError
 from openclaw.settings import Settings, add_buffer_flags
 from openclaw.store import RolloutStore

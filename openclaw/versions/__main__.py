@@ -16,8 +16,8 @@ from typing import Any
 
 import httpx
 
-from openclaw.common import declare
-from openclaw.common.declare import option
+from claw_base.settings import command_line
+from claw_base.settings.declare import check, flag
 from openclaw.common.version import add_version
 from openclaw.errors import ConfigError
 from openclaw.versions.comparison import as_text
@@ -29,13 +29,13 @@ TIMEOUT_SECONDS = 600.0
 class VersionsSettings:
     """Where to ask. Raises ConfigError."""
 
-    url: str = option(str, "http://127.0.0.1:30000", "The server's address, default http://127.0.0.1:30000")
-    admin_key: str | None = option(
-        str, None, "The server's admin key, where it has one", ("OPENCLAW_ADMIN_KEY",), flag=False
+    url: str = flag("http://127.0.0.1:30000", "The server's address, default http://127.0.0.1:30000")
+    admin_key: str | None = flag(
+        None, "The server's admin key, where it has one", env=("OPENCLAW_ADMIN_KEY",), variable_only=True
     )
 
     def __post_init__(self) -> None:
-        declare.check(self)
+        check(self)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 not possible, with one line on stderr."""
     args = build_parser().parse_args(argv)
     try:
-        settings = declare.load(VersionsSettings, {"url": args.url} if args.url else {})
+        settings = command_line.load(VersionsSettings, {"url": args.url} if args.url else {})
         print(_answer(args, settings))
     except (ConfigError, VersionsError) as error:
         print(f"openclaw.versions: {error}", file=sys.stderr)

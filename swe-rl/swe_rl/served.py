@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+from claw_base.settings.command_line import environment as variables
+from claw_base.settings.command_line import from_environment
 from claw_base.settings.declare import flags_of
 from slime.agents import Environment
-from slime.arguments.parser import environment as variables
-from slime.arguments.parser import from_environment
 from swe_rl.flags import SweFlags
 from swe_rl.generate import maker
 

@@ -53,7 +53,7 @@ def test_table_names_every_variable_once() -> None:
     table = markdown()
     for name in ("SGLANG_API_KEY", "OPENCLAW_ADMIN_KEY", "PORT", "MODEL_PATH", "REQUEST_TIMEOUT"):
         assert table.count(f"`{name}`") == 1
-    assert "| `REQUEST_TIMEOUT` | `--request-timeout` | float, seconds | `600.0` |" in table
+    assert "| `--request-timeout` | `REQUEST_TIMEOUT` | float, seconds, 0.001 or more | `600.0` |" in table
 
 
 @pytest.mark.parametrize(

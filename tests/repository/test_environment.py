@@ -13,15 +13,16 @@ from tests.imports import ROOTS
 WHOLE = "all"
 """The environment as a whole: to find variables of flags, or to hand it to a process."""
 READS = {
+    "claw_base": {
+        "settings/command_line.py": {WHOLE},  # the variables of all settings
+    },
     "openclaw": {
-        "common/declare.py": {WHOLE},  # the variables of all settings
         "connect/own_file.py": {WHOLE},  # where other programs keep their settings
     },
     "slime": {
         "agents/sandbox/images/cache.py": {"SLIME_IMAGE_DIR", "XDG_CACHE_HOME"},  # where images are kept
         "agents/sandbox/shell_worker.py": {WHOLE},  # of the shells, inside the box
         "agents/foreign/worker.py": {WHOLE},  # PATH and the like, for a process of another Python
-        "arguments/parser.py": {WHOLE},  # the variables of all flags
         "engines/sglang/launch.py": {WHOLE},
         "engines/sglang/toolchain.py": {WHOLE},
         "engines/vllm/launch.py": {WHOLE},

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from types import NoneType, SimpleNamespace, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from claw_base.errors import ConfigError
 from claw_base.settings.rules import (
     Bounds,
     Rule,
     check_fields,
+    check_flags,
     default_of,
     excludes,
     flag_fields,
@@ -20,10 +21,15 @@ from claw_base.settings.rules import (
     option,
 )
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 __all__ = [
     "FALSE_WORDS",
     "TRUE_WORDS",
     "Flag",
+    "check",
+    "check_choice",
     "convert",
     "excludes",
     "flag",
@@ -54,24 +60,30 @@ def flag(
     unit: str = "",
     rules: Sequence[Rule] = (),
     instead: str = "",
+    choices: tuple[str, ...] = (),
+    variable_only: bool = False,
 ) -> Any:
     """A dataclass field that is a flag too.
 
     Args:
-        default: value without flag and environment; a list makes the flag repeatable.
+        default: value without flag and environment; a list or a tuple makes the flag repeatable.
         help: one sentence, with the unit.
         env: environment variables with the same meaning; the first one that is set counts.
         aliases: other spellings of the flag.
         yields: a plug-in may declare the same flag; its own then takes this one's place.
-        env_unless: name of a switch; where it is given, the environment is not read for this flag.
+        env_unless: name of a switch; when it is given, the environment is not read for this flag.
         least, most, above, below: bounds of a number, the last two exclusive; `also` is one more number, such as -1.
-        unit: what the number counts, for the message that refuses another.
+        unit: what the number counts, or what a text is ("path", "URL").
         rules: the company in which the flag is refused, made by `needs` and `excludes`.
-        instead: what to do where none of the choices is meant; part of the refusal of another value.
+        instead: what to do if none of the choices is meant; part of the refusal of another value.
+        choices: allowed texts, if the annotation cannot list them as a Literal.
+        variable_only: the command line does not take it, such as a key.
     """
-    bounds = Bounds(least, most, above, below, also, unit)
+    numbers = {"least": least, "most": most, "above": above, "below": below, "also": also}
+    bounded = any(value is not None for value in numbers.values())
     metadata = {"help": help, "env": env, "aliases": aliases, "yields": yields, "env_unless": env_unless}
-    metadata |= {"instead": instead, "bounds": bounds, "rules": tuple(rules)}
+    metadata |= {"instead": instead, "bounds": Bounds(**numbers, unit=unit if bounded else ""), "unit": unit}
+    metadata |= {"rules": tuple(rules), "choices": choices, "variable_only": variable_only}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -79,7 +91,13 @@ def flag(
 
 @dataclass(frozen=True)
 class Flag:
-    """A declared flag, as the parser and the documentation see it."""
+    """A declared flag, as the parser and the documentation see it.
+
+    Attributes:
+        type: of one value.
+        repeatable: the flag may be given again; a value of `several` holds all.
+        several: list (the flag takes several words) or tuple (one word; a variable has several, separated by commas).
+    """
 
     name: str
     type: type
@@ -88,45 +106,48 @@ class Flag:
     env: tuple[str, ...]
     aliases: tuple[str, ...]
     choices: tuple[str, ...] | None
-    repeatable: bool
+    several: Callable[[Any], Any] | None
     yields: bool
     env_unless: str | None
     bounds: Bounds
+    unit: str
     instead: str
+    variable_only: bool
 
     @property
     def options(self) -> tuple[str, ...]:
         """All spellings, the main one first."""
         return (option(self.name), *self.aliases)
 
+    @property
+    def repeatable(self) -> bool:
+        return self.several is not None
 
-def flags_of(group: type) -> list[Flag]:
-    """The flags that a dataclass declares itself, not those of its bases."""
+
+def flags_of(group: type, inherited: bool = False) -> list[Flag]:
+    """The flags that a dataclass declares itself; `inherited`: those of its bases too, before its own."""
     hints = get_type_hints(group)
-    own = [field for field in dataclasses.fields(group) if field.name in group.__annotations__]
+    found = flag_fields(group)
+    own = found if inherited else [field for field in found if field.name in group.__annotations__]
     return [_flag(field, hints[field.name]) for field in own]
 
 
 def _flag(field: dataclasses.Field[Any], hint: Any) -> Flag:
-    repeatable = get_origin(hint) is list
-    if repeatable:
-        (hint,) = get_args(hint)
     if get_origin(hint) in (Union, UnionType):
         (hint,) = [part for part in get_args(hint) if part is not NoneType]
-    choices = tuple(get_args(hint)) if get_origin(hint) is Literal else None
+    several = get_origin(hint) if get_origin(hint) in (list, tuple) else None
+    if several:
+        hint = get_args(hint)[0]
+    about = field.metadata
+    choices = tuple(get_args(hint)) if get_origin(hint) is Literal else about["choices"] or None
+    names = ("help", "env", "aliases", "yields", "env_unless", "bounds", "unit", "instead", "variable_only")
     return Flag(
         name=field.name,
         type=str if choices else hint,
         default=default_of(field),
-        help=field.metadata["help"],
-        env=field.metadata["env"],
-        aliases=field.metadata["aliases"],
         choices=choices,
-        repeatable=repeatable,
-        yields=field.metadata["yields"],
-        env_unless=field.metadata["env_unless"],
-        bounds=field.metadata["bounds"],
-        instead=field.metadata["instead"],
+        several=several,
+        **{name: about[name] for name in names},
     )
 
 
@@ -143,6 +164,14 @@ def read(group: type[Group], args: object) -> Group:
     return found
 
 
+def check(settings: DataclassInstance) -> None:
+    """Checks choices, bounds and rules of every flag; for the `__post_init__` of settings. Raises ConfigError."""
+    for item in flags_of(type(settings), inherited=True):
+        if item.choices and (value := getattr(settings, item.name)) is not None:
+            check_choice(item, item.options[0], value)
+    check_flags(settings)
+
+
 def check_choice(item: Flag, name: str, text: str) -> None:
     """Raises ConfigError for a text that is none of the flag's choices; the message calls it `name`."""
     if item.choices and text not in item.choices:
@@ -156,6 +185,9 @@ def convert(item: Flag, name: str, text: str) -> Any:
     Raises:
         ConfigError: it does not fit; the message calls it `name`.
     """
+    if item.several is tuple:
+        one = replace(item, several=None)
+        return tuple(convert(one, name, part.strip()) for part in text.split(",") if part.strip())
     check_choice(item, name, text)
     if item.type is bool:
         if text.lower() not in TRUE_WORDS | FALSE_WORDS:
@@ -165,4 +197,4 @@ def convert(item: Flag, name: str, text: str) -> Any:
         value = item.type(text)
     except ValueError:
         raise ConfigError(f"{name}={text} is not a valid {item.type.__name__}") from None
-    return [value] if item.repeatable else value
+    return [value] if item.several is list else value

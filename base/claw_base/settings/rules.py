@@ -40,15 +40,20 @@ class Bounds:
         )
         return value == value and (inside or value == self.also)
 
-    def __str__(self) -> str:
+    @property
+    def range(self) -> str:
+        """The numbers in words, without the unit; empty if there are no bounds."""
         if self.least is not None and self.most is not None:
             text = f"from {self.least} to {self.most}"
         else:
             ends = [(self.least, "{} or more"), (self.above, "above {}")]
             ends += [(self.most, "at most {}"), (self.below, "below {}")]
             text = " and ".join(words.format(end) for end, words in ends if end is not None)
-        unit = f"a number of {self.unit} " if self.unit else ""
-        return unit + text + ("" if self.also is None else f", or {self.also}")
+        return text + ("" if self.also is None else f", or {self.also}")
+
+    def __str__(self) -> str:
+        comma = "" if self.range[:1].isalpha() else ","
+        return f"a number of {self.unit}{comma} {self.range}" if self.unit else self.range
 
 
 @dataclass(frozen=True)

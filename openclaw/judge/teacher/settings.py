@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from openclaw.common import declare
-from openclaw.common.declare import option
+from claw_base.settings import command_line
+from claw_base.settings.declare import check, flag
 from openclaw.errors import ConfigError
 from openclaw.judge.settings import JudgeSettings
 from openclaw.methods.method import Needs
@@ -18,36 +18,42 @@ from openclaw.methods.method import Needs
 class TeacherSettings:
     """The teacher's engines. Raises ConfigError for a number out of range."""
 
-    opd_teacher_url: tuple[str, ...] = option(
-        tuple, (), "Engine that runs the teacher (default: the judge's); repeatable.",
-        ("OPENCLAW_OPD_TEACHER_URL",), "URL",
-    )  # fmt: skip
-    opd_teacher_model_path: str | None = option(
-        str, None, "Folder of the teacher's tokenizer (default: the judge model's).",
-        ("OPENCLAW_OPD_TEACHER_MODEL_PATH",), "path",
-    )  # fmt: skip
-    opd_teacher_lp_max_concurrency: int = option(
-        int, 3, "Requests to the teacher that one judge worker has open at a time.",
-        ("OPENCLAW_OPD_TEACHER_LP_MAX_CONCURRENCY",), least=1,
-    )  # fmt: skip
+    opd_teacher_url: tuple[str, ...] = flag(
+        (),
+        "Engine that runs the teacher (default: the judge's); repeatable.",
+        env=("OPENCLAW_OPD_TEACHER_URL",),
+        unit="URL",
+    )
+    opd_teacher_model_path: str | None = flag(
+        None,
+        "Folder of the teacher's tokenizer (default: the judge model's).",
+        env=("OPENCLAW_OPD_TEACHER_MODEL_PATH",),
+        unit="path",
+    )
+    opd_teacher_lp_max_concurrency: int = flag(
+        3,
+        "Requests to the teacher that one judge worker has open at a time.",
+        env=("OPENCLAW_OPD_TEACHER_LP_MAX_CONCURRENCY",),
+        least=1,
+    )
 
     def __post_init__(self) -> None:
-        declare.check(self)
+        check(self)
 
 
 def add_flags(parser: argparse._ActionsContainer) -> None:
     """Adds the teacher's flags to any parser."""
-    declare.add_flags(parser, TeacherSettings)
+    command_line.add_flags(parser, TeacherSettings)
 
 
 def load_settings(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> TeacherSettings:
     """The settings of a parsed command line (see `add_flags`). Raises ConfigError."""
-    return declare.load(TeacherSettings, vars(args), environ)
+    return command_line.load(TeacherSettings, vars(args), environ)
 
 
 def as_flags(args: argparse.Namespace) -> list[str]:
     """The command-line words that pass on what a parsed command line names of these settings."""
-    return declare.as_flags(TeacherSettings, vars(args))
+    return command_line.as_flags(TeacherSettings, vars(args))
 
 
 def is_asked(needs: Needs, source: str) -> bool:

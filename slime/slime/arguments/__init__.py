@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from slime.arguments.parser import environment, read_values
+from claw_base.settings.command_line import environment
+from slime.arguments.parser import read_values
 from slime.arguments.rules.parallel import check_packages
 from slime.arguments.rules.validation import validate
 from slime.flags import GROUPS, Arguments

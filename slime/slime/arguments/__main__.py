@@ -7,10 +7,10 @@ declares, and in the help its flags too.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import replace
 
-from claw_base.settings.declare import Flag, flags_of
+from claw_base.settings.declare import flags_of
+from claw_base.settings.documents import table as flag_table
 from slime.arguments.parser import complete_parser
 from slime.arguments.plugin_flags import plugin_groups, plugin_paths, plugin_variables
 from slime.arguments.upstream.refused import table
@@ -28,7 +28,7 @@ def markdown() -> str:
     ]
     for group in GROUPS:
         lines += [f"### {(group.__doc__ or '').splitlines()[0].rstrip('.')}", ""]
-        lines += [*_table(flags_of(group)), ""]
+        lines += [*flag_table(flags_of(group)), ""]
     lines += [
         "### Flags of the original that slime does not have",
         "",
@@ -45,22 +45,7 @@ def markdown_of(paths: list[str]) -> str:
     own = [item for group in plugin_groups(modules) for item in flags_of(group)]
     more = plugin_variables(modules)
     slimes = [item for group in GROUPS for item in flags_of(group) if item.name in more]
-    return "\n".join(_table([*own, *(replace(item, env=more[item.name]) for item in slimes)]))
-
-
-def _table(flags: Sequence[Flag]) -> list[str]:
-    head = ["| flag | type | default | environment | meaning |", "|---|---|---|---|---|"]
-    return [*head, *map(_row, flags)]
-
-
-def _row(item: Flag) -> str:
-    kind = " \\| ".join(item.choices) if item.choices else item.type.__name__
-    kind += ", repeatable" if item.repeatable else ""
-    kind += f", {item.bounds}" if str(item.bounds) else ""
-    names = ", ".join(f"`{name}`" for name in item.options)
-    default = "" if item.default in (None, "", []) else str(item.default)
-    meaning = item.help.replace("|", "\\|")
-    return f"| {names} | {kind} | {default} | {' '.join(f'`{name}`' for name in item.env)} | {meaning} |"
+    return "\n".join(flag_table([*own, *(replace(item, env=more[item.name]) for item in slimes)]))
 
 
 def main() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from claw_base.settings.declare import Flag, check_choice, convert, flags_of
+from claw_base.settings.command_line import Parser, from_environment, options_of
+from claw_base.settings.declare import Flag, flags_of
+from claw_base.settings.suggestions import suggestion
 from slime import __version__
 from slime.arguments.config_file import config_file
 from slime.arguments.plugin_flags import (
@@ -24,16 +24,6 @@ from slime.arguments.upstream.refused import take_foreign
 from slime.arguments.upstream.shape import check_shape
 from slime.errors import ConfigError
 from slime.plugins import plugin_modules
-
-
-class Parser(argparse.ArgumentParser):
-    """Raises ConfigError instead of leaving the process."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
 
 
 class Completed(NamedTuple):
@@ -66,7 +56,7 @@ def build_parser(
         for item in all_flags([group], variables):
             if not item.yields:
                 try:
-                    section.add_argument(*item.options, **_options(item))
+                    section.add_argument(*item.options, **options_of(item))
                 except argparse.ArgumentError as error:
                     raise ConfigError(
                         f"plug-in {group.__module__} declares a flag that exists already: {error}"
@@ -85,7 +75,7 @@ def add_yielding_flags(parser: argparse.ArgumentParser, flags: Sequence[Flag]) -
     """Adds those flags that a plug-in may declare itself and has not."""
     for item in (item for item in flags if item.yields):
         with contextlib.suppress(argparse.ArgumentError):
-            parser.add_argument(*item.options, **_options(item), default=argparse.SUPPRESS)
+            parser.add_argument(*item.options, **options_of(item), default=argparse.SUPPRESS)
 
 
 def read_values(
@@ -150,51 +140,6 @@ def _quietly(parser: Parser) -> Parser:
     return Parser(add_help=False, argument_default=argparse.SUPPRESS, parents=[parser])
 
 
-def _options(item: Flag) -> dict[str, Any]:
-    described = (
-        item.help if item.default in (None, "", []) or "(default:" in item.help else _with_default(item)
-    )
-    options: dict[str, Any] = {"dest": item.name, "help": (described + _notes(item)).replace("%", "%%")}
-    if item.type is bool:
-        return options | {"action": "store_true" if item.default is False else argparse.BooleanOptionalAction}
-    if item.repeatable:
-        options |= {"action": "extend", "nargs": "+"}
-    if item.choices and item.instead:
-        return options | {"type": _choice(item), "metavar": "{" + ",".join(item.choices) + "}"}
-    if item.choices:
-        return options | {"choices": item.choices}
-    return options | {"type": item.type, "metavar": item.type.__name__.upper()}
-
-
-def _choice(item: Flag) -> Callable[[str], str]:
-    """Refuses other values in our words; argparse's own have no room for what to do instead."""
-
-    def read(text: str) -> str:
-        check_choice(item, item.options[0], text)
-        return text
-
-    return read
-
-
-def _with_default(item: Flag) -> str:
-    return item.help if item.type is bool and not item.default else f"{item.help} (default: {item.default})"
-
-
-def _notes(item: Flag) -> str:
-    bounds = f" [{item.bounds}]" if str(item.bounds) else ""
-    return bounds + (f" [env: {', '.join(item.env)}]" if item.env else "")
-
-
-def from_environment(flags: Sequence[Flag], env: Mapping[str, str]) -> dict[str, Any]:
-    """The values that variables give, by name of the flag. Raises ConfigError for one that does not fit."""
-    found: dict[str, Any] = {}
-    for item in flags:
-        name = next((name for name in item.env if env.get(name)), None)
-        if name is not None:
-            found[item.name] = convert(item, name, env[name])
-    return found
-
-
 OTHER_WORDS = {
     "--batch-size": "--rollout-batch-size (prompts a rollout) or --global-batch-size (samples an optimizer step)",
     "--dry-run": "DRY_RUN=1 in front of a launch script",
@@ -220,14 +165,4 @@ def _unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
     if not word.startswith("-"):
         return f"unexpected argument {word!r}; every value needs its flag before it"
     name = word.split("=", 1)[0]
-    known = [option for action in parser._actions for option in action.option_strings]
-    if name in OTHER_WORDS:
-        return f"unknown flag {name}; here it is {OTHER_WORDS[name]}"
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else "--help lists all flags"
-    return f"unknown flag {name}; {hint}"
-
-
-def environment() -> Mapping[str, str]:
-    """The process environment; only names that a flag declares are read from it."""
-    return os.environ
+    return f"unknown flag {name}; {suggestion(word, parser, OTHER_WORDS) or '--help lists all flags'}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from slime.arguments.parser import environment, read_values
+from claw_base.settings.command_line import environment
+from slime.arguments.parser import read_values
 from slime.contracts import check
 from slime.errors import ConfigError
 from slime.flags import GROUPS, Arguments

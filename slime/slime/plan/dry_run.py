@@ -21,9 +21,10 @@ from pathlib import Path
 
 import psutil
 
+from claw_base.settings.command_line import from_environment
 from claw_base.settings.declare import option
 from slime.arguments import parse_args
-from slime.arguments.parser import complete_parser, from_environment
+from slime.arguments.parser import complete_parser
 from slime.errors import ConfigError
 from slime.flags import GROUPS, Arguments
 from slime.plan.environments import environments_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from openclaw.common import declare
+from claw_base.settings import command_line
 from openclaw.common.address import ServerAddress
 
 
@@ -26,7 +26,7 @@ def run(runs: Path, name: str, port: int, made: float, alive: bool = True) -> No
 def test_an_address_wins_over_a_port_and_a_port_over_a_run(tmp_path: Path) -> None:
     run(tmp_path, "one", 1111, made=1)
     assert ServerAddress(url="http://far:1/v1", port=2222).address(tmp_path) == "http://far:1/v1"
-    assert declare.load(ServerAddress, {}, {"PORT": "2222"}).address(tmp_path) == "http://127.0.0.1:2222"
+    assert command_line.load(ServerAddress, {}, {"PORT": "2222"}).address(tmp_path) == "http://127.0.0.1:2222"
 
 
 def test_the_newest_run_that_is_alive_is_meant(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from claw_base.settings import command_line
 from openclaw.clients.client import Model
-from openclaw.common import declare
 from openclaw.connect.__main__ import EXTENSION, main
 from openclaw.connect.entries import connected, disconnected, provider_entry
 from openclaw.connect.settings import ConnectSettings
@@ -325,7 +325,7 @@ def test_settings_that_were_wrong_before_are_not_blamed_on_connecting(gateway, o
     ],
 )
 def test_the_settings_are_looked_for_where_openclaw_does(variables, file):
-    assert declare.load(ConnectSettings, {}, variables).config_file == Path(file).expanduser()
+    assert command_line.load(ConnectSettings, {}, variables).config_file == Path(file).expanduser()
 
 
 def test_an_openclaw_without_node_is_told_and_the_settings_are_written(

@@ -60,14 +60,14 @@ def test_a_list_in_a_variable_is_separated_by_commas() -> None:
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({"PRM_M": "many"}, "PRM_M is 'many'; it must be of type int"),
-        ({"PRM_TEMPERATURE": "nan"}, "--prm-temperature is nan"),
-        ({"JUDGE_BACKEND": "oracle"}, "--judge-backend is 'oracle'; it must be one of rules, engine, openai"),
+        ({"PRM_M": "many"}, "PRM_M=many is not a valid int"),
+        ({"PRM_TEMPERATURE": "nan"}, "--prm-temperature must be from 0 to 2, got nan"),
+        ({"JUDGE_BACKEND": "oracle"}, "JUDGE_BACKEND=oracle is not one of rules, engine, openai"),
         ({"JUDGE_BACKEND": "openai"}, "needs --judge-url and --judge-model"),
         ({"JUDGE_BACKEND": "engine"}, "the engine judge needs --judge-engine-url and --prm-model-path"),
-        ({"PRM_M": "0"}, "--prm-m is 0; it must be at least 1"),
-        ({"MAJORITY_VOTE_THRESHOLD": "2"}, "--majority-vote-threshold is 2.0; it must be from 0 to 1"),
-        ({"JUDGE_TIMEOUT": "-1"}, "--judge-timeout is -1.0"),
+        ({"PRM_M": "0"}, "--prm-m must be 1 or more, got 0"),
+        ({"MAJORITY_VOTE_THRESHOLD": "2"}, "--majority-vote-threshold must be from 0 to 1, got 2.0"),
+        ({"JUDGE_TIMEOUT": "-1"}, "--judge-timeout must be a number of seconds, 0.001 or more, got -1.0"),
     ],
 )
 def test_a_wrong_value_is_refused(environ: dict[str, str], message: str) -> None:

@@ -1,0 +1,142 @@
+"""Settings from a command line and the environment: flags win over variables, variables over defaults."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from claw_base.errors import ConfigError
+from claw_base.settings.declare import Flag, check_choice, convert, flags_of
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+S = TypeVar("S", bound="DataclassInstance")
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes whole flags only, and raises ConfigError instead of leaving the process."""
+
+    def __init__(self, **options: Any) -> None:
+        own: dict[str, Any] = {"allow_abbrev": False}
+        own |= {"formatter_class": argparse.RawDescriptionHelpFormatter}
+        super().__init__(**(own | options))
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def environment() -> Mapping[str, str]:
+    """The process environment; only names that a flag declares are read from it."""
+    return os.environ
+
+
+def add_flags(
+    parser: argparse._ActionsContainer,
+    cls: type[DataclassInstance],
+    names: Collection[str] | None = None,
+    prefixes: tuple[str, ...] = ("--",),
+    variables: bool = True,
+) -> None:
+    """Adds the flags of a dataclass to any parser; a flag that the command line does not name becomes None.
+
+    Args:
+        names: fields; default: all.
+        prefixes: of a field's aliases, those that begin with one of these are added.
+        variables: the help names the environment variables; not for a program that reads none.
+    """
+    for item in flags_of(cls, inherited=True):
+        if not item.variable_only and (names is None or item.name in names):
+            words = [item.options[0], *(alias for alias in item.aliases if alias.startswith(prefixes))]
+            # `check` refuses a wrong choice together with wrong variables, in one line
+            kind = {"type": str} if item.choices else {}
+            parser.add_argument(*words, **(options_of(item, variables) | kind), default=None)
+
+
+def options_of(item: Flag, variables: bool = True) -> dict[str, Any]:
+    """What argparse needs to know of a flag, its default left out."""
+    options: dict[str, Any] = {"dest": item.name, "help": help_of(item, variables).replace("%", "%%")}
+    if item.type is bool:
+        return options | {"action": "store_true" if item.default is False else argparse.BooleanOptionalAction}
+    if item.several is list:
+        options |= {"action": "extend", "nargs": "+"}
+    elif item.several is tuple:
+        options |= {"action": "append"}
+    if item.choices:
+        return options | {"type": _choice(item), "metavar": "{" + ",".join(item.choices) + "}"}
+    return options | {"type": item.type, "metavar": metavar(item)}
+
+
+def metavar(item: Flag) -> str:
+    """What stands for the value in the help: its unit, else for a number its type, else the last word of the name."""
+    word = item.unit or (item.name.split("_")[-1] if item.type is str else item.type.__name__)
+    return word.upper().replace(" ", "_")
+
+
+def help_of(item: Flag, variables: bool = True) -> str:
+    """The sentence of a flag with default, bounds and variables."""
+    said = item.default is False or item.default in (None, "", [], ()) or "default" in item.help.lower()
+    parts = [item.help, "" if said else f"(default: {item.default})"]
+    parts.append(f"[{item.bounds.range}]" if item.bounds.range else "")
+    parts.append(f"[env: {', '.join(item.env)}]" if variables and item.env else "")
+    return " ".join(filter(None, parts))
+
+
+def _choice(item: Flag) -> Callable[[str], str]:
+    """Refuses other values with what to do instead, which argparse's own choices have no room for."""
+
+    def read(text: str) -> str:
+        try:
+            check_choice(item, item.options[0], text)
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        return text
+
+    return read
+
+
+def load(cls: type[S], given: Mapping[str, object], environ: Mapping[str, str] | None = None) -> S:
+    """The settings that a parsed command line (None: not named) and the environment give.
+
+    Raises:
+        ConfigError: a variable does not fit its setting, or the settings refuse a value.
+    """
+    flags = flags_of(cls, inherited=True)
+    values = from_environment(flags, environment() if environ is None else environ)
+    for item in flags:
+        if (value := given.get(item.name)) is not None:
+            values[item.name] = item.several(value) if item.several else value
+    return cls(**values)
+
+
+def from_environment(flags: Sequence[Flag], env: Mapping[str, str]) -> dict[str, Any]:
+    """The values that variables give, by name of the flag. Raises ConfigError for one that does not fit."""
+    named = [(item, name) for item in flags if (name := _variable(item, env)) is not None]
+    return {item.name: convert(item, name, env[name]) for item, name in named}
+
+
+def text_of_variable(cls: type[DataclassInstance], name: str) -> str | None:
+    """The text that the environment has for one setting, for a parser that reads it itself; None: none."""
+    (item,) = (item for item in flags_of(cls, inherited=True) if item.name == name)
+    found = _variable(item, environment())
+    return None if found is None else environment()[found]
+
+
+def _variable(item: Flag, env: Mapping[str, str]) -> str | None:
+    return next((name for name in item.env if env.get(name)), None)
+
+
+def as_flags(cls: type[DataclassInstance], values: Mapping[str, object]) -> list[str]:
+    """The command-line words that give these values; None, False and what has no flag are left out."""
+    words: list[str] = []
+    for item in flags_of(cls, inherited=True):
+        value = None if item.variable_only else values.get(item.name)
+        if value is True:
+            words.append(item.options[0])
+            continue
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if one is not None and one is not False:
+                words += [item.options[0], str(one)]
+    return words
