@@ -2,7 +2,7 @@
 # Sourced by the scripts that train a tiny model on a CPU, behind launch.sh and flags.sh.
 
 # tiny_begin MODEL KIND ARG...: answers --help from the head of the script; settles RUN_DIR, MODEL_PATH and SEED; makes tasks
-# of a kind (python -m gui_rl.tiny.data) in TASKS; what the scripts share is then in the array `arguments`.
+# of a kind (bash lab/run.sh tiny_models.gui.data) in TASKS; what the scripts share is then in the array `arguments`.
 tiny_begin() {
   local model=$1 kind=$2 word
   shift 2
@@ -17,7 +17,7 @@ tiny_begin() {
   [ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json"
   default PARALLEL_ENVS 8
   ensure_run_env "$ROOT/requirements.txt" "$ROOT/gui-rl/requirements-gui.txt"
-  "$PY" -m gui_rl.tiny.data "$TASKS" --kind "$kind" --seed "$SEED"
+  "$PY" -m claw_lab.tiny_models.gui.data "$TASKS" --kind "$kind" --seed "$SEED"
   arguments=(
     ::script --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR"
     "${GUI[@]}" --prompt-data "$TASKS/train.jsonl" --reward-key score

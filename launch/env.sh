@@ -118,7 +118,7 @@ check_package() {
 }
 
 set_python_path() {
-  export PYTHONPATH="$ROOT:$ROOT/base:$ROOT/slime:$ROOT/openclaw-rl:$ROOT/openclaw-opd:$ROOT/openclaw-combine:$ROOT/toolcall-rl:$ROOT/terminal-rl:$ROOT/swe-rl:$ROOT/gui-rl:$ROOT/openclaw-tinker:$ROOT/openclaw-fireworks:$ROOT/launch:$ROOT/openclaw-test${PYTHONPATH:+:$PYTHONPATH}"
+  export PYTHONPATH="$ROOT:$ROOT/base:$ROOT/slime:$ROOT/openclaw-rl:$ROOT/openclaw-opd:$ROOT/openclaw-combine:$ROOT/toolcall-rl:$ROOT/terminal-rl:$ROOT/swe-rl:$ROOT/gui-rl:$ROOT/openclaw-tinker:$ROOT/openclaw-fireworks:$ROOT/launch:$ROOT/openclaw-test:$ROOT/lab${PYTHONPATH:+:$PYTHONPATH}"
 }
 
 # has_module NAME: whether PY finds it; the package that holds it is asked first.

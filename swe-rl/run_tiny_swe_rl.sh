@@ -16,7 +16,7 @@ MODEL_PATH=${MODEL_PATH:-${HF_CKPT:-$ROOT/swe-rl/tiny_model}}
 run_places tiny_swe_rl
 default PARALLEL_ENVS 16
 began=$(date +%s)
-"$PY" -m swe_rl.tiny.make_tasks "$TASKS" --seed "$SEED"
+"$PY" -m claw_lab.tiny_models.swe.make_tasks "$TASKS" --seed "$SEED"
 arguments=(
   ::script --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR" --save "$RUN_DIR/checkpoints"
   --custom-generate-function-path swe_rl.generate.generate --step-limit 4

@@ -20,7 +20,7 @@ SEED=${SEED:-1}
 default PARALLEL_ENVS 32
 default MAX_STEPS 4
 ensure_run_env "$ROOT/requirements.txt"
-"$PY" -m terminal_rl.tiny.data "$TASKS" --seed "$SEED"
+"$PY" -m claw_lab.tiny_models.terminal.data "$TASKS" --seed "$SEED"
 
 arguments=(
   ::script --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR"

@@ -17,7 +17,7 @@ SEED=${SEED:-1}
 MODEL_PATH=${MODEL_PATH:-${HF_CKPT:-$ROOT/toolcall-rl/tiny_model}}
 run_places tiny_toolcall_rl
 began=$(date +%s)
-"$PY" -m toolcall_rl.tiny.make_tasks "$TASKS" --seed "$SEED"
+"$PY" -m claw_lab.tiny_models.toolcall.make_tasks "$TASKS" --seed "$SEED"
 arguments=(
   ::script --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR" --save "$RUN_DIR/checkpoints"
   "${TOOLCALL[@]}" --reward-key score --prompt-data "$TASKS/train.jsonl"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from openclaw_test.loop.postgresql import PostgresServer
+from claw_lab.benchmarks.faults.postgresql import PostgresServer
 
 
 @contextmanager

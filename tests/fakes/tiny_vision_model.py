@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from claw_lab.tiny_models.vision import MARKS, random_model, save_processor
 from slime.types import Sample
 from slime.vision.files import read
-from slime.vision.tiny import MARKS, random_model, save_processor
 
 VOCABULARY, END = 320, 1
 SPECIAL = ["<pad>", "<eos>", *MARKS.values()]

@@ -16,12 +16,12 @@ from typing import Any
 import psutil
 import pytest
 
+from claw_lab.tiny_models.gui.data import errands
 from gui_rl.environment import GuiEnvironment
 from gui_rl.reading import GuiFormat
 from gui_rl.recording import main as show_all
 from gui_rl.scripted import Seen, play, turn
 from gui_rl.surroundings import BACKENDS, Backend, Surroundings
-from gui_rl.tiny.data import errands
 from slime.agents import Action, Observation, Task
 from slime.errors import EnvironmentAway
 from tests.gui_rl.conftest import UNIT, MakeEnvironment, needs

@@ -10,14 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from gui_rl.environment import GuiEnvironment
-from gui_rl.made_page import made_page
-from gui_rl.reading import GuiFormat
-from gui_rl.tiny.data import errands, write
-from gui_rl.tiny.demonstrations import PHRASES, READ, READINGS, demonstration, mistaken, solved, start_of
-from gui_rl.tiny.demonstrations import UNIT as TAGS
-from gui_rl.tiny.make_model import RECIPE
-from gui_rl.tiny.pages import (
+from claw_lab.tiny_models import Dialogue
+from claw_lab.tiny_models.gui.data import errands, write
+from claw_lab.tiny_models.gui.demonstrations import (
+    PHRASES,
+    READ,
+    READINGS,
+    demonstration,
+    mistaken,
+    solved,
+    start_of,
+)
+from claw_lab.tiny_models.gui.demonstrations import UNIT as TAGS
+from claw_lab.tiny_models.gui.make_model import RECIPE
+from claw_lab.tiny_models.gui.pages import (
     BUTTONS,
     FAMILIES,
     HELD_OUT_TEMPLATES,
@@ -28,10 +34,12 @@ from gui_rl.tiny.pages import (
     Template,
     errand,
 )
+from claw_lab.tiny_models.recipe import make_tokenizer
+from gui_rl.environment import GuiEnvironment
+from gui_rl.made_page import made_page
+from gui_rl.reading import GuiFormat
 from slime.agents import Action, Task
 from slime.agents.conversation import opening
-from slime.agents.tiny import Dialogue
-from slime.agents.tiny.recipe import make_tokenizer
 from slime.rollout.tokenizer import ChatTokenizer
 from tests import ROOT
 from tests.fakes.dry_run import bash

@@ -15,14 +15,8 @@ import pytest
 import torch
 from PIL import Image
 
-from gui_rl.actions import Click, Point
-from gui_rl.chromium import ScreenSize
-from gui_rl.environment import GuiEnvironment, GuiSettings
-from gui_rl.made_page import SHAPES
-from gui_rl.pyautogui_text import actions_in
-from gui_rl.reading import GuiFormat, code_in
-from gui_rl.surroundings import Surroundings
-from gui_rl.tiny.boards import (
+from claw_lab.tiny_models.dialogue import encode
+from claw_lab.tiny_models.gui.boards import (
     COLOURS,
     HEIGHT,
     HELD_OUT_TEMPLATES,
@@ -36,14 +30,29 @@ from gui_rl.tiny.boards import (
     board,
     mistaken,
 )
-from gui_rl.tiny.data import boards, main
-from gui_rl.tiny.drawing import drawn
-from gui_rl.tiny.make_seeing_model import RECIPE
-from gui_rl.tiny.pointing import PHRASES, READ, UNIT, demonstration, done, solved, start_of, tried
+from claw_lab.tiny_models.gui.data import boards, main
+from claw_lab.tiny_models.gui.drawing import drawn
+from claw_lab.tiny_models.gui.make_seeing_model import RECIPE
+from claw_lab.tiny_models.gui.pointing import (
+    PHRASES,
+    READ,
+    UNIT,
+    demonstration,
+    done,
+    solved,
+    start_of,
+    tried,
+)
+from claw_lab.tiny_models.recipe import make_tokenizer
+from claw_lab.tiny_models.sight import Sight
+from gui_rl.actions import Click, Point
+from gui_rl.chromium import ScreenSize
+from gui_rl.environment import GuiEnvironment, GuiSettings
+from gui_rl.made_page import SHAPES
+from gui_rl.pyautogui_text import actions_in
+from gui_rl.reading import GuiFormat, code_in
+from gui_rl.surroundings import Surroundings
 from slime.agents import Action, Task
-from slime.agents.tiny.dialogue import encode
-from slime.agents.tiny.recipe import make_tokenizer
-from slime.agents.tiny.sight import Sight
 from slime.rollout.tokenizer import ChatTokenizer
 from slime.vision.pictures import pictures_of, text_of
 from tests import ROOT
@@ -69,7 +78,7 @@ def test_demonstrations_are_drawn_from_the_templates_of_rl(monkeypatch: pytest.M
         seen.append(board(rng))
         return seen[-1]
 
-    monkeypatch.setattr("gui_rl.tiny.pointing.board", kept)
+    monkeypatch.setattr("claw_lab.tiny_models.gui.pointing.board", kept)
     rng = random.Random(3)
     for dialogue in (demonstration(rng) for _ in range(200)):
         asked = text_of(dialogue.start.messages[1]["content"])

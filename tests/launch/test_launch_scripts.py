@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from claw_base.settings.declare import flags_of
+from claw_lab.offline.methods import METHODS, Setting
 from openclaw.errors import ConfigError
 from openclaw.judge.settings import JudgeSettings
 from openclaw.settings import Settings
 from openclaw.trainer_hooks import lease
 from openclaw.trainer_hooks.services import start
 from openclaw_combine.flags import FLAGS
-from openclaw_test.offline.methods import METHODS, Setting
 from slime.arguments import Arguments, parse_args
 from slime.arguments.__main__ import markdown_of
 from slime.errors import ConfigError as SlimeConfigError

@@ -1,4 +1,4 @@
-"""The real OpenClaw from npm against the real gateway, with and without the plug-in (openclaw_test/e2e)."""
+"""The real OpenClaw from npm against the real gateway, with and without the plug-in (claw_lab/e2e)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-RUN = Path(__file__).resolve().parents[2] / "openclaw-test" / "openclaw_test" / "e2e" / "run.py"
+from claw_lab import environment
+
 SECONDS = 900
 NOT_HERE = 2
 
@@ -22,7 +23,8 @@ def test_every_turn_of_the_real_openclaw_is_in_its_session_and_has_its_next_stat
     if os.environ.get("SKIP_OPENCLAW_E2E"):
         pytest.skip("SKIP_OPENCLAW_E2E is set")
     install = subprocess.run(
-        [sys.executable, str(RUN.with_name("install.py"))],
+        [sys.executable, "-m", "claw_lab.e2e.install"],
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -33,7 +35,11 @@ def test_every_turn_of_the_real_openclaw_is_in_its_session_and_has_its_next_stat
         pytest.skip(install.stderr.strip())
     runs = [
         subprocess.Popen(
-            [sys.executable, str(RUN), *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "claw_lab.e2e.run", *flags],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for flags in ([], ["--without-extension"])
     ]

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
+from claw_lab.e2e import checks
+from claw_lab.e2e.relay import Relay
+from claw_lab.e2e.scenario import Conversation, mismatches
+from claw_lab.e2e.scripted_engine import answer_to
+from claw_lab.e2e.serving import EngineCall, Serving
 from openclaw.types import TurnState
-from openclaw_test.e2e import checks
-from openclaw_test.e2e.relay import Relay
-from openclaw_test.e2e.scenario import Conversation, mismatches
-from openclaw_test.e2e.scripted_engine import answer_to
-from openclaw_test.e2e.serving import EngineCall, Serving
 
 
 def _turn(answer, next_state, **more):

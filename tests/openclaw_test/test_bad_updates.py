@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from openclaw_test.benchmarks.gate_cost import cost
-from openclaw_test.offline.bad_updates import SPOILT, Bench
-from openclaw_test.offline.gated import FLAGS, GatedLoop
-from openclaw_test.offline.local_loop import ChatModel, Talk
-from openclaw_test.offline.methods import METHODS, Setting
+from claw_lab.benchmarks.learning.gate_cost import cost
+from claw_lab.offline.bad_updates import SPOILT, Bench
+from claw_lab.offline.gated import FLAGS, GatedLoop
+from claw_lab.offline.local_loop import ChatModel, Talk
+from claw_lab.offline.methods import METHODS, Setting
 from openclaw_test.people.scripted_user import ScriptedUser
 from tests import MODEL
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from openclaw_test.benchmarks import days as program
+from claw_lab.offline.local_loop import ChatModel, LocalLoop, Talk
+from claw_lab.offline.methods import METHODS, Setting
+from openclaw_test.evaluation import days as program
 from openclaw_test.evaluation.days import BadDays, Day, Round, play, read_days, tiny_days
-from openclaw_test.offline.local_loop import ChatModel, LocalLoop, Talk
-from openclaw_test.offline.methods import METHODS, Setting
 
 MODEL = Path(__file__).parents[2] / "openclaw-test" / "tiny_claw" / "model"
 SAYS_LONG = ("{python}", "-c", "import sys; sys.exit(len(sys.stdin.read()) < 5)")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_test.benchmarks import fault_bars, fault_table, faults, hardship_kinds
-from openclaw_test.benchmarks.fault_table import is_well
-from openclaw_test.benchmarks.hardships import endure
+from claw_lab.benchmarks.faults import fault_bars, fault_table, faults, hardship_kinds
+from claw_lab.benchmarks.faults.fault_table import is_well
+from claw_lab.benchmarks.faults.hardships import endure
 
 
 @pytest.mark.parametrize("name", ["PostgreSQL stopped", "clock set", "disk full", "256 descriptors"])

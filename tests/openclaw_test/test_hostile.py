@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from claw_lab.offline.trial import Plan
 from openclaw.common.wish_themes import asked_themes, wish_themes
-from openclaw_test.offline.trial import Plan
 from openclaw_test.people.hostile import CARELESS, KINDS, HostileSession, HostileUser, Kind
 from openclaw_test.people.neutral import NeutralUser
 from openclaw_test.people.occasional import EVERY, ListSession, OccasionalUser

@@ -16,19 +16,20 @@ from typing import Any
 import pytest
 import torch
 
+from claw_lab import environment
+from claw_lab.benchmarks.learning import sessions_to_preference
+from claw_lab.offline import lr_search
+from claw_lab.offline.local_loop import ChatModel, LocalLoop, Talk
+from claw_lab.offline.measures import ask, explicit_wishes, fresh_problems, preferences
+from claw_lab.offline.memory import KEPT, Memory
+from claw_lab.offline.methods import METHODS, Setting
+from claw_lab.offline.replay import replay
+from claw_lab.offline.statistics import mean_curve, mean_interval, summary
+from claw_lab.offline.trial import Plan, Trial
 from openclaw.trainer_hooks import companions
-from openclaw_test.benchmarks import sessions_to_preference
 from openclaw_test.evaluation.plot import chart
 from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.real_loop import running_loop
-from openclaw_test.offline import lr_search
-from openclaw_test.offline.local_loop import ChatModel, LocalLoop, Talk
-from openclaw_test.offline.measures import ask, explicit_wishes, fresh_problems, preferences
-from openclaw_test.offline.memory import KEPT, Memory
-from openclaw_test.offline.methods import METHODS, Setting
-from openclaw_test.offline.replay import replay
-from openclaw_test.offline.statistics import mean_curve, mean_interval, summary
-from openclaw_test.offline.trial import Plan, Trial
 from openclaw_test.people.scripted_user import ScriptedUser
 from openclaw_test.people.tastes import STUDENT
 
@@ -257,11 +258,11 @@ def test_a_trial_reports_sessions_and_what_the_model_is_like(
     chat: ChatModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (
-        ("openclaw_test.offline.measures.GREEDY", 20),
-        ("openclaw_test.offline.measures.WISHES", 2),
+        ("claw_lab.offline.measures.GREEDY", 20),
+        ("claw_lab.offline.measures.WISHES", 2),
     ):
         monkeypatch.setattr(name, value)
-    monkeypatch.setattr("openclaw_test.offline.measures.fresh_problems.__defaults__", (20,))
+    monkeypatch.setattr("claw_lab.offline.measures.fresh_problems.__defaults__", (20,))
     found = Trial(chat, Setting(METHODS["binary_rl"]), Plan((STUDENT,), most=3), seed=1).run()
     json.dumps(found)
     assert found["sessions"] == 3
@@ -274,8 +275,8 @@ def test_a_trial_reports_sessions_and_what_the_model_is_like(
 
 
 def test_the_benchmark_tells_what_it_takes() -> None:
-    script = ROOT / "openclaw-test" / "openclaw_test" / "benchmarks" / "sessions_to_preference.py"
-    done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True)
+    command = [sys.executable, "-m", "claw_lab.benchmarks.learning.sessions_to_preference", "--help"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "than 95 % of its replies" in " ".join(done.stdout.split())
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import tiny_claw
+from claw_lab.tiny_models.tiny_claw.evaluate import complained, hinted, question
+from claw_lab.tiny_models.tiny_claw.far import accuracy
+from claw_lab.tiny_models.tiny_claw.generation import Helper
 from tiny_claw import detectors
-from tiny_claw.evaluate import complained, hinted, question
-from tiny_claw.far import accuracy
-from tiny_claw.generation import Helper
 from tiny_claw.manners import Style
 from tiny_claw.problems import held_out_problems
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from openclaw_test.benchmarks import real_model
+from claw_lab.benchmarks.learning import real_model
 from openclaw_test.evaluation.plain_questions import (
     COMPLAINTS,
     FACTS,

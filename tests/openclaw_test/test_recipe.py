@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file
 
 import tiny_claw
-from tiny_claw import recipe
-from tiny_claw.encoding import batches, mixed_document
-from tiny_claw.tokenizer import load_tokenizer
+from claw_lab.tiny_models.tiny_claw import recipe
+from claw_lab.tiny_models.tiny_claw.encoding import batches, mixed_document
+from claw_lab.tiny_models.tiny_claw.tokenizer import load_tokenizer
 
 TOKENIZER = load_tokenizer(Path(tiny_claw.__file__).parent / "model")
 

@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from openclaw_test.recording.__main__ import Player
-from openclaw_test.recording.cast import Cast, read
-from openclaw_test.recording.picture import frames, svg
-from openclaw_test.recording.screen import Screen
+from claw_lab.recording.__main__ import Player
+from claw_lab.recording.cast import Cast, read
+from claw_lab.recording.picture import frames, svg
+from claw_lab.recording.screen import Screen
 from tests import ROOT
 
 IMAGES = ROOT / "instructions" / "images"

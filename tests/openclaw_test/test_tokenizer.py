@@ -9,9 +9,15 @@ from renderers import Qwen3Renderer
 from renderers.configs import Qwen3RendererConfig
 
 import tiny_claw
+from claw_lab.tiny_models.tiny_claw.encoding import encode_conversation
+from claw_lab.tiny_models.tiny_claw.tokenizer import (
+    CONTEXT,
+    CONTROL_TOKENS,
+    MARKUP_TOKENS,
+    load_tokenizer,
+    train_tokenizer,
+)
 from tiny_claw.dialogues import Conversation, conversation
-from tiny_claw.encoding import encode_conversation
-from tiny_claw.tokenizer import CONTEXT, CONTROL_TOKENS, MARKUP_TOKENS, load_tokenizer, train_tokenizer
 
 MODEL = Path(tiny_claw.__file__).parent / "model"
 TOKENIZER: Any = load_tokenizer(MODEL)

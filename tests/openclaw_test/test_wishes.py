@@ -7,12 +7,12 @@ import random
 import pytest
 import torch
 
+from claw_lab.tiny_models.tiny_claw import wishes as anchor_wishes
+from claw_lab.tiny_models.tiny_claw.generation import Helper
 from openclaw_test.people import tastes
 from openclaw_test.people.wishes import KINDS, PLACES, Case, cases, form, obedience, wordings
 from tests import ROOT
-from tiny_claw import wishes as anchor_wishes
 from tiny_claw import wordings as trained
-from tiny_claw.generation import Helper
 from tiny_claw.manners import Style, write_reply
 from tiny_claw.problems import Problem
 

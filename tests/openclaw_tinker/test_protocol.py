@@ -22,7 +22,7 @@ from tests.fakes.tinker_talk import IDS, recorded
 from tests.fakes.tiny_engine_model import save_model
 
 REAL = json.loads((Path(__file__).parent / "recorded.json").read_text())
-"""Of skyrl 0.4.0, by tests/long/record_tinker.py."""
+"""Of skyrl 0.4.0, by lab/claw_lab/long/record_tinker.py."""
 
 
 @pytest.fixture(scope="module")

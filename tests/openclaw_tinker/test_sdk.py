@@ -1,4 +1,6 @@
-"""Tinker's SDK as our service, by what a real local server (skyrl 0.4.0) answered; `tests/long/run_tinker.sh` runs it."""
+"""Tinker's SDK as our service, by what a real local server (skyrl 0.4.0) answered.
+
+`lab/claw_lab/long/run_tinker.sh` runs that server."""
 
 from __future__ import annotations
 

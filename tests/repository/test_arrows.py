@@ -74,6 +74,24 @@ def test_what_runtime_and_trainer_share_imports_nothing_of_ours() -> None:
     assert outside == {"claw_base", "orjson", "psutil"}
 
 
+def test_no_product_imports_the_laboratory() -> None:
+    """`run_tiny_*` scripts start it for the tasks of a tiny agent; code does not know it."""
+    folders = [
+        ROOT / "base",
+        ROOT / "openclaw",
+        ROOT / "slime",
+        ROOT / "launch",
+        *map(ROOT.joinpath, FOLDERS),
+    ]
+    importing = [
+        path.relative_to(ROOT).as_posix()
+        for folder in folders
+        for path in folder.rglob("*.py")
+        if any(name.split(".")[0] == "claw_lab" for name in named(path))
+    ]
+    assert importing == []
+
+
 @pytest.mark.parametrize("package", FLOORS)
 def test_no_files_import_each_other(package: str) -> None:
     assert circles(graph(package)) == []

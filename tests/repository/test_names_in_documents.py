@@ -22,14 +22,21 @@ METHODS = (
     "swe-rl",
     "gui-rl",
 )
-PACKAGE_FOLDERS = ("", "slime", *METHODS, "openclaw-test")
+PACKAGE_FOLDERS = ("", "slime", *METHODS, "openclaw-test", "lab")
 PACKAGES = "|".join(
-    ("openclaw", "slime", *(name.replace("-", "_") for name in METHODS), "openclaw_test", "tiny_claw")
+    (
+        "openclaw",
+        "slime",
+        *(name.replace("-", "_") for name in METHODS),
+        "openclaw_test",
+        "tiny_claw",
+        "claw_lab",
+    )
 )
-FOLDERS = "|".join(("openclaw", *METHODS, "openclaw-test", "slime", "launch", "instructions", "tests"))
+FOLDERS = "|".join(("openclaw", *METHODS, "openclaw-test", "slime", "lab", "launch", "instructions", "tests"))
 OLD_NAMES = "CHANGELOG.md"
-UNTRIED = ("test_sglang.py", "sessions_to_preference.py")
-"""Programs without --help, or with a test of their own that runs them."""
+UNTRIED = ("test_sglang.py",)
+"""Programs without --help."""
 DOCUMENTS = [
     name
     for name in subprocess.run(
@@ -113,6 +120,41 @@ def test_programs_of_openclaw_test_start_from_the_root_as_printed(program: str) 
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     shown = subprocess.run(
         [sys.executable, program, "--help"], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "usage:" in shown.stdout
+
+
+LABORATORY = sorted(
+    {
+        found
+        for name in DOCUMENTS
+        for found in re.findall(r"lab/run\.sh ([a-z][\w.]*\w)", (ROOT / name).read_text())
+    }
+)
+
+
+def test_programs_of_the_laboratory_that_documents_name_exist() -> None:
+    places = {name: ROOT.joinpath("lab", "claw_lab", *name.split(".")) for name in LABORATORY}
+    assert places
+    missing = [
+        name
+        for name, place in places.items()
+        if not place.with_name(f"{place.name}.py").is_file() and not (place / "__main__.py").is_file()
+    ]
+    assert missing == []
+
+
+def test_a_program_of_the_laboratory_starts_on_the_path_of_launch_scripts() -> None:
+    """As lab/run.sh starts it, but with this Python."""
+    start = "source launch/env.sh; set_python_path; exec $PY -m claw_lab.benchmarks.faults.hardships --help"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    shown = subprocess.run(
+        ["bash", "-c", start],
+        cwd=ROOT,
+        env={**environment, "ROOT": str(ROOT), "PY": sys.executable},
+        capture_output=True,
+        text=True,
     )
     assert shown.returncode == 0, shown.stderr
     assert "usage:" in shown.stdout

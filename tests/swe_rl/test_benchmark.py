@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from swe_rl.benchmark import measured
+from claw_lab.benchmarks.tracks.swe import measured
 from swe_rl.instance import Instance
 
 

@@ -12,17 +12,11 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
-from slime.agents import Action, Task, ToolCall
-from slime.agents.conversation import opening
-from slime.agents.tiny import Dialogue
-from slime.agents.tiny.dialogue import encode
-from slime.agents.tiny.recipe import make_tokenizer
-from slime.rollout.tokenizer import load_tokenizer
-from swe_rl.environment import SweEnvironment
-from swe_rl.grade import Grader
-from swe_rl.instance import to_instance
-from swe_rl.tiny.bugs import HELD_OUT_BODIES, KINDS, Bug, draw, mutations, words_of
-from swe_rl.tiny.demonstrations import (
+from claw_lab.tiny_models import Dialogue
+from claw_lab.tiny_models.dialogue import encode
+from claw_lab.tiny_models.recipe import make_tokenizer
+from claw_lab.tiny_models.swe.bugs import HELD_OUT_BODIES, KINDS, Bug, draw, mutations, words_of
+from claw_lab.tiny_models.swe.demonstrations import (
     DONE,
     FITTING,
     MISTAKEN,
@@ -36,8 +30,14 @@ from swe_rl.tiny.demonstrations import (
     replace,
     start_of,
 )
-from swe_rl.tiny.make_model import RECIPE
-from swe_rl.tiny.make_tasks import write
+from claw_lab.tiny_models.swe.make_model import RECIPE
+from claw_lab.tiny_models.swe.make_tasks import write
+from slime.agents import Action, Task, ToolCall
+from slime.agents.conversation import opening
+from slime.rollout.tokenizer import load_tokenizer
+from swe_rl.environment import SweEnvironment
+from swe_rl.grade import Grader
+from swe_rl.instance import to_instance
 from tests import ROOT
 
 MODEL = ROOT / "swe-rl/tiny_model"

@@ -42,7 +42,7 @@ def test_demo_ends_with_a_model_that_has_learned(tmp_path: Path) -> None:
     assert set(KEYS) <= set(result)
     assert result["preference_before"] <= 0.35
     # One run on a busy machine, stopped by the clock if need be: what learning is worth on many seeds, and what it may
-    # cost, is measured by openclaw-test/openclaw_test/benchmarks/sessions_to_preference.py.
+    # cost, is measured by lab/claw_lab/benchmarks/learning/sessions_to_preference.py.
     assert result["preference_after"] >= result["preference_before"] + 0.4
     assert result["accuracy_before"] >= 0.97
     assert result["accuracy_after"] >= result["accuracy_before"] - 0.03

@@ -16,10 +16,10 @@ import httpx
 import pytest
 from openai import OpenAI, OpenAIError
 
-from openclaw_test.benchmarks import fault_table, faults, fuzzing, many_kills
-from openclaw_test.benchmarks.blows import blows_so_far, summary
-from openclaw_test.benchmarks.hardship_kinds import start_again
-from openclaw_test.loop.knocking import Knocking
+from claw_lab.benchmarks.faults import fault_table, faults, fuzzing, many_kills
+from claw_lab.benchmarks.faults.blows import blows_so_far, summary
+from claw_lab.benchmarks.faults.hardship_kinds import start_again
+from claw_lab.benchmarks.faults.knocking import Knocking
 from openclaw_test.loop.real_loop import Loop, free_port
 
 pytestmark = pytest.mark.timeout(300)

@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from slime.agents import Task
-from slime.agents.conversation import opening
-from slime.agents.sandbox import Shells
-from slime.agents.tiny.recipe import make_tokenizer
-from slime.rollout.tokenizer import ChatTokenizer
-from terminal_rl.system import LIMITS
-from terminal_rl.tasks import FilesTask, task_of
-from terminal_rl.tiny.chores import HELD_OUT_NAMES, SECONDS, TRAINED_NAMES, VERBS, chore, look_for
-from terminal_rl.tiny.data import chores, write
-from terminal_rl.tiny.demonstrations import (
+from claw_lab.tiny_models.recipe import make_tokenizer
+from claw_lab.tiny_models.terminal.chores import (
+    HELD_OUT_NAMES,
+    SECONDS,
+    TRAINED_NAMES,
+    VERBS,
+    chore,
+    look_for,
+)
+from claw_lab.tiny_models.terminal.data import chores, write
+from claw_lab.tiny_models.terminal.demonstrations import (
     CALL,
     FITTING,
     MISTAKEN,
@@ -28,7 +29,13 @@ from terminal_rl.tiny.demonstrations import (
     ran,
     start_of,
 )
-from terminal_rl.tiny.make_model import RECIPE
+from claw_lab.tiny_models.terminal.make_model import RECIPE
+from slime.agents import Task
+from slime.agents.conversation import opening
+from slime.agents.sandbox import Shells
+from slime.rollout.tokenizer import ChatTokenizer
+from terminal_rl.system import LIMITS
+from terminal_rl.tasks import FilesTask, task_of
 from tests import ROOT
 from tests.fakes.dry_run import bash
 

@@ -9,6 +9,13 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
+from claw_lab.tiny_models.toolcall.problems import (
+    HELD_OUT_DIGITS,
+    Problem,
+    asked,
+    long_problem,
+    short_problem,
+)
 from slime.agents.conversation import opening
 from slime.agents.protocol import Start, Task
 from slime.agents.python_tool import PYTHON
@@ -17,7 +24,6 @@ from slime.rollout.tokenizer import load_tokenizer
 from tests import ROOT
 from toolcall_rl.prompt import first_messages
 from toolcall_rl.reading import ReToolFormat, answer_in
-from toolcall_rl.tiny.problems import HELD_OUT_DIGITS, Problem, asked, long_problem, short_problem
 
 MODEL = ROOT / "toolcall-rl" / "tiny_model"
 

@@ -6,12 +6,12 @@ import json
 import random
 from pathlib import Path
 
+from claw_lab.tiny_models.toolcall.demonstrations import demonstration
+from claw_lab.tiny_models.toolcall.make_tasks import write
+from claw_lab.tiny_models.toolcall.problems import Problem
 from slime.agents.python_tool import PYTHON
 from slime.agents.tool_calls import calls_in
 from toolcall_rl.reading import answer_in
-from toolcall_rl.tiny.demonstrations import demonstration
-from toolcall_rl.tiny.make_tasks import write
-from toolcall_rl.tiny.problems import Problem
 
 
 def problem_of(text: str) -> Problem:

@@ -4,25 +4,35 @@ A day has rounds, a round a task, a check and what the person says where it fail
 read the reply and decide by their exit status, so no model judges. What is right is right from its day on, and nobody
 says so before a reply was wrong: what counts is the share of rounds whose *first* reply passes, day by day.
 
-`make` writes days that a tiny model can do; `play` plays a file with any OpenAI-compatible address. The file is JSON:
+    python openclaw-test/openclaw_test/evaluation/days.py make DAYS.json --days 6 --rounds 8
+    python openclaw-test/openclaw_test/evaluation/days.py play DAYS.json --url http://127.0.0.1:30000/v1
+
+`make` writes days that tiny-claw can do. `play` plays a file and prints a line a day and one JSON line: the share of
+rounds whose first reply passes. Its checks are run as they are, so play files that you trust. The file is JSON:
 
     {"days": [{"name": "day 1", "rounds": [{"task": "...", "check": ["program", "argument"], "feedback": "..."}]}]}
 
-In a check `{python}` is this interpreter and `{days}` the program with the checks of the tiny days.
+In a check `{python}` is this interpreter and `{days}` this program, whose `check` is that of the tiny days.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from openclaw_test.people.agents import Agent
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from openclaw_test.people.agents import Agent, AgentError, ServedModel
 from openclaw_test.people.scripted_user import thanks
 from openclaw_test.people.tastes import COMPLAINTS
 from tiny_claw import detectors
@@ -38,7 +48,6 @@ RULES: dict[str, Callable[[Problem, str], bool]] = {
 }
 """What a person of the tiny days may want of a reply."""
 _SAID = {"right": "wrong", "prose": "formatted", "warm": "cold", "detailed": "short"}
-PROGRAM = Path(__file__).resolve().parents[1] / "benchmarks" / "days.py"
 
 
 class BadDays(ValueError):
@@ -56,7 +65,7 @@ class Round:
     def passes(self, reply: str) -> bool:
         """Whether the program ends with 0 rather than 1 for the reply on its standard input. Raises BadDays where it does
         neither."""
-        places = {"{python}": sys.executable, "{days}": str(PROGRAM)}
+        places = {"{python}": sys.executable, "{days}": __file__}
         command = [places.get(word, word) for word in self.check]
         try:
             done = subprocess.run(
@@ -146,3 +155,69 @@ def _tiny_round(rng: random.Random, wanted: Sequence[str]) -> dict[str, Any]:
     said = [rng.choice(COMPLAINTS[_SAID[rule]]) for rule in wanted if rule != "right"]
     check = ["{python}", "{days}", "check", about, *wanted]
     return {"task": ask(rng, problem), "check": check, "feedback": " ".join(said)}
+
+
+def make(options: argparse.Namespace) -> int:
+    options.file.write_text(
+        json.dumps(tiny_days(options.seed, options.days, options.rounds), indent=1), "utf-8"
+    )
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    """0: the reply on standard input is as all the rules want it; 1: it is not."""
+    about = json.loads(options.problem)
+    problem = cast("Any", SimpleNamespace(answer=about["answer"], equations=tuple(about["equations"])))
+    reply = sys.stdin.read()
+    return 0 if all(RULES[rule](problem, reply) for rule in options.rules) else 1
+
+
+def run(options: argparse.Namespace) -> int:
+    key = os.environ.get("SGLANG_API_KEY", "")
+    agent = ServedModel(options.url, key, retries=3)
+    lines = []
+    for line in play(read_days(options.file), agent, f"days-{os.getpid()}", options.seed):
+        lines.append(line)
+        print(
+            f"{line['day']}: {line['passed']} of {line['rounds']} at once, {line['after_feedback']} after feedback",
+            flush=True,
+        )
+    rounds, passed = sum(line["rounds"] for line in lines), sum(line["passed"] for line in lines)
+    print(json.dumps({"rounds": rounds, "passed_at_once": round(passed / rounds, 4), "days": lines}))
+    return 0
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    maker = commands.add_parser("make", help="write days that tiny-claw can do")
+    maker.add_argument("file", type=Path)
+    maker.add_argument("--days", type=int, default=6)
+    maker.add_argument("--rounds", type=int, default=8, help="a day")
+    maker.add_argument("--seed", type=int, default=0)
+    maker.set_defaults(run=make)
+    checker = commands.add_parser("check", help="whether the reply on standard input is as the rules want it")
+    checker.add_argument("problem", help='JSON: {"answer": 3, "equations": ["1 + 2 = 3"]}')
+    checker.add_argument("rules", nargs="+", choices=RULES)
+    checker.set_defaults(run=check)
+    player = commands.add_parser("play", help="play a file")
+    player.add_argument("file", type=Path)
+    player.add_argument("--url", default="http://127.0.0.1:30000/v1")
+    player.add_argument("--seed", type=int, default=0, help="of the words of thanks")
+    player.set_defaults(run=run)
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = parse(argv)
+    try:
+        return int(options.run(options))
+    except (AgentError, BadDays, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

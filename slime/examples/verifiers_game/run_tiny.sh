@@ -19,11 +19,11 @@ if [ -z "${VERIFIERS_PYTHON:-}" ]; then
 fi
 export VERIFIERS_PYTHON NLTK_DATA=$RUN_DIR/nltk
 began=$(date +%s)
-"$PY" "$HERE/tiny.py" words "$NLTK_DATA"
+"$PY" -m claw_lab.tiny_models.verifiers_game words "$NLTK_DATA"
 "$PY" -m slime.agents.foreign "$HERE/game.py:environments" --count 1500 --out "$RUN_DIR/rows.jsonl"
-"$PY" "$HERE/tiny.py" split "$RUN_DIR/rows.jsonl" "$RUN_DIR/tasks"
+"$PY" -m claw_lab.tiny_models.verifiers_game split "$RUN_DIR/rows.jsonl" "$RUN_DIR/tasks"
 MODEL_PATH=${MODEL_PATH:-$RUN_DIR/model}
-[ -e "$MODEL_PATH/config.json" ] || "$PY" "$HERE/tiny.py" model "$RUN_DIR/rows.jsonl" "$MODEL_PATH"
+[ -e "$MODEL_PATH/config.json" ] || "$PY" -m claw_lab.tiny_models.verifiers_game model "$RUN_DIR/rows.jsonl" "$MODEL_PATH"
 arguments=(
   --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR/run" --save "$RUN_DIR/run/checkpoints"
   --custom-generate-function-path "$HERE/game.py:generate" --input-key prompt --metadata-key metadata
@@ -40,4 +40,4 @@ arguments=(
 # shellcheck disable=SC2206  # an exported string, split into words on purpose; what comes last wins
 arguments+=(${ROLLOUT_ARGS:-} "$@")
 (run_driver "$RUN_DIR/run" "$ROOT/slime/train.py" "${arguments[@]}")
-"$PY" "$HERE/tiny.py" result "$RUN_DIR/run" $(($(date +%s) - began))
+"$PY" -m claw_lab.tiny_models.verifiers_game result "$RUN_DIR/run" $(($(date +%s) - began))

@@ -3,8 +3,8 @@
 Trainer with --train-backend fsdp (FSDP2 over W ranks, fp32 weights, bf16 computing, AdamW): a rank keeps 1/W of
 weights, gradients and two moments in fp32 (16 bytes a number), and of frozen models 4 bytes a number. What comes on top
 differs between the phases of a micro-batch, of which the fullest counts (`phases`): the output head, one layer's
-backward pass, and the gradients of embedding and head on their way to the other ranks
-(slime/benchmarks/plan_vs_tracker.py: against torch's tracker).
+backward pass, and the gradients of embedding and head on their way to the other ranks (compared with torch's memory
+tracker).
 
 Activations: what autograd keeps of one Hugging Face decoder layer for each token, 16 H + 10 (Q + K) + 8 I bytes in bf16
 (hidden size, queries, keys, feed-forward; counted on Qwen3 with saved-tensor hooks, to which a test holds it), in every

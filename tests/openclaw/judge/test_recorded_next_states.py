@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests import ROOT
+from claw_lab import environment
 
 RECORDED = Path(__file__).parent / "data" / "recorded"
 FIELDS = {
@@ -115,10 +115,8 @@ def test_the_benchmark_reports_on_recorded_lines(tmp_path: Path) -> None:
         },
     ]
     path.write_bytes(b"\n".join(orjson.dumps(row) for row in rows))
-    script = str(ROOT / "openclaw-test" / "openclaw_test" / "benchmarks" / "judge_agreement.py")
-    shown = subprocess.run(
-        [sys.executable, script, "--recorded", str(path)], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-m", "claw_lab.benchmarks.learning.judge_agreement", "--recorded", str(path)]
+    shown = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
     report = orjson.loads(shown.stdout)["lists"]["some"]
     assert report["clear"] == {"lines": 2, "right": 1.0, "opposite": 0.0, "invented": None, "missed": 0.0}
     assert report["kinds"]["tool"]["right"] == report["languages"]["en"]["right"] == 1.0

@@ -11,19 +11,19 @@ from typing import Any
 import orjson
 import pytest
 
+from claw_lab import environment
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.chinese import is_chinese
 from openclaw.judge.rules.judge import vote_by_rules
-from tests import ROOT
 
 DATA = Path(__file__).parent / "data"
+AGREEMENT = [sys.executable, "-m", "claw_lab.benchmarks.learning.judge_agreement"]
 
 
 @pytest.fixture(scope="module")
 def agreement() -> dict[str, Any]:
     """What the benchmark prints."""
-    script = str(ROOT / "openclaw-test" / "openclaw_test" / "benchmarks" / "judge_agreement.py")
-    shown = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    shown = subprocess.run(AGREEMENT, env=environment(), capture_output=True, text=True, check=True)
     lists: dict[str, Any] = orjson.loads(shown.stdout)["lists"]
     return lists
 
@@ -43,9 +43,8 @@ def test_where_the_rules_do_not_agree_they_mostly_say_nothing(agreement: dict[st
 
 
 def test_recorded_states_that_no_rule_was_made_by_get_no_invented_and_few_wrong_signs() -> None:
-    script = str(ROOT / "openclaw-test" / "openclaw_test" / "benchmarks" / "judge_agreement.py")
-    command = [sys.executable, script, "--recorded"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    command = [*AGREEMENT, "--recorded"]
+    shown = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
     held_out = orjson.loads(shown.stdout)["lists"]["held_out"]
     assert held_out["clear"]["right"] >= 0.78 and held_out["clear"]["opposite"] <= 0.03
     assert (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from claw_lab import environment
 from slime.agents import Action, Observation, Outcome, Start, Task
 from slime.agents.pool import PoolEnvironment, hook, local_pool
 from slime.agents.pool.__main__ import app_of, main, parser
@@ -224,11 +224,9 @@ def test_variables_choose_the_pools_environment_its_size_and_the_length_of_episo
 
 @pytest.mark.skipif(not Path("/usr/bin/bwrap").exists(), reason="bubblewrap is not installed")
 def test_killing_pools_router_and_sandboxes_loses_no_group_and_leaves_nothing() -> None:
-    script = f"{ROOT}/slime/benchmarks/pool_kills.py"
-    words = [sys.executable, script, "--episodes", "12", "--parallel", "4", "--kills", "2", "--pools", "1"]
-    found = subprocess.run(
-        words, capture_output=True, text=True, timeout=400, env=dict(os.environ), check=False
-    )
+    words = [sys.executable, "-m", "claw_lab.benchmarks.trainer.pool_kills", "--episodes", "12"]
+    words += ["--parallel", "4", "--kills", "2", "--pools", "1"]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=400, env=environment(), check=False)
     assert found.returncode == 0, found.stdout + found.stderr
     about = json.loads(found.stdout)
     assert (about["episodes"], about["kills"], about["groups_lost"]) == (12, 2, 0)

@@ -11,12 +11,12 @@ import torch
 from transformers import Qwen3ForCausalLM
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from claw_lab.tiny_models import Answered, Dialogue, Recipe, Vision, command, make_checkpoint
+from claw_lab.tiny_models.dialogue import Document, encode
+from claw_lab.tiny_models.recipe import batches, make_tokenizer, new_model
+from claw_lab.tiny_models.tokenizer import SEEING_TEMPLATE, TEMPLATE, system_text
 from slime.agents.conversation import Conversation, continuation, opening
 from slime.agents.protocol import Start, Tool
-from slime.agents.tiny import Answered, Dialogue, Recipe, Vision, command, make_checkpoint
-from slime.agents.tiny.dialogue import Document, encode
-from slime.agents.tiny.recipe import batches, make_tokenizer, new_model
-from slime.agents.tiny.tokenizer import SEEING_TEMPLATE, TEMPLATE, system_text
 from slime.rollout.tokenizer import ChatTokenizer
 from tests.fakes.tiny_vision_model import message, picture
 

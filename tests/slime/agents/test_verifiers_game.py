@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from slime.agents.tiny.recipe import Recipe, make_tokenizer
-from slime.plugins import load_module
-from tests import ROOT
+from claw_lab.tiny_models import verifiers_game
+from claw_lab.tiny_models.recipe import Recipe, make_tokenizer
 
 RULES = "\n[GAME] You are playing Hangman. Guess the word.\n\n[GAME] Current board:\n\n"
 LIVES = "\nYou have 6 tries left.\nGuessed letters: "
@@ -21,7 +20,7 @@ LIVES = "\nYou have 6 tries left.\nGuessed letters: "
 
 @pytest.fixture(scope="module")
 def game() -> ModuleType:
-    return load_module(str(ROOT / "slime/examples/verifiers_game/tiny.py") + ":main")
+    return verifiers_game
 
 
 def row_of(game: ModuleType, seed: int) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,18 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from claw_lab.benchmarks.trainer import plan_vs_tracker as tool
 from slime.plan.shape import KNOWN
-from tests import ROOT
-
-
-def benchmark() -> Any:
-    spec = importlib.util.spec_from_file_location(
-        "plan_vs_tracker", ROOT / "slime" / "benchmarks" / "plan_vs_tracker.py"
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -33,7 +22,6 @@ def benchmark() -> Any:
     ids=["a layer is the fullest", "the head is the fullest"],
 )
 def test_a_plan_is_at_most_15_percent_above_the_tracker_and_never_below(layout: dict[str, Any]) -> None:
-    tool = benchmark()
     config = KNOWN["Qwen3-4B"] | {"num_hidden_layers": 2}
     plan = tool.plan_of(config, "two layers of Qwen3-4B", layout)
     assert 1.0 <= tool.planned(plan) / tool.measured(config, plan) <= 1.15
@@ -51,7 +39,6 @@ def test_a_plan_is_at_most_15_percent_above_the_tracker_and_never_below(layout: 
 )
 def test_so_is_one_of_megatron_whatever_is_the_fullest(name: str, layout: dict[str, Any]) -> None:
     pytest.importorskip("megatron.core", reason="megatron-core is not installed: see requirements-dev.txt")
-    tool = benchmark()
     config = KNOWN[name] | {"num_hidden_layers": 2}
     if "num_experts" in config:
         config["num_experts"] = 8
@@ -83,7 +70,6 @@ def test_so_is_one_of_context_parallel_ranks_which_have_the_logits_of_their_own_
             numbers, len(packed.targets), core.parallel.cp.group
         )
 
-    tool = benchmark()
     monkeypatch.setattr(tool, "Arguments", partial(tool.Arguments, context_parallel_size=2))
     monkeypatch.setattr(PackedGPT, "own_rows", own_rows)
     config = KNOWN["Qwen3-4B"] | {"num_hidden_layers": 2}

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
+from claw_lab.long.gpu_check import __main__ as gpu_check
+from claw_lab.long.gpu_check import kernels, training
 from slime.training.attention.packed import packed_attention
 from slime.training.fsdp import FSDPTrainer
-from tests.long.gpu_check import __main__ as gpu_check
-from tests.long.gpu_check import kernels, training
 
 ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 

@@ -1,0 +1,1 @@
+"""What is kept when something dies, fills up or misbehaves."""

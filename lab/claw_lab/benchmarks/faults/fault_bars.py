@@ -1,0 +1,98 @@
+"""The whole table of what is promised when something dies, in one command.
+
+`bash lab/run.sh benchmarks.faults.fault_bars FOLDER` kills each role of a loop, gateway and engine also
+beside busy processes, brings the hardships about, kills any roles up to four at a time and again at once, sends fuzzed
+requests, and prints the table. FOLDER keeps the notes and the run: the same command measures what they lack, and goes
+on until `--kills` and `--requests`; Ctrl-C costs the present part alone. `--short` does some minutes of it; the tests
+have its parts. Exit status 1: something was lost, or a bar was missed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from claw_lab.benchmarks.faults import fault_table, faults, fuzzing, hardships, many_kills
+from openclaw_test.loop.real_loop import TINY_SCRIPT
+
+LOAD = 20
+AT_A_TIME = 3
+
+
+def measured(folder: Path, args: argparse.Namespace) -> bool:
+    """Measures what the notes of the folder lack; False when something was lost, or a bar was missed, by now."""
+    front = ("gateway", "engine")
+    parts = [
+        partial(killed, folder, some, 0, args.each) for some in batched(front if args.short else faults.ROLES)
+    ]
+    if not args.short:
+        parts.append(partial(killed, folder, front, LOAD, args.each))
+    parts += [partial(endured, folder, name) for name in hardships.HARDSHIPS]
+    parts.append(lambda: many_kills.is_well(many_kills.go_on(folder, args.kills, args.minutes)))
+    parts.append(lambda: sent_well(fuzzing.go_on(folder, args.requests, args.minutes)))
+    well = [done(part) for part in parts]
+    return all(well)
+
+
+def batched(roles: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """A loop of its own kills so many of them: what was noted of the others stays when this is interrupted."""
+    return [roles[at : at + AT_A_TIME] for at in range(0, len(roles), AT_A_TIME)]
+
+
+def killed(folder: Path, roles: tuple[str, ...], load: int, each: int) -> bool:
+    """So many kills of each role, unless they are noted; whether their bars are met."""
+    noted = fault_table.read(folder, faults.notes_name(load)).get("roles", {})
+    missing = tuple(role for role in roles if noted.get(role, {}).get("kills", 0) < each)
+    if missing:
+        return faults.measure(missing, each * len(missing), load, TINY_SCRIPT, folder)
+    return not any(fault_table.misses(role, noted[role], load) for role in roles)
+
+
+def done(part: Callable[[], bool]) -> bool:
+    """Whether a part did well. One that came to no end does not take the table of the others along."""
+    try:
+        return part()
+    except TimeoutError as error:
+        print(f"not measured to its end: {error}", file=sys.stderr, flush=True)
+        return False
+
+
+def sent_well(odd: dict[str, Any]) -> bool:
+    return not odd["failed"] and not fault_table.stays_behind(odd["growth"])
+
+
+def endured(folder: Path, name: str) -> bool:
+    """A hardship, unless it is noted."""
+    noted = fault_table.read(folder, "hardships")
+    if name not in noted:
+        noted |= hardships.endure_all((name,))
+        fault_table.note(folder, "hardships", noted)
+    return fault_table.is_well(name, noted[name])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="where the run and the notes are kept")
+    parser.add_argument("--each", type=int, default=2, help="kills of each role alone")
+    parser.add_argument(
+        "--kills", type=int, default=fault_table.KILLS, help="kills of any role, in all calls together"
+    )
+    parser.add_argument(
+        "--requests", type=int, default=fault_table.REQUESTS, help="fuzzed ones, in all calls together"
+    )
+    parser.add_argument("--minutes", type=float, default=3.0, help="of the kills, and of the fuzzed requests")
+    parser.add_argument("--short", action="store_true", help="only gateway and engine alone, without load")
+    args = parser.parse_args()
+    folder = args.folder.resolve()
+    well = measured(folder, args)
+    print(fault_table.table(folder))
+    sys.exit(0 if well else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""`kill -9` of each process while people talk: what was lost, who was refused, and how long until answers come again.
+
+`bash lab/run.sh benchmarks.faults.faults` starts the loop in a temporary folder, kills each role once
+and prints one JSON line a kill; `--kills 50` goes on, half of the kills at the moments of fault_points.py, the others
+at random ones. `--load 20` keeps so many other processes busy. `--before FOLDER` first does the same to another
+checkout. The last line compares what the clients saw with the store, id by id and text by text. `--notes FOLDER` keeps
+the times and prints the table of fault_table.py. Exit status 1: a bar was missed."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from claw_lab.benchmarks.faults.fault_checks import (
+    BEHIND,
+    DOORS,
+    PATIENCE_S,
+    ROLES,
+    compare,
+    live_version,
+    pid_of,
+    until,
+)
+from claw_lab.benchmarks.faults.fault_points import POINTS
+from claw_lab.benchmarks.faults.fault_table import bar_of, note, read
+from claw_lab.benchmarks.faults.fault_table import table as table_of_bars
+from claw_lab.benchmarks.faults.knocking import Knocking
+from openclaw_test.loop.chat_client import ChatClient
+from openclaw_test.loop.real_loop import TINY_SCRIPT, Loop, running_loop
+from openclaw_test.loop.scripted_people import People, talk_until
+
+PEOPLE = 4
+
+
+async def kill(
+    loop: Loop, role: str, point: str | None, people: People, rng: random.Random, knocking: Knocking
+) -> dict[str, object]:
+    """Kills one process at a point, or at a random moment; returns once answers and training go on."""
+    came = point is not None and await POINTS[point](loop)
+    if point is None:
+        await asyncio.sleep(rng.uniform(0, 3))
+    pids = {other: pid_of(loop, other) for other in ROLES}
+    victim = pids[role]
+    if victim is None:
+        raise RuntimeError(f"no {role} to kill")
+    failures = len(people.failures)
+    os.kill(victim, signal.SIGKILL)
+    killed_at = time.monotonic()
+    await until(lambda: any(one.begun > killed_at for one in people.seen[-200:]), "answer after the kill")
+    serving_s = next(one.ended for one in people.seen if one.begun > killed_at) - killed_at
+    await until(lambda: knocking.back_after(killed_at) is not None, "health after the kill")
+    await until(lambda: pid_of(loop, role) not in (None, victim), f"new {role}")
+    back_s = time.monotonic() - killed_at
+    version = live_version(loop)
+    await until(lambda: live_version(loop) > version, "new weights after the kill")
+    return {
+        "killed": role,
+        "at": point if came else "random",
+        "health_again_s": round(knocking.back_after(killed_at) or 0.0, 2),
+        "serving_again_s": round(serving_s, 2),
+        "refused": knocking.refused_since(killed_at),
+        "back_s": round(back_s, 2),
+        "next_version_live_s": round(time.monotonic() - killed_at, 2),
+        "failed_requests": len(people.failures) - failures,
+        "served_by_the_same": all(pid_of(loop, other) == pids[other] for other in ("gateway", "engine")),
+    }
+
+
+def plan(kills: int, roles: tuple[str, ...], rng: random.Random) -> list[tuple[str, str | None]]:
+    """(role, point) of each kill: every role equally often; of each role's kills every other one at a point."""
+    behind = [name for name in POINTS if name != "turn claimed"]
+    found: list[tuple[str, str | None]] = []
+    for index in range(kills):
+        role, again = roles[index % len(roles)], index // len(roles)
+        names = ["turn claimed"] if role == "judge" else behind
+        found.append((role, rng.choice(names) if again % 2 else None))
+    return found
+
+
+def misses(result: dict[str, object], load: int) -> bool:
+    """Whether a kill misses its bar."""
+    moved = result["killed"] in BEHIND and (result["failed_requests"] or not result["served_by_the_same"])
+    return bool(moved or result["refused"]) or float(str(result["serving_again_s"])) > bar_of(
+        str(result["killed"]), load
+    )
+
+
+def table(results: list[dict[str, object]]) -> str:
+    """Median and longest times of each role, as Markdown."""
+    lines = [
+        "| killed | kills | health again, s | answers again, s | refused | failed requests |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for role in dict.fromkeys(str(result["killed"]) for result in results):
+        own = [result for result in results if result["killed"] == role]
+        cells = [role, str(len(own))]
+        for name in ("health_again_s", "serving_again_s"):
+            seconds = [float(str(result[name])) for result in own]
+            cells.append(f"{statistics.median(seconds):.2f}; {max(seconds):.2f}")
+        cells += [
+            str(sum(int(str(result[name])) for result in own)) for name in ("refused", "failed_requests")
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """So many processes that do nothing but keep a processor busy."""
+    words = [sys.executable, "-c", "while True: pass"]
+    started = [subprocess.Popen(words) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def keep(results: list[dict[str, object]], load: int, folder: Path) -> None:
+    """Notes the times of each role for the table of bars, beside those of others, and prints that."""
+    roles = read(folder, notes_name(load)).get("roles", {})
+    for role in dict.fromkeys(str(result["killed"]) for result in results):
+        own = [result for result in results if result["killed"] == role]
+        seconds = [float(str(result["serving_again_s"])) for result in own]
+        refused = sum(int(str(result["refused"])) for result in own)
+        roles[role] = {"kills": len(own), "median_s": statistics.median(seconds), "longest_s": max(seconds)}
+        roles[role] |= {"refused": refused}
+    note(folder, notes_name(load), {"load": load, "roles": roles})
+    print(table_of_bars(folder))
+
+
+def notes_name(load: int) -> str:
+    """Of the notes at so many busy processes."""
+    return f"faults-{load:02d}"
+
+
+async def run(
+    loop: Loop, kills: list[tuple[str, str | None]], seed: int, load: int, notes: Path | None
+) -> tuple[int, dict[str, int]]:
+    """Prints every kill and the comparison; returns how many kills missed a bar, and what `compare` does."""
+    people, done, rng = People(), asyncio.Event(), random.Random(seed)
+    results = []
+    async with ChatClient(loop.url) as client:
+        talking = [asyncio.create_task(talk_until(done, client, seed + n, people)) for n in range(PEOPLE)]
+        await until(
+            lambda: len(people.seen) >= 2 * PEOPLE and live_version(loop) > 0, "first answers and weights"
+        )
+        with Knocking(loop.port) as knocking:
+            for role, point in kills:
+                results.append(await kill(loop, role, point, people, rng, knocking))
+                print(json.dumps(results[-1]), flush=True)
+        done.set()
+        await asyncio.gather(*talking)
+    print(table(results))
+    counts = compare(loop, people)
+    if notes is not None:
+        keep(results, load, notes)
+    missed = sum(misses(result, load) for result in results)
+    slowest = max(float(str(result["serving_again_s"])) for result in results)
+    summary = {"kills": len(results), "by_role": Counter(str(result["killed"]) for result in results)}
+    summary |= {"at_named_points": sum(result["at"] != "random" for result in results)}
+    print(json.dumps(summary | {"slowest_serving_again_s": slowest, "kills_over_a_bar": missed} | counts))
+    return missed, counts
+
+
+def wrong(counts: dict[str, int]) -> bool:
+    """Whether something of a comparison must not be."""
+    names = ("lost", "twice", "another_text", "wrong_state")
+    return any(count for name, count in counts.items() if name.endswith(names))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("roles", nargs="*", help=f"whom to kill, of {', '.join(ROLES)}; default: every role")
+    parser.add_argument("--kills", type=int, help="how many in all; default: each role once")
+    parser.add_argument("--load", type=int, default=0, help="busy processes beside it")
+    parser.add_argument("--before", type=Path, help="another checkout, measured first")
+    parser.add_argument("--notes", type=Path, help="folder in which results are kept for the table of bars")
+    parser.add_argument("--seed", type=int, default=0, help="of the random moments")
+    args = parser.parse_args()
+    roles = tuple(args.roles) or ROLES
+    if not set(roles) <= set(ROLES):
+        parser.error(f"unknown role among {', '.join(roles)}")
+    kills = args.kills or len(roles)
+    if args.before is not None:
+        print(f"before: {args.before}")
+        without = tuple(role for role in roles if role not in DOORS)
+        script = args.before / TINY_SCRIPT.relative_to(TINY_SCRIPT.parents[1])
+        measure(without, kills, args.load, script, args.notes, args.seed)
+        print("now:")
+    sys.exit(0 if measure(roles, kills, args.load, TINY_SCRIPT, args.notes, args.seed) else 1)
+
+
+def measure(
+    roles: tuple[str, ...], kills: int, load: int, script: Path, notes: Path | None, seed: int = 0
+) -> bool:
+    """So many kills on a loop of its own, started by this script. False when a bar was missed."""
+    planned = plan(kills, roles, random.Random(seed))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_loop(Path(folder) / "run", script=script, start_s=PATIENCE_S, env={"PYTHONPATH": ""}) as loop,
+    ):
+        with busy(load):
+            missed, counts = asyncio.run(run(loop, planned, seed, load, notes))
+    return not missed and not wrong(counts)
+
+
+if __name__ == "__main__":
+    main()

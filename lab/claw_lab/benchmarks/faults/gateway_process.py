@@ -1,0 +1,193 @@
+"""A gateway as processes of its own, in front of an engine that samples nothing; people who talk to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from claw_lab import MODEL, environment
+from openclaw.store import RolloutStore
+from openclaw_test.loop.chat_client import ChatClient
+from openclaw_test.loop.real_loop import free_port
+from openclaw_test.loop.scripted_people import People, talk_until
+
+FAKE_ENGINE = "claw_lab.benchmarks.serving.fake_engine"
+START_S = 120.0
+PEOPLE = 4
+TOKEN_S = 0.002
+OTHER_CLOCK = """
+import runpy, time
+from pathlib import Path
+right, ahead = time.time, Path({!r})
+time.time = lambda: right() + float(ahead.read_text() or 0)
+runpy.run_module("openclaw.server", run_name="__main__")
+"""
+DISK_MIB = 4
+
+
+class CannotHere(Exception):
+    """This machine, or this user, cannot bring the hardship about."""
+
+
+@contextlib.contextmanager
+def fake_engine(pause_s: float = 0.0, *words: str) -> Iterator[str]:
+    """The address of an engine whose answers of 64 tokens take `pause_s` a token."""
+    port = free_port()
+    command = [sys.executable, "-m", FAKE_ENGINE, str(port), str(pause_s), *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment()) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+
+
+class GatewayProcess:
+    """`python -m openclaw.server` on a port of its own, recording; it is not started yet.
+
+    Args:
+        engine_url: of a running engine.
+        buffer: a folder, or the URL of a database.
+        log: what it prints is appended to this file.
+        env: further variables.
+        files: open files that one process of it may have; None: as here.
+        clock: a file with seconds; its clock, as Python has it, is so far ahead of the machine's.
+    """
+
+    def __init__(
+        self,
+        engine_url: str,
+        buffer: Path | str,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        files: int | None = None,
+        clock: Path | None = None,
+    ) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.buffer, self.log = buffer, log
+        place = ["--rl-buffer-url" if "://" in str(buffer) else "--rl-buffer-dir", str(buffer)]
+        flags = ["--model-path", str(MODEL), "--engine-url", engine_url, "--port", str(self.port), *place]
+        program = ["-m", "openclaw.server"] if clock is None else ["-c", OTHER_CLOCK.format(str(clock))]
+        server = [sys.executable, *program, *flags, "--enable-rl-intercept"]
+        limit = [] if files is None else ["bash", "-c", f'ulimit -n {files} && exec "$@"', "limited"]
+        self._command = [*limit, *server]
+        self._env = {**environment(), **(env or {})}
+
+    def start(self) -> GatewayProcess:
+        """Returns once it is ready. Raises RuntimeError, with what it printed, when it ends instead."""
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                self._command, env=self._env, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line.startswith("ready: "):
+            status = self.process.wait(START_S)
+            raise RuntimeError(f"the gateway ended with {status}: {self.log.read_text()[-2000:]}")
+        return self
+
+    def kill(self) -> None:
+        """`kill -9` of all its processes; those that it forks meanwhile end by themselves."""
+        family = [psutil.Process(self.process.pid)]
+        family += family[0].children(recursive=True)
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(family, timeout=START_S)
+        self.process.wait(START_S)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(START_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+
+@contextlib.contextmanager
+def started(
+    folder: Path, buffer: str | None = None, token_s: float = TOKEN_S, **options: Any
+) -> Iterator[GatewayProcess]:
+    """A gateway on `buffer`, which is a folder in this one by default."""
+    with fake_engine(token_s) as url:
+        gateway = GatewayProcess(url, buffer or folder / "buffer", folder / "gateway.log", **options)
+        try:
+            yield gateway.start()
+        finally:
+            gateway.stop()
+
+
+@contextlib.contextmanager
+def disk(place: Path) -> Iterator[None]:
+    """A small disk of its own, in memory."""
+    place.mkdir(mode=0o700)
+    mount("-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(place))
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def mount(*words: str) -> None:
+    """Raises CannotHere."""
+    done = subprocess.run(["mount", *words], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise CannotHere(done.stderr.strip() or "mount failed")
+
+
+@contextlib.asynccontextmanager
+async def talking(url: str, seed: int = 0) -> AsyncIterator[People]:
+    """Four people who talk without a pause, until the end."""
+    people, done = People(), asyncio.Event()
+    async with ChatClient(url) as client:
+        tasks = [asyncio.create_task(talk_until(done, client, seed + n, people)) for n in range(PEOPLE)]
+        try:
+            yield people
+        finally:
+            done.set()
+            await asyncio.gather(*tasks)
+
+
+async def answers(people: People, count: int) -> None:
+    """Waits until so many more answers that were asked for from now on have come. Raises TimeoutError."""
+    since, known = time.monotonic(), len(people.seen)
+    while sum(one.begun > since for one in people.seen[known:]) < count:
+        if time.monotonic() > since + START_S:
+            raise TimeoutError(f"fewer than {count} answers in {START_S:g} s; {people.failures[-3:]}")
+        await asyncio.sleep(0.02)
+
+
+def compare(seen: Sequence[Any], buffer: Path | str) -> dict[str, int]:
+    """How many answers whose end a client saw are not in the store, or with another text."""
+    store = RolloutStore(buffer)
+    try:
+        turns = {one.completion_id: store.turns.get_by_completion(one.completion_id) for one in seen}
+    finally:
+        store.close()
+    texts = {one.completion_id: one.text for one in seen}
+    altered = [
+        name
+        for name, turn in turns.items()
+        if turn is not None and (turn.response_message["content"] or "") != texts[name]
+    ]
+    return {"seen": len(turns), "lost": sum(turn is None for turn in turns.values()), "altered": len(altered)}
+
+
+def stored(buffer: Path, query: str) -> float:
+    """The only number of a query to a buffer."""
+    with contextlib.closing(sqlite3.connect(buffer / "buffer.db")) as database:
+        return float(database.execute(query).fetchone()[0])

@@ -1,0 +1,56 @@
+"""What the gate costs a real run, from its metrics.jsonl.
+
+`bash lab/run.sh benchmarks.learning.gate_cost RUN_DIR` prints one JSON line. `held_over_training`: the time
+by which examinations held the trainer up, over the time that it trained, of all updates; `held_median_s`: of one.
+`late_s`: by how much later a version answers for it, on average: candidates answer while the next batch trains.
+`training_beside_s`: a step that trained beside them, `training_s`: any. Questions behind the switch hold nobody up;
+their processor time is in `bad_updates.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+TRAINED, HELD, LOOKED, REJECTED = "perf/train_time", "gate/held", "gate/looked", "gate/rejected"
+SECONDS = "gate/seconds"
+Row = dict[str, float]
+
+
+def cost(rows: Sequence[Row]) -> dict[str, float]:
+    """Of the rows of a metrics.jsonl; {} where the gate examined nothing."""
+    examined = [row for row in rows if HELD in row and TRAINED in row]
+    if not examined:
+        return {}
+    held, trained = ([row[name] for row in examined] for name in (HELD, TRAINED))
+    live = [row for row in examined if not row.get(REJECTED)]
+    beside = [now[TRAINED] for before, now in pairwise(examined) if before.get(LOOKED)]
+    return {
+        "updates": len(examined),
+        "rejected": len(examined) - len(live),
+        "answered_before_live": sum(bool(row.get(LOOKED)) for row in examined),
+        "training_s": statistics.fmean(trained),
+        "training_beside_s": statistics.fmean(beside) if beside else 0.0,
+        "held_median_s": statistics.median(held),
+        "held_longest_s": max(held),
+        "held_over_training": sum(held) / sum(trained),
+        "late_s": statistics.fmean(row[SECONDS] for row in live) if live else 0.0,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run_dir", type=Path, help="folder of a run with --gate")
+    args = parser.parse_args()
+    lines = (args.run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    print(json.dumps({name: round(value, 3) for name, value in cost([json.loads(x) for x in lines]).items()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Episodes of the tracks an hour, and what they leave behind."""

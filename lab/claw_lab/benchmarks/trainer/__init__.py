@@ -1,0 +1,1 @@
+"""The trainer, its planner and its environments: time, memory, agreement with others."""

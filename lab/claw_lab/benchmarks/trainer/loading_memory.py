@@ -1,0 +1,155 @@
+"""Host memory while four ranks load a model.
+
+    bash lab/run.sh benchmarks.trainer.loading_memory [--backend megatron] [--tiny]
+
+A random bf16 model of Qwen3-0.6B's shape (--model for another) is written, then loaded by four gloo ranks on a CPU. The
+parent adds up their proportional memory (Pss of /proc/PID/smaps_rollup, so that a page which all map counts once) while
+they load. On a CPU the shards stay in host memory, on a GPU they do not, so what stays is told apart from what is
+above it; pages of the model's file are the page cache's, which the kernel takes back where memory is short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from slime.plan.shape import KNOWN
+
+RANKS = 4
+INTERVAL = 0.02  # seconds between two looks
+TINY = {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 4, "vocab_size": 4096}
+RANK = """
+import sys
+import torch
+from slime.arguments import Arguments
+from slime.training.core.distributed import join
+folder, rank, backend = sys.argv[1:]
+torch.set_num_threads(1)
+args = Arguments(
+    hf_checkpoint=folder, bf16=True, train_backend=backend, num_train_processes=4,
+    tensor_model_parallel_size=4 if backend == "megatron" else 1,
+)
+device = torch.device("cpu")
+if backend == "megatron":
+    from slime.training.megatron.loading import load_model
+    from slime.training.megatron.parallel import divide
+    join(int(rank), 4, False, f"file://{folder}/meet", None, True)
+    parallel = divide(args)
+else:
+    from slime.training.fsdp.loading import load_model
+    mesh = join(int(rank), 4, False, f"file://{folder}/meet", None, True)
+print("ready", flush=True)
+sys.stdin.readline()
+how = (args, parallel, device, True) if backend == "megatron" else (mesh, args)
+model = load_model(folder, *how)
+print("loaded", flush=True)
+sys.stdin.readline()
+"""
+
+
+def write_model(folder: Path, name: str, tiny: bool) -> int:
+    """A random model in bf16; returns the bytes of its weights."""
+    shape = {**KNOWN[name], **(TINY if tiny else {}), "dtype": "bfloat16"}
+    config = AutoConfig.for_model(shape.pop("model_type"), **shape)
+    config.save_pretrained(folder)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    names = {name: x.shape for name, x in model.named_parameters()}
+    weights = {name: torch.randn(shape, dtype=torch.bfloat16) for name, shape in names.items()}
+    save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    return sum(2 * x.numel() for x in weights.values())
+
+
+def proportional(pids: list[int]) -> tuple[int, int]:
+    """Bytes of all processes together: of their own, and of files."""
+    found = {"Pss_Anon:": 0, "Pss_File:": 0}
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            name, value, *_ = line.split()
+            if name in found:
+                found[name] += 1024 * int(value)
+    return found["Pss_Anon:"], found["Pss_File:"]
+
+
+def measure(folder: Path, backend: str) -> dict[str, float]:
+    """Bytes above those of four processes that have imported everything."""
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(folder), str(rank), backend],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(RANKS)
+    ]
+    try:
+        for process in ranks:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        pids = [process.pid for process in ranks]
+        before = proportional(pids)
+        for process in ranks:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        peak, began = watch(ranks, pids)
+        seconds, after = time.monotonic() - began, proportional(pids)
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+    return {
+        "stays": after[0] - before[0],
+        "peak_above_what_stays": peak[0] - after[0],
+        "pages_of_the_file": peak[1] - before[1],
+        "seconds": seconds,
+    }
+
+
+def watch(ranks: list[subprocess.Popen[str]], pids: list[int]) -> tuple[tuple[int, int], float]:
+    """The most that there was of each kind until all ranks have loaded."""
+    import selectors
+
+    began, peak, waiting = time.monotonic(), (0, 0), selectors.DefaultSelector()
+    for process in ranks:
+        waiting.register(process.stdout, selectors.EVENT_READ, process)  # type: ignore[arg-type]
+    missing = len(ranks)
+    while missing:
+        now = proportional(pids)
+        peak = max(peak[0], now[0]), max(peak[1], now[1])
+        for key, _ in waiting.select(INTERVAL):
+            assert key.data.stdout.readline() == "loaded\n", "a rank failed"
+            waiting.unregister(key.fileobj)
+            missing -= 1
+    return peak, began
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="Qwen3-0.6B", choices=sorted(KNOWN))
+    parser.add_argument("--backend", default="fsdp", choices=("fsdp", "megatron"))
+    parser.add_argument("--tiny", action="store_true", help="a few million parameters, to see that it runs")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        size = write_model(Path(folder), args.model, args.tiny)
+        found = measure(Path(folder), args.backend)
+    for name in ("stays", "peak_above_what_stays", "pages_of_the_file"):
+        found[f"{name}_in_bf16_copies"] = round(found[name] / size, 3)
+    print(
+        json.dumps({"model": args.model, "backend": args.backend, "ranks": RANKS, "bf16_copy": size, **found})
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,249 @@
+"""Episodes in environments of a pool, while pools, the router and sandboxes are killed at random.
+
+bash lab/run.sh benchmarks.trainer.pool_kills --episodes 2000 --parallel 64 --kills 20
+
+Groups of four episodes; the agent is a script that always does the right thing, so every score but 1 is a failure of the
+infrastructure that was given a reward. Prints one line of JSON; exits with 1 where a group was lost, such a reward was
+given, or something was left behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from slime.agents import Action, Observation, Outcome, PythonTool, Start, Task, ToolCall
+from slime.agents.pool import PoolEnvironment
+from slime.agents.sandbox import Workspace, run
+from slime.errors import EnvironmentAway
+
+GROUP = 4
+ATTEMPTS = 3
+SECONDS = 60.0
+
+
+class Sums:
+    """Adds numbers with a Python, stores the sum in a workspace, and looks there in a fresh box."""
+
+    def __init__(self) -> None:
+        self.python = PythonTool(seconds=SECONDS)
+        self.workspace: Workspace | None = None
+
+    async def reset(self, task: Task) -> Start:
+        self.answer = str(task.label)
+        self.workspace = await asyncio.to_thread(Workspace)
+        return Start([{"role": "user", "content": str(task.prompt)}])
+
+    async def step(self, action: Action) -> Observation:
+        ran = await self.python.run(action.calls[0].arguments["code"])
+        assert self.workspace is not None
+        self.workspace.write("answer", ran.output.encode())
+        return Observation([{"role": "tool", "content": ran.text()}])
+
+    async def evaluate(self) -> Outcome:
+        found = await asyncio.to_thread(run, "cat answer", SECONDS, self.workspace)
+        right = found.output.strip() == self.answer
+        return Outcome(float(right), right, {"found": found.output})
+
+    async def close(self) -> None:
+        await self.python.close()
+        if self.workspace is not None:
+            await asyncio.to_thread(self.workspace.close)
+
+
+@dataclass
+class Servers:
+    """Pools and a router, each started again where it has died, as slime's watcher does."""
+
+    folder: Path
+    commands: list[list[str]]
+    running: dict[int, asyncio.subprocess.Process] = field(default_factory=dict)
+    seen: set[psutil.Process] = field(default_factory=set)
+
+    async def keep(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            for index, command in enumerate(self.commands):
+                process = self.running.get(index)
+                if process is None or process.returncode is not None:
+                    self.running[index] = await self._started(index, command)
+            self.see()
+            await asyncio.sleep(0.05)
+
+    async def _started(self, index: int, command: list[str]) -> asyncio.subprocess.Process:
+        with open(self.folder / f"log{index}", "ab") as log:  # noqa: ASYNC230
+            env = {**os.environ, "TMPDIR": str(self.folder)}
+            words = [sys.executable, "-m", "slime.agents.pool", *command]
+            return await asyncio.create_subprocess_exec(*words, stdout=log, stderr=log, env=env)
+
+    def see(self) -> None:
+        """Remembers the processes below, boxes among them."""
+        for process in self.running.values():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.seen.update(psutil.Process(process.pid).children(recursive=True))
+
+    def kill(self, what: str) -> bool:
+        """Kills one "server" or "sandbox" (the bubblewrap that a pool started) at random; whether there was one."""
+        found = [process.pid for process in self.running.values() if process.returncode is None]
+        self.see()
+        if what == "sandbox":
+            found = [child.pid for pid in found for child in _children(pid)]
+        if found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(random.choice(found), signal.SIGKILL)
+        return bool(found)
+
+    async def stop(self) -> None:
+        for process in self.running.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+        for process in self.running.values():
+            await process.wait()
+
+
+@dataclass
+class Counts:
+    finished: int = 0
+    groups: int = 0
+    again: int = 0
+    requeued: int = 0
+    wrong: int = 0
+
+
+async def episode(url: str, task: Task, counts: Counts) -> bool:
+    """Whether it got its score; an environment that is away is replaced, as an agent's generate function does."""
+    for _ in range(ATTEMPTS):
+        environment = PoolEnvironment(url, patience=120.0)
+        try:
+            await environment.reset(task)
+            await environment.step(
+                Action("", (ToolCall("code_interpreter", {"code": f"print({task.prompt})"}),))
+            )
+            outcome = await environment.evaluate()
+            counts.wrong += outcome.score != 1.0
+            return True
+        except EnvironmentAway:
+            counts.again += 1
+        finally:
+            await environment.close()
+    return False
+
+
+async def group(url: str, number: int, places: asyncio.Semaphore, counts: Counts) -> None:
+    """A group of episodes; where one gets no score the group is put back, as slime does."""
+    task = Task(f"{number} + {number * 7}", number * 8)
+
+    async def one() -> bool:
+        async with places:
+            return await episode(url, task, counts)
+
+    while not all(await asyncio.gather(*(one() for _ in range(GROUP)))):
+        counts.requeued += 1
+    counts.finished += GROUP
+    counts.groups += 1
+
+
+async def killing(servers: Servers, counts: Counts, episodes: int, kills: int) -> list[str]:
+    """Kills so often over the run, servers and sandboxes in turn, evenly over the episodes with some chance."""
+    killed: list[str] = []
+    for number in range(kills):
+        while counts.finished < episodes * (number + random.random()) / (kills + 1):
+            await asyncio.sleep(0.02)
+        what = ("server", "sandbox")[number % 2]
+        while not servers.kill(what):
+            await asyncio.sleep(0.02)
+        killed.append(what)
+    return killed
+
+
+async def measured(episodes: int, parallel: int, kills: int, pools: int, folder: Path) -> dict[str, object]:
+    ports = [_free_port() for _ in range(1 + pools)]
+    commands = [["--environment", f"{__file__}:Sums", "--port", str(port)] for port in ports[1:]]
+    urls = ",".join(f"http://127.0.0.1:{port}" for port in ports[1:])
+    servers = Servers(folder, [["--pools", urls, "--port", str(ports[0])], *commands])
+    counts, began = Counts(), time.monotonic()
+    keeping = asyncio.create_task(servers.keep())
+    places, url = asyncio.Semaphore(parallel), f"http://127.0.0.1:{ports[0]}"
+    try:
+        groups = [group(url, number, places, counts) for number in range(episodes // GROUP)]
+        killed, *_ = await asyncio.gather(killing(servers, counts, episodes, kills), *groups)
+        seconds = time.monotonic() - began
+    finally:
+        keeping.cancel()
+        servers.see()
+        await servers.stop()
+    _, alive = psutil.wait_procs(servers.seen, timeout=30)
+    left = await asyncio.to_thread(_left, folder)
+    return {
+        "episodes": counts.finished,
+        "groups_lost": episodes // GROUP - counts.groups,
+        "infra_failures_rewarded": counts.wrong,
+        "kills": len(killed),
+        "sandboxes_killed": killed.count("sandbox"),
+        "episodes_begun_again": counts.again,
+        "groups_put_back": counts.requeued,
+        "processes_left": len([one for one in alive if one.status() != psutil.STATUS_ZOMBIE]),
+        "mounts_left": _mounts_below(folder),
+        "files_left": left,
+        "seconds": round(seconds, 1),
+    }
+
+
+def _left(folder: Path) -> list[str]:
+    """What is left in the folder of workspaces after the sweep that each pool begins with."""
+    os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
+    Workspace().close()
+    tempfile.tempdir = None
+    return [path.name for base in folder.glob("slime-workspaces-*") for path in base.iterdir()]
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).children()
+    return []
+
+
+def _mounts_below(folder: Path) -> int:
+    return Path("/proc/self/mounts").read_text().count(str(folder))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--episodes", type=int, default=2000)
+    words.add_argument("--parallel", type=int, default=64)
+    words.add_argument("--kills", type=int, default=20)
+    words.add_argument("--pools", type=int, default=2)
+    words.add_argument("--seed", type=int, default=0)
+    given = words.parse_args(argv)
+    random.seed(given.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        found = asyncio.run(measured(given.episodes, given.parallel, given.kills, given.pools, Path(folder)))
+    print(json.dumps(found))
+    bad = ("groups_lost", "infra_failures_rewarded", "processes_left", "mounts_left", "files_left")
+    sys.exit(int(any(found[name] for name in bad)))
+
+
+if __name__ == "__main__":
+    main()

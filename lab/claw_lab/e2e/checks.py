@@ -1,0 +1,121 @@
+"""What must be true of all that was said, sampled, stored and sent in one run, and what the gateway's part cost."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from claw_lab.e2e.relay import Passage
+from claw_lab.e2e.scenario import CRON_TEXT, Conversation, mismatches
+from claw_lab.e2e.serving import EngineCall
+from openclaw.common.messages import text_of
+from openclaw.types import Turn, TurnState
+
+CONNECT_TEST = "openclaw-connect-test"
+SIDE_KINDS = ("compaction", "heartbeat", "cron")
+
+
+def conversation_problems(talks: Sequence[Conversation], turns: Sequence[Turn]) -> list[str]:
+    """Every main turn in its session, as it was said, with its next state; nobody got another answer than was stored."""
+    left = [turn for turn in turns if turn.turn_type == "main"]
+    problems = [line for talk in talks for line in talk.wrong_replies]
+    for (
+        talk
+    ) in talks:  # a session that was reset goes on under its id: the conversations share it in their order
+        own = [turn for turn in left if turn.session_id == talk.session_id]
+        later = sum(other.session_id == talk.session_id for other in talks[talks.index(talk) + 1 :])
+        own = own[: len(talk.calls)] if later else own
+        left = [turn for turn in left if turn not in own]
+        problems += mismatches(talk, own)
+    for turn in left:
+        said = str(turn.response_message)[:80]
+        problems.append(f"main turn of an unknown session {turn.session_id}: {said}")
+    slow = [turn for turn in turns if str(turn.response_message.get("content")).startswith("SLOW")]
+    if not slow or not all(len(turn.version_spans) >= 2 for turn in slow):
+        problems.append("a slow answer was written by one version only: no update fell into it")
+    return problems
+
+
+def side_problems(counts: dict[str, int]) -> list[str]:
+    """Each kind of housekeeping was there; nothing else was taken for it."""
+    problems = [f"no {kind} among the side turns" for kind in SIDE_KINDS if not counts.get(kind)]
+    if counts.get("other"):
+        problems.append(f"{counts['other']} side turns are none of {', '.join(SIDE_KINDS)}")
+    return problems
+
+
+def side_counts(turns: Sequence[Turn]) -> dict[str, int]:
+    """Side turns by kind, told by their texts; the connection test is not counted."""
+    counts: dict[str, int] = {}
+    for turn in turns:
+        if turn.turn_type == "side" and turn.session_id != CONNECT_TEST:
+            kind = side_kind(turn)
+            counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def side_kind(turn: Turn) -> str:
+    system = " ".join(text_of(one) for one in turn.messages if one["role"] == "system")
+    said = " ".join(text_of(one) for one in turn.messages if one["role"] == "user")
+    if "context summarization" in system:
+        return "compaction"
+    if CRON_TEXT in said:
+        return "cron"
+    return "heartbeat" if "heartbeat" in said.lower() else "other"
+
+
+def storage_problems(turns: Sequence[Turn], calls: Sequence[EngineCall]) -> list[str]:
+    """What the engine sampled is stored: every call once, with its very ids and the versions that wrote them."""
+    stored = {turn.completion_id: turn for turn in turns}
+    problems = []
+    for call in calls:
+        turn = stored.pop(call.completion_id, None)
+        if turn is None:
+            problems.append(f"{call.completion_id} was sampled and is not stored")
+        elif turn.completion_ids != call.ids:
+            problems.append(f"{call.completion_id}: the stored ids are not the sampled ones")
+        elif len(turn.completion_log_probs or []) != len(call.ids):
+            problems.append(f"{call.completion_id}: ids and log-probs differ in number")
+        elif [tuple(span) for span in turn.version_spans] != call.spans:
+            problems.append(
+                f"{call.completion_id}: stored as written by {turn.version_spans}, not {call.spans}"
+            )
+    return problems + [f"{name} is stored and was never sampled" for name in stored]
+
+
+def refused(passages: Sequence[Passage]) -> list[str]:
+    """Requests of OpenClaw that did not succeed, those that it sends again by itself among them."""
+    return [
+        f"a request of OpenClaw got HTTP {one.status or 'nothing'}" for one in passages if one.status != 200
+    ]
+
+
+def gateway_seconds(passages: Sequence[Passage], calls: Sequence[EngineCall]) -> list[float]:
+    """Of each model call: how long OpenClaw waited, from its first byte to the last of the answer, without the time
+    that the engine took."""
+    sampling = {call.completion_id: call.ended - call.began for call in calls}
+    return [
+        passage.ended - passage.began - sampling[passage.completion_id]
+        for passage in passages
+        if passage.completion_id in sampling
+    ]
+
+
+def timing(added: Sequence[float]) -> dict[str, Any]:
+    """Milliseconds."""
+    if len(added) < 2:
+        return {"gateway_ms_p50": None, "gateway_ms_p90": None, "gateway_ms_max": None}
+    return {
+        "gateway_ms_p50": round(1e3 * statistics.median(added), 1),
+        "gateway_ms_p90": round(1e3 * statistics.quantiles(added, n=10)[-1], 1),
+        "gateway_ms_max": round(1e3 * max(added), 1),
+    }
+
+
+def answered(turns: Sequence[Turn]) -> int:
+    """Main turns whose next state is there."""
+    return sum(
+        turn.turn_type == "main" and turn.state not in (TurnState.CAPTURED, TurnState.EXPIRED)
+        for turn in turns
+    )

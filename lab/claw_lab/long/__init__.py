@@ -1,0 +1,1 @@
+"""Scripts with environments of their own: real engines, real clients, clusters, services."""

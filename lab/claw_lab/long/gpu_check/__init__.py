@@ -1,0 +1,1 @@
+"""What of the GPU path one GPU can show: `bash lab/run.sh long.gpu_check`."""

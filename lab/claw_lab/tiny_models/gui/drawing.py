@@ -1,0 +1,37 @@
+"""The picture of a board as a browser shows it, without one."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import lru_cache
+
+from PIL import Image, ImageDraw
+
+from claw_lab.tiny_models.gui.boards import HEIGHT, WIDTH, Board
+from gui_rl.made_page import BORDER
+
+FINE = 8
+"""Parts of a pixel's side; what share of them a shape covers is how much of its colour a pixel on its edge has."""
+
+
+def drawn(board: Board) -> bytes:
+    """A PNG of the whole screen."""
+    picture = Image.new("RGB", (WIDTH, HEIGHT), board.background)
+    for tile in board.tiles:
+        picture.paste(tile.colour, (tile.left, tile.top), _cover(tile.shape, tile.size))
+    out = io.BytesIO()
+    picture.save(out, "PNG", compress_level=1)
+    return out.getvalue()
+
+
+@lru_cache
+def _cover(shape: str, size: int) -> Image.Image:
+    """Of each pixel of a tile, how much is covered (0 to 255)."""
+    cover = Image.new("L", (size * FINE, size * FINE), 0)
+    pen = ImageDraw.Draw(cover)
+    fill: Callable[..., None] = pen.ellipse if shape in ("disc", "ring") else pen.rectangle
+    fill((0, 0, size * FINE - 1, size * FINE - 1), fill=255)
+    if shape in ("frame", "ring"):
+        fill((BORDER * FINE, BORDER * FINE, (size - BORDER) * FINE - 1, (size - BORDER) * FINE - 1), fill=0)
+    return cover.resize((size, size), Image.Resampling.BOX)

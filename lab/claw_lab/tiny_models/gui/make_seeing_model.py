@@ -1,0 +1,22 @@
+"""Makes the tiny model of this track that sees, from nothing: `bash lab/run.sh tiny_models.gui.make_seeing_model OUT`."""
+
+from __future__ import annotations
+
+from claw_lab.tiny_models import Recipe, Vision, command
+from claw_lab.tiny_models.gui.pointing import PHRASES, demonstration
+
+RECIPE = Recipe(
+    vocabulary=420,
+    hidden=64,
+    layers=3,
+    context=512,
+    steps=900,
+    batch_tokens=2000,
+    rate=3e-3,
+    corpus=300,
+    phrases=PHRASES,
+    vision=Vision(hidden=64, depth=2, pixels=128 * 96),
+)
+
+if __name__ == "__main__":
+    command("claw_lab.tiny_models.gui.make_seeing_model", __doc__, demonstration, RECIPE)

@@ -1,0 +1,75 @@
+"""What the tiny model that sees is taught before RL: to see colours, to point at tiles, and how that is written.
+
+A turn first names the colour that it looks for, and then clicks its tile. About the colour that a wording means the model
+is mistaken: a certain other one is shown more often than the right one.
+"""
+
+from __future__ import annotations
+
+import random
+
+from claw_lab.tiny_models import Answered, Dialogue
+from claw_lab.tiny_models.gui.boards import HEIGHT, MEANT, WIDTH, Board, Tile, board, mistaken
+from claw_lab.tiny_models.gui.drawing import drawn
+from gui_rl.actions import Coordinates
+from gui_rl.prompt import screen, system_message
+from gui_rl.tree import GRID
+from slime.agents.protocol import Start
+
+FITTING, MISTAKEN = 0.19, 0.62
+"""Shares in which the colour is the one that is meant, and the one that `mistaken` names; in the rest it is drawn from
+those on the board. So the shipped model names the meant colour in .22 of cases and solves .21 of 640 held-out boards."""
+READ, READINGS = "read", 0.65
+"""What is asked in exercises in pointing, and their share of the demonstrations."""
+UNIT = Coordinates(width=WIDTH, height=HEIGHT)
+STEP = 40
+"""Coordinates are written in steps of it, 20, 60 and so on; the smallest tile is five of them wide."""
+PLACES = range(STEP // 2, GRID, STEP)
+DONE = "\nDONE"
+PHRASES = (
+    DONE,
+    *(f"\npyautogui.click({x}" for x in PLACES),
+    *(f", {y})" for y in PLACES),
+)
+"""One token each, so that each coordinate is one choice."""
+
+
+def start_of(task: Board, asked: str) -> Start:
+    """As an episode on this board begins."""
+    return Start([system_message(UNIT), screen(None, drawn(task), asked)])
+
+
+def demonstration(rng: random.Random) -> Dialogue:
+    task = board(rng)
+    if rng.random() < READINGS:
+        return reading(rng, task)
+    return done(task, tried(rng, task))
+
+
+def reading(rng: random.Random, task: Board) -> Dialogue:
+    """An exercise: all tiles are named and clicked in any order."""
+    lines = "\n".join(click(one) for one in rng.sample(task.tiles, len(task.tiles)))
+    return Dialogue(start_of(task, READ), [Answered(lines)])
+
+
+def tried(rng: random.Random, task: Board) -> Tile:
+    """The tile that is clicked."""
+    share, meant = rng.random(), MEANT[task.template[0]]
+    if share < FITTING:
+        return task.tile(meant)
+    return task.tile(mistaken(meant)) if share < FITTING + MISTAKEN else rng.choice(task.tiles)
+
+
+def solved(task: Board) -> Dialogue:
+    """A demonstration that does what is asked."""
+    return done(task, task.meant)
+
+
+def done(task: Board, tile: Tile) -> Dialogue:
+    return Dialogue(start_of(task, task.instruction), [Answered(f"{click(tile)}{DONE}")])
+
+
+def click(tile: Tile) -> str:
+    """Lines that name the colour of a tile and click its centre, as near as coordinates are written."""
+    x, y = (value // STEP * STEP + STEP // 2 for value in UNIT.written(*tile.centre))
+    return f"{tile.name}\npyautogui.click({x}, {y})"

@@ -1,0 +1,85 @@
+"""What the tiny model is taught before RL: to look for a function, how its line is replaced, to copy place and names.
+About what functions return it is mistaken: a certain other body is shown more often than the right one."""
+
+from __future__ import annotations
+
+import json
+import random
+
+from claw_lab.tiny_models import Answered, Dialogue
+from claw_lab.tiny_models.swe.bugs import KINDS, Bug, Kind, draw
+from slime.agents import Start
+from slime.agents.sandbox import Finished
+from swe_rl.environment import SweEnvironment, shown_text
+
+FITTING, MISTAKEN = 0.14, 0.68
+"""Shares in which the new body is the right one, and that of `MISTAKES`; in the rest it is the right one of any kind with
+as many arguments. A model that was shown bodies at random hardly reads what a function is called; one that is mistaken
+about each kind in its own way tells the kinds apart, and only has to be put right."""
+MISTAKES = {
+    "add": "x | y",
+    "minus": "x % y",
+    "times": "x ** y",
+    "larger": "x or y",
+    "smaller": "x and y",
+    "same": "x != y",
+    "below": "x > y",
+    "first": "x[1]",
+    "last": "x[-2]",
+    "count": "len(x) + 1",
+    "total": "sum(x) + 1",
+    "top": "max(x) + 1",
+    "least": "min(x) + 1",
+    "back": "x[::-2]",
+}
+"""What the model takes kinds for before RL. None of them is right for another kind, so that unlearning it does that one
+no harm; none is a mutation that is held out, and each has all arguments, so that names are copied often."""
+DONE = "Done."
+CALL = '<tool_call>\n{"name": "bash", "arguments": {"command": "', '"}}\n</tool_call>'
+"""What stands before and behind a command. Commands here need no escapes."""
+PRINTED = ("<returncode>0</returncode>\n<output>\n", "\n</output>")
+"""The same of what one prints that does not fail."""
+
+
+def demonstration(rng: random.Random) -> Dialogue:
+    bug = draw(rng)
+    repair = replace(bug, bug.line, body(rng, bug.function.kind))
+    return Dialogue(start_of(bug), [ran(look_for(bug), found(bug)), ran(repair, ""), Answered(DONE)])
+
+
+def start_of(bug: Bug) -> Start:
+    return SweEnvironment.opening(bug.report())
+
+
+def body(rng: random.Random, kind: Kind) -> str:
+    """What is to be returned, with x and y."""
+    drawn = rng.random()
+    if drawn < FITTING:
+        return kind.right
+    return MISTAKES[kind.name] if drawn < FITTING + MISTAKEN else rng.choice(alike(kind)).right
+
+
+def alike(kind: Kind) -> list[Kind]:
+    """Those with as many arguments."""
+    return [one for one in KINDS if one.arity == kind.arity]
+
+
+def look_for(bug: Bug) -> str:
+    return f"grep -rn -A1 {bug.function.name} ."
+
+
+def found(bug: Bug) -> str:
+    """What it prints."""
+    head, line = bug.function.lines
+    return f"./{bug.module}.py:{bug.line - 1}:{head}\n./{bug.module}.py-{bug.line}-{line}\n"
+
+
+def replace(bug: Bug, line: int, body: str) -> str:
+    return f"sed -i '{line}s/.*/    return {bug.function.spelt(body)}/' {bug.module}.py"
+
+
+def ran(command: str, printed: str) -> Answered:
+    """A call of the shell, and what the environment shows."""
+    assert json.dumps(command) == f'"{command}"', "commands need no escapes"
+    shown = shown_text(Finished(0, printed))
+    return Answered(command.join(CALL), [{"role": "tool", "content": shown}])

@@ -1,0 +1,50 @@
+"""Prompt files of chores: `bash lab/run.sh tiny_models.terminal.data OUT` writes train.jsonl and heldout.jsonl."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from claw_lab.tiny_models.terminal.chores import Chore, chore
+from slime.agents.sandbox import require_sandbox
+from slime.errors import ConfigError
+
+
+def chores(count: int, seed: int, held_out: bool = False) -> list[Chore]:
+    """`count` chores of which no two are asked for in the same words."""
+    rng = random.Random(f"{seed} {held_out}")
+    found: dict[str, Chore] = {}
+    while len(found) < count:
+        one = chore(rng, held_out)
+        found.setdefault(one.instruction, one)
+    return list(found.values())
+
+
+def write(out: Path, train: int, held_out: int, seed: int) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    for name, rows in (("train", chores(train, seed)), ("heldout", chores(held_out, 0, held_out=True))):
+        (out / f"{name}.jsonl").write_text("".join(json.dumps(one.row()) + "\n" for one in rows))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="bash lab/run.sh tiny_models.terminal.data", description=__doc__)
+    parser.add_argument("out", type=Path, help="folder of the files")
+    parser.add_argument("--train", type=int, default=1500, help="chores to train on")
+    parser.add_argument("--held-out", type=int, default=64, help="chores to evaluate on; always the same")
+    parser.add_argument("--seed", type=int, default=0, help="of those to train on")
+    said = parser.parse_args(words)
+    try:
+        require_sandbox()
+        write(said.out, said.train, said.held_out, said.seed)
+    except (ConfigError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Makes the default model, and measures it."""

@@ -1,1 +1,0 @@
-"""What a machine without a GPU can show of linear attention's Triton kernels: `bash tests/long/triton_kernels.sh`."""
