@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Sets up what is missing and runs the tests on a CPU: all of them, in two processes; or what the arguments of pytest name.
-#   bash run_tests.sh                        everything      (TEST_PROCESSES=4: in four)
-#   bash run_tests.sh -m quick               what answers within 90 seconds
+# Sets up what is missing and runs the tests on a CPU, in two processes; or what the arguments of pytest name.
+#   bash run_tests.sh                        what every commit must pass, about ten minutes (TEST_PROCESSES=4: in four)
+#   bash run_tests.sh --all                  before a release: also the tests of tests/before_release.toml
+#   bash run_tests.sh -m quick               about a minute
 #   bash run_tests.sh tests/openclaw/store   a part, in one process
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -47,13 +48,15 @@ for word in "$@"; do
   if [ "$word" = quick ] || [ -e "${word%%::*}" ]; then processes=(-n 0); fi
 done
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+all=()
+if [ "$*" = --all ]; then all=(--all) && shift; fi
 [ $# -gt 0 ] && exec "$PY" -m pytest --durations=15 "${processes[@]}" "$@"
 
-# All of them. What fails beside others is run once more with nothing beside it, so that a busy machine is told from a
+# What fails beside others is run once more with nothing beside it, so that a busy machine is told from a
 # defect: the first leaves a warning, the second fails. Where much fails it is no accident.
 status=0
-"$PY" -m pytest --durations=15 "${processes[@]}" || status=$?
+"$PY" -m pytest --durations=15 "${processes[@]}" ${all[@]+"${all[@]}"} || status=$?
 failed=$("$PY" "$ROOT/tests/last_failed.py" "$ROOT/.pytest_cache")
 if [ "$status" != 1 ] || [ -z "$failed" ] || [ "$(wc -l <<<"$failed")" -gt 8 ]; then exit "$status"; fi
 printf 'warning: failed in the run of all, tried again alone:\n%s\n' "$failed"
-exec "$PY" -m pytest -n 0 --last-failed --last-failed-no-failures none
+exec "$PY" -m pytest -n 0 --last-failed --last-failed-no-failures none --all

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import parts
+from tests import before_release, parts
 
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
@@ -28,8 +28,30 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("quick")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all", action="store_true", dest="all_tests", help="run the tests of before_release.toml too"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A run that names files or tests runs all of them. Processes of pytest-xdist get the options of the first one."""
+    if not hasattr(config, "workerinput"):
+        named = config.args_source is pytest.Config.ArgsSource.ARGS
+        config.option.all_tests = config.option.all_tests or named
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In several processes, the longest queue is the first one."""
+    """Leaves out what waits for `--all`. In several processes, the longest queue is the first one."""
+    if not config.option.all_tests and not config.option.markexpr:
+        nodes = [item.nodeid for item in items]
+        if lost := before_release.unused(nodes):
+            raise pytest.UsageError(f"{before_release.FILE.name} names tests that do not exist: {lost}")
+    if not config.option.all_tests:
+        out = before_release.waiting([item.nodeid for item in items])
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
+        items[:] = [item for item in items if item.nodeid not in out]
     if config.pluginmanager.has_plugin("dsession") or hasattr(config, "workerinput"):
         items.sort(key=lambda item: not parts.is_whole(item.path))
 
