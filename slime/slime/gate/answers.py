@@ -43,22 +43,22 @@ class Tries(Protocol):
 
 
 class AnswerCheck:
-    """What live weights and candidate say, of one run.
+    """Compares the answers of the live weights and of the candidate, of one run.
 
     Attributes:
-        said: what the live weights, or a version shortly before, answered, by key of the prompt.
-        says: what the candidate answered.
+        live_answers: of the live weights, or of a version shortly before, by key of the prompt.
+        candidate_answers: the same of the candidate.
         at: how many questions were put so far; a few of them are put to every candidate, in turn.
         liked: prompts of liked answers that were put to the live weights behind their switch, so that the next
             candidate need not wait for that.
-        live_right: share of right answers of the live weights, asked anew because the candidate fell; None: it did not,
-            or no engine could tell.
+        live_right: share of right answers of the live weights, asked again because the candidate fell; None: it did not,
+            or no engine could answer.
     """
 
     def __init__(self, args: Arguments, history: GateHistory, ordered: Ordered) -> None:
         self.args, self.history, self.ordered = args, history, ordered
-        self.said: dict[str, Tried] = {}
-        self.says: dict[str, Tried] = {}
+        self.live_answers: dict[str, Tried] = {}
+        self.candidate_answers: dict[str, Tried] = {}
         self.at = 0
         self.liked: list[Sample] = []
         self.live_right: float | None = None
@@ -80,7 +80,7 @@ class AnswerCheck:
         Raises:
             CandidateRejected: `found` has the measurements.
         """
-        self.says, self.live_right = {}, None
+        self.candidate_answers, self.live_right = {}, None
         questions = [one for one in samples if purpose(one) == QUESTION]
         liked = self.liked or [one for one in samples if purpose(one) == LIKED]
         new = bool(questions) and self.history.questions != len(questions)
@@ -95,7 +95,7 @@ class AnswerCheck:
             if not self.ask(asked, weights, live, engines):
                 return
         self.liked = []
-        complete = all(key(one) in self.says for one in questions)
+        complete = all(key(one) in self.candidate_answers for one in questions)
         try:
             self.judge(asked, found, complete)
         except CandidateRejected:
@@ -103,7 +103,7 @@ class AnswerCheck:
             raise
 
     def judge(self, asked: Sequence[Sample], found: dict[str, float], complete: bool) -> None:
-        """Compares what the candidate says with what was said, questions and prompts of people each for themselves, so
+        """Compares the candidate's answers with the live ones, questions and prompts of people each for themselves, so
         that many of the one do not hide a few of the other; `complete`: all questions are among it."""
         found |= self.measured(asked, complete)[0]
         for what in (QUESTION, LIKED):
@@ -123,36 +123,36 @@ class AnswerCheck:
         found: dict[str, float],
     ) -> None:
         """Whether the candidate, any one, still does what it is asked for in so many words. Where it seems to have lost
-        that, the live weights are asked anew, for `said` may be of a version before them. Raises as `look`."""
+        that, the live weights are asked again, for `live_answers` may be of a version before them. Raises as `look`."""
         wishes = [one for one in samples if purpose(one) == WISH]
         if not wishes or not self.ask(wishes, weights, live, engines):
             return
         forms = [str(one.label) for one in wishes]
-        now = found["obeyed"] = share_obeyed([self.says[key(one)] for one in wishes], forms)
-        before = share_obeyed([self.said[key(one)] for one in wishes], forms)
+        now = found["obeyed"] = share_obeyed([self.candidate_answers[key(one)] for one in wishes], forms)
+        before = share_obeyed([self.live_answers[key(one)] for one in wishes], forms)
         best = self.history.best_obeyed(before, len(wishes))
         if too_few_obeyed(now, before, best, self.args) is None:
             return
-        self.said |= self.tried(engines, live, wishes) or {}
-        before = share_obeyed([self.said[key(one)] for one in wishes], forms)
+        self.live_answers |= self.tried(engines, live, wishes) or {}
+        before = share_obeyed([self.live_answers[key(one)] for one in wishes], forms)
         if (reason := too_few_obeyed(now, before, best, self.args)) is not None:
             raise CandidateRejected(reason, WISHES)
 
     def right_now(
         self, questions: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries]
     ) -> float | None:
-        """Share of right answers of the live weights, which `said` may have of a version before them."""
+        """Share of right answers of the live weights, which `live_answers` may have of a version before them."""
         answers = self.tried(engines, live, questions)
         if not answers:
             return None
-        self.said |= answers
+        self.live_answers |= answers
         return share_of(questions, answers)["right"]
 
     def measured(self, asked: Sequence[Sample], complete: bool) -> tuple[dict[str, float], dict[str, float]]:
         """Of the candidate, and of the live weights."""
         wanted = [label(one) if complete else None for one in asked]
-        old = [self.said[key(one)] for one in asked]
-        new = [self.says[key(one)] for one in asked]
+        old = [self.live_answers[key(one)] for one in asked]
+        new = [self.candidate_answers[key(one)] for one in asked]
         return measure_sampled(new, wanted, old), measure_sampled(old, wanted, old)
 
     def few(self, questions: Sequence[Sample], count: int) -> list[Sample]:
@@ -167,21 +167,21 @@ class AnswerCheck:
         wanted, named = label(one), key(one)
         if wanted is None:
             return False
-        return is_right(self.said[named].text, wanted) and not is_right(self.says[named].text, wanted)
+        live, candidate = self.live_answers[named].text, self.candidate_answers[named].text
+        return is_right(live, wanted) and not is_right(candidate, wanted)
 
     def ask(
         self, asked: Sequence[Sample], weights: WeightVersion, live: WeightVersion, engines: Sequence[Tries]
     ) -> bool:
-        """Adds to `says` what the candidate answers, and to `said` what the live weights do where that is not known;
-        False where no engine can."""
-        before = self.tried(engines, live, [one for one in asked if key(one) not in self.said])
+        """Asks the questions that `candidate_answers` and `live_answers` lack; returns False if no engine can answer."""
+        before = self.tried(engines, live, [one for one in asked if key(one) not in self.live_answers])
         if before is None:
             return False
-        self.said |= before
-        now = self.tried(engines, weights, [one for one in asked if key(one) not in self.says])
+        self.live_answers |= before
+        now = self.tried(engines, weights, [one for one in asked if key(one) not in self.candidate_answers])
         if now is None:
             return False
-        self.says |= now
+        self.candidate_answers |= now
         return True
 
     def tried(
@@ -192,7 +192,7 @@ class AnswerCheck:
         if not asked:
             return {}
         prompts = [sample.tokens[: sample.prompt_length] for sample in asked]
-        drafts = [self.said[key(one)].ids if key(one) in self.said else [] for one in asked]
+        drafts = [self.live_answers[key(one)].ids if key(one) in self.live_answers else [] for one in asked]
         most = self.args.gate_answer_tokens
         for engine in engines:
             ask = partial(engine.try_weights, weights.path, weights.version, prompts, most, drafts)
@@ -213,5 +213,5 @@ def share_of(questions: Sequence[Sample], answers: Mapping[str, Tried]) -> dict[
 
 
 def label(sample: Sample) -> str | None:
-    """What an answer must say; None where nothing is known of it."""
+    """What an answer must contain; None if that is not known."""
     return None if sample.label is None else str(sample.label)

@@ -49,16 +49,16 @@ class Audit:
             return  # of an earlier version; the next one has its turn
         self.running, self.version, self.engines = None, live.version, engines
         self.questions = [one for one in samples if purpose(one) == QUESTION]
-        if all(key(one) in self.answers.says for one in self.questions):
+        if all(key(one) in self.answers.candidate_answers for one in self.questions):
             self.history.good = live.version  # it was examined with all of them, or there are none
             if self.questions:
-                self.history.note_right(share_of(self.questions, self.answers.says)["right"])
+                self.history.note_right(share_of(self.questions, self.answers.candidate_answers)["right"])
             return
         due = self.history.unanswered + 1 >= self.args.gate_answers_every
         self.liked = [one for one in samples if purpose(one) == LIKED] if due else []
         if engines and self.args.gate_questions:
             check = AnswerCheck(self.args, self.history, lambda: None)
-            check.said = dict(self.answers.said)
+            check.live_answers = dict(self.answers.live_answers)
             part, liked = self.next_part(whole), self.liked
             self.running = in_thread(
                 lambda: put(check, engines, live, part, self.questions, liked), "questions"
@@ -96,13 +96,13 @@ class Audit:
             self.running.result()
 
     def collect(self) -> str | None:
-        """Why the live version must go, once that is known; None before, and where it may stay."""
+        """Returns why the live version must go; None before that is known, and if it may stay."""
         if self.running is None or not self.running.done():
             return None
         answers, self.running, self.skipped = self.running.result(), None, 0
         if answers is None:
             return None
-        self.answers.said |= answers
+        self.answers.live_answers |= answers
         self.answers.liked = [one for one in self.liked if key(one) in answers]
         if any(key(one) not in answers for one in self.questions):  # none of those that were put was worse
             self.history.good = self.version
@@ -124,7 +124,7 @@ class Audit:
 
 def wrong_now(check: AnswerCheck, question: Sample, answer: Tried) -> bool:
     """Whether an answer is wrong, and the one before it was right or is not known."""
-    wanted, before = str(question.label), check.said.get(key(question))
+    wanted, before = str(question.label), check.live_answers.get(key(question))
     return not is_right(answer.text, wanted) and (before is None or is_right(before.text, wanted))
 
 

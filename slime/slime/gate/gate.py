@@ -80,7 +80,7 @@ class CandidateGate:
             self.go_back_from(self.audit.version, reason)
 
     def go_back_from(self, version: int, reason: str) -> bool:
-        """Orders the way back to the newest version that is known to be good; False where there is no other."""
+        """Orders the way back to the newest version that is known to be good; False if there is no other."""
         good = self.history.good
         if self.orders is None or good is None or good == version:
             return False
@@ -105,11 +105,11 @@ class CandidateGate:
             return
         trainers.keep_state()
         trainers.scale_learning_rate(self.scale())
-        self.answers.said, self.answers.liked = {}, []
+        self.answers.live_answers, self.answers.liked = {}, []
         self.audit.forget()
         samples = self.samples(rollout_id, live.version)
         self.known = self.read(trainers, samples)
-        self.answers.says = {}
+        self.answers.candidate_answers = {}
         if engines:
             self.audit.begin(samples, live, engines)
 
@@ -179,8 +179,9 @@ class CandidateGate:
         found["seconds"] = before + time.monotonic() - began
 
     def check_live(self, live: WeightVersion) -> None:
-        """Where the live version had fallen before this candidate did, unseen (the engine ended while it was asked), no
-        other would ever pass. It is gone back from; where nothing better is known, its answers are the bar from now on.
+        """Orders the way back from a live version that had fallen unseen before this candidate did (the engine ended
+        while it was asked): no candidate would ever pass. If no better version is known, its answers are the bar from
+        now on.
         """
         right = self.answers.live_right
         if right is None:
@@ -217,7 +218,10 @@ class CandidateGate:
             return
         slowed = self.scale() < 1
         self.history.accept(found)
-        self.known, self.answers.said = self.now, {**self.answers.said, **self.answers.says}
+        self.known, self.answers.live_answers = (
+            self.now,
+            {**self.answers.live_answers, **self.answers.candidate_answers},
+        )
         if self.examined is not None:
             self.audit.begin(*self.examined)
             self.examined = None

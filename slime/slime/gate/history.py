@@ -49,8 +49,8 @@ class GateHistory:
         write_json(path, asdict(self))
 
     def best_right(self, live: dict[str, float]) -> float | None:
-        """The highest share of right answers to these questions, the live weights' own included; None where nothing is
-        asked. Another number of questions is another set, which begins anew."""
+        """The highest share of right answers to these questions, the live weights' own included; None without
+        questions. Another number of questions is another set, and starts from zero."""
         if "right" not in live:
             return None
         if self.right is None or self.questions != live["questions"]:

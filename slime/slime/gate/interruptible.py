@@ -1,4 +1,4 @@
-"""A question to an engine that somebody's order about versions may end."""
+"""A request to an engine that an order about versions may end."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Ordered = Callable[[], VersionOrder | None]
 
 
 class OrderFirst(CandidateRejected):
-    """Somebody wants another version: the candidate is given up, so that nobody waits for its examination.
+    """An order asks for another version: the candidate is given up, so that the order does not wait for its examination.
 
-    `release`: its samples may be trained on again at once; not where the order drops turns.
+    `release`: its samples may be trained on again at once; False if the order drops turns.
     """
 
     def __init__(self, order: VersionOrder) -> None:
@@ -32,13 +32,13 @@ class OrderFirst(CandidateRejected):
 
 
 def check_orders(ordered: Ordered) -> None:
-    """Raises OrderFirst where an order waits."""
+    """Raises OrderFirst if an order waits."""
     if (order := ordered()) is not None:
         raise OrderFirst(order)
 
 
 def told_of(candidate: Candidate, rejection: CandidateRejected) -> dict[str, Any]:
-    """What the hook of a rejection is told."""
+    """What the hook of a rejection receives."""
     return {
         "reason": str(rejection),
         "stage": rejection.stage,
@@ -53,7 +53,7 @@ def interruptible(ask: Callable[[], T], stop: Callable[[], object], ordered: Ord
     """What `ask` returns, or raises.
 
     Args:
-        stop: makes `ask` end soon; called where an order comes in.
+        stop: makes `ask` end soon; called when an order comes in.
 
     Raises:
         OrderFirst: an order came in first.
@@ -79,7 +79,7 @@ def in_thread(action: Callable[[], T], name: str) -> Future[T]:
     def run() -> None:
         try:
             done.set_result(action())
-        except BaseException as error:  # whoever waits for it gets it
+        except BaseException as error:  # the waiting thread raises it
             done.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()

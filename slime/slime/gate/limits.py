@@ -105,7 +105,7 @@ WINDOW = 32
 def largest_change(accepted: Sequence[float], most: float) -> float:
     """The bound of the next update's relative change: `most`, or less where the accepted ones were all small.
 
-    Updates that changed nothing say nothing about the scale and are left out.
+    Updates that changed nothing carry no information about the scale and are left out.
     """
     moved = [change for change in accepted if change > 0][-WINDOW:]
     return min(most, FACTOR * max(moved)) if len(moved) >= ENOUGH else most

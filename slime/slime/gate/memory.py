@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SPARE: WeakKeyDictionary[Backend, list[HostCopies]] = WeakKeyDictionary()
-"""Memory of states of a trainer that nobody can go back to any more."""
+"""Memory of states of a trainer that no way back needs any more."""
 
 
 class KeptState:
@@ -44,7 +44,7 @@ class KeptState:
 
     @torch.no_grad()
     def restore(self, trainer: Backend) -> None:
-        """Brings the rank back to where it was, to the bit; gradients are forgotten."""
+        """Restores the state of the rank, to the bit; gradients are forgotten."""
         for part, weights, optimizer in zip(trainer.parts, self.weights, self.optimizers, strict=True):
             for tensor, kept in zip(_weights(part), weights, strict=True):
                 local_part(tensor).copy_(kept, non_blocking=True)

@@ -12,9 +12,9 @@ _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 NGRAM = 4
 """Tokens of the pieces by which repetition is seen."""
 REPEATS = 0.5
-"""Share of an answer's pieces that stood in it before, from which it is said to repeat."""
+"""Share of an answer's pieces that stood in it before, from which it counts as repeating."""
 FEW = 24
-"""Tokens below which an answer is too short to tell."""
+"""Tokens below which an answer is too short to judge."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def measure_sampled(
     """Shares of answers that are wrong in form, and numbers about the others.
 
     Args:
-        wanted: what each answer must say; None where nothing is known of it.
+        wanted: what each answer must contain; None if that is not known.
         before: what the live weights answered to the same prompts.
 
     Returns:

@@ -44,9 +44,8 @@ class Batch:
 def step_flops(trainer: TrainerMemory, batch: Batch) -> float:
     """Floating-point operations of all GPUs together."""
     shape = trainer.shape
-    forward = (
-        2.0 * shape.computed + 2.0 * shape.full_layers * shape.queries * batch.length
-    )  # half of it is masked
+    # half of it is masked
+    forward = 2.0 * shape.computed + 2.0 * shape.full_layers * shape.queries * batch.length
     backward = forward if trainer.lora_rank else 2 * forward
     training = forward + backward + (forward if trainer.checkpointing else 0.0)
     return batch.samples * batch.length * (batch.epochs * training + batch.forwards * forward)

@@ -100,9 +100,8 @@ class Shape:
         mixing = self.full_layers * self.attention_linear
         if self.linear_attention is not None:
             mixing += (self.layers - self.full_layers) * self.linear_attention.linear(self.hidden)
-        beside = self.experts + (
-            3 * self.shared_mlp + 1 if self.shared_mlp else 0
-        )  # routers; shared experts, gates
+        # routers; shared experts, gates
+        beside = self.experts + (3 * self.shared_mlp + 1 if self.shared_mlp else 0)
         dense = (self.layers - self.mixed_layers) * 3 * self.hidden * self.mlp
         return mixing + dense + self.mixed_layers * self.hidden * beside + self.experts_linear
 

@@ -34,7 +34,7 @@ def log_path(run_dir: Path, name: str) -> Path:
 def spawn(
     run_dir: Path, name: str, role: str, command: Sequence[str], url: str | None, env: Mapping[str, str]
 ) -> ProcessRecord:
-    """Starts a server that outlives whoever starts it.
+    """Starts a server that outlives its starter.
 
     A helper process leaves our session and forks; the fork writes its own record and becomes the command, so
     there is no moment in which the server runs without a record. It belongs to no living parent: neither
@@ -106,7 +106,7 @@ def kill_marked(run_dir: Path) -> None:
 
 
 def scratch_dir(run_dir: Path) -> Path:
-    """A folder with a short path (sockets need that) for the files of this run that nobody keeps."""
+    """A folder with a short path (sockets need that) for temporary files of this run."""
     digest = hashlib.sha256(mark_of(run_dir).encode()).hexdigest()[:8]
     return Path(tempfile.gettempdir()) / f"slime-{os.getuid()}-{digest}"
 

@@ -1,4 +1,4 @@
-"""Well-known troubles by what they say of themselves, each with the flag to change.
+"""Known failures by their messages, each with the flag to change.
 
 `explain(text)` is asked where a text of that kind first arrives: a failed call of a trainer, the log of a server that
 ends while it starts, a cluster that cannot be joined. `python -m slime.processes.known_failures FILE` reads any log.
@@ -46,7 +46,7 @@ TROUBLES = (
     ),
     Trouble(
         "host_memory",
-        # Ray says of every process that was killed that it may have been "by OOM killer"
+        # Ray reports of every killed process that it may have been "by OOM killer"
         r"(?<!by SIGKILL by )OOM[- ]?kill|out of memory \(OOM\)|NODE_OUT_OF_MEMORY|running low on memory"
         r"|memory usage threshold|(?<!Of)MemoryError|Cannot allocate memory|killed a process for lack of memory",
         "out of CPU memory: stop what else runs there, drop --fsdp-cpu-offload, fewer training processes, or a machine "

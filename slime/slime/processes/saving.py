@@ -1,4 +1,4 @@
-"""A driver that was asked to stop says that it saves first, so that its supervisor waits longer for it."""
+"""A driver that was asked to stop notes that it saves first, so that its supervisor waits longer for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def grace_of(run_dir: Path, pid: int) -> float:
     try:
         said, _, limit = (run_dir / FILE).read_text().partition(" ")
         return float(limit) + MORE if said == str(pid) else DRIVER_GRACE
-    except (FileNotFoundError, ValueError):  # it says nothing, or is about to
+    except (FileNotFoundError, ValueError):  # no note, or an unfinished one
         return DRIVER_GRACE
 
 

@@ -4,7 +4,7 @@
 
 Whoever may write into the run folder may write the file (the gateway does, at PUT /admin/judges); the watcher of the
 servers follows it. Servers of a group are equal but for their name, which is a word of their command. The word of the
-file holds until the run is started anew.
+file holds until the next start of the run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def scale_file(run_dir: Path | str) -> Path:
 
 
 def wanted(run_dir: Path | str) -> dict[str, int]:
-    """The numbers that the file names; none where there is no readable file."""
+    """The numbers that the file names; none without a readable file."""
     try:
         found = json.loads(scale_file(run_dir).read_text(encoding="utf-8"))
         return {str(group): int(count) for group, count in found.items() if int(count) > 0}

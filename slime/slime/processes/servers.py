@@ -44,7 +44,7 @@ class ServerSpec:
     """How one server is started and asked for its health. Seconds; `url` None: it has no HTTP side.
 
     `group`: of equal servers whose number may change while they run (`slime.processes.scaling`); None: it stands alone.
-    `welcome`: what a person is told when it is ready, behind its address.
+    `welcome`: shown after its address when it is ready.
     """
 
     name: str
@@ -266,9 +266,8 @@ class ServerManager(ServerPorts):
         names = [record.name for record in self.processes()]
         with ThreadPoolExecutor(max(1, len(names))) as pool:
             list(pool.map(self.stop, names))
-        for record in filter(
-            records.is_worker, records.read_records(self.run_dir)
-        ):  # of doors that were killed
+        # of doors that were killed
+        for record in filter(records.is_worker, records.read_records(self.run_dir)):
             self.stop(record.name)
 
     def processes(self) -> list[ProcessRecord]:
@@ -282,10 +281,10 @@ class ServerManager(ServerPorts):
 
 
 def note_death(watched: Watched, run_dir: Path, told: str) -> None:
-    """Decides when the server starts again. `told`: what the kernel says of its end, if anything."""
+    """Decides when the server starts again. `told`: the kernel's line about its end, if any."""
     if watched.ready:
         watched.failed_starts = 0
-    elif control.log_size(run_dir, watched.spec.name) > watched.log_start:  # one that was killed says nothing
+    elif control.log_size(run_dir, watched.spec.name) > watched.log_start:  # a killed one logs nothing
         watched.failed_starts += 1
     watched.restart_at = time.monotonic() + restart_delay(watched.failed_starts)
     watched.restarts += 1

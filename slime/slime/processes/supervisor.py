@@ -231,7 +231,7 @@ def holder(lock: IO[str]) -> str:
 
 
 def say(message: str) -> None:
-    """Also where nobody reads any more: what is to be stopped is stopped."""
+    """Prints to standard error. A closed terminal does not keep the supervisor from stopping a run."""
     with contextlib.suppress(OSError):
         print(f"supervisor: {message}", file=sys.stderr, flush=True)
 
@@ -267,9 +267,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if bool(args.command) == args.stop:
         parser.error("give the driver's command after --, or --stop")
     run_dir = args.run_dir.resolve()
-    os.umask(
-        0o077
-    )  # conversations, weights and logs are for this user alone, also in a folder that others may read
+    # conversations, weights and logs are for this user alone, also in a folder that others may read
+    os.umask(0o077)
     try:
         if args.after is not None:
             wait_for_driver(run_dir, args.after)

@@ -21,6 +21,5 @@ if not os.environ.get("RAY_ADDRESS"):  # a cluster that is joined has its own se
     for name, value in LOCAL_SETTINGS.items():
         os.environ.setdefault(name, value)
     if not {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(
-            32
-        )  # Ray would keep one in the home, which others may read
+        # Ray would keep one in the home, which others may read
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)

@@ -53,8 +53,8 @@ def enter(run_dir: Path, name: str, role: str | None = None, nice: int = 0) -> N
 
 
 def logs_failures(actor: Actor) -> Actor:
-    """Class decorator: what a public method raises stands in the actor's own log with its traceback, since whoever called
-    tells it in one line. Errors of slime say themselves what is wrong."""
+    """Class decorator: logs what a public method raises with its traceback in the actor's own log, since the caller
+    logs one line of it. Errors of slime are not logged: their message is enough."""
     for name, member in list(vars(actor).items()):
         if callable(member) and not name.startswith("_"):
             setattr(actor, name, _logged(member))

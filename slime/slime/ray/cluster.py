@@ -32,7 +32,7 @@ def wait_for_nodes(nodes: int, gpus: int, timeout: float) -> None:
     """Returns when so many nodes live and together have so many GPUs.
 
     Raises:
-        ClusterError: they are not there after `timeout` seconds; says which are.
+        ClusterError: they have not joined after `timeout` seconds; names those that have.
     """
     deadline, told = time.monotonic() + timeout, False
     while True:

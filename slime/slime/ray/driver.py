@@ -24,7 +24,7 @@ def main(train: Callable[[TrainingRun, int], None], parse_args: Callable[[], Any
     """Runs `train` and exits: 0 done, 2 wrong configuration, 3 the cluster lacks something, 128 + n
     by signal n, 1 anything else.
 
-    Servers are not stopped here: whoever comes next adopts them, and the supervisor stops them in the end.
+    Servers are not stopped here: the next driver adopts them, and the supervisor stops them at the end of the run.
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)

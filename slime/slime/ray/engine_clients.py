@@ -25,7 +25,7 @@ FOR_EVER = 86400.0  # seconds
 
 
 def weight_sender(args: ServingSide, placement: Placement) -> SenderHandle | None:
-    """What broadcasts weights; None where engines get them in another way."""
+    """Returns the process that broadcasts weights; None if engines get them in another way."""
     if args.update_weight_transport != "nccl":
         return None
     from slime.ray.weight_sender import RaySender
@@ -34,7 +34,7 @@ def weight_sender(args: ServingSide, placement: Placement) -> SenderHandle | Non
 
 
 def weight_sharer(args: ServingSide, placement: Placement, env: Mapping[str, str]) -> SharerHandle | None:
-    """What shares memory with an own engine that has this environment; None where engines need no help for that."""
+    """Returns the process that shares memory with an own engine of this environment; None if engines need none."""
     if args.update_weight_transport != "tensor" or args.rollout_backend != "sglang":
         return None
     from slime.ray.weight_sender import RaySharer
@@ -113,7 +113,7 @@ class ReleasedEngine:
         self.run_dir, self.name = run_dir, name
 
     def process(self) -> str:
-        """The process that serves now; "" where that is not known."""
+        """The process that serves now; "" if that is not known."""
         record = None if self.name is None else records.read_record(self.run_dir, self.name)
         return "" if record is None else f"{record.pid}/{record.birth or record.create_time}"
 
@@ -130,7 +130,7 @@ class ReleasedEngine:
 
 
 def end_released(run_dir: Path) -> None:
-    """Ends engines that an earlier driver left without their memory, or on the way there; they are started anew."""
+    """Ends engines that an earlier driver left without their memory, or on the way there; they are started again."""
     for path in sorted(_folder(run_dir).glob("*")):
         record = records.read_record(run_dir, path.name)
         same = ReleasedEngine(run_dir, path.name).process() == path.read_text(encoding="utf-8")

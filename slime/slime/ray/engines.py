@@ -33,7 +33,7 @@ SPLIT = {"sglang": "--sglang-tp-size", "vllm": "--vllm-tensor-parallel-size"}
 """The flag that lets an engine share a model among several GPUs."""
 LIMITS = ("max_running_requests", "context_length")
 GATE = "gate_engine"
-"""The role of an engine that answers the gate and serves nobody."""
+"""The role of an engine that answers the gate and no client."""
 ROLES = {"rollout": "serving", "prm": "judge"}
 """For whom the tokens of a rented engine are counted, by part."""
 STREAM_INTERVAL = 4
@@ -131,7 +131,7 @@ def check_engine_flags(args: ServingSide, servers: list[ModelServers]) -> None:
 
 
 def check_sglang(args: ServingSide) -> None:
-    """Raises ConfigError for a broadcast between two versions of NCCL; tells what SGLang leaves out."""
+    """Raises ConfigError for a broadcast between two versions of NCCL; logs what SGLang leaves out."""
     if args.update_weight_transport == "nccl" and args.rollout_num_gpus:
         check_same_nccl(args.engine_python or sys.executable)
     if "--sglang-enable-deterministic-inference" not in args.engine_words.get("rollout", []):
@@ -198,7 +198,7 @@ def engine_spec(args: ServingSide, server: ModelServers, index: int, manager: Se
 
 
 def gate_spec(args: ServingSide, name: str, port: int) -> ServerSpec:
-    """An embedded engine on the CPU that serves nobody: it is lent a version at a time, and answers the gate with it. It
+    """An embedded engine on the CPU without clients: it receives a version at a time, and answers the gate with it. It
     computes in fp32: bf16 takes ten times as long on CPUs that do not multiply it.
 
     Raises:

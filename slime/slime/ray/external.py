@@ -46,7 +46,7 @@ class ExternalEngines:
         self.looked = 0.0
 
     def wait_ready(self) -> None:
-        """Returns when all answer and are what the flags say. Where weights are live already, one is enough.
+        """Returns when all answer and match the flags. If weights are live already, one is enough.
 
         Raises:
             ClusterError: they do not answer in --engine-start-timeout. ConfigError: another engine or model.
@@ -108,7 +108,7 @@ class ExternalEngines:
 
 
 def needs_gloo(args: ServingSide) -> bool:
-    """Whether weights reach these engines by gloo, since NCCL would not join them with the trainer; said in the log."""
+    """Whether weights reach these engines by gloo, since NCCL would not join them with the trainer; logs it."""
     if args.actor_num_gpus_per_node == 0:
         return False
     from slime.engines.sglang.nccl import apart_from_others

@@ -93,6 +93,6 @@ def split_of(args: ServingSide) -> GpuSplit:
 
 
 def judge_parts(args: EngineArguments) -> tuple[RunPart, ...]:
-    """The GPUs of judge and teacher engines, where there are any."""
+    """The GPUs of judge and teacher engines, if there are any."""
     parts = (RunPart("prm", args.prm_num_gpus, True), RunPart("teacher", args.prm_teacher_num_gpus, True))
     return tuple(part for part in parts if part.count)

@@ -63,7 +63,7 @@ def in_node_order(sites: Sequence[BundleSite], last: str = "") -> list[BundleSit
 
 
 def gpu_named(told: int | str) -> int | str:
-    """A GPU as Ray tells it: a number, or what CUDA_VISIBLE_DEVICES calls it (GPU-..., MIG-...)."""
+    """A GPU as Ray names it: a number, or a name of CUDA_VISIBLE_DEVICES (GPU-..., MIG-...)."""
     return int(told) if str(told).isdigit() else str(told)
 
 
@@ -104,12 +104,12 @@ class Placement:
         self.sites = self.deal()
 
     def hold(self, bundles: Sequence[dict[str, float]], labels: dict[str, str]) -> None:
-        """Another group of bundles, on nodes with these labels. Raises ClusterError where there is no room."""
+        """Another group of bundles, on nodes with these labels. Raises ClusterError if there is no room."""
         group = placement_group(list(bundles), strategy="PACK", bundle_label_selector=[labels] * len(bundles))
         if not group.wait(PLACEMENT_TIMEOUT):
             where = " on the driver's machine" if labels else ""
             for asked in (group, *self.groups):
-                remove_placement_group(asked)  # else it would be made when there is room, for nobody
+                remove_placement_group(asked)  # else it would be made when there is room, without a user
             said = f"no room{where} in {PLACEMENT_TIMEOUT:g} s for these bundles: {bundles}"
             raise ClusterError(with_advice(said))
         self.groups.append(group)
@@ -177,7 +177,7 @@ class Placement:
         return ", ".join(f"machine {node} with rank {', '.join(own)}" for node, own in ranks.items())
 
     def make_whole(self, look: Callable[[], None] = lambda: None) -> None:
-        """Returns when every bundle lies on a living machine again; says meanwhile what is missing.
+        """Returns when every bundle lies on a living machine again; logs meanwhile what is missing.
 
         Args:
             look: called every `LOOK_INTERVAL`; may raise.
@@ -197,7 +197,7 @@ class Placement:
             look()
             time.sleep(LOOK_INTERVAL)
         self.look()
-        moved = [site.bundle for site in self.sites["actor"]]  # engines stay where they are
+        moved = [site.bundle for site in self.sites["actor"]]  # engines keep their place
         if self.sites["actor"][0].gpu is None:
             self.sites["actor"] = [BundleSite(index, "", None, self.nodes[index]) for index in moved]
         else:

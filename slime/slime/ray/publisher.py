@@ -37,8 +37,8 @@ class Publisher:
         args: parsed arguments of the driver.
         specs: servers of the run; those with the role "engine" get every version.
         external: engines that others run; they get every version too.
-        sender: what broadcasts weights; None: engines read them from disk.
-        sharer: what shares memory with an own engine, where that engine needs somebody for it.
+        sender: broadcasts weights; None: engines read them from disk.
+        sharer: returns the process that shares memory with an own engine, or None if the engine needs none.
     """
 
     def __init__(
@@ -178,8 +178,8 @@ class Publisher:
         hook(self.args, candidate.rollout_id, weights.version, checkpoint)
 
     def check_kept(self) -> None:
-        """Raises TrainerDied where a service has forgotten the weights that serve: it has lost those that are trained
-        too, and a new trainer brings both back."""
+        """Raises TrainerDied if a service has forgotten the live weights: it has lost those in training too, and a new
+        trainer restores both."""
         for engine in self.own_engines if self.args.rollout_backend == "rented" else ():
             with suppress(EngineError):
                 if (info := engine.info()).forgotten:
@@ -196,6 +196,6 @@ class Publisher:
 
 
 def refused(error: EngineError) -> bool:
-    """Whether an engine read the files and did not want them; one that is away is another matter."""
+    """Whether an engine read the files and rejected them; False for one that is away."""
     status = error.status if isinstance(error, EngineControlError) else None
     return isinstance(error, WrongWeights) or (status is not None and 400 <= status < 500)

@@ -75,7 +75,7 @@ class Rollouts:
         self.go_on_after(delivered)
 
     def go_on_after(self, delivered: int) -> None:
-        """Brings the data source to where it was after that rollout.
+        """Restores the state of the data source after that rollout.
 
         Raises:
             ConfigError: prompts that cannot be used.

@@ -56,9 +56,8 @@ class Runtime:
             self.start(run_dir, cpus, gpus)
 
     def start(self, run_dir: Path, cpus: int, gpus: int | None) -> None:
-        os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = (
-            "1"  # whoever waits for a call tells its error, in one line
-        )
+        # the waiting caller logs the error, in one line
+        os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
         os.environ.setdefault("MALLOC_ARENA_MAX", MALLOC_ARENAS)
         if os.environ.get("RAY_ADDRESS"):
             join(os.environ["RAY_ADDRESS"])
@@ -128,7 +127,7 @@ def join(address: str) -> None:
 
 
 def _reach(address: str) -> None:
-    """Raises ClusterError where nobody listens at HOST:PORT: Ray would end this process, in words of its own."""
+    """Raises ClusterError if no process listens at HOST:PORT: Ray would end this process with a message of its own."""
     found = re.fullmatch(r"\[?([^/\[\]]+)\]?:(\d+)", address)
     if found is None:
         return  # auto, or another of Ray's own words

@@ -47,7 +47,8 @@ class OrderlyStop:
             self.end(number)
 
     def end_in_time(self) -> None:
-        """Ends the driver, whatever its main thread does; says both, which a signal's handler must not."""
+        """Logs the stop and ends the driver after the limit, whatever its main thread does. A signal handler must not
+        log."""
         logger.info(
             "stopping: what was learned since the last checkpoint is saved first%s; "
             "the same signal once more ends it at once",
@@ -58,7 +59,7 @@ class OrderlyStop:
             self.end_without(f"it was not written within {self.limit:g} s (--stop-timeout)")
 
     def guard(self, train: Callable[[TrainingRun, int], None], num_rollout: int) -> None:
-        """Runs the loop; where it was stopped, saves and ends the process."""
+        """Runs the loop; after a stop, saves and ends the process."""
         try:
             train(self.run, num_rollout)
         except Stopped:

@@ -58,7 +58,7 @@ TRAINERS: Mapping[str, Callable[[], Callable[..., Trainer]]] = {
     "megatron": _megatron,
     "rented": _rented,
 }
-"""By the name in --train-backend; each is imported only where it is chosen."""
+"""By the name in --train-backend; each is imported only if it is chosen."""
 
 
 def trainer_class(name: str) -> Callable[..., Trainer]:
@@ -95,7 +95,7 @@ class TrainActor:
             return f"tcp://{host}:{probe.getsockname()[1]}"
 
     def load(self, init_method: str) -> TrainerState:
-        """Joins the other ranks and loads the latest checkpoint, or the model where there is none."""
+        """Joins the other ranks and loads the latest checkpoint, or the model if there is none."""
         make = trainer_class(self.args.train_backend)
         self.trainer = make(self.args, self.rank, self.world_size, init_method)
         state = self.trainer.load()

@@ -71,7 +71,7 @@ class TrainGroup:
         return checksum
 
     def keeps(self, folder: str) -> bool:
-        """Whether the weights of a version can still be had from where its folder says they are."""
+        """Whether the weights of a version are still available at the address in its folder."""
         return bool(self.call("keeps", f"a look for {folder}", self.args.load_timeout, folder))
 
     def share_weights(self, slots: Path, version: int) -> tuple[str, str]:
@@ -89,7 +89,7 @@ class TrainGroup:
         wait: bool,
         hold: bool = False,
     ) -> Path:
-        """`hold`: it is written completely, and counts when `checkpoints.put_into_force` says so."""
+        """`hold`: it is written completely, and counts after `checkpoints.put_into_force`."""
         what, limit = f"the checkpoint after rollout {rollout_id}", self.args.save_timeout
         return Path(self.call("save", what, limit, rollout_id, version, parent, model_folder, wait, hold))
 

@@ -39,7 +39,7 @@ class VersionFiles:
     """Artifacts, slots of shared memory and copies of one run.
 
     Args:
-        engines: those that a hook is told of when files are written.
+        engines: those that a hook receives when files are written.
     """
 
     def __init__(self, args: Arguments, engines: Callable[[], list[EngineControl]]) -> None:
@@ -48,7 +48,7 @@ class VersionFiles:
         self.weights_dir = Path(args.update_weight_disk_dir)
 
     def claim(self) -> None:
-        """The folder is this run's. Raises ConfigError where it is another's."""
+        """Marks the folder as this run's. Raises ConfigError if it belongs to another run."""
         claim_folder(self.weights_dir, self.save_dir)
 
     def weights_of(self, trainers: TrainGroup, version: int) -> WeightVersion:
@@ -87,7 +87,7 @@ class VersionFiles:
         return None, None
 
     def write_artifact(self, weights: WeightVersion, slot: str | None) -> None:
-        """Writes a version to disk that lies in shared memory; nothing where it is written (None)."""
+        """Writes a version from shared memory to disk; does nothing if it is on disk (`slot` None)."""
         if slot is not None:
             folder = Path(weights.path)
             temporary = fresh_folder(folder)
@@ -110,7 +110,7 @@ class VersionFiles:
         write_json(self.weights_dir / CHECKSUMS, {**self.checksums(), str(weights.version): weights.checksum})
 
     def tidy(self, live: WeightVersion, *others: int | None) -> None:
-        """Removes what is not kept of older versions. `others`: those that somebody may want to go back to."""
+        """Removes what is not kept of older versions. `others`: versions that a rollback may need."""
         args, spare = self.args, {Path(live.path)}
         if args.keep_versions:
             named = {live.version, *(one for one in others if one is not None)}

@@ -1,4 +1,4 @@
-"""What a driver does when somebody orders another version: it is live at once, while everybody talks on."""
+"""Carries out orders for another version (rollback, pin, unpin): it is live at once, while requests go on."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _carry_out(
 
 
 def left_over(orders: VersionOrders) -> str | None:
-    """What somebody is told at a start who gave an order before it."""
+    """Returns the line about an order from before this start, or None."""
     order = orders.waiting()
     if order is None:
         return None

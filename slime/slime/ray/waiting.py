@@ -1,4 +1,4 @@
-"""Waiting for Ray with a limit: it looks around meanwhile, and says now and then what it waits for."""
+"""Waits for Ray with a limit, calls a check meanwhile, and logs now and then what it waits for."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from slime.processes.known_failures import with_advice
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL = 1.0  # seconds between looks around
-NOTE_INTERVAL = (
-    60.0  # seconds until the first line in the log; in `gather` each next one comes after twice as long
-)
+# seconds until the first line in the log; in `gather` each next one comes after twice as long
+NOTE_INTERVAL = 60.0
 HEARTBEAT_INTERVAL = 5.0  # seconds between questions for a sign of life
 
 

@@ -72,7 +72,7 @@ class WeightSharer:
 
 
 class RaySender:
-    """The driver's side of it: starts it where it is needed, and another one after `kill`."""
+    """The driver's side of it: starts it when it is needed, and another one after `kill`."""
 
     def __init__(self, args: RunArguments, placement: Placement) -> None:
         self.args, self.placement = args, placement

@@ -1,4 +1,4 @@
-"""What a run says of itself: metrics to files and services, progress to the terminal. Imports no torch."""
+"""Reports a run: metrics to files and services, progress to the terminal. Imports no torch."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Tracker:
         self.pending.keep(rollout_id, metrics)
 
     def end_now(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
-        """For the last moment of a driver: adds the row of what was expected to the file, by a write of its own."""
+        """Adds the pending row to the file by a separate write, at the end of a driver."""
         self.pending.add_row(rollout_id, metrics)
 
     def take_up(self, trained: int) -> None:
-        """Logs what an earlier driver did not, where its rollout is in the weights: those up to `trained`."""
+        """Logs the pending metrics of an earlier driver if the weights contain their rollout (up to `trained`)."""
         left = self.pending.left()
         if left is not None and left[0] <= trained:
             self.write(*left, in_file=not self.pending.has_row(left[0]))
@@ -82,7 +82,7 @@ class Tracker:
             self.wandb.write(int(step * self.steps_per_rollout), metrics)
 
     def at(self, rollout_id: int, doing: str) -> None:
-        """What the run does now."""
+        """Shows the present phase of the run."""
         logger.debug("%s", doing)
         self.display.at(rollout_id, doing)
 

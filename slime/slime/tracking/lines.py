@@ -29,7 +29,7 @@ COUNTED = {
     "failed": "rollout/error_cat/",
     "dropped": "rollout/drop/",
 }
-"""Shown where it is above 0; a name that ends in / is that of several counts, one a reason."""
+"""Shown if it is above 0; a name that ends in / is that of several counts, one a reason."""
 
 
 def progress_line(step: int, metrics: Mapping[str, float]) -> str:

@@ -18,7 +18,7 @@ UNBOUNDED = 10**8
 
 
 class Display(Protocol):
-    """Shows how far the run is. Where nobody reads any more (a terminal that was closed, a `tee` that Ctrl-C ended first)
+    """Shows how far the run is. After its reader has ended (a closed terminal, a `tee` that Ctrl-C ended first)
     the run goes on."""
 
     def line(self, text: str) -> None: ...

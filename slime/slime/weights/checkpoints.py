@@ -90,7 +90,7 @@ def read_meta(checkpoint: Path) -> dict[str, Any]:
 
 
 def newest_rollout(save: Path) -> int:
-    """The last rollout in the latest checkpoint; -1 where there is none that can be read. Repairs nothing."""
+    """The last rollout in the latest checkpoint; -1 if none can be read. Repairs nothing."""
     try:
         return int(read_meta(save / os.readlink(save / LATEST))["rollout_id"])
     except (OSError, CheckpointError):
@@ -156,7 +156,7 @@ def _described(lora: dict[str, Any] | None) -> str:
 
 
 def passed_over(save: str, load: str | None) -> str | None:
-    """What to say where `load` names an older checkpoint of `save`: a run always goes on from its newest."""
+    """Returns the warning if `load` names an older checkpoint of `save`: a run always goes on from its newest."""
     if load is None or Path(load).resolve().parent != Path(save).resolve() or not is_checkpoint(Path(load)):
         return None
     newest = latest(Path(save))
@@ -170,7 +170,7 @@ def passed_over(save: str, load: str | None) -> str | None:
 
 
 def describe(temporary: Path, meta: dict[str, Any]) -> None:
-    """A checkpoint that is written completely says what it is; it counts only when it is put into force."""
+    """A complete checkpoint describes itself; it counts only when it is put into force."""
     write_text(temporary / META, json.dumps(meta, indent=1))
 
 

@@ -163,7 +163,7 @@ def write_digests(folder: Path, digests: Mapping[str, TensorDigest]) -> None:
 
 
 def read_digests(folder: Path) -> dict[str, TensorDigest] | None:
-    """The digests that a folder names; None where an earlier release or another program wrote it.
+    """The digests that a folder names; None if an earlier release or another program wrote it.
 
     Raises:
         EngineError: the file is not one of ours.

@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class EngineState(Protocol):
-    """What an engine says of its weights."""
+    """What an engine reports of its weights."""
 
     @property
     def version(self) -> int: ...

@@ -22,7 +22,7 @@ from slime.weights.tensor_file import TensorFile
 
 WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
 OF_VERSIONS = (DIGESTS, PROBE)
-"""Files that tell of the weights beside them."""
+"""Files that describe the weights in the same folder."""
 PEFT_PREFIX = "base_model.model."
 """What the names of an adapter's tensors begin with, before that of the module that they belong to."""
 
@@ -48,7 +48,7 @@ def fp32_vectors(folder: str) -> frozenset[str]:
 
 
 def copy_model_files(folder: Path, source: str) -> None:
-    """The configuration and tokenizer files of a Hugging Face folder, without its weights and what is told of them."""
+    """The configuration and tokenizer files of a Hugging Face folder, without its weights and their description."""
     for file in sorted(Path(source).iterdir()):
         if file.is_file() and file.name not in OF_VERSIONS and not file.name.endswith(WEIGHT_FILES):
             shutil.copyfile(file, folder / file.name)

@@ -106,7 +106,7 @@ class WrittenMemories:
         self._maps: dict[Path, tuple[int, WrittenMemory]] = {}
 
     def of(self, path: Path) -> WrittenMemory:
-        """A file that another one has replaced is mapped anew."""
+        """A file that another one has replaced is mapped again."""
         number = path.stat().st_ino if path.exists() else -1
         known = self._maps.pop(path, None)
         memory = known[1] if known is not None and known[0] == number else WrittenMemory(path)

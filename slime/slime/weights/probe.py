@@ -1,4 +1,4 @@
-"""Log-probs of fixed token ids: what a version of the weights must say when it really serves.
+"""Log-probs of fixed token ids: what a version of the weights must return when it really serves.
 
 Whoever has the model (the trainer, when it writes a version) may leave the values in `probe.json` beside the
 weights; for a folder without one they are computed here with plain transformers on the CPU.
@@ -33,7 +33,7 @@ class Probe:
     dtype: str
 
     def gap(self, found: list[float]) -> float:
-        """Mean absolute difference to what an engine says; infinite if it says something else altogether."""
+        """Mean absolute difference to an engine's answer; infinite if it says something else altogether."""
         if len(found) != len(self.log_probs):
             return float("inf")
         gap = sum(abs(a - b) for a, b in zip(self.log_probs, found, strict=True)) / len(found)

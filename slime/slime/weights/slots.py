@@ -31,7 +31,7 @@ def is_slot(folder: Path) -> bool:
 
 @contextmanager
 def free_slot(slots: Path) -> Iterator[Path]:
-    """A slot that nobody holds, to be written over, or a new one. It counts as empty until it is complete."""
+    """A free slot, to be written over, or a new one. It counts as empty until it is complete."""
     private_folder(slots)
     for number in count():
         slot = slots / f"slot-{number}"

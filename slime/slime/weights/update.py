@@ -38,7 +38,7 @@ class Candidate:
     """Weights that want to go live: made by step `rollout_id` (-1: none) from version `parent`.
 
     `metrics`: of the step. `measurements`: of the gate. `undo`: an older version is gone back to (`drop_turns`,
-    `reason`). `silent`: it is served, and nobody is told that it is the policy now.
+    `reason`). `silent`: it is served, and not announced as the policy.
     """
 
     weights: WeightVersion
@@ -52,7 +52,7 @@ class Candidate:
 
 
 class CandidateRejected(TrainError):
-    """A gate found the candidate wanting; the live version stays.
+    """A gate rejected the candidate; the live version stays.
 
     `stage`: which examination found it. `measurements`: what was measured up to then, by name.
     """

@@ -26,7 +26,7 @@ def is_of_before(checksum: str) -> bool:
 class WeightVersion:
     """One version of the weights as an artifact: a Hugging Face folder and the checksum of its tensors.
 
-    `rollout_id`: the last rollout that it was trained on (-1: none), None where that is not known.
+    `rollout_id`: the last rollout that it was trained on (-1: none), None if that is not known.
     """
 
     version: int

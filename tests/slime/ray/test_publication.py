@@ -17,6 +17,7 @@ from slime.errors import EngineError
 from slime.ray import run as ray_run
 from slime.ray.run import TrainingRun
 from slime.ray.train_group import TrainerDied
+from slime.ray.version_in_flight import VersionState
 from slime.rented.versions import RentedWeights, write_version
 from slime.weights import checkpoints
 from slime.weights.update import CandidateRejected
@@ -139,6 +140,45 @@ def test_a_signal_tells_of_the_version_that_is_live_and_of_no_other(run: Any, ca
     assert calls.count("tracker.end_now") == 1
 
 
+def test_a_signal_tells_nothing_of_a_version_that_failed(run: Any, calls: list[str]) -> None:
+    run.publish(version(5), overlap=True)
+    run.publisher.update.fails = True
+    run.publisher.update.go.set()
+    with pytest.raises(EngineError, match="refused"):
+        run.settle()
+    run.log_at_end()
+    assert run.in_flight.state is VersionState.FAILED and "tracker.end_now" not in calls
+
+
+def test_a_version_goes_through_its_states_on_the_way_to_the_engines(run: Any, calls: list[str]) -> None:
+    run.trainers.returned["train"] = {"loss": 1.0}
+    found = version(5)
+    assert found.state is VersionState.REQUESTED
+    run.train(found)
+    assert found.state is VersionState.TRAINING
+    run.publish(found, overlap=True)
+    assert found.state is VersionState.EXAMINING and found.busy
+    run.publisher.update.go.set()
+    assert run.settle() is False
+    assert found.state is VersionState.LIVE and found.settled
+
+
+def test_an_order_waits_until_the_version_in_flight_is_settled(
+    run: Any, calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.runtime = run.watcher
+    monkeypatch.setattr(ray_run, "obey", lambda *_: calls.append("obeyed"))
+    monkeypatch.setattr(run, "look_at_servers", lambda: None)
+    run.publish(version(5), overlap=True)
+    run.publisher.update.go.set()
+    until(lambda: not run.busy)
+    run.look_around()
+    assert "obeyed" not in calls, "the gate has neither accepted nor undone it"
+    run.settle()
+    run.look_around()
+    assert calls.count("obeyed") == 1
+
+
 @pytest.mark.parametrize("act", ["finish", "evaluate_after", "replace_trainer"])
 def test_what_needs_the_live_weights_waits_for_them(
     act: str, run: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch
@@ -234,7 +274,8 @@ def refuse(update: Any) -> None:
 def test_a_batch_that_was_trained_on_a_version_that_engines_refuse_is_trained_again_on_the_live_one(
     examined: Any, calls: list[str]
 ) -> None:
-    examined.publish(version(5), overlap=True)
+    first = version(5)
+    examined.publish(first, overlap=True)
     following = version(6)
     examined.train(following)
     refuse(examined.publisher.update)
@@ -247,6 +288,7 @@ def test_a_batch_that_was_trained_on_a_version_that_engines_refuse_is_trained_ag
         "trainers.keep_state",
     ]  # fmt: skip
     assert examined.publisher.live.version == 7 and examined.publisher.live_parent == 5
+    assert (first.state, following.state) == (VersionState.REJECTED, VersionState.LIVE)
 
 
 def test_a_version_that_is_refused_while_a_batch_is_awaited_costs_no_training(
