@@ -30,7 +30,6 @@ from openclaw.gateway.gateway import Gateway
 from openclaw.http.app import gateway_app
 from openclaw.http.middleware.protocol import patient_for
 from openclaw.page.app import add_page
-from openclaw.page.source import PageSource
 from openclaw.settings import Settings, load_settings
 from openclaw.store.database import shown
 
@@ -46,9 +45,7 @@ CANNOT_WORK = 2
 def create_app(settings: Settings, engine_urls: Sequence[str], launched_url: str | None = None) -> FastAPI:
     """The gateway and its page as one ASGI app; see `gateway_app`. Raises ConfigError, StoreError."""
     app = gateway_app(settings, engine_urls, launched_url)
-    page = PageSource.of(app.state.gateway, app.state.metrics)
-    app.state.closing.append(page.close)
-    add_page(app, page)
+    add_page(app)
     return app
 
 

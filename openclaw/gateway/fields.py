@@ -1,4 +1,7 @@
-"""The body of a request as JSON, and its single fields: a wrong one is named, absent and null are the same."""
+"""The body of a request as JSON, and its single fields: a wrong one is named, absent and null are the same.
+
+Values of an address are read here too.
+"""
 
 from __future__ import annotations
 
@@ -79,6 +82,22 @@ def function_tools(
 def function_call(call_id: object, name: str, arguments: str) -> dict[str, Any]:
     """A call in an assistant's message of chat; `arguments` is JSON text."""
     return {"id": str(call_id), "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def whole(text: str, name: str, default: int, least: int, most: int) -> int:
+    """A whole number of the query. Raises ClientError."""
+    if not text:
+        return default
+    if len(text) > 12 or not text.lstrip("-").isdecimal() or not least <= int(text) <= most:
+        raise ClientError(f"{name} must be a whole number from {least} to {most}", name)
+    return int(text)
+
+
+def printable(text: str, name: str) -> str:
+    """An id of the address. Raises ClientError (404) for what none can be."""
+    if not text.isprintable():
+        raise ClientError(f"there is no {name} {text!r}", name, "not_found", 404)
+    return text
 
 
 def wrong(param: str, expected: str) -> ClientError:

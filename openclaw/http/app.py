@@ -19,7 +19,17 @@ from openclaw.gateway.canary_watch import watch
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.recorder import Recorder
 from openclaw.http import docs
-from openclaw.http.admin import feedback, health, judge_scale, memory, trajectories, turns, versions
+from openclaw.http.admin import (
+    changes,
+    feedback,
+    health,
+    judge_scale,
+    memory,
+    records,
+    trajectories,
+    turns,
+    versions,
+)
 from openclaw.http.dialects import chat, completions, messages, responses
 from openclaw.http.metrics import Metrics
 from openclaw.http.middleware.access_log import AccessLog
@@ -27,6 +37,7 @@ from openclaw.http.middleware.fast_route import FastRoute
 from openclaw.http.middleware.guard import RequestGuard
 from openclaw.settings import Settings
 from openclaw.store import RolloutStore
+from openclaw.views.source import ViewSource
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +59,7 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
-        for close in app.state.closing:
-            close()
+        app.state.views.close()
         if (spans := app.state.gateway.spans) is not None:
             await asyncio.to_thread(spans.close)
         await engines.close()
@@ -59,8 +69,7 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
     app = FastAPI(title="OpenClaw-RL gateway", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.gateway = Gateway(settings, engines, recorder)
     app.state.metrics = Metrics()
-    app.state.closing = []
-    """What else is closed at the end."""
+    app.state.views = ViewSource.of(app.state.gateway, app.state.metrics.registry)
     app.state.started = time.time()
     app.state.launched_url = launched_url
     app.add_middleware(FastRoute, handlers={"/v1/chat/completions": chat.chat}, failure=_failure)
@@ -78,6 +87,8 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
     app.include_router(versions.router)
     app.include_router(health.router)
     app.include_router(docs.router)
+    app.include_router(records.router)
+    app.include_router(changes.router)
     app.add_exception_handler(ClientError, _failure)
     app.add_exception_handler(StoreError, _failure)
     app.add_exception_handler(HTTPException, _http_error)

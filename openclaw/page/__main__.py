@@ -19,22 +19,23 @@ from openclaw.common.version import add_version
 from openclaw.errors import ClawError, ClientError, ConfigError
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.recorder import Recorder
+from openclaw.http.admin import changes, records
 from openclaw.http.middleware.protocol import HttpProtocol
 from openclaw.page.app import add_page
-from openclaw.page.source import PageSource
 from openclaw.settings import LOOPBACK, Settings
 from openclaw.store import RolloutStore
+from openclaw.views.source import ViewSource
 
 PORT = 30080
 
 
-def source_of_run(run_dir: Path, model_path: str | None, admin_key: str | None, writable: bool) -> PageSource:
+def source_of_run(run_dir: Path, model_path: str | None, admin_key: str | None, writable: bool) -> ViewSource:
     """What the page reads of a run folder. A store that an older program made is brought to the present tables; nothing
     else changes. Raises ConfigError where there is no store, StoreError where it cannot be read."""
     told = _arguments(run_dir)
     model = Path(model_path or told.get("hf_checkpoint") or "").expanduser()
     recorder = Recorder(RolloutStore(_buffer(run_dir, told)), Settings.session_ttl)
-    return PageSource(
+    return ViewSource(
         recorder=recorder,
         run_dir=run_dir,
         tokenizer=Tokenizer(model) if (model / "tokenizer.json").is_file() else None,
@@ -44,10 +45,13 @@ def source_of_run(run_dir: Path, model_path: str | None, admin_key: str | None, 
     )
 
 
-def create_app(source: PageSource) -> FastAPI:
+def create_app(source: ViewSource) -> FastAPI:
     """The page alone, without a gateway."""
     app = FastAPI(title="OpenClaw-RL page", docs_url=None, redoc_url=None)
-    add_page(app, source)
+    app.state.views = source
+    app.include_router(records.router)
+    app.include_router(changes.router)
+    add_page(app)
     app.add_exception_handler(ClawError, _failure)
     return app
 

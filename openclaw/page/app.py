@@ -1,19 +1,15 @@
-"""Puts the page into an app."""
+"""Puts the page into an app whose JSON routes are there (`openclaw.http.admin`)."""
 
 from __future__ import annotations
 
 from fastapi import FastAPI
 
-from openclaw.page import html_changes, html_routes, json_changes, json_routes, live, login
-from openclaw.page.source import PageSource
-
-ROUTERS = tuple(
-    module.router for module in (html_routes, html_changes, login, json_routes, json_changes, live)
-)
+from openclaw.page import html_changes, html_routes, live, login
+from openclaw.page.notices import Notices
 
 
-def add_page(app: FastAPI, source: PageSource) -> None:
-    """Adds the routes; they read from `source`."""
-    app.state.page = source
-    for router in ROUTERS:
-        app.include_router(router)
+def add_page(app: FastAPI) -> None:
+    """Adds the routes of the HTML views; they read from the app's source (`openclaw.views.source`)."""
+    app.state.notices = Notices()
+    for module in (html_routes, html_changes, login, live):
+        app.include_router(module.router)

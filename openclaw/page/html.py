@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -13,23 +14,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import Response
 
-from openclaw.page.measured import in_words
-from openclaw.page.texts import visible
+from openclaw.http.browser import HEADERS
+from openclaw.views.texts import visible
 
 STATIC = Path(__file__).parent / "static"
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "content-security-policy": POLICY,
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-store",
-}
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
@@ -90,3 +78,35 @@ def _environment() -> Environment:
     environment.filters.update(filters | {"in_words": in_words})
     environment.globals["static"] = static_address
     return environment
+
+
+MEANING = {
+    "change": "how far the weights moved, as a share of their norm",
+    "most_change": "how far they may move, as earlier updates have shown",
+    "kl": "distance to the live weights on the newest answers, nats a token",
+    "recent": "newest answers that this was measured on",
+    "liked_loss": "by how much answers that people liked became less likely, nats a token",
+    "liked": "liked answers that this was measured on",
+    "looked": "1: it answered before it went live; 0: it did not have to",
+    "answers": "answers that were looked at",
+    "empty": "share of them that are empty",
+    "endless": "share of them that do not end",
+    "repeating": "share of them that repeat themselves",
+    "other_script": "share of them in another script than the live ones",
+    "same": "share of the commonest answer",
+    "length": "their mean length, tokens",
+    "surprise": "how unlikely its own tokens are to it, nats a token",
+    "right": "share of the questions that it answers right",
+    "questions": "questions that this was measured on",
+    "obeyed": "share of the explicit wishes that it obeys",
+    "rejected": "1: the gate refused it",
+    "seconds": "how long the examination took, seconds",
+}
+"""In the order of the stages. Others are shown by their names alone."""
+
+
+def in_words(measurements: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
+    """`(name, value, meaning)`, known ones first."""
+    known = [name for name in MEANING if name in measurements]
+    others = sorted(set(measurements) - set(known))
+    return [(name, measurements[name], MEANING.get(name, "")) for name in (*known, *others)]

@@ -8,16 +8,16 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from openclaw.errors import ClientError
-from openclaw.page import changes
-from openclaw.page.access import check_change
-from openclaw.page.again import again
-from openclaw.page.html import HEADERS, page
+from openclaw.gateway.fields import whole
+from openclaw.http.browser import HEADERS, check_change
+from openclaw.page.html import page
 from openclaw.page.html_routes import PageRoute, diff_page
-from openclaw.page.json_routes import whole
 from openclaw.page.login import form
-from openclaw.page.notices import Notice
-from openclaw.page.source import source_of
+from openclaw.page.notices import Notice, notices_of
 from openclaw.page.versions import gone_back, pin, pinned, roll_back, settle_quarantine, versions
+from openclaw.views import changes
+from openclaw.views.again import again
+from openclaw.views.source import source_of
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -118,7 +118,7 @@ def _sure(given: dict[str, str]) -> None:
 
 
 def _note(request: Request, text: str, was: int | None = None) -> str:
-    return source_of(request).notices.leave(Notice(text, was))
+    return notices_of(request).leave(Notice(text, was))
 
 
 def _to(path: str, fragment: str = "", **query: str) -> Response:

@@ -11,18 +11,19 @@ from fastapi.routing import APIRoute
 from starlette.responses import RedirectResponse, Response
 
 from openclaw.errors import ClientError, StoreError
-from openclaw.page.access import check_reader
-from openclaw.page.html import HEADERS, STATIC, page
-from openclaw.page.json_routes import printable, whole
-from openclaw.page.learning import learning, table
-from openclaw.page.lessons import lessons
-from openclaw.page.now import now
-from openclaw.page.privacy import privacy
-from openclaw.page.sessions import session, sessions
-from openclaw.page.source import source_of
-from openclaw.page.tokens import NAMES, By, known, runs, strip, tokens, values_of
-from openclaw.page.turn import turn
+from openclaw.gateway.fields import printable, whole
+from openclaw.http.browser import HEADERS, check_reader
+from openclaw.page.html import STATIC, page
+from openclaw.page.notices import notices_of
 from openclaw.page.versions import difference, on_disk, openings, versions
+from openclaw.views.learning import learning, table
+from openclaw.views.lessons import lessons
+from openclaw.views.now import now
+from openclaw.views.privacy import privacy
+from openclaw.views.sessions import session, sessions
+from openclaw.views.source import source_of
+from openclaw.views.tokens import NAMES, By, known, runs, strip, tokens, values_of
+from openclaw.views.turn import turn
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -132,7 +133,7 @@ async def get_learning(request: Request) -> Response:
 @router.get("/page/versions")
 async def get_versions(request: Request, note: str = "") -> Response:
     check_reader(request)
-    found, notice = await versions(request), source_of(request).notices.take(note)
+    found, notice = await versions(request), notices_of(request).take(note)
     return page("versions.html", **_common(request, "versions"), found=found, notice=notice)
 
 
@@ -147,7 +148,7 @@ async def get_version(request: Request, n: str = "", after: str = "", note: str 
     one = next((one for one in found["versions"] if one["version"] == number), None)
     if one is None:
         raise ClientError(f"version {number} is too old to be shown", code="not_found", status=404)
-    told = {"one": one, "learned": learned, "found": found, "notice": source.notices.take(note)}
+    told = {"one": one, "learned": learned, "found": found, "notice": notices_of(request).take(note)}
     return page("version.html", **_common(request, "versions"), **told)
 
 
@@ -169,7 +170,7 @@ async def diff_page(request: Request, a: int, b: int, prompts: list[str]) -> Res
 async def get_privacy(request: Request, note: str = "") -> Response:
     check_reader(request)
     source, about = source_of(request), _common(request, "privacy")
-    notice = source.notices.take(note)
+    notice = notices_of(request).take(note)
     return await source.in_thread(lambda: page("privacy.html", **about, found=privacy(source), notice=notice))
 
 

@@ -12,11 +12,10 @@ from sqlalchemy import func, select
 from starlette.responses import StreamingResponse
 
 from openclaw.errors import ClientError, StoreError
-from openclaw.page.access import check_reader
-from openclaw.page.html import HEADERS
-from openclaw.page.source import PageSource, source_of
+from openclaw.http.browser import HEADERS, check_reader
 from openclaw.store import RolloutStore, schema
 from openclaw.types import SampleState, TurnState
+from openclaw.views.source import ViewSource, source_of
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ async def events(request: Request) -> StreamingResponse:
 class Changes:
     """Looks at the store while somebody listens."""
 
-    def __init__(self, source: PageSource) -> None:
+    def __init__(self, source: ViewSource) -> None:
         self._source = source
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None

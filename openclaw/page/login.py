@@ -8,10 +8,10 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from openclaw.page.access import COOKIE, PASS_SECONDS, check_same_origin, new_pass
-from openclaw.page.html import HEADERS, page
+from openclaw.http.browser import COOKIE, HEADERS, PASS_SECONDS, check_same_origin, new_pass
+from openclaw.page.html import page
 from openclaw.page.html_routes import PageRoute
-from openclaw.page.source import source_of
+from openclaw.views.source import source_of
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 

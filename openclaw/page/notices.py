@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
+from starlette.requests import Request
+
 MOST = 100
 """Notices that nobody has seen yet; the oldest is forgotten then."""
 
@@ -34,3 +36,9 @@ class Notices:
     def take(self, name: str) -> Notice | None:
         """None where there is none of this name, or it was seen."""
         return self._waiting.pop(name, None)
+
+
+def notices_of(request: Request) -> Notices:
+    """The notices of the app that got this request."""
+    notices: Notices = request.app.state.notices
+    return notices

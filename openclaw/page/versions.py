@@ -10,11 +10,11 @@ from starlette.requests import Request
 
 from openclaw.common.messages import text_of
 from openclaw.errors import ClientError
-from openclaw.page.lessons import NOTHING
-from openclaw.page.source import PageSource, source_of
 from openclaw.store import RolloutStore
 from openclaw.types import Message, VersionStatus, WeightVersion
 from openclaw.versions.comparison import compare_versions
+from openclaw.views.lessons import NOTHING
+from openclaw.views.source import ViewSource, source_of
 
 Json = dict[str, Any]
 
@@ -153,7 +153,7 @@ async def _ask(request: Request, method: str, path: str, body: Json | None = Non
         return await client.request(method, path, json=body)
 
 
-def _of_store(source: PageSource) -> Json:
+def _of_store(source: ViewSource) -> Json:
     if source.recorder is None:
         return {"object": "list", "live": None, "pinned": None, "versions": [], "switchable": False}
     store = source.store
@@ -162,7 +162,7 @@ def _of_store(source: PageSource) -> Json:
     return {"object": "list", "live": live, "pinned": None, "versions": rows, "switchable": False}
 
 
-def _with_lessons(source: PageSource, rows: list[Json]) -> list[Json]:
+def _with_lessons(source: ViewSource, rows: list[Json]) -> list[Json]:
     """With how many turns each learned from, and how many of them were judged good and bad."""
     if source.recorder is None:
         return [{**row, "learned": NOTHING} for row in rows]

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from openclaw.page.access import COOKIE, PASS_SECONDS, is_pass, new_pass
+from openclaw.http.browser import COOKIE, PASS_SECONDS, is_pass, new_pass
 
 VIEWS = ("/", "/page/sessions", "/admin/now", "/admin/sessions", "/page/events")
 

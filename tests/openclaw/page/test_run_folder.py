@@ -12,9 +12,9 @@ from starlette.testclient import TestClient
 
 from openclaw.errors import ConfigError
 from openclaw.page.__main__ import create_app, main, source_of_run
-from openclaw.page.metrics_file import MOST_ROWS, MetricsFile
 from openclaw.store import RolloutStore
 from openclaw.types import Judgement, NewTurn, SampleDraft, Vote
+from openclaw.views.source import MOST_ROWS, MetricsFile
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from openclaw.page.html import STATIC
-from openclaw.page.texts import token_text, visible
+from openclaw.views.texts import token_text, visible
 from tests.openclaw.page.conftest import HOSTILE
 
 TEMPLATES = STATIC.parent / "templates"

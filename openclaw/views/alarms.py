@@ -9,8 +9,8 @@ import orjson
 
 from claw_base.run_folder.records import dead_roles
 from openclaw.judge.settings import JudgeSettings
-from openclaw.page.source import PageSource
 from openclaw.trainer_hooks.backlog import Backlog
+from openclaw.views.source import ViewSource
 
 Json = dict[str, Any]
 
@@ -20,7 +20,7 @@ ENOUGH = 4
 ROLES = ("engine", "judge", "driver", "trainer")
 
 
-def alarms(source: PageSource, now: Json) -> list[Json]:
+def alarms(source: ViewSource, now: Json) -> list[Json]:
     """`[{"name", "text"}]` of a view of the moment; [] when all is well."""
     found: dict[str, str] = {}
     engines = now["serving"]["engines"]
@@ -36,7 +36,7 @@ def alarms(source: PageSource, now: Json) -> list[Json]:
     return [{"name": name, "text": text} for name, text in found.items()]
 
 
-def _of_loops(source: PageSource, now: Json) -> dict[str, str]:
+def _of_loops(source: ViewSource, now: Json) -> dict[str, str]:
     judging = now["judging"]
     found = {}
     limit = JudgeSettings.judge_neutral_limit
@@ -72,7 +72,7 @@ def _of_processes(run_dir: Path) -> dict[str, str]:
     return {"processes": f"not running: {', '.join(dead)}. Serving goes on; the run's logs say why"}
 
 
-def _of_training(source: PageSource) -> dict[str, str]:
+def _of_training(source: ViewSource) -> dict[str, str]:
     rows = source.curves.rows() if source.curves else []
     last = rows[-1] if rows else {}
     if last.get(f"{GAP}_alarm"):

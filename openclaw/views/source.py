@@ -1,24 +1,24 @@
-"""What the page reads from: the store, the run folder, a tokenizer, and the gateway where one runs."""
+"""What the views read from: the store, the run folder with its curves, a tokenizer, and the gateway if one runs."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import orjson
+from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
 from openclaw.errors import ClientError
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.recorder import Recorder
-from openclaw.http.metrics import Metrics
-from openclaw.page.metrics_file import MetricsFile
-from openclaw.page.notices import Notices
 from openclaw.store import RolloutStore
 
 T = TypeVar("T")
@@ -29,8 +29,64 @@ READERS = 2
 """Threads of the page, apart from those that answer chats: however many look, no answer waits for them."""
 
 
+MOST_ROWS = 2000
+"""Kept in memory; beyond that every second one of the older half goes."""
+READ_BYTES = 64 << 20
+
+Row = dict[str, float]
+
+
+class MetricsFile:
+    """Rows of `{"step", "time", NAME: number}`; those that were read are not read again. Thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._begin_anew()
+
+    def rows(self) -> list[Row]:
+        """All rows, oldest first, thinned out where there are many; [] while there is no file."""
+        with self._lock:
+            try:
+                self._read()
+            except OSError:
+                self._begin_anew()
+            return list(self._rows)
+
+    def _begin_anew(self) -> None:
+        self._rows: list[Row] = []
+        self._offset = 0
+
+    def _read(self) -> None:
+        if self._path.stat().st_size < self._offset:
+            self._begin_anew()
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read(READ_BYTES)
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for line in whole.splitlines():
+            row = _row(line)
+            if row is not None:
+                self._rows.append(row)
+        while len(self._rows) > MOST_ROWS:
+            half = len(self._rows) // 2
+            self._rows[:half] = self._rows[:half:2]
+
+
+def _row(line: bytes) -> Row | None:
+    """The numbers of a line; None for one that is none, as a crash may leave it."""
+    try:
+        found: Any = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(found, dict) or "step" not in found:
+        return None
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+
 @dataclass
-class PageSource:
+class ViewSource:
     """recorder: None where nothing is recorded. run_dir: None where no run is watched. gateway, metrics: None for a
     finished run. writable: whether people may change what is stored."""
 
@@ -40,13 +96,13 @@ class PageSource:
     admin_key: str | None
     model_name: str
     gateway: Gateway | None = None
-    metrics: Metrics | None = None
+    metrics: CollectorRegistry | None = None
     writable: bool = True
     started: float = field(default_factory=time.time)
 
     @classmethod
-    def of(cls, gateway: Gateway, metrics: Metrics) -> PageSource:
-        """The source of a gateway's own page."""
+    def of(cls, gateway: Gateway, metrics: CollectorRegistry) -> ViewSource:
+        """The source of a gateway that runs."""
         settings = gateway.settings
         run_dir = None if settings.run_dir is None else Path(settings.run_dir)
         return cls(
@@ -62,7 +118,6 @@ class PageSource:
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="page")
         self.tries = asyncio.Semaphore(TRIES)
-        self.notices = Notices()
         self.curves = None if self.run_dir is None else MetricsFile(self.run_dir / "metrics.jsonl")
 
     @property
@@ -90,9 +145,9 @@ class PageSource:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def source_of(request: Request) -> PageSource:
+def source_of(request: Request) -> ViewSource:
     """The source of the app that got this request."""
-    source: PageSource = request.app.state.page
+    source: ViewSource = request.app.state.views
     return source
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from openclaw.page.source import PageSource
+from openclaw.views.source import ViewSource
 
 Json = dict[str, Any]
 
@@ -69,7 +69,7 @@ CHARTS = (
 LAST_ROWS = 12
 
 
-def learning(source: PageSource) -> Json:
+def learning(source: ViewSource) -> Json:
     """`{"x": versions, "steps", "times", "charts": [{"title", "about", "lines": [{"name", "metric", "values"}]}]}`;
     charts without a number are left out. A value that is not there is None."""
     rows = source.curves.rows() if source.curves else []

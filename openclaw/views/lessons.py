@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import select
 
 from openclaw.errors import ClientError
-from openclaw.page.sessions import TURNS_A_PAGE, judgements, select_turns, shown_turn
 from openclaw.store import RolloutStore, schema
 from openclaw.types import DEFAULT_TRAINER
+from openclaw.views.sessions import TURNS_A_PAGE, judgements, select_turns, shown_turn
 
 Json = dict[str, Any]
 

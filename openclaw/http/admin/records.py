@@ -1,21 +1,26 @@
-"""The page's views as JSON under /admin."""
+"""What is stored and what the run does, as JSON: the views of `openclaw.views`, the curves, an export."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from openclaw.errors import ClientError
-from openclaw.page.access import check_reader
-from openclaw.page.lessons import lessons
-from openclaw.page.now import now
-from openclaw.page.sessions import SESSIONS_A_PAGE, TURNS_A_PAGE, session, sessions
-from openclaw.page.source import source_of
-from openclaw.page.tokens import tokens
-from openclaw.page.turn import turn
+from openclaw.gateway.fields import printable, whole
+from openclaw.http.browser import HEADERS, check_reader
+from openclaw.store.files.exporting import export_lines
+from openclaw.views.learning import learning
+from openclaw.views.lessons import lessons
+from openclaw.views.now import now
+from openclaw.views.privacy import privacy
+from openclaw.views.sessions import SESSIONS_A_PAGE, TURNS_A_PAGE, session, sessions
+from openclaw.views.source import ViewSource, source_of
+from openclaw.views.tokens import tokens
+from openclaw.views.turn import turn
 
 router = APIRouter()
 
@@ -75,20 +80,30 @@ async def get_version_turns(request: Request, number: str, limit: str = "", afte
     return _json(await source.in_thread(lambda: lessons(source.store, version, behind, most)))
 
 
-def whole(text: str, name: str, default: int, least: int, most: int) -> int:
-    """A whole number of the query. Raises ClientError."""
-    if not text:
-        return default
-    if len(text) > 12 or not text.lstrip("-").isdecimal() or not least <= int(text) <= most:
-        raise ClientError(f"{name} must be a whole number from {least} to {most}", name)
-    return int(text)
+@router.get("/admin/learning")
+async def get_learning(request: Request) -> Response:
+    """The curves over versions, from the run's metrics.jsonl: `{"x", "steps", "times", "charts"}`."""
+    check_reader(request)
+    source = source_of(request)
+    return _json(await source.in_thread(lambda: learning(source)))
 
 
-def printable(text: str, name: str) -> str:
-    """An id of the address. Raises ClientError (404) for what none can be."""
-    if not text.isprintable():
-        raise ClientError(f"there is no {name} {text!r}", name, "not_found", 404)
-    return text
+@router.get("/admin/privacy")
+async def get_privacy(request: Request) -> Response:
+    """What is stored of whom, where, and for how long."""
+    check_reader(request)
+    source = source_of(request)
+    return _json(await source.in_thread(lambda: privacy(source)))
+
+
+@router.get("/admin/export")
+async def export(request: Request, session_id: str | None = None, person: str | None = None) -> Response:
+    """JSON lines of everything, of one session or of one person, as `python -m openclaw.store export`."""
+    check_reader(request)
+    source = source_of(request)
+    lines = await source.in_thread(lambda: _started(source, session_id, person))
+    headers = {**HEADERS, "content-disposition": 'attachment; filename="openclaw-export.jsonl"'}
+    return StreamingResponse(lines, headers=headers, media_type="application/jsonl")
 
 
 def _seconds(text: str) -> float | None:
@@ -96,6 +111,18 @@ def _seconds(text: str) -> float | None:
         return float(text) if text else None
     except ValueError as error:
         raise ClientError("before must be a number of seconds", "before") from error
+
+
+def _started(source: ViewSource, session_id: str | None, person: str | None) -> Iterator[bytes]:
+    """The lines of an export; that the store can be read shows before the answer begins."""
+    lines = export_lines(source.store, session_id, person)
+    first = next(lines)
+
+    def rest() -> Iterator[bytes]:
+        yield first
+        yield from lines
+
+    return rest()
 
 
 def _json(body: Any) -> Response:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from openclaw.errors import ClientError
-from openclaw.page.source import PageSource
+from openclaw.views.source import ViewSource
 
 Json = dict[str, Any]
 
@@ -14,7 +14,7 @@ LONGEST_HINT = 20_000
 """Characters, as in /v1/feedback."""
 
 
-async def overrule(source: PageSource, completion_id: str, score: float | None, text: str) -> Json:
+async def overrule(source: ViewSource, completion_id: str, score: float | None, text: str) -> Json:
     """A person's word on a turn, which outranks the judge's: `{"completion_id", "session_id", "status"}`, as
     /v1/feedback. Raises ClientError."""
     recorder, text = source.changeable, text.strip()
@@ -36,7 +36,7 @@ async def overrule(source: PageSource, completion_id: str, score: float | None, 
     }
 
 
-async def delete_session(source: PageSource, session_id: str) -> Json:
+async def delete_session(source: ViewSource, session_id: str) -> Json:
     """Raises ClientError (404, 409)."""
     deleted = await source.changeable.delete_session(session_id)
     return _told(
@@ -44,19 +44,19 @@ async def delete_session(source: PageSource, session_id: str) -> Json:
     )
 
 
-async def delete_person(source: PageSource, person: str) -> Json:
+async def delete_person(source: ViewSource, person: str) -> Json:
     """Raises ClientError (404, 409)."""
     deleted = await source.changeable.delete_person(person)
     return _told({"person": person, "deleted": deleted}, f"nothing is recorded of {person!r}")
 
 
-async def forget(source: PageSource, wish_id: int) -> None:
+async def forget(source: ViewSource, wish_id: int) -> None:
     """Raises ClientError (404, 409)."""
     if not await source.changeable.forget(wish_id, None):
         raise ClientError("there is no such wish", "wish", "not_found", 404)
 
 
-async def purge(source: PageSource, days: float) -> Json:
+async def purge(source: ViewSource, days: float) -> Json:
     """Deletes what is older and done with, in small transactions. Raises ClientError."""
     if not 0 <= days < 1e6:
         raise ClientError("retention_days must be a number of days, 0 or more", "retention_days")

@@ -11,17 +11,17 @@ from openclaw.gateway.chat_request import chat_request
 from openclaw.gateway.exchange import Chunk
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.trial import answers_of
-from openclaw.page.source import PageSource
-from openclaw.page.texts import shown_message
-from openclaw.page.turn import find
 from openclaw.types import Turn
+from openclaw.views.source import ViewSource
+from openclaw.views.texts import shown_message
+from openclaw.views.turn import find
 
 Json = dict[str, Any]
 
 _ASKED = ("temperature", "top_p", "min_p", "top_k", "frequency_penalty", "presence_penalty")
 
 
-async def again(source: PageSource, completion_id: str, version: int | None = None) -> Json:
+async def again(source: ViewSource, completion_id: str, version: int | None = None) -> Json:
     """`{"answer", "weight_versions", "finish_reason", "before"}`; `before` is the stored answer, and its versions.
 
     Args:
@@ -66,7 +66,7 @@ async def _sampled(gateway: Gateway, turn: Turn) -> Json:
     }
 
 
-async def _likeliest(source: PageSource, gateway: Gateway, turn: Turn, version: int) -> Json:
+async def _likeliest(source: ViewSource, gateway: Gateway, turn: Turn, version: int) -> Json:
     """Behind the very token ids of the stored prompt."""
     known = await source.in_thread(source.store.versions.all)
     found = next((one for one in known if one.version == version), None)

@@ -8,16 +8,16 @@ from typing import Any
 import orjson
 from sqlalchemy import func, select
 
-from openclaw.page.source import PageSource
 from openclaw.store import schema
 from openclaw.store.database import shown
+from openclaw.views.source import ViewSource
 
 Json = dict[str, Any]
 
 MOST_PEOPLE = 200
 
 
-def privacy(source: PageSource) -> Json:
+def privacy(source: ViewSource) -> Json:
     """`{"stored_in", "retention_days", "people": [{"person", "sessions", "turns", "first_at", "last_at", "wishes"}]}`;
     `person` None is everybody whom no request named."""
     people: list[Json] = []
@@ -49,7 +49,7 @@ def privacy(source: PageSource) -> Json:
     }
 
 
-def _wishes(source: PageSource) -> defaultdict[str | None, list[Json]]:
+def _wishes(source: ViewSource) -> defaultdict[str | None, list[Json]]:
     """By person, the newest first: what stands in their prompts, and what did until a version held it."""
     found: defaultdict[str | None, list[Json]] = defaultdict(list)
     for wish in source.store.memory.wishes():
@@ -58,7 +58,7 @@ def _wishes(source: PageSource) -> defaultdict[str | None, list[Json]]:
     return found
 
 
-def _retention_days(source: PageSource) -> float | None:
+def _retention_days(source: ViewSource) -> float | None:
     """Of the run's last start; 0 keeps, None: no trainer was ever started here."""
     if source.run_dir is None:
         return None

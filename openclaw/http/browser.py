@@ -1,4 +1,4 @@
-"""Who may see the page and change something on it.
+"""Browsers: who may see what is stored and change it, and the headers of what they are sent.
 
 Reading: the admin key, as a header or as the cookie that the login gives; without a key set, this machine alone. A change
 comes from the page itself or from a program: what another site lets a browser send is refused.
@@ -15,7 +15,22 @@ from starlette.requests import Request
 
 from openclaw.errors import ClientError
 from openclaw.http.auth import check_admin
-from openclaw.page.source import source_of
+from openclaw.views.source import source_of
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""Of every answer that a browser shows: it may load and run only what is ours."""
 
 COOKIE = "openclaw_page"
 PASS_SECONDS = 12 * 3600

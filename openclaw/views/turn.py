@@ -7,11 +7,11 @@ from typing import Any
 from sqlalchemy import select
 
 from openclaw.errors import ClientError
-from openclaw.page.sessions import judgements, outcome
-from openclaw.page.texts import shown_message
 from openclaw.store import RolloutStore, schema
 from openclaw.store.rows import select_turns, turn_from_row, unpack_json, unpack_teacher
 from openclaw.types import Turn
+from openclaw.views.sessions import judgements, outcome
+from openclaw.views.texts import shown_message
 
 Json = dict[str, Any]
 

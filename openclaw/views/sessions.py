@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, func, select
 
 from openclaw.errors import ClientError
-from openclaw.page.texts import preview, said, shown_message
 from openclaw.store import RolloutStore, schema
 from openclaw.store.rows import unpack_json
 from openclaw.types import SampleState
+from openclaw.views.texts import preview, said, shown_message
 
 Json = dict[str, Any]
 

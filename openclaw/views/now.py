@@ -10,11 +10,11 @@ from sqlalchemy import Connection, or_, select
 from sqlalchemy import func as sql
 
 from claw_base.run_folder.records import live_processes
-from openclaw.page.alarms import alarms
-from openclaw.page.sessions import open_sessions
-from openclaw.page.source import PageSource
 from openclaw.store import schema
 from openclaw.types import DEFAULT_TRAINER, SampleState, TurnState, VersionStatus
+from openclaw.views.alarms import alarms
+from openclaw.views.sessions import open_sessions
+from openclaw.views.source import ViewSource
 
 Json = dict[str, Any]
 
@@ -27,13 +27,13 @@ UPDATES = 8
 """Newest updates whose fate is told."""
 
 
-async def now(source: PageSource) -> Json:
+async def now(source: ViewSource) -> Json:
     """The whole view; what is not there (a store, an engine, a run folder) is None or empty."""
     engines = await _engines(source)
     return await source.in_thread(lambda: _now(source, engines))
 
 
-async def _engines(source: PageSource) -> list[Json]:
+async def _engines(source: ViewSource) -> list[Json]:
     gateway = source.gateway
     if gateway is None:
         return []
@@ -44,7 +44,7 @@ async def _engines(source: PageSource) -> list[Json]:
     ]
 
 
-def _now(source: PageSource, engines: list[Json]) -> Json:
+def _now(source: ViewSource, engines: list[Json]) -> Json:
     at = time.time()
     run = source.run_dir
     processes = [] if run is None else [str(one.get("role")) for one in live_processes(run)]
@@ -75,10 +75,10 @@ def _now(source: PageSource, engines: list[Json]) -> Json:
     return found
 
 
-def _served(source: PageSource) -> Json:
+def _served(source: ViewSource) -> Json:
     if source.metrics is None:
         return {"open": None, "answers": None, "first_token_s": None}
-    registry = source.metrics.registry
+    registry = source.metrics
     count = registry.get_sample_value("openclaw_first_token_seconds_count") or 0.0
     total = registry.get_sample_value("openclaw_first_token_seconds_sum") or 0.0
     return {

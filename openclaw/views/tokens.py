@@ -9,9 +9,9 @@ from itertools import groupby
 from typing import Any, Literal
 
 from openclaw.formats.tokenizer import Tokenizer
-from openclaw.page.texts import token_text
-from openclaw.page.turn import find
 from openclaw.store import RolloutStore
+from openclaw.views.texts import token_text
+from openclaw.views.turn import find
 
 Json = dict[str, Any]
 By = Literal["advantage", "gap", "version", "teacher", "surprise"]
