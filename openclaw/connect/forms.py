@@ -1,4 +1,6 @@
-"""Settings files as text: JSON, TOML and YAML are read whole, and changed only in the lines that must change.
+"""Settings as nested values and as text. Values are put in by their paths, and taken out so that what was there is back.
+
+Files: JSON, TOML and YAML are read whole, and changed only in the lines that must change.
 
 TOML and YAML are edited line by line, so comments and order stay. The result is read again: it must be what is wanted,
 else nothing is written.
@@ -6,20 +8,26 @@ else nothing is written.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
-from openclaw.connect.values import Config
 from openclaw.errors import ConfigError
 
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
 _REMARK = re.compile(r"\s+#[^\"']*\Z")
 Leaf = tuple[tuple[str, ...], Any]
+Path_ = tuple[str, ...]
+Values = Mapping[Path_, Any]
+Config = dict[str, Any]
+
+ABSENT = {"absent": True}
+"""Stands for what was not there."""
 
 
 class NotEditable(ConfigError):
@@ -161,3 +169,43 @@ def _says(line: str) -> bool:
 
 def _name(name: str) -> str:
     return name if _KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+
+
+def put_in(config: Config, values: Values) -> tuple[Config, list[list[Any]]]:
+    """The new content, and notes of what was there before: (path, value or ABSENT), in the order of the changes."""
+    new, before = copy.deepcopy(config), []
+    for path, value in values.items():
+        here = new
+        for depth, name in enumerate(path[:-1], 1):
+            if not isinstance(here.get(name), dict):
+                before.append([list(path[:depth]), here.get(name, ABSENT)])
+                here[name] = {}
+            here = here[name]
+        before.append([list(path), copy.deepcopy(here.get(path[-1], ABSENT))])
+        here[path[-1]] = value
+    return new, before
+
+
+def take_out(config: Config, values: Values, before: list[list[Any]]) -> tuple[Config, list[str]]:
+    """The content as it was before, and the names of values that others have changed meanwhile: those stay."""
+    new, stayed = copy.deepcopy(config), []
+    for path, old in reversed(before):
+        here = _parent(new, path)
+        name = path[-1]
+        if here is None or name not in here:
+            continue
+        ours = values.get(tuple(path), {})  # an object that was made for our values must be empty by now
+        if here[name] != ours:
+            stayed += [".".join(path)] if tuple(path) in values else []
+        elif old == ABSENT:
+            here.pop(name)
+        else:
+            here[name] = old
+    return new, stayed
+
+
+def _parent(config: Config, path: list[str]) -> Config | None:
+    here: Any = config
+    for name in path[:-1]:
+        here = here.get(name) if isinstance(here, dict) else None
+    return here if isinstance(here, dict) else None

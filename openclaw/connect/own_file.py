@@ -16,9 +16,8 @@ from typing import Any
 
 from openclaw.clients.client import Link, Model, OwnFile
 from openclaw.connect.files import read_config, read_text, readable_by_others, write_config, write_text
-from openclaw.connect.forms import NotEditable, edit, parse
+from openclaw.connect.forms import ABSENT, Config, NotEditable, Values, edit, parse, put_in, take_out
 from openclaw.connect.settings import WRITTEN, ConnectSettings
-from openclaw.connect.values import ABSENT, Config, Values, put_in, take_out
 from openclaw.errors import ConfigError
 
 NOTES = "openclaw-rl-connect.json"

@@ -14,7 +14,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 import threading
+from array import array
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +26,6 @@ from typing import Any
 from tokenizers import Tokenizer as CoreTokenizer
 
 from openclaw.errors import ConfigError
-from openclaw.formats.text_cache import TextCache
 
 CACHED_BYTES = 4 << 20
 """Memory for texts whose ids are kept: a conversation's history is sent again with every turn."""
@@ -34,6 +36,8 @@ SLICE_CHARACTERS = 16_384
 CUT_ALLOWANCE = 64
 """Tokens that a cut in the middle of a word may add to a slice, with a margin."""
 _BETWEEN_WORDS = re.compile(r"(?<=[a-z]) ")
+_ENTRY_BYTES = 150
+"""Of an ordered dictionary, about."""
 
 
 class TooManyTokens(Exception):
@@ -275,3 +279,39 @@ def _byte_alphabet() -> dict[str, int]:
     alphabet = {chr(byte): byte for byte in printable}
     alphabet.update({chr(256 + index): byte for index, byte in enumerate(others)})
     return alphabet
+
+
+class TextCache:
+    """Ids of the texts used last, up to a number of bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._size = 0
+        self._ids: OrderedDict[str, array[int]] = OrderedDict()  # a list takes nine times the memory
+        self._lock = threading.Lock()
+
+    def get(self, text: str) -> list[int] | None:
+        with self._lock:
+            ids = self._ids.get(text)
+            if ids is None:
+                return None
+            self._ids.move_to_end(text)
+            return ids.tolist()
+
+    def clear(self) -> None:
+        with self._lock:
+            self._ids.clear()
+            self._size = 0
+
+    def put(self, text: str, ids: list[int]) -> None:
+        with self._lock:
+            if text not in self._ids:
+                self._ids[text] = array("i", ids)
+                self._size += _bytes_of(text, self._ids[text])
+            while self._size > self._limit:
+                self._size -= _bytes_of(*self._ids.popitem(last=False))
+
+
+def _bytes_of(text: str, ids: array[int]) -> int:
+    """Memory of an entry, in bytes."""
+    return sys.getsizeof(text) + sys.getsizeof(ids) + _ENTRY_BYTES

@@ -23,8 +23,8 @@ from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import SHOWN, ChatRequest
 from openclaw.gateway.exchange import Exchange
 from openclaw.gateway.idempotency import InFlight, SharedGeneration
+from openclaw.gateway.preferences import active_preferences, inject, not_yet_stated, prefix_still_valid
 from openclaw.gateway.recorder import Recorder
-from openclaw.gateway.remembering import added, still_stand, unsaid, wishes_of
 from openclaw.gateway.running import Admission, RunningAnswers
 from openclaw.gateway.sizes import LARGE_HISTORY_CHARACTERS, check_number, is_large, too_long
 from openclaw.gateway.spans import spans_of
@@ -91,7 +91,7 @@ class Gateway:
         read = Transcript.of, request.messages
         transcript = await self._aside(*read) if is_large(request) else Transcript.of(request.messages)
         parent = await _find_parent(recorder, request, transcript, caller)
-        wishes = await wishes_of(self.settings, self.recorder, request, caller)
+        wishes = await active_preferences(self.settings, self.recorder, request, caller)
         prompt = await self._render(request, parent, wishes)
         generation = self._join_or_begin(request, caller, parent, prompt, recorder is not None)
         if recorder and parent and caller.turn_type == "main":
@@ -166,10 +166,14 @@ class Gateway:
     async def _with_wishes(
         self, request: ChatRequest, parent: Parent | None, wishes: Sequence[str] | None
     ) -> Prompt:
-        unspoken = unsaid(wishes, request.messages) if wishes else []
+        unspoken = not_yet_stated(wishes, request.messages) if wishes else []
         said = request.messages[parent.start :] if parent is not None else []
-        if parent is not None and _continues(request, parent) and still_stand(parent.turn, wishes, said):
-            new, stand = added(said, unspoken, parent.turn.memory or ())
+        if (
+            parent is not None
+            and _continues(request, parent)
+            and prefix_still_valid(parent.turn, wishes, said)
+        ):
+            new, stand = inject(said, unspoken, parent.turn.memory or ())
             wanted = parent.turn.prompt_ids, parent.turn.completion_ids, new, request.tools, request.thinking
             if sum(len(text_of(message)) for message in new) < LARGE_HISTORY_CHARACTERS:
                 bridged = self.format.bridge(*wanted)

@@ -52,22 +52,22 @@ class RunningAnswers:
         if self.running < self._limits[kind] and not self._waiting["main"]:
             self.running += 1
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[kind].append(turn)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[kind].append(waiter)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # its place came in the same moment
+            if waiter.done() and not waiter.cancelled():  # its place came in the same moment
                 self.running -= 1
             else:
-                self._waiting[kind].remove(turn)
+                self._waiting[kind].remove(waiter)
             self._admit()
             raise
 
     def _admit(self) -> None:
         for kind, queue in self._waiting.items():
             while queue and self.running < self._limits[kind]:
-                turn = queue.popleft()
-                if not turn.done():
+                waiter = queue.popleft()
+                if not waiter.done():
                     self.running += 1
-                    turn.set_result(None)
+                    waiter.set_result(None)

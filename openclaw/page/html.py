@@ -102,7 +102,7 @@ MEANING = {
     "rejected": "1: the gate refused it",
     "seconds": "how long the examination took, seconds",
 }
-"""In the order of the stages. Others are shown by their names alone."""
+"""The gate's measurements in words, in the order of the stages. Others are shown by their names alone."""
 
 
 def in_words(measurements: Mapping[str, Any]) -> list[tuple[str, Any, str]]:

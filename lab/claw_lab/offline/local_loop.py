@@ -27,7 +27,7 @@ from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.exchange import Completion
 from openclaw.gateway.gateway import Prompt
-from openclaw.gateway.remembering import added, still_stand, unsaid
+from openclaw.gateway.preferences import inject, not_yet_stated, prefix_still_valid
 from openclaw.methods.hinted_prompt import with_memory
 from openclaw.sessions.transcript import Transcript, next_state
 from openclaw.store import RolloutStore
@@ -183,10 +183,10 @@ class LocalLoop:
         if talk.memory is not None:
             return Prompt(render(talk.memory.put_into(talk.messages), None, True), "full")
         wishes = self.remembered(talk.person)
-        unspoken = unsaid(wishes, talk.messages)
+        unspoken = not_yet_stated(wishes, talk.messages)
         said = talk.messages[len(last.messages) + 1 :] if last is not None else []
-        if last is not None and still_stand(last, wishes, said):
-            new, stand = added(said, unspoken, last.memory or ())
+        if last is not None and prefix_still_valid(last, wishes, said):
+            new, stand = inject(said, unspoken, last.memory or ())
             ids = self.chat.format.bridge(last.prompt_ids, last.completion_ids, new, None, True)
             if ids is not None:
                 return Prompt(ids, "bridge", stand if self.setting.memory else None)

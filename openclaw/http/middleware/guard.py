@@ -1,4 +1,4 @@
-"""Guards every request: size of the body, rate, read and write timeouts; adds the sender as headers.
+"""Guards every request: headers, size of the body, rate, what a client has open, timeouts; adds the sender as headers.
 
 Plain ASGI: it costs a few microseconds a request and a fraction of one a streamed chunk. Sizes of headers: `protocol.py`.
 """
@@ -11,6 +11,8 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import orjson
 from starlette.datastructures import Headers
@@ -18,9 +20,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openclaw.errors import ClientError
+from openclaw.gateway.caller import PEER_HEADER, PERSON_HEADER
 from openclaw.http.auth import key_name
-from openclaw.http.middleware.headers import check_once, with_sender
-from openclaw.http.middleware.shares import Share, Shares
 from openclaw.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,10 @@ log = logging.getLogger(__name__)
 LIMITED = ("/v1/", "/sessions/")
 """Paths on which the rate is limited."""
 REMEMBERED_CLIENTS = 10_000
+ONCE = frozenset({b"host", b"origin", b"authorization", b"x-api-key", b"content-length"})
+"""Who reads the first and who reads the last of two of these, such as a proxy before this server, would disagree."""
+_OWN = (PERSON_HEADER.encode(), PEER_HEADER.encode())
+RETRY_SECONDS = 1.0
 
 
 class RequestGuard:
@@ -195,3 +200,56 @@ async def _refuse(send: Send, error: ClientError) -> None:
         headers.append((b"retry-after", str(round(error.retry_after)).encode()))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def check_once(scope: Scope) -> None:
+    """Raises ClientError (400) for a header that is there twice and may not be."""
+    names = [name for name, _ in scope["headers"] if name in ONCE]
+    if len(names) > len(set(names)):
+        twice = next(name for name in names if names.count(name) > 1).decode()
+        raise ClientError(f"the request has more than one {twice} header", code="invalid_header")
+
+
+def with_sender(scope: Scope, name: str | None) -> list[tuple[bytes, bytes]]:
+    """The headers with the client's address and the name of its key; what it sent under these names is left out."""
+    client = scope.get("client")
+    kept = [(key, value) for key, value in scope["headers"] if key not in _OWN]
+    kept.append((PEER_HEADER.encode(), str(client[0] if client else "").encode()))
+    return [*kept, (PERSON_HEADER.encode(), name.encode())] if name else kept
+
+
+@dataclass(eq=False)
+class Share:
+    """What one client has open now, and may have at most; 0: no limit."""
+
+    most_requests: int
+    most_bytes: int
+    requests: int = 0
+    bytes: int = 0
+
+    def check(self) -> None:
+        """Raises ClientError (429) when it is too much."""
+        for have, most, what in (
+            (self.requests, self.most_requests, "requests are open (MAX_OPEN_REQUESTS)"),
+            (self.bytes, self.most_bytes, "bytes of bodies are in open requests (MAX_OPEN_BYTES)"),
+        ):
+            if most and have > most:
+                raise ClientError(
+                    f"more than {most} {what} of this key or address; try again when some have ended",
+                    code="too_many_open_requests", status=429, kind="rate_limit_error", retry_after=RETRY_SECONDS,
+                )  # fmt: skip
+
+
+class Shares:
+    """The shares of all clients that have something open; an idle client costs nothing."""
+
+    def __init__(self, most_requests: int, most_bytes: int) -> None:
+        self._most = most_requests, most_bytes
+        self._open: WeakValueDictionary[str, Share] = WeakValueDictionary()
+
+    def of(self, client: str) -> Share:
+        """The share of a client, kept while any of its requests holds it."""
+        share = self._open.get(client)
+        if share is None:
+            share = self._open[client] = Share(*self._most)
+        return share

@@ -4,21 +4,23 @@ exit code 0        1, unless the output proves a failure that the code hides; 0 
 another code       -1; 0 for code 1 of a program that so says "no" (grep, diff, test)
 no code            -1 for a recognised failure, 1 for a recognised success or for text that a call was to show
 anything else      0
+
+An exit code counts only at the places where agents show it, elsewhere it is text that the program printed: OpenClaw
+writes `(Command exited with code 1)` last or a JSON error, Claude Code `Exit code 1` first, Codex a head of lines that
+ends in `Output:`, others JSON fields, tags, or a sentence in brackets. Plain text counts where the program itself writes
+it: at the beginning of a line, in its form. Other text counts only if a report begins there or the text is too short to
+be a document, because a text that a tool has read may speak of errors too.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Any
 
-from openclaw.judge.rules.exit_codes import Report, as_object, read_report
+import orjson
+
 from openclaw.judge.rules.tool_calls import ToolCall
-from openclaw.judge.rules.tool_text import (
-    is_report,
-    own_failure,
-    summary_failed,
-    text_failed,
-    text_succeeded,
-)
 from openclaw.judge.rules.wordings import TOOLS
 
 Verdict = tuple[int, str]
@@ -47,6 +49,44 @@ _ERROR_CODES = ("errcode", "errno")
 _HTTP_CODES = ("status", "statusCode", "status_code", "http_status", "code")
 _NESTED = ("result", "details", "data", "output")
 _UNKNOWN = (0, "no evidence in the tool result")
+_LINE = re.compile(
+    r"""^[\[(<*\s]*(?:error:\s*)?(?:(?:the\s+)?(?:command|process|program|script|task|shell|bash|job|tool)\s+)?(?:
+        (?:exited|finished|completed|terminated|failed|ended|returned)\s+with\s+
+            (?:an?\s+)?(?:non-?zero\s+)?(?:exit\s+|return\s+)?(?:code|status)
+      | (?:exit|return)[ _-]?(?:code|status|value)?
+      | (?:退出|返回|错误)(?:代?码|状态|值)
+    )\s*(?:of|is|was|[:=：为])?\s*(-?\d+)\s*(?:[(:,].*)?[\])>.*\s]*$""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_TAG = re.compile(
+    r"^\s*<(returncode|return_code|exit_?code|exit_?status)>\s*(-?\d+)\s*</\1>\s*", re.IGNORECASE
+)
+_OUTPUT_TAG = re.compile(r"^\s*<(output|stdout|result)>\n?(.*?)\n?</\1>\s*", re.DOTALL | re.IGNORECASE)
+_HEAD_END = re.compile(r"^(?:output|stdout)\s*:\s*$", re.IGNORECASE)
+_HEAD_LINES = 8
+_NOTHING = re.compile(
+    r"^[\[(<]?\s*(?:(?:bash|command|tool|process) (?:completed|ran|finished|executed)[\w ]*(?:with|and) )?"
+    r"(?:no output|empty output|\(?no output\)?|no content)\s*[\])>.]*$",
+    re.IGNORECASE,
+)
+_CODES = ("exit_code", "exitCode", "returncode", "return_code", "exit_status", "exitStatus")
+_BODIES = ("output", "stdout", "stderr", "aggregated", "content", "text", "error")
+_HOLDERS = ("metadata", "details", "result", "data", "output")
+_EDGE = 20_000
+_NO_FAILURE = TOOLS["no_failure"]
+_END_LENGTH = 10_000
+"""Characters read of the beginning and of the end of a long result."""
+_SHORT_LENGTH, _SHORT_LINES = 400, 3
+"""A text of at most so many characters and lines can be a report as a whole."""
+_DOCUMENT = re.compile(r"\s*(?:#|```|<[!a-z]|\d+[.)] |[-*] |\||def |class |import |from |function |//)")
+_HARMLESS = (
+    r"(?!\s*(?:warning|note|info|hint|debug|nothing to be done|entering|leaving|done|ok|using|running|listening"
+    r"|started|ready|serving|version|usage)\b)"
+)
+_TALKATIVE = frozenset({"make", "npm", "file", "wc"})
+"""Programs that write their name before much else than failures."""
+_HELPERS = ("bash", "gzip", "xargs", "[mg]awk")
+_SUMMARY_LINES = 15
 
 
 def read_tool_results(texts: list[str], calls: list[ToolCall]) -> Verdict:
@@ -169,3 +209,129 @@ def object_succeeded(value: dict[str, Any]) -> str | None:
 
 def _programs(call: ToolCall) -> list[str]:
     return [step.program for step in call.steps]
+
+
+@dataclass(frozen=True)
+class Report:
+    """code: the exit code, None where the result names none; body: what the program printed, empty for nothing;
+    value: the JSON object that the result is, unless it is one that only wraps an output."""
+
+    code: int | None
+    body: str
+    value: dict[str, Any] | None = None
+
+
+def read_report(text: str) -> Report:
+    value = as_object(text)
+    if value is None:
+        return _of_text(text)
+    code = _code_in(value)
+    if code is None and value.get("status") == "error" and isinstance(value.get("error"), str):
+        inner = _of_text(value["error"])
+        return Report(inner.code or None, inner.body, None if inner.code else value)
+    if code is None:
+        return Report(None, text, value)
+    parts = [value[name] for name in _BODIES if isinstance(value.get(name), str)]
+    inner_parts = [
+        inner[name]
+        for inner in (value.get(key) for key in _HOLDERS)
+        if isinstance(inner, dict)
+        for name in _BODIES
+        if isinstance(inner.get(name), str)
+    ]
+    return Report(code, _said("\n".join(parts + inner_parts)))
+
+
+def as_object(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text is."""
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _code_in(value: dict[str, Any]) -> int | None:
+    for holder in (value, *(value.get(key) for key in _HOLDERS)):
+        if isinstance(holder, dict):
+            for name in _CODES:
+                if isinstance(holder.get(name), int) and not isinstance(holder[name], bool):
+                    return int(holder[name])
+    return None
+
+
+def _of_text(text: str) -> Report:
+    if len(text) > 2 * _EDGE:
+        text = f"{text[:_EDGE]}\n{text[-_EDGE:]}"
+    tag = _TAG.search(text)
+    if tag:
+        rest = text[tag.end() :]
+        output = _OUTPUT_TAG.match(rest)
+        return Report(int(tag[2]), _said(output[2] if output else rest))
+    lines = text.strip("\n").split("\n")
+    head = next((i for i, line in enumerate(lines[:_HEAD_LINES]) if _HEAD_END.match(line)), 0)
+    for first in range(head or 1):
+        found = _LINE.match(lines[first])
+        if found:
+            return Report(_number(found), _said("\n".join(lines[(head or first) + 1 :])))
+    filled = [i for i, line in enumerate(lines) if line.strip()]
+    found = _LINE.match(lines[filled[-1]]) if filled else None
+    if found:
+        return Report(_number(found), _said("\n".join(lines[: filled[-1]])))
+    return Report(None, _said(text))
+
+
+def _number(found: re.Match[str]) -> int:
+    return int(found[1])
+
+
+def _said(body: str) -> str:
+    bare = body.strip()
+    return "" if _NOTHING.match(bare) else bare
+
+
+def text_failed(text: str) -> str | None:
+    """Why a tool's plain text is a failure, in a few words; None where nothing says so."""
+    read = _NO_FAILURE.sub(" ", _ends(text))
+    found = TOOLS["failure"].search(read)
+    if found is None and is_report(read):
+        first = read.strip().split("\n", 1)[0]
+        found = TOOLS["report"].search(first)
+    return None if found is None else f"error text: {found.group().strip()[:60]}"
+
+
+def text_succeeded(text: str) -> str | None:
+    """What in a tool's plain text says that it worked; None where nothing does."""
+    found = TOOLS["success"].search(_ends(text))
+    return None if found is None else f"success text: {found.group().strip()[:60]}"
+
+
+def summary_failed(text: str) -> str | None:
+    """Why the last lines, the summary of a check, prove a failure whatever the exit code was."""
+    last = "\n".join(_ends(text).rstrip().split("\n")[-_SUMMARY_LINES:])
+    found = TOOLS["summary_failure"].search(_NO_FAILURE.sub(" ", last))
+    return None if found is None else f"summary: {found.group().strip()[:60]}"
+
+
+def own_failure(text: str, programs: list[str]) -> str | None:
+    """The first line where the shell or one of the programs, named in front, complains."""
+    named = dict.fromkeys(name for name in programs if name not in _TALKATIVE)
+    names = "|".join([*map(re.escape, named), *_HELPERS])
+    shell = r"(?:-?(?:ba|z|da)?sh|\S+\.sh): (?:-c: )?(?:line )?\d*:? ?"
+    git = "|(?:fatal|error): " if "git" in named else ""
+    own = rf"^\W{{0,4}}(?:{shell}\S|(?:\S*/)?(?:{names})(?:\[\d+\])?: {_HARMLESS}\S{git})"
+    first = next((line for line in text.split("\n") if line.strip()), "")
+    found = re.match(own, first, re.IGNORECASE)
+    return f"error text: {first.strip()[:60]}" if found else None
+
+
+def is_report(text: str) -> bool:
+    """Short, and not the beginning of a document, a listing or a program."""
+    bare = text.strip()
+    return len(bare) <= _SHORT_LENGTH and bare.count("\n") < _SHORT_LINES and not _DOCUMENT.match(bare)
+
+
+def _ends(text: str) -> str:
+    return text if len(text) <= 2 * _END_LENGTH else f"{text[:_END_LENGTH]}\n{text[-_END_LENGTH:]}"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from openclaw.formats.text_cache import TextCache
+from openclaw.formats.tokenizer import TextCache
 
 
 def test_kept_texts_stay_within_their_bytes_and_the_last_used_ones_stay() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from openclaw.gateway.remembering import added
+from openclaw.gateway.preferences import inject
 from openclaw.methods.hinted_prompt import HINT_HEADER
 from openclaw.types import Drop, Judgement, Turn, Vote
 from tests.fakes.chat_client import CALL, HELLO, TOOLS
@@ -104,10 +104,10 @@ def test_a_conversation_that_goes_on_keeps_its_ids_and_has_each_wish_once(rememb
 
 
 def test_new_words_in_a_conversation_bring_the_wishes_that_it_does_not_have() -> None:
-    new, stand = added([{"role": "user", "content": "go on"}], [WISH, OTHER], [WISH])
+    new, stand = inject([{"role": "user", "content": "go on"}], [WISH, OTHER], [WISH])
     assert new[0]["content"].endswith(f"go on\n\n{HINT_HEADER}\n{OTHER}") and stand == [WISH, OTHER]
     result = [{"role": "tool", "content": "3 files"}]
-    assert added(result, [WISH, OTHER], [WISH]) == (result, [WISH])
+    assert inject(result, [WISH, OTHER], [WISH]) == (result, [WISH])
 
 
 def test_what_the_person_says_in_the_conversation_itself_is_not_repeated(remembering: Any) -> None:

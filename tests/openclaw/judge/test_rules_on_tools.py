@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from openclaw.judge.rules.exit_codes import read_report
 from openclaw.judge.rules.tool_calls import ToolCall, calls_in
-from openclaw.judge.rules.tool_results import read_tool_result, read_tool_results
+from openclaw.judge.rules.tool_results import read_report, read_tool_result, read_tool_results
 
 
 def call(command: str, name: str = "bash") -> ToolCall:

@@ -23,7 +23,7 @@ _LOOKED_AT = 16
 """Messages of the user, the newest, that are read for what they ask for in so many words."""
 
 
-async def wishes_of(
+async def active_preferences(
     settings: Settings, recorder: Recorder | None, request: ChatRequest, caller: Caller
 ) -> list[str] | None:
     """What is remembered of the caller, the oldest first; None where nothing is to be: it is off, the request opts out,
@@ -37,7 +37,7 @@ async def wishes_of(
     return await recorder.remembered(caller.person)
 
 
-def unsaid(wishes: Sequence[str], messages: Sequence[Message]) -> list[str]:
+def not_yet_stated(wishes: Sequence[str], messages: Sequence[Message]) -> list[str]:
     """Those that no user message of the conversation contains, and of whose side of an answer's form none asks for
     anything: what is asked for here comes before what was asked for once."""
     said = said_in(messages)
@@ -45,14 +45,16 @@ def unsaid(wishes: Sequence[str], messages: Sequence[Message]) -> list[str]:
     return [wish for wish in new if not gives_way(wish, *said[-_LOOKED_AT:])]
 
 
-def still_stand(turn: Turn, wishes: Sequence[str] | None, new: Sequence[Message]) -> bool:
+def prefix_still_valid(turn: Turn, wishes: Sequence[str] | None, new: Sequence[Message]) -> bool:
     """Whether all that a turn's prompt remembered is remembered now, and gives way to nothing that the `new` messages ask
     for; else its ids cannot begin another prompt."""
     stand, said = turn.memory or (), said_in(new)
     return set(stand) <= set(wishes or ()) and not any(gives_way(wish, *said) for wish in stand)
 
 
-def added(new: list[Message], wishes: Sequence[str], stand: Sequence[str]) -> tuple[list[Message], list[str]]:
+def inject(
+    new: list[Message], wishes: Sequence[str], stand: Sequence[str]
+) -> tuple[list[Message], list[str]]:
     """The new messages of a conversation whose prompt has the wishes `stand`, with the others behind the person's last
     words; and all that stand in the prompt then. Results of tools alone get none."""
     more = [wish for wish in wishes if wish not in stand]
