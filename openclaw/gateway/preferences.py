@@ -26,8 +26,8 @@ _LOOKED_AT = 16
 async def active_preferences(
     settings: Settings, recorder: Recorder | None, request: ChatRequest, caller: Caller
 ) -> list[str] | None:
-    """What is remembered of the caller, the oldest first; None where nothing is to be: it is off, the request opts out,
-    nobody is named, or a key names the bearer of another one. Raises StoreError."""
+    """What is remembered of the caller, the oldest first; None if memory is off, the request opts out,
+    no person is named, or a key names the bearer of another one. Raises StoreError."""
     if not settings.memory or recorder is None or not caller.memory or caller.turn_type != "main":
         return None
     if caller.person is None or isinstance(request.messages[0], RawPrompt):

@@ -49,7 +49,7 @@ def check_reader(request: Request) -> None:
 
 
 def check_change(request: Request) -> None:
-    """As `check_reader`, and a browser must say that the page itself asks. Raises ClientError (401, 403)."""
+    """As `check_reader`, and a browser must state that the page itself asks. Raises ClientError (401, 403)."""
     check_same_origin(request)
     check_reader(request)
 

@@ -49,7 +49,7 @@ def when(at: float | None) -> Markup | str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number for people; – where there is none."""
+    """A number for people; – if there is none."""
     if value is None:
         return "–"
     return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e9 else f"{value:.{digits}g}"

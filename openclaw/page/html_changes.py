@@ -112,7 +112,7 @@ async def forget(request: Request) -> Response:
 
 
 def _sure(given: dict[str, str]) -> None:
-    """Raises ClientError (400) where the box was not ticked."""
+    """Raises ClientError (400) if the box was not ticked."""
     if given.get("sure") != "1":
         raise ClientError("tick the box first: this cannot be undone", "sure")
 

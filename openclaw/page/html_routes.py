@@ -176,7 +176,7 @@ async def get_privacy(request: Request, note: str = "") -> Response:
 
 @router.get("/page/static/{name:path}")
 async def static(request: Request, name: str) -> Response:
-    """Files that are ours, to everybody: they hold nothing of anybody."""
+    """Files of the program, without a login: they hold nothing that was stored."""
     path = (STATIC / name).resolve()
     kind = TYPES.get(path.suffix)
     if not path.is_relative_to(STATIC) or kind is None or not path.is_file():

@@ -38,7 +38,7 @@ async def events(request: Request) -> StreamingResponse:
 
 
 class Changes:
-    """Looks at the store while somebody listens."""
+    """Looks at the store while a page listens."""
 
     def __init__(self, source: ViewSource) -> None:
         self._source = source

@@ -1,4 +1,4 @@
-"""The login of the page, where the server has an admin key: the key once, then a cookie that scripts cannot read."""
+"""The login of the page, if the server has an admin key: the key once, then a cookie that scripts cannot read."""
 
 from __future__ import annotations
 

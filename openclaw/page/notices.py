@@ -1,4 +1,4 @@
-"""What has come of something that somebody did on the page: told once, on the page that follows."""
+"""Notices of what an action on the page has led to: shown once, on the page that follows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 MOST = 100
-"""Notices that nobody has seen yet; the oldest is forgotten then."""
+"""Notices that were not shown yet; the oldest is dropped then."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Notice:
 
 
 class Notices:
-    """Each waits under a name that nobody can guess, so that no link shows a notice, and is given once."""
+    """Each waits under a name that cannot be guessed, so that no link shows a notice, and is given once."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Notice] = {}
@@ -34,7 +34,7 @@ class Notices:
         return name
 
     def take(self, name: str) -> Notice | None:
-        """None where there is none of this name, or it was seen."""
+        """None if there is none of this name, or it was shown."""
         return self._waiting.pop(name, None)
 
 

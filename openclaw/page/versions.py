@@ -1,4 +1,4 @@
-"""Versions of the weights: what the gate's routes say of them, else what the store knows."""
+"""Versions of the weights: what the gate's routes report, else what the store holds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EMPTY: Json = {
     "parent": None, "status": "", "created_at": None, "reason": None, "measurements": {}, "rollout_id": None,
     "on_disk": True, "quarantined": 0,
 }  # fmt: skip
-"""A version of which nothing is told."""
+"""A version without any report."""
 
 
 async def versions(request: Request) -> Json:
@@ -81,7 +81,7 @@ async def settle_quarantine(request: Request, version: int, release: bool) -> in
 
 
 async def difference(request: Request, a: int, b: int, prompts: list[str]) -> Json:
-    """What lies between two versions, with `answers` where there are prompts. Raises ClientError."""
+    """What lies between two versions, with `answers` if there are prompts. Raises ClientError."""
     source = source_of(request)
     if source.gateway is None:
         if prompts:
@@ -135,7 +135,7 @@ def pinned(version: int | None, told: Json) -> str:
 
 
 def _told(answer: httpx.Response, code: str) -> Json:
-    """Raises ClientError where a route of this app refuses."""
+    """Raises ClientError if a route of this app refuses."""
     if answer.status_code >= 400:
         raise ClientError(_reason(answer), code=code, status=answer.status_code)
     told: Json = answer.json()

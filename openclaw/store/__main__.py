@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConfigError, StoreError) as error:
         print(f"openclaw.store: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever read the export has enough
+    except BrokenPipeError:  # the reader of the export has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if result is not None:

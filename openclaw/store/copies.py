@@ -48,8 +48,8 @@ def backup(folder: Path, file: Path) -> dict[str, int]:
 
 
 def keep_before_migration(connection: Connection, version: int) -> Path | None:
-    """Copies the store as its schema `version` left it, beside it, in place of an older such copy; None where the
-    database is no file (PostgreSQL, whose server has backups of its own). Raises StoreError when there is no room."""
+    """Copies the store as its schema `version` left it, beside it, in place of an older such copy; None if the
+    database is no file (PostgreSQL, whose server has backups of its own). Raises StoreError if there is no room."""
     file = _file_of(connection)
     if file is None:
         return None
@@ -62,7 +62,7 @@ def keep_before_migration(connection: Connection, version: int) -> Path | None:
 
 
 def forget(connection: Connection) -> None:
-    """Removes the copy of before a migration: it holds what somebody deletes now. Its bytes are overwritten first."""
+    """Removes the copy of before a migration, which still holds what is deleted now. Its bytes are overwritten first."""
     file = _file_of(connection)
     for kept in _kept(file) if file is not None else ():
         _wipe(kept)

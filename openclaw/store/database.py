@@ -100,7 +100,7 @@ class Database:
             return
         with as_store_error(self.url):
             connection = self.engine.raw_connection()
-            try:  # while somebody reads, this does nothing and the log's next round wipes it
+            try:  # during a read this does nothing; the next checkpoint of the log wipes it
                 connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
             finally:
                 connection.close()

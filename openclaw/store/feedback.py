@@ -74,7 +74,7 @@ class FeedbackTable:
         )
 
     def judgements_of(self, turn_id: str) -> list[Judgement]:
-        """The feedback on a turn as judgements: an `eval` when anybody gave a score, then a `hint`
+        """The feedback on a turn as judgements: an `eval` if there is a score, then a `hint`
         with every text. Empty without feedback."""
         table = schema.feedback
         query = select(table).where(table.c.turn_id == turn_id).order_by(table.c.id)

@@ -137,7 +137,7 @@ class JudgementTable:
             return [judgement_from_row(row) for row in rows]
 
     def newest_number(self, turn_ids: Sequence[str] | None = None) -> int:
-        """The number of the newest judgement, of all or of these turns; 0 where there is none. It grows with time."""
+        """The number of the newest judgement, of all or of these turns; 0 if there is none. It grows with time."""
         judgement = schema.judgement.c
         with self._database.reading() as connection:
             if turn_ids is None:
@@ -150,7 +150,7 @@ class JudgementTable:
 
 
 def _free(now: float, claim_seconds: float) -> tuple[ColumnElement[bool], ...]:
-    """Waits for a judgement, and nobody holds it: nobody claims for so long ahead as a clock that was set back tells."""
+    """Conditions of a turn that waits unclaimed. A claim of impossible length is void: the clock was set back."""
     until, longest = schema.turn.c.claimed_until, max(claim_seconds, _LONGEST_RETURN_SECONDS)
     return (
         schema.turn.c.state == str(TurnState.ANSWERED),

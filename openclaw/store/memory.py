@@ -117,7 +117,7 @@ class MemoryTable:
         return dict(reversed(found.items()))
 
     def forget(self, wish_id: int, person: str | None = None) -> bool:
-        """Delete one wish; it stands in no further prompt. False where there is none, or it is not `person`'s."""
+        """Delete one wish; it stands in no further prompt. False if there is none, or it is not `person`'s."""
         memory = schema.memory.c
         mine = memory.id == wish_id
         if person is not None:
@@ -127,11 +127,11 @@ class MemoryTable:
             return bool(connection.execute(delete(schema.memory).where(mine)).rowcount)
 
     def hold(self, wish_id: int, version: int, details: dict[str, Any]) -> bool:
-        """Note that this version does it unasked, and how that was found. False where the wish was deleted."""
+        """Note that this version does it unasked, and how that was found. False if the wish was deleted."""
         return self._note(wish_id, held_by=version, held_at=time.time(), details=pack_json(details))
 
     def note(self, wish_id: int, details: dict[str, Any]) -> bool:
-        """Keep what the canaries found so far. False where the wish was deleted."""
+        """Keep what the canaries found so far. False if the wish was deleted."""
         return self._note(wish_id, details=pack_json(details))
 
     def _note(self, wish_id: int, **values: Any) -> bool:
@@ -156,8 +156,8 @@ class MemoryTable:
 
 
 def remember(connection: Connection, turn_id: str, judgements: Sequence[Judgement], now: float) -> None:
-    """Keep the longest hint of a turn's judgements for its person; said again, it becomes the newest, and stands in the
-    prompt again. Hints that repeat what their own request had asked for are left out; nothing is kept where the turn was
+    """Keep the longest hint of a turn's judgements for its person; a repeated one becomes the newest, and stands in the
+    prompt again. Hints that repeat what their own request had asked for are left out; nothing is kept if the turn was
     not to be remembered."""
     hints = [hint for one in judgements if one.kind == "hint" for hint in one.hints]
     memory, turn, body = schema.memory.c, schema.turn.c, schema.turn_body.c

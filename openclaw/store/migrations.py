@@ -82,7 +82,7 @@ database)."""
 
 def prepare_schema(connection: Connection) -> None:
     """Make or migrate the tables, within the caller's transaction; a file is copied before it is migrated. Raises
-    StoreError for a newer schema, or where there is no room for the copy."""
+    StoreError for a newer schema, or if there is no room for the copy."""
     found = _found_version(connection)
     if found == SCHEMA_VERSION:
         return

@@ -20,7 +20,7 @@ _IS_SCORED = (schema.judgement.c.kind == "eval", schema.judgement.c.score != 0)
 
 @dataclass(frozen=True)
 class Score:
-    """A judgement other than 0. `said`: the words of feedback; None where the person's next message was judged."""
+    """A judgement other than 0. `said`: the words of feedback; None if the person's next message was judged."""
 
     judgement_id: int
     turn_id: str
@@ -114,7 +114,7 @@ class PeopleTable:
 
 
 def others_than(people: Collection[Person]) -> ColumnElement[bool]:
-    """Turns of anybody else."""
+    """Returns the condition for turns of all other people."""
     person, names = schema.turn.c.person, [one for one in people if one is not None]
     named = or_(person.is_(None), person.not_in(names)) if names else true()
     return named & person.is_not(None) if None in people else named

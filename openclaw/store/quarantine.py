@@ -1,4 +1,4 @@
-"""Samples of updates that were rejected or undone: kept apart until somebody releases or deletes them."""
+"""Samples of updates that were rejected or undone: kept apart until they are released or deleted."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def judgement_from_row(row: RowMapping) -> Judgement:
 
 
 def pack_teacher(side: TeacherSide) -> bytes | None:
-    """The teacher's column of a sample; None where no teacher is asked."""
+    """The teacher's column of a sample; None without a teacher."""
     known = side.teacher_fields()
     return pack_json(known) if known else None
 

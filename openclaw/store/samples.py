@@ -258,7 +258,7 @@ def _next_batch(
 
 
 def _is_of_others(apart: Collection[Person]) -> ColumnElement[bool]:
-    """Of a sample: its turn is of nobody in `apart`."""
+    """Returns the condition for samples whose turn is of no person in `apart`."""
     turn = schema.turn.c
     return select(turn.id).where(turn.id == schema.sample.c.turn_id, others_than(apart)).exists()
 

@@ -66,7 +66,7 @@ class TokenRecordTable:
 
     def take(self, run_dir: Path) -> int:
         """Moves what the trainer wrote into the run folder into the store; returns how many records. A file that cannot
-        be read is removed: it is of no use to anybody."""
+        be read is removed."""
         count = 0
         for path in sorted((run_dir / FOLDER).glob("rollout-*.jsonl")):
             try:

@@ -102,7 +102,7 @@ class TurnTable:
     def answer(self, turn_id: str, next_state: list[Message]) -> bool:
         """Give a captured or imported turn its next state. False, and no change, for a turn that waits for none (answered
         already, expired, side, aborted, ...). A turn of an environment stays captured: its reward comes as feedback,
-        and nobody judges it by what followed. Raises StoreError for an unknown turn."""
+        and is not judged by what followed. Raises StoreError for an unknown turn."""
         turn, body = schema.turn.c, schema.turn_body.c
         with self._database.transaction() as connection:
             state = turn_state(connection, turn_id)

@@ -1,4 +1,4 @@
-"""Weight versions and their lineage: what is live, what was rejected or rolled back, what people said to each."""
+"""Weight versions and their lineage: what is live, what was rejected or rolled back, how people judged each."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ MAX_GROUP = 256
 MAX_PENDING = 4096
 """Functions that may wait in one process."""
 MAX_WAIT_SECONDS = 30.0
-"""How long a caller waits for room before it is told that the store is behind."""
+"""How long a caller waits for room before it gets an error that the store is behind."""
 
 
 @dataclass(frozen=True)

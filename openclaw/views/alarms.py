@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 GAP = "train/train_rollout_logprob_abs_diff"
 ENOUGH = 4
-"""Updates from which their fate says something."""
+"""Fewest updates whose outcomes are evaluated."""
 ROLES = ("engine", "judge", "driver", "trainer")
 
 
@@ -84,7 +84,7 @@ def _of_training(source: ViewSource) -> dict[str, str]:
 
 
 def _batch_size(run_dir: Path | None) -> int | None:
-    """Of the run's last start; None where that is not known."""
+    """Of the run's last start; None if that is not known."""
     if run_dir is None:
         return None
     try:

@@ -24,7 +24,7 @@ SCORES = 50
 """Newest judgements that the share of neutral ones is taken of."""
 SHOWN_SESSIONS = 10
 UPDATES = 8
-"""Newest updates whose fate is told."""
+"""Newest updates whose outcomes are counted."""
 
 
 async def now(source: ViewSource) -> Json:

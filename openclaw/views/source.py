@@ -45,7 +45,7 @@ class MetricsFile:
         self._begin_anew()
 
     def rows(self) -> list[Row]:
-        """All rows, oldest first, thinned out where there are many; [] while there is no file."""
+        """All rows, oldest first, thinned out if there are many; [] while there is no file."""
         with self._lock:
             try:
                 self._read()
@@ -87,7 +87,7 @@ def _row(line: bytes) -> Row | None:
 
 @dataclass
 class ViewSource:
-    """recorder: None where nothing is recorded. run_dir: None where no run is watched. gateway, metrics: None for a
+    """recorder: None if nothing is recorded. run_dir: None if no run is watched. gateway, metrics: None for a
     finished run. writable: whether people may change what is stored."""
 
     recorder: Recorder | None
@@ -122,14 +122,14 @@ class ViewSource:
 
     @property
     def store(self) -> RolloutStore:
-        """Raises ClientError where nothing is recorded."""
+        """Raises ClientError if nothing is recorded."""
         if self.recorder is None:
             raise _not_recording()
         return self.recorder.store
 
     @property
     def changeable(self) -> Recorder:
-        """What changes go through. Raises ClientError where there may be none."""
+        """What changes go through. Raises ClientError if changes are not allowed."""
         if not self.writable:
             message = "this page shows a finished run and changes nothing: start it with --allow-changes"
             raise ClientError(message, code="read_only", status=409)

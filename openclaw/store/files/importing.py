@@ -156,7 +156,7 @@ def _add_turn(connection: Connection, line: TurnLine) -> str:
 def _count_turn(connection: Connection, session_id: str, person: str | None) -> None:
     session = schema.session
     counted = update(session).where(session.c.id == session_id).values(turns=session.c.turns + 1)
-    if connection.execute(counted).rowcount == 0:  # a turn whose session is somebody else's
+    if connection.execute(counted).rowcount == 0:  # the session of the turn is not in the file
         touch(connection, session_id, person, new_turns=1)
 
 

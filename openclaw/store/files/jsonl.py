@@ -1,4 +1,4 @@
-"""The lines of an exported store: one JSON object each, told apart by `kind`.
+"""The lines of an exported store: one JSON object each, distinguished by `kind`.
 
 `store` (the first line) names the format; `session`, `turn` (with its judgements, feedback and sample) and
 `version` follow. Numbers are written so that they read back as the very same ones.

@@ -24,7 +24,7 @@ from openclaw.store.rollout_store import RolloutStore
 from openclaw.types import Message, NewTurn, TurnState
 
 TEMPERATURE = 1.0
-"""Of answers that nobody knows how they were sampled: the model's own distribution."""
+"""Of answers whose sampling is unknown: the model's own distribution."""
 TURNS_A_TRANSACTION = 500
 
 
