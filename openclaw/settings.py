@@ -94,7 +94,7 @@ class Settings:
     )
     session_ttl: float = flag(
         900.0,
-        "How far back a conversation is found again when its client names no session.",
+        "Idle time after which a conversation ends; until then it is found again if its client names no session.",
         env=("SESSION_TTL",),
         unit="seconds",
         least=0.001,

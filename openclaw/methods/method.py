@@ -94,9 +94,9 @@ class Method:
         """The hook named `module:attr` or `file.py:attr`. Raises ConfigError."""
         return cls.of(function_of("--method-path", path), path)
 
-    def chosen(self, args: object) -> dict[str, float]:
-        """The options that parsed arguments give a number."""
-        given = {name: getattr(args, name, None) for name in self.options}
+    def chosen(self, flags: Mapping[str, Any]) -> dict[str, float]:
+        """The options that the trainer's flags, by name, give a number."""
+        given = {name: flags.get(name) for name in self.options}
         return {name: float(value) for name, value in given.items() if value is not None}
 
     @classmethod

@@ -1,26 +1,25 @@
-"""What a score is worth in training: the same, whoever else speaks.
+"""Reward centring: a score counts as far as it differs from what its person usually gives.
 
-A score is compared with what its person usually gives: +1 of somebody who is nearly always content teaches little, the
-first -1 after many +1 teaches much. `openclaw.methods.rewards.compare_in_batch` compares with whoever else happens to
-be in the batch instead, so that one person alone learns otherwise than four.
++1 of a person who is nearly always content teaches little, the first -1 after many +1 teaches much.
+`openclaw.methods.rewards.compare_in_batch` compares with the other people of the batch instead, so that a person alone
+is learned from differently than four.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from openclaw.methods.rewards import weighed
-from openclaw.trainer_hooks.lease import opened_store
+from openclaw.methods.rewards import ScoredSample, weighed
+from openclaw.trainer_hooks.pipeline import pipeline_of
 
 WINDOW = 32
-"""Scores of a person that are looked back at."""
+"""Last scores of a person that count."""
 PRIOR = 4.0
-"""Scores of 0 that a person is taken to have given before the first: a first score counts in full, and a few alike do
-not yet count nothing."""
+"""Scores of 0 that a person is assumed to have given before the first: a first score counts in full, and a few equal
+ones still count."""
 
 
-def compare_with_person(args: Any, samples: Sequence[Any]) -> tuple[list[Any], list[float]]:
+def compare_with_person(args: object, samples: Sequence[ScoredSample]) -> tuple[list[object], list[float]]:
     """For --custom-reward-post-process-path: each reward less its person's baseline.
 
     The baseline is the sum of the person's last scores before this one over their number and `PRIOR`. It is computed from
@@ -28,20 +27,21 @@ def compare_with_person(args: Any, samples: Sequence[Any]) -> tuple[list[Any], l
     and comes out the same again. A reward of 0 stands for no score and stays 0.
 
     Args:
-        args: `reward_key`, and where the rollout buffer is.
+        args: the trainer's; names `reward_key` and the rollout buffer.
         samples: the trainer's, with `reward`, `get_reward_value` and the `turn_id` in their metadata.
 
     Returns:
-        Rewards as they were, and compared, those of people who are trusted less by as much smaller; one each a sample.
+        Rewards as they were, and compared, smaller for people who are trusted less; one each a sample.
 
     Raises:
         StoreError: the buffer cannot be used.
     """
-    store = opened_store(args)
+    pipeline = pipeline_of(args)
+    key = pipeline.settings.trainer.reward_key
     found = []
     for sample in samples:
-        reward = float(sample.get_reward_value(args.reward_key))
-        before = store.people.scores_before(sample.metadata["turn_id"], WINDOW) if reward else []
+        reward = float(sample.get_reward_value(key))
+        before = pipeline.store.people.scores_before(sample.metadata["turn_id"], WINDOW) if reward else []
         found.append(reward and reward - baseline(before))
     return [sample.reward for sample in samples], weighed(samples, found)
 

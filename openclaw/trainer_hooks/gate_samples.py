@@ -1,80 +1,61 @@
-"""What a candidate is compared with the live weights on: liked answers, the newest answers, questions of a file."""
+"""What the gate compares a candidate with the live weights on: liked answers, the newest ones, questions of a file."""
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import logging
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
+from claw_base.settings.declare import read
 from openclaw.errors import ConfigError
 from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.tokenizer import Tokenizer
-from openclaw.store import RolloutStore
 from openclaw.store.shares import Person
-from openclaw.trainer_hooks import trust
-from openclaw.trainer_hooks.batch import sample_dict_of
-from openclaw.trainer_hooks.lease import opened_store
-from openclaw.types import Turn
+from openclaw.trainer_hooks.arguments import GateSampleArguments
+from openclaw.trainer_hooks.pipeline import BatchPipeline, pipeline_of
+from openclaw.trainer_hooks.rows import Row, sample_dict_of
+from openclaw.trainer_hooks.trust import without_untrusted
+from openclaw.types import Message, Turn
 
 logger = logging.getLogger(__name__)
 
 LIKED, RECENT, QUESTION, WISH = "liked", "recent", "question", "wish"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of the gate's samples, once."""
-    if parser.get_default("gate_liked") is not None:
-        return
-    group = parser.add_argument_group("gate samples", "What updates are examined on before they go live.")
-    group.add_argument(
-        "--gate-data",
-        type=Path,
-        help='JSON lines of questions, {"messages": [...], "answer": "19"}, and of explicit wishes, {"messages": [...], '
-        '"form": "^1\\\\."} with a regular expression that an obeying reply matches: a candidate answers them',
-    )
-    group.add_argument("--gate-liked", type=int, default=8, help="liked answers to compare on, old and new")
-    group.add_argument("--gate-recent", type=int, default=8, help="newest answers to compare on")
-    group.add_argument(
-        "--gate-longest",
-        type=int,
-        default=4096,
-        help="tokens of prompt and answer above which one is left out",
-    )
+FLAGS = (GateSampleArguments,)
 
 
-def gate_samples(args: Any, rollout_id: int, version: int) -> list[dict[str, Any]]:
+def gate_samples(args: object, rollout_id: int, version: int) -> list[Row]:
     """For --gate-samples-path: samples whose metadata name their purpose (`gate`) and themselves (`key`).
 
     Raises:
         ConfigError: --gate-data cannot be read. StoreError: the buffer cannot.
     """
-    store = opened_store(args)
-    turns = [(LIKED, turn) for turn in _liked(args, store)]
+    pipeline, arguments = pipeline_of(args), read(GateSampleArguments, args)
+    turns = [(LIKED, turn) for turn in _liked(pipeline, arguments.gate_liked)]
     known = {turn.id for _, turn in turns}
-    newest = store.gate_turns.newest(args.gate_recent)
+    newest = pipeline.store.gate_turns.newest(arguments.gate_recent)
     turns += [(RECENT, turn) for turn in newest if turn.id not in known]
-    samples = [_of_turn(purpose, turn) for purpose, turn in turns if _length(turn) <= args.gate_longest]
-    if args.gate_data is not None:
-        samples += questions(args.gate_data, args.hf_checkpoint)
+    samples = [_of_turn(purpose, turn) for purpose, turn in turns if _length(turn) <= arguments.gate_longest]
+    if arguments.gate_data is not None:
+        samples += questions(arguments.gate_data, pipeline.settings.trainer.hf_checkpoint)
     return samples
 
 
-def _liked(args: Any, store: RolloutStore) -> list[Turn]:
-    """Nothing that people liked who are not trusted: an update that unlearns it is none to reject."""
+def _liked(pipeline: BatchPipeline, count: int) -> list[Turn]:
+    """Answers that trusted people liked: an update that unlearns what others liked is no reason for a rejection."""
 
-    def ask(apart: Collection[Person]) -> list[Turn]:
-        return store.gate_turns.liked(args.gate_liked, apart)
+    def ask(excluded: Collection[Person]) -> list[Turn]:
+        return pipeline.store.gate_turns.liked(count, excluded)
 
-    now = trust.Trust.now(args, store) if trust.is_on(args) else None
-    return trust.without_those_below(now, ask, lambda found: {turn.person for turn in found})
+    trust = pipeline.exclusion.trust_now()
+    return without_untrusted(trust, ask, lambda found: {turn.person for turn in found})
 
 
-def _of_turn(purpose: str, turn: Turn) -> dict[str, Any]:
+def _of_turn(purpose: str, turn: Turn) -> Row:
     return {**sample_dict_of(turn), "metadata": {"gate": purpose, "key": turn.id}}
 
 
@@ -83,9 +64,9 @@ def _length(turn: Turn) -> int:
 
 
 @functools.lru_cache(maxsize=2)
-def questions(path: Path, model_path: str) -> tuple[dict[str, Any], ...]:
+def questions(path: Path, model_path: str) -> tuple[Row, ...]:
     """The rows of a file as prompts of this model, with what each answer must say, or the form of it, as label. A row
-    with a system message is left out where the model's template takes none.
+    with a system message is left out if the model's template takes none.
 
     Raises:
         ConfigError: a row that is no question, or a file that cannot be read.
@@ -114,8 +95,8 @@ def questions(path: Path, model_path: str) -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
-def _prompt(format_: ChatFormat, messages: list[dict[str, Any]], thinking: bool) -> list[int] | None:
-    """None where it is the system message that the template refuses. Raises ValueError for any other refusal."""
+def _prompt(format_: ChatFormat, messages: list[Message], thinking: bool) -> list[int] | None:
+    """None if the template refuses the system message. Raises ValueError for any other refusal."""
     try:
         return format_.render(messages, None, thinking)
     except ValueError:

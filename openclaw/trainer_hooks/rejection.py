@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
-from openclaw.trainer_hooks.batch import trainer_of
-from openclaw.trainer_hooks.lease import opened_store
+from openclaw.trainer_hooks.pipeline import pipeline_of
 
 log = logging.getLogger("openclaw.trainer_hooks.rejection")
 
 
-def on_weights_rejected(args: Any, rollout_id: int, version: int, rejection: dict[str, Any]) -> None:
+def on_weights_rejected(args: object, rollout_id: int, version: int, rejection: Mapping[str, Any]) -> None:
     """For --on-weights-rejected-path: the update of `rollout_id` never goes live; its samples are quarantined.
 
     Args:
@@ -22,12 +22,13 @@ def on_weights_rejected(args: Any, rollout_id: int, version: int, rejection: dic
         StoreError: the version number was used for something else.
     """
     details = {name: rejection[name] for name in ("reason", "stage", "measurements")}
-    store = opened_store(args)
-    samples = store.versions.weights_rejected(
-        rollout_id, version, rejection["parent"], rejection["checksum"], details, trainer_of(args)
+    pipeline = pipeline_of(args)
+    trainer = pipeline.settings.buffer.trainer_id
+    samples = pipeline.store.versions.weights_rejected(
+        rollout_id, version, rejection["parent"], rejection["checksum"], details, trainer
     )
     if rejection.get("release"):
-        store.quarantine.release(version)
+        pipeline.store.quarantine.release(version)
         log.info("given up for an order version=%d samples=%d", version, samples)
         return
     log.warning("quarantined version=%d samples=%d reason=%s", version, samples, rejection["reason"])

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from sqlalchemy.exc import ArgumentError
 
 from claw_base.ports import listen
 from claw_base.run_folder.records import live_processes
+from claw_base.settings.declare import read
 from openclaw.errors import ConfigError
 from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.tokenizer import Tokenizer
@@ -24,8 +27,14 @@ from openclaw.judge import settings as judge_settings
 from openclaw.judge.teacher import settings as teacher_settings
 from openclaw.methods.method import Method
 from openclaw.settings import add_flags, as_flags, load_settings
-from openclaw.trainer_hooks import companions, standing, trust
-from openclaw.trainer_hooks.lease import add_arguments as add_buffer_arguments
+from openclaw.trainer_hooks import replay, standing_preferences, trust
+from openclaw.trainer_hooks.arguments import (
+    BATCH_FLAGS,
+    BufferArguments,
+    HookSettings,
+    JudgeProcessArguments,
+    by_name,
+)
 
 GATEWAY_FLAGS = (
     "host", "port", "served_model_name", "policy_id", "temperature", "max_tokens_default", "default_turn_type",
@@ -34,26 +43,36 @@ GATEWAY_FLAGS = (
 """Settings of the gateway that the driver's command line takes and passes on."""
 
 
+FLAGS = (*BATCH_FLAGS, JudgeProcessArguments)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of gateway, buffer and judge to the driver's command line."""
-    add_buffer_arguments(parser)
+    """Adds the flags that gateway and judge declare; what is not given comes from the environment of the processes."""
     add_flags(parser.add_argument_group("gateway", "What clients talk to."), GATEWAY_FLAGS)
     judge = parser.add_argument_group("judge", "Scores each turn by what happened next.")
     judge_settings.add_flags(judge)
     teacher_settings.add_flags(judge)
-    judge.add_argument("--num-judge-workers", type=int, default=1, help="judge processes")
-    judge.add_argument(
-        "--method-path",
-        required=True,
-        help="module:attr that turns a judged turn into a sample or a counted drop",
-    )
 
 
-def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class ServedFlags:
+    """What the processes need of the flags of trainer, judge and teacher, by their names."""
+
+    context_length: int | None
+    prm_hf_checkpoint: str | None
+    prm_teacher_hf_checkpoint: str | None
+    judge_engine_url: list[str] | None
+    judge_backend: str | None
+    prm_model_path: str | None
+    opd_teacher_url: list[str] | None
+    opd_teacher_model_path: str | None
+
+
+def start(args: object, endpoints: Mapping[str, list[str]]) -> list[dict[str, Any]]:
     """Describes the gateway and the judge workers.
 
     Args:
-        args: the driver's arguments; see `add_arguments`, plus `run_dir`, `hf_checkpoint` and `context_length`.
+        args: the driver's arguments: those of `FLAGS` and `add_arguments`, and the trainer's own.
         endpoints: `{"policy": [engine urls], "judge": [...], "teacher": [...]}`; the last two may be empty.
 
     Returns:
@@ -64,18 +83,21 @@ def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
         ConfigError: a model that cannot be served, a port that another program holds, settings that contradict, or a
             count that makes no sense.
     """
-    if args.num_judge_workers < 1:
+    settings, judges = HookSettings.of(args), read(JudgeProcessArguments, args)
+    if not judges.method_path:
         raise ConfigError(
-            f"--num-judge-workers is {args.num_judge_workers}; at least 1 is needed to judge turns"
+            "--method-path is missing: name what turns a judged turn into a sample, module:attr"
         )
-    check_model(Path(args.hf_checkpoint))
-    use_started_engines(args, endpoints)
-    check_teacher(args)
-    companions.check(args)
-    standing.check(args)
-    trust.check(args)
-    judges = [judge_process(args, index) for index in range(args.num_judge_workers)]
-    return [gateway_process(args, endpoints["policy"]), *judges]
+    check_model(Path(settings.trainer.hf_checkpoint))
+    # The run folder records the arguments, these included.
+    vars(args).update(started_engines(by_name(ServedFlags, args), settings.trainer.hf_checkpoint, endpoints))
+    services = Services(settings, judges.method_path, argparse.Namespace(**vars(args)))
+    services.check_teacher()
+    replay.check(settings)
+    standing_preferences.check(settings)
+    trust.check(settings)
+    workers = [services.judge(index) for index in range(judges.num_judge_workers)]
+    return [services.gateway(endpoints["policy"]), *workers]
 
 
 def check_model(folder: Path) -> None:
@@ -85,84 +107,98 @@ def check_model(folder: Path) -> None:
         ChatFormat(found, Tokenizer(folder))
 
 
-def gateway_process(args: Any, engine_urls: list[str]) -> dict[str, Any]:
-    """The gateway in front of engines that somebody else runs. Settings it is not given come from its environment."""
-    given = {name: getattr(args, name) for name in GATEWAY_FLAGS}
-    given |= {
-        "model_path": args.hf_checkpoint,
-        "run_dir": args.run_dir,
-        "context_length": args.context_length,
-    }
-    given |= {"engine_url": engine_urls, "enable_rl_intercept": True, "session_ttl": args.session_ttl}
-    flags = as_flags(given) + store_flags(args)
-    settings = load_settings(flags)
-    check_port(settings.host, settings.port, args.run_dir)
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(settings.host, settings.host)
-    return {
-        "name": "gateway",
-        "role": "gateway",
-        "command": [sys.executable, "-m", "openclaw.server", *flags],
-        "url": f"http://{reachable}:{settings.port}",
-        "health_path": "/healthz",
-        "welcome": f"/v1, model {settings.model_name}; talk to it: ./claw chat, or any OpenAI client",
-    }
-
-
-def judge_process(args: Any, index: int) -> dict[str, Any]:
-    """One judge worker; any number of them share the buffer."""
-    name = f"judge-{index}"
-    command = [sys.executable, "-m", "openclaw.judge.worker", "--worker-name", name, *store_flags(args)]
-    command += ["--method-path", args.method_path, "--model-path", args.hf_checkpoint]
-    for option, value in Method.load(args.method_path).chosen(args).items():
-        command += ["--method-option", f"{option}={value:g}"]
-    if getattr(args, "teacher_source", None):
-        command += ["--teacher-source", args.teacher_source]
-    command += judge_settings.as_flags(args) + teacher_settings.as_flags(args)
-    return {
-        "name": name,
-        "role": "judge",
-        "command": command,
-        "url": None,
-        "health_path": "/healthz",
-        "group": "judge",
-    }
-
-
-def use_started_engines(args: Any, endpoints: dict[str, list[str]]) -> None:
-    """Judge and teacher engines that the driver starts are used unless others are named."""
+def started_engines(flags: ServedFlags, model: str, endpoints: Mapping[str, list[str]]) -> dict[str, object]:
+    """Settings of judge and teacher that name the engines which the driver starts, unless others are named."""
+    found: dict[str, object] = {}
     if endpoints.get("judge"):
-        args.judge_engine_url = args.judge_engine_url or endpoints["judge"]
-        args.judge_backend = args.judge_backend or "engine"
-        args.prm_model_path = args.prm_model_path or args.prm_hf_checkpoint or args.hf_checkpoint
+        found["judge_engine_url"] = flags.judge_engine_url or endpoints["judge"]
+        found["judge_backend"] = flags.judge_backend or "engine"
+        found["prm_model_path"] = flags.prm_model_path or flags.prm_hf_checkpoint or model
     if endpoints.get("teacher"):
-        args.opd_teacher_url = args.opd_teacher_url or endpoints["teacher"]
-        folder = args.prm_teacher_hf_checkpoint or args.hf_checkpoint
-        args.opd_teacher_model_path = args.opd_teacher_model_path or folder
+        found["opd_teacher_url"] = flags.opd_teacher_url or endpoints["teacher"]
+        folder = flags.prm_teacher_hf_checkpoint or model
+        found["opd_teacher_model_path"] = flags.opd_teacher_model_path or folder
+    return found
 
 
-def check_teacher(args: Any) -> None:
-    """Refuses, before anything starts, settings of judge and teacher that contradict. Raises ConfigError."""
-    settings, engines = judge_settings.load_settings(args), teacher_settings.load_settings(args)
-    method = Method.load(args.method_path)
-    needs = method.needs({"eval_mode": settings.eval_mode, **method.chosen(args)})
-    if teacher_settings.is_asked(needs, getattr(args, "teacher_source", None) or "trainer"):
-        teacher_settings.teacher_engines(engines, settings)
+@dataclass(frozen=True)
+class Services:
+    """The processes of one run; `given` are all flags of the driver by name."""
+
+    settings: HookSettings
+    method_path: str
+    given: argparse.Namespace
+
+    @property
+    def method(self) -> Method:
+        return Method.load(self.method_path)
+
+    def gateway(self, engine_urls: list[str]) -> dict[str, Any]:
+        """The gateway in front of engines that the driver starts. Settings that the driver does not give come from the
+        gateway's environment."""
+        trainer, known = self.settings.trainer, vars(self.given)
+        values: dict[str, object] = {name: known[name] for name in GATEWAY_FLAGS}
+        values |= {"model_path": trainer.hf_checkpoint, "run_dir": trainer.run_dir}
+        values |= {"context_length": by_name(ServedFlags, self.given).context_length}
+        values |= {"engine_url": engine_urls, "enable_rl_intercept": True}
+        values |= {"session_ttl": self.settings.buffer.session_ttl}
+        flags = as_flags(values) + store_flags(self.settings.buffer)
+        gateway = load_settings(flags)
+        check_port(gateway.host, gateway.port, trainer.run_dir)
+        reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(gateway.host, gateway.host)
+        return {
+            "name": "gateway",
+            "role": "gateway",
+            "command": [sys.executable, "-m", "openclaw.server", *flags],
+            "url": f"http://{reachable}:{gateway.port}",
+            "health_path": "/healthz",
+            "welcome": f"/v1, model {gateway.model_name}; talk to it: ./claw chat, or any OpenAI client",
+        }
+
+    def judge(self, index: int) -> dict[str, Any]:
+        """One judge worker; any number of them share the buffer."""
+        name, source = f"judge-{index}", self.settings.trainer.teacher_source
+        command = [sys.executable, "-m", "openclaw.judge.worker", "--worker-name", name]
+        command += store_flags(self.settings.buffer)
+        command += ["--method-path", self.method_path, "--model-path", self.settings.trainer.hf_checkpoint]
+        for option, value in self.method.chosen(vars(self.given)).items():
+            command += ["--method-option", f"{option}={value:g}"]
+        command += ["--teacher-source", source] if source else []
+        command += judge_settings.as_flags(self.given) + teacher_settings.as_flags(self.given)
+        return {
+            "name": name,
+            "role": "judge",
+            "command": command,
+            "url": None,
+            "health_path": "/healthz",
+            "group": "judge",
+        }
+
+    def check_teacher(self) -> None:
+        """Raises ConfigError for settings of judge and teacher that contradict."""
+        judge, engines = judge_settings.load_settings(self.given), teacher_settings.load_settings(self.given)
+        options = {"eval_mode": judge.eval_mode, **self.method.chosen(vars(self.given))}
+        source = self.settings.trainer.teacher_source or "trainer"
+        if teacher_settings.is_asked(self.method.needs(options), source):
+            teacher_settings.teacher_engines(engines, judge)
 
 
-def store_flags(args: Any) -> list[str]:
+def store_flags(buffer: BufferArguments) -> list[str]:
     """The flags that name the rollout buffer, for any process that opens it. Raises ConfigError for a password, which
     everybody on the machine could read in the list of processes."""
-    if args.rl_buffer_url:
+    if buffer.rl_buffer_url:
         try:
-            secret = make_url(args.rl_buffer_url).password
+            secret = make_url(buffer.rl_buffer_url).password
         except ArgumentError as error:
             raise ConfigError(f"--rl-buffer-url cannot be used: {error}") from error
         if secret is not None:
             raise ConfigError(
                 "--rl-buffer-url has a password: leave it out there, and set PGPASSWORD or ~/.pgpass"
             )
-        return ["--rl-buffer-url", args.rl_buffer_url]
-    return ["--rl-buffer-dir", args.rl_buffer_dir]
+        return ["--rl-buffer-url", buffer.rl_buffer_url]
+    if not buffer.rl_buffer_dir:
+        raise ConfigError("no rollout buffer: give --rl-buffer-dir or --rl-buffer-url")
+    return ["--rl-buffer-dir", buffer.rl_buffer_dir]
 
 
 def check_port(host: str, port: int, run_dir: str) -> None:

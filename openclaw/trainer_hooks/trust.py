@@ -1,23 +1,22 @@
-"""Trust by agreement with facts: what a person says counts as far as it agreed, lately, with what is known otherwise.
+"""Trust by agreement with facts: a person's words count as far as they agreed, lately, with what is known otherwise.
 
 Several people share one model, and one may lie: thanks for wrong results, calls right ones wrong. Of a judged turn
-something may be known whatever its person said (`openclaw.judge.facts`), and then what the person said is a piece of
-evidence: it agrees with the fact, or contradicts it. With --trust facts
+something may be known independently of its person (`openclaw.judge.facts`), and then the person's words are a piece of
+evidence: they agree with the fact, or contradict it. With --trust facts
 
 * a sample's compared reward is multiplied by its person's trust: the share of agreements among the last `WINDOW` pieces
   of evidence, drawn to 1 by `PRIOR` imagined agreements, so that one slip costs little;
-* who is below --trust-bar teaches nothing: the samples stay ready and are passed over until the trust is back; what was
-  learned from that person before is not trained again, and what that person asked for stands in no teacher; the gate
-  holds no update to what they liked, and probation does not hear their complaints.
+* a person below --trust-bar is excluded: their samples stay ready and are passed over until the trust is back; what was
+  learned from them before is not trained again, and no teacher reads what they asked for; the gate holds no update to
+  what they liked, and probation ignores their complaints.
 
-Who teaches alone is always trusted. Evidence is of all that was judged, also of what is held back, so trust comes back by
-itself. What counts is what was known up to the newest judgement of a batch: the same batch gives the same rows again.
+A person who teaches alone is always trusted. Evidence is of all that was judged, also of excluded people, so trust comes
+back by itself. Only what was known up to the newest judgement of a batch counts: the same batch gives the same rows
+again.
 """
 
 from __future__ import annotations
 
-import argparse
-import functools
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from openclaw.methods.method import function_of
 from openclaw.store import RolloutStore
 from openclaw.store.people import Score
 from openclaw.store.shares import Person
+from openclaw.trainer_hooks.arguments import HookSettings, TrustArguments
 from openclaw.types import SampleRecord, Turn
 
 log = logging.getLogger("openclaw.trainer_hooks.trust")
@@ -36,66 +36,76 @@ log = logging.getLogger("openclaw.trainer_hooks.trust")
 T = TypeVar("T")
 
 WINDOW = 64
-"""Pieces of evidence of a person that count, the newest."""
+"""Newest pieces of evidence of a person that count."""
 LOOKED_AT = 128
-"""Scores of a person among which they are found, the newest."""
+"""Newest scores of a person among which they are searched."""
 PRIOR = 4.0
-"""Agreements that a person is taken to have given before the first."""
-BAR = 0.5
+"""Agreements that a person is assumed to have given before the first."""
 _MOST_KEPT = 200_000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("trust", "Whose words count, where several people teach.")
-    group.add_argument(
-        "--trust",
-        choices=("none", "facts"),
-        default="none",
-        help="facts: what a person says counts as far as it agreed lately with what is known otherwise: whether the sums "
-        "of an answer are right, what its tools came to, --facts-path; who teaches alone is trusted",
-    )
-    group.add_argument(
-        "--trust-bar",
-        type=_bar,
-        default=None,
-        help=f"with --trust facts, below this trust a person's samples wait and teach nothing (default: {BAR})",
-    )
-    group.add_argument(
-        "--facts-path",
-        default=None,
-        help="with --trust facts, module:function or file.py:function that tells more of a turn: True (the answer is "
-        "right), False or None",
-    )
-
-
-def check(args: object) -> None:
-    """Refuses flags that nothing would read. Raises ConfigError."""
-    if not is_on(args):
-        for flag, value in (("--trust-bar", "trust_bar"), ("--facts-path", "facts_path")):
-            if getattr(args, value, None) is not None:
-                raise ConfigError(f"{flag} is read with --trust facts alone; add that, or drop it")
+def check(settings: HookSettings) -> None:
+    """Raises ConfigError for trust that would change nothing, and for a hook that cannot be loaded."""
+    if not settings.trust.is_on:
         return
-    if not getattr(args, "custom_reward_post_process_path", None):
+    if not settings.trainer.custom_reward_post_process_path:
         raise ConfigError(
             "--trust facts weighs rewards where they are compared: add --custom-reward-post-process-path "
             "openclaw.trainer_hooks.credit.compare_with_person, or openclaw.methods.rewards.compare_in_batch"
         )
-    facts_hook(getattr(args, "facts_path", None))
+    facts_hook(settings.trust.facts_path)
 
 
-def is_on(args: object) -> bool:
-    return getattr(args, "trust", "none") != "none"
-
-
-@functools.lru_cache(maxsize=4)
 def facts_hook(path: str | None) -> FactsHook | None:
-    """The function of --facts-path. Raises ConfigError."""
-    return None if path is None else functools.partial(_asked, function_of("--facts-path", path))
+    """The function of --facts-path; what it raises counts as unknown, and is logged. Raises ConfigError."""
+    if not path:
+        return None
+    function = function_of("--facts-path", path)
+
+    def ask(turn: Turn) -> bool | None:
+        try:
+            answer = function(turn)
+        except Exception as error:
+            log.warning("--facts-path failed turn=%s error=%s: %s", turn.id, type(error).__name__, error)
+            return None
+        return None if answer is None else bool(answer)
+
+    return ask
 
 
 def share_of(evidence: Sequence[bool]) -> float:
     """The share of agreements, drawn to 1 while there is little evidence."""
     return (sum(evidence) + PRIOR) / (len(evidence) + PRIOR)
+
+
+class Evidence:
+    """Whether scores agree with facts; each turn is read once a process."""
+
+    def __init__(self, store: RolloutStore, hook: FactsHook | None) -> None:
+        self._store, self._hook = store, hook
+        self._known: dict[Score, bool | None] = {}
+
+    def up_to(self, people: Collection[Person], judgement: int) -> dict[Person, list[bool]]:
+        """Each person's pieces of evidence up to a judgement, the newest last; none for a person who teaches alone."""
+        found: dict[Person, list[bool]] = {person: [] for person in people}
+        if people and self._store.people.several_scored(judgement):
+            scores = self._store.people.scores_of(set(people), judgement, LOOKED_AT)
+            for score, agrees in zip(scores, self._agreements(scores), strict=True):
+                if agrees is not None:
+                    found[score.person].append(agrees)
+        return found
+
+    def _agreements(self, scores: Sequence[Score]) -> list[bool | None]:
+        """Whether each score agrees with the facts; None if it is no evidence."""
+        if len(self._known) > _MOST_KEPT:
+            self._known.clear()
+        turns = self._store.turns.get_many([score.turn_id for score in scores if score not in self._known])
+        for score in scores:
+            if score not in self._known and score.turn_id in turns:
+                turn = turns[score.turn_id]
+                fact = fact_of(turn, self._hook)
+                self._known[score] = agreement(turn, score.score, fact, score.said)
+        return [self._known.get(score) for score in scores]
 
 
 @dataclass
@@ -105,32 +115,14 @@ class Trust:
     Attributes:
         upto: the number of that judgement.
         in_batch: people with samples in the batch. They were above the bar when it was leased, so they count as at least
-            that, also where their oldest samples were held back before.
+            that, also if their oldest samples were passed over before.
     """
 
-    store: RolloutStore
+    evidence: Evidence
     bar: float
-    hook: FactsHook | None
     upto: int
     in_batch: frozenset[Person] = frozenset()
     _known: dict[Person, float] = field(default_factory=dict)
-
-    @classmethod
-    def now(cls, args: object, store: RolloutStore) -> Trust:
-        """By all that is known."""
-        return cls(
-            store,
-            bar_of(args),
-            facts_hook(getattr(args, "facts_path", None)),
-            store.judgements.newest_number(),
-        )
-
-    @classmethod
-    def of_batch(cls, args: object, store: RolloutStore, records: Sequence[SampleRecord]) -> Trust:
-        """By what is known up to the judgements of a batch."""
-        upto = store.judgements.newest_number([record.turn.id for record in records])
-        people = frozenset(record.turn.person for record in records)
-        return cls(store, bar_of(args), facts_hook(getattr(args, "facts_path", None)), upto, people)
 
     def of(self, person: Person) -> float:
         """From 0 to 1."""
@@ -139,88 +131,84 @@ class Trust:
     def of_all(self, people: Iterable[Person]) -> dict[Person, float]:
         """From 0 to 1, each of these people."""
         wanted = set(people)
-        self._look_at(wanted - self._known.keys())
+        for person, evidence in self.evidence.up_to(wanted - self._known.keys(), self.upto).items():
+            trust = share_of(evidence[-WINDOW:])
+            self._known[person] = max(trust, self.bar) if person in self.in_batch else trust
         return {person: self._known[person] for person in wanted}
 
     def below(self, people: Iterable[Person]) -> frozenset[Person]:
-        """Who of these people is below the bar."""
+        """Those of these people who are below the bar."""
         return frozenset(person for person, trust in self.of_all(people).items() if trust < self.bar)
 
-    def _look_at(self, people: set[Person]) -> None:
-        if not people:
-            return
-        evidence: dict[Person, list[bool]] = {person: [] for person in people}
-        if self.store.people.several_scored(self.upto):
-            scores = self.store.people.scores_of(people, self.upto, LOOKED_AT)
-            for score, agrees in zip(scores, _evidence_in(self.store, scores, self.hook), strict=True):
-                if agrees is not None:
-                    evidence[score.person].append(agrees)
-        for person, found in evidence.items():
-            trust = share_of(found[-WINDOW:])
-            self._known[person] = max(trust, self.bar) if person in self.in_batch else trust
 
-
-def without_those_below(
+def without_untrusted(
     trust: Trust | None, ask: Callable[[Collection[Person]], T], people_in: Callable[[T], Iterable[Person]]
 ) -> T:
-    """What the store answers once everybody below the bar is kept apart; nobody is without `trust`. `ask` takes whom to
-    keep apart, `people_in` gives who is in an answer."""
-    apart: frozenset[Person] = frozenset()
+    """The store's answer with all people below the bar excluded; without `trust`, nobody is excluded.
+
+    Args:
+        ask: queries the store with the people to exclude.
+        people_in: the people in an answer.
+    """
+    excluded: frozenset[Person] = frozenset()
     while True:
-        found = ask(apart)
-        if trust is None or not (more := trust.below(people_in(found)) - apart):
+        found = ask(excluded)
+        if trust is None or not (more := trust.below(people_in(found)) - excluded):
             return found
-        apart |= more
+        excluded |= more
 
 
-def held_back(args: object, store: RolloutStore) -> frozenset[Person]:
-    """Whose samples are passed over now: of the people with ready samples, those below the bar. Looks again when
-    something was judged or other samples are ready; logs a line for everybody who falls below the bar or comes back."""
-    if not is_on(args):
-        return frozenset()
-    last, now = (
-        _last_look(store),
-        (store.judgements.newest_number(), store.samples.ready_count(), bar_of(args)),
-    )
-    if last.key != now:
-        trust = Trust.now(args, store)
-        apart = trust.below(store.people.waiting() | last.apart)
-        _tell(trust, last.apart, apart)
-        last.key, last.apart = now, apart
-    return last.apart
+class Exclusion:
+    """Whose samples are passed over because of --trust; remembers the last look, to log what changed."""
+
+    def __init__(self, store: RolloutStore, arguments: TrustArguments) -> None:
+        self._store, self._arguments = store, arguments
+        self._evidence = Evidence(store, facts_hook(arguments.facts_path) if arguments.is_on else None)
+        self._looked_at: tuple[int, int] | None = None
+        self._excluded: frozenset[Person] = frozenset()
+
+    def trust_now(self) -> Trust | None:
+        """Trust by all that is known; None without --trust."""
+        if not self._arguments.is_on:
+            return None
+        return Trust(self._evidence, self._arguments.bar, self._store.judgements.newest_number())
+
+    def trust_at(self, records: Sequence[SampleRecord]) -> Trust | None:
+        """Trust by what is known up to the judgements of a batch; None without --trust."""
+        if not self._arguments.is_on:
+            return None
+        upto = self._store.judgements.newest_number([record.turn.id for record in records])
+        people = frozenset(record.turn.person for record in records)
+        return Trust(self._evidence, self._arguments.bar, upto, people)
+
+    def excluded_people(self) -> frozenset[Person]:
+        """The people with ready samples who are below the bar now. Looks again if something was judged or other samples
+        are ready; logs a line for each person who falls below the bar or comes back."""
+        trust = self.trust_now()
+        if trust is None:
+            return frozenset()
+        now = trust.upto, self._store.samples.ready_count()
+        if now != self._looked_at:
+            before, self._excluded = (
+                self._excluded,
+                trust.below(self._store.people.waiting() | self._excluded),
+            )
+            self._looked_at = now
+            _log_changes(trust, before, self._excluded)
+        return self._excluded
+
+    def metrics(self) -> dict[str, float]:
+        """The number of samples that are passed over; {} without --trust."""
+        if not self._arguments.is_on:
+            return {}
+        excluded = self.excluded_people()
+        held = (
+            self._store.samples.ready_count() - self._store.samples.ready_count(excluded) if excluded else 0
+        )
+        return {"rollout/held_back": float(held)}
 
 
-def trust_metrics(args: object, store: RolloutStore) -> dict[str, float]:
-    """How many samples are held back."""
-    if not is_on(args):
-        return {}
-    apart = held_back(args, store)
-    return {
-        "rollout/held_back": float(store.samples.ready_count() - store.samples.ready_count(apart))
-        if apart
-        else 0.0
-    }
-
-
-def bar_of(args: object) -> float:
-    bar = getattr(args, "trust_bar", None)
-    return BAR if bar is None else float(bar)
-
-
-@dataclass
-class _Look:
-    """Who was held back at the last look, and what the store was like."""
-
-    key: tuple[int, int, float] | None = None
-    apart: frozenset[Person] = frozenset()
-
-
-@functools.lru_cache(maxsize=4)
-def _last_look(store: RolloutStore) -> _Look:
-    return _Look()
-
-
-def _tell(trust: Trust, before: frozenset[Person], now: frozenset[Person]) -> None:
+def _log_changes(trust: Trust, before: frozenset[Person], now: frozenset[Person]) -> None:
     for person in sorted(now - before, key=str):
         log.warning(
             "held back: what this person says contradicts the facts person=%s trust=%.2f",
@@ -229,39 +217,3 @@ def _tell(trust: Trust, before: frozenset[Person], now: frozenset[Person]) -> No
         )
     for person in sorted(before - now, key=str):
         log.info("trusted again person=%s trust=%.2f", person, trust.of(person))
-
-
-def _evidence_in(store: RolloutStore, scores: Sequence[Score], hook: FactsHook | None) -> list[bool | None]:
-    """Whether each score agrees with the facts; None where it is no evidence. A turn is read once a process."""
-    known = _evidence(store, hook)
-    if len(known) > _MOST_KEPT:
-        known.clear()
-    turns = store.turns.get_many([score.turn_id for score in scores if score not in known])
-    for score in scores:
-        if score not in known and score.turn_id in turns:
-            turn = turns[score.turn_id]
-            known[score] = agreement(turn, score.score, fact_of(turn, hook), score.said)
-    return [known.get(score) for score in scores]
-
-
-@functools.lru_cache(maxsize=8)
-def _evidence(store: RolloutStore, hook: FactsHook | None) -> dict[Score, bool | None]:
-    """What was found of each score."""
-    return {}
-
-
-def _asked(hook: Callable[[Turn], object], turn: Turn) -> bool | None:
-    """What a user's function tells of a turn; what it raises is unknown."""
-    try:
-        told = hook(turn)
-    except Exception as error:
-        log.warning("--facts-path failed turn=%s error=%s: %s", turn.id, type(error).__name__, error)
-        return None
-    return None if told is None else bool(told)
-
-
-def _bar(text: str) -> float:
-    bar = float(text)
-    if not 0 <= bar < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no bar: 0 or more, below 1")
-    return bar

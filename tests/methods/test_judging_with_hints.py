@@ -24,7 +24,7 @@ from openclaw.methods.method import MethodContext
 from openclaw.store import RolloutStore, StoreWriter
 from openclaw.store.files.exporting import export_lines
 from openclaw.store.files.importing import import_lines
-from openclaw.trainer_hooks.batch import batch_metrics, sample_dict
+from openclaw.trainer_hooks.rows import batch_metrics, sample_dict
 from openclaw.types import SampleDraft, Turn, TurnState, Vote
 from openclaw_combine import combine
 from openclaw_opd import opd

@@ -26,7 +26,7 @@ from claw_lab.offline.methods import METHODS, Setting
 from claw_lab.offline.replay import replay
 from claw_lab.offline.statistics import mean_curve, mean_interval, summary
 from claw_lab.offline.trial import Plan, Trial
-from openclaw.trainer_hooks import companions
+from openclaw.trainer_hooks import anchors
 from openclaw_test.evaluation.plot import chart
 from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.real_loop import running_loop
@@ -127,8 +127,8 @@ def test_a_wish_works_at_once_and_is_distilled_from_answers_under_it_while_they_
     make_loop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     distilled: list[Any] = []
-    row = companions.memory_row
-    monkeypatch.setattr(companions, "memory_row", lambda *given: distilled.append(row(*given)) or row(*given))
+    row = anchors.memory_row
+    monkeypatch.setattr(anchors, "memory_row", lambda *given: distilled.append(row(*given)) or row(*given))
     loop = make_loop(
         "topk_select", batch=2, memory=True, extra=("--replay-steps", "1", "--anchor-share", "0")
     )

@@ -16,7 +16,6 @@ from claw_lab import MODEL
 from claw_lab.offline.local_loop import ChatModel, LocalLoop
 from claw_lab.offline.methods import Setting
 from claw_lab.offline.trial import Plan, Trial
-from openclaw.trainer_hooks.batch import batch_rows
 from openclaw.types import SampleRecord
 from slime.gate.files import measure_files
 from slime.gate.gate import CandidateGate
@@ -182,7 +181,8 @@ class GatedLoop(LocalLoop):
         return reason
 
     def _update(self, trainer: FSDPTrainer, records: list[SampleRecord]) -> None:
-        samples = [Sample.from_dict(row) for row in batch_rows(self.args, self.store, records, self.rollouts)]
+        rows = self.pipeline.prepare(records, self.rollouts).rows
+        samples = [Sample.from_dict(row) for row in rows]
         self.last = [one for one in samples if not one.companion]
         process = load_hook(self.args, "custom_reward_post_process_path")
         self.metrics.append(trainer.train(self.rollouts, post_processed(self.args, samples, process, None)))

@@ -28,7 +28,7 @@ class LocalJudge:
         self._store = store
         self._writer = StoreWriter(store.database)
         method = Method.load(method_path)
-        context = MethodContext(HintedPrompts.of(args.hf_checkpoint), method.chosen(args))
+        context = MethodContext(HintedPrompts.of(args.hf_checkpoint), method.chosen(vars(args)))
         limits = JudgeLimits(votes=votes)
         self._judge = TurnJudge(store, self._writer, RulesBackend(), method, limits, context=context)
 

@@ -31,8 +31,8 @@ from openclaw.gateway.preferences import inject, not_yet_stated, prefix_still_va
 from openclaw.methods.hinted_prompt import with_memory
 from openclaw.sessions.transcript import Transcript, next_state
 from openclaw.store import RolloutStore
-from openclaw.trainer_hooks.batch import batch_rows
-from openclaw.trainer_hooks.lease import lease_full
+from openclaw.trainer_hooks.arguments import HookSettings
+from openclaw.trainer_hooks.pipeline import BatchPipeline
 from openclaw.types import Message, NewTurn, SampleRecord, Turn
 from slime.arguments import parse_args
 from slime.hooks import load_hook
@@ -100,6 +100,7 @@ class LocalLoop:
         self.trainer = FSDPTrainer(self.args) if setting.method.flags is not None else None
         chat.engine.reset()
         self.store = RolloutStore(self._folder.name)
+        self.pipeline = BatchPipeline(self.store, HookSettings.of(self.args))
         self._runner = asyncio.Runner()
         self._judge = LocalJudge(self.store, setting.method.hook, setting.method.votes, self.args)
         self._requests = seed * 1_000_003
@@ -133,7 +134,7 @@ class LocalLoop:
         """Judges what has been answered and trains on every full batch; returns the number of updates."""
         self.hints = self._runner.run(self._judge.judge_answered())
         updates = 0
-        while self.trainer is not None and (records := lease_full(self.args, self.store, self.rollouts)):
+        while self.trainer is not None and (records := self.pipeline.next.take_full(self.rollouts)):
             self._update(self.trainer, records)
             updates += 1
         if updates and self.setting.memory:
@@ -141,7 +142,7 @@ class LocalLoop:
         return updates
 
     def _update(self, trainer: FSDPTrainer, records: list[SampleRecord]) -> None:
-        rows = batch_rows(self.args, self.store, records, self.rollouts)
+        rows = self.pipeline.prepare(records, self.rollouts).rows
         samples = [Sample.from_dict(row) for row in rows]
         process = load_hook(self.args, "custom_reward_post_process_path")
         trained = trainer.train(self.rollouts, post_processed(self.args, samples, process, None))

@@ -24,7 +24,9 @@ from sqlalchemy import select
 
 from claw_lab.offline.local_judge import LocalJudge
 from openclaw.store import RolloutStore, schema
-from openclaw.trainer_hooks.batch import batch_rows, sample_dict
+from openclaw.trainer_hooks.arguments import HookSettings
+from openclaw.trainer_hooks.pipeline import BatchPipeline
+from openclaw.trainer_hooks.rows import sample_dict
 from openclaw.types import NewTurn, SampleRecord, Turn, TurnState
 from slime.arguments import Arguments
 from slime.arguments.record import read_arguments
@@ -121,6 +123,7 @@ def train_again(store: RolloutStore, args: Any) -> tuple[list[tuple[str | None, 
     """(checksum in the real run, checksum here) of every version, and the largest gap between the log-probs of the
     trainer and of the real run's engine in turns of one version."""
     trainer, pairs, gap = FSDPTrainer(args), [], 0.0
+    pipeline = BatchPipeline(store, HookSettings.of(args))
     process = load_hook(args, "custom_reward_post_process_path")
     for version in sorted(store.versions.all(), key=lambda one: one.version):
         if version.rollout_id < 0:
@@ -130,7 +133,7 @@ def train_again(store: RolloutStore, args: Any) -> tuple[list[tuple[str | None, 
             ids = list(connection.scalars(select(schema.sample.c.id).where(mine)))
         if not ids:  # rejected, or still on its way when the run was stopped
             continue
-        rows = batch_rows(args, store, store.samples.get(sorted(ids)), version.rollout_id)
+        rows = pipeline.prepare(store.samples.get(sorted(ids)), version.rollout_id).rows
         samples = [Sample.from_dict(row) for row in rows]
         metrics = trainer.train(version.rollout_id, post_processed(args, samples, process, None))
         gap = max(gap, metrics.get("train_rollout_logprob_abs_diff_max", 0.0))

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from claw_base.settings.command_line import environment
 from slime.arguments.parser import read_values
+from slime.arguments.plugin_flags import check_plugin_flags
 from slime.arguments.rules.parallel import check_packages
 from slime.arguments.rules.validation import validate
 from slime.flags import GROUPS, Arguments
@@ -40,6 +41,7 @@ def parse_args(
     for name, value in values.items():
         setattr(args, name, value)
     validate(args)
+    check_plugin_flags(args)
     if packages:
         check_packages(args)
     return args

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from claw_base.settings.declare import read
 from slime.errors import ConfigError
 from slime.hooks import HOOKS
+from slime.plugins import plugin_modules
 
 
 def plugin_paths(values: Mapping[str, Any]) -> list[str]:
@@ -28,6 +30,12 @@ def plugin_paths(values: Mapping[str, Any]) -> list[str]:
 def plugin_groups(modules: Sequence[ModuleType]) -> list[type]:
     """The groups of flags that plug-ins name in `FLAGS`, each once."""
     return list(dict.fromkeys(group for module in modules for group in getattr(module, "FLAGS", ())))
+
+
+def check_plugin_flags(args: object) -> None:
+    """Raises ConfigError if a flag of a plug-in's groups breaks its bounds or rules."""
+    for group in plugin_groups(plugin_modules(plugin_paths(vars(args)))):
+        read(group, args)
 
 
 def plugin_variables(modules: Sequence[ModuleType]) -> dict[str, tuple[str, ...]]:

@@ -92,7 +92,7 @@ class ThirdPartyEngine:
         args, rest = parser.parse_known_args(argv)
         words = self.translate(rest)
         for name, own in self.common.items():
-            value = getattr(args, name.replace("-", "_"))
+            value = vars(args)[name.replace("-", "_")]
             if value is not None:
                 words += ["--" + own, value]
         device = None if "device" in self.common else args.device

@@ -30,7 +30,7 @@ def load_hook(args: object, name: str) -> Any:
 
 def load_hooks(args: object, name: str) -> list[Any]:
     """All of them, for a flag that may be repeated, in the order of the flags."""
-    value = getattr(args, name, None) or []
+    value = vars(args).get(name) or []
     return [load_path(name, path) for path in (value if isinstance(value, list) else [value])]
 
 

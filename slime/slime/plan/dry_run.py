@@ -198,7 +198,7 @@ def _origin(
 ) -> Origin:
     """`default`: the value without flag and variable."""
     name = action.dest
-    value, source = getattr(args, name, None), given.get(name)
+    value, source = vars(args).get(name), given.get(name)
     if source is None:
         listed = _VARIABLES.search(action.help or "")
         names = [one.strip() for one in listed[1].split(",")] if listed else []

@@ -186,8 +186,8 @@ def engine_spec(args: ServingSide, server: ModelServers, index: int, manager: Se
     if args.rollout_backend == "embedded" or not server.gpus:
         command += ["--threads", str(args.engine_threads)]
     for option in (*LIMITS, "chunked_prefill_size"):
-        if getattr(args, option) is not None:
-            command += ["--" + option.replace("_", "-"), str(getattr(args, option))]
+        if (value := vars(args)[option]) is not None:
+            command += ["--" + option.replace("_", "-"), str(value)]
     if args.rollout_backend != "embedded":
         command += ["--engine-python", args.engine_python] if args.engine_python else []
         if args.offload_rollout and policy:
@@ -237,8 +237,8 @@ def rented_spec(
     """An engine whose model lies at a service; `version`: the flag of its live weights, none for the base model."""
     command = [*launch("rented", args.hf_checkpoint, port), *version]
     for option in ("rented_service", "rented_model", "rented_url", "rented_stream_tokens", *LIMITS):
-        if getattr(args, option):
-            command += ["--" + option.replace("_", "-"), str(getattr(args, option))]
+        if value := vars(args)[option]:
+            command += ["--" + option.replace("_", "-"), str(value)]
     command += ["--usage-file", str(meter_path(args.run_dir, name)), "--usage-role", prefix]
     start_limit = args.engine_start_limit or float("inf")
     return ServerSpec(name, role, command, f"http://127.0.0.1:{port}", start_timeout=start_limit)

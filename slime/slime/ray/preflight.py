@@ -22,7 +22,7 @@ def check(args: Arguments) -> None:
         CheckpointError: the checkpoint that the run would go on from does not fit it, or is not there.
     """
     for flag, package in TRACKERS.items():
-        if getattr(args, flag) and find_spec(package) is None:
+        if vars(args)[flag] and find_spec(package) is None:
             words = f"--{flag.replace('_', '-')}"
             raise ConfigError(f"{words} needs the package {package}: pip install {package}")
     if args.debug_rollout_only:

@@ -136,7 +136,7 @@ def lora_settings(args: LoraArguments) -> dict[str, Any] | None:
     if not args.use_lora:
         return None
     names = ("lora_rank", "lora_alpha", "lora_target_modules", "lora_modules_to_save")
-    return {name: getattr(args, name) for name in names}
+    return {name: vars(args)[name] for name in names}
 
 
 def check_adapters(path: Path, meta: dict[str, Any], lora: dict[str, Any] | None) -> None:

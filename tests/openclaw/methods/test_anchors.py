@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +12,14 @@ import pytest
 from openclaw.errors import ConfigError
 from openclaw.methods.anchors import WISHES, Anchors, read_wishes, wished
 from openclaw.methods.hinted_prompt import HintedPrompts
-from openclaw.trainer_hooks import companions
-from openclaw.trainer_hooks.batch import batch_metrics
+from openclaw.trainer_hooks import anchors as anchor_rows
+from openclaw.trainer_hooks import replay
+from openclaw.trainer_hooks.rows import batch_metrics
 from openclaw.types import Turn
 from openclaw_test.people import tastes
 from openclaw_test.people.wishes import wordings
 from slime.types import Sample
+from tests.fakes.hook_flags import hook_settings
 from tiny_claw import wordings as trained
 
 MakeTurn = Callable[..., Turn]
@@ -76,7 +77,7 @@ def test_an_anchor_is_a_companion_without_reward_and_without_log_probs_of_an_eng
         "reward": {"score": -1.0}, "version_spans": [(0, 0, 2)], "temperature": 1.0, "status": "completed",
         "metadata": {"turn_id": "t", "case": "rl", "eval_score": -1.0},
     }  # fmt: skip
-    anchor = companions.anchor_row(row, [9, 8, 2, 3], 0, 2)
+    anchor = anchor_rows.anchor_row(row, [9, 8, 2, 3], 0, 2)
     sample = Sample.from_dict(anchor)
     assert sample.companion == 2
     assert sample.reward == {"score": 0.0}
@@ -131,8 +132,6 @@ def test_wishes_of_ones_own_are_read_from_a_file(tmp_path: Path) -> None:
 def test_anchors_that_nothing_could_hold_are_refused_before_anything_starts(
     changes: dict[str, Any], named: str
 ) -> None:
-    args = SimpleNamespace(anchor_share=0.5, anchor_wishes=None, **changes)
     with pytest.raises(ConfigError, match=named):
-        companions.check(args)
-    args.anchor_share = 0.0
-    companions.check(args)
+        replay.check(hook_settings(anchor_share=0.5, **changes))
+    replay.check(hook_settings(anchor_share=0.0, **changes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import os
@@ -20,6 +19,7 @@ from sqlalchemy import event
 
 from openclaw.errors import ConfigError, StoreError, StoreUnavailable
 from openclaw.store import RolloutStore, StoreWriter, database
+from openclaw.trainer_hooks.arguments import BufferArguments
 from openclaw.trainer_hooks.services import store_flags
 from openclaw.types import NewTurn, Turn
 
@@ -162,10 +162,10 @@ def test_a_password_is_neither_printed_nor_put_on_a_command_line() -> None:
     assert "hunter2" not in database.shown(url) and "db.example" in database.shown(url)
     assert database.shown("./rl_buffer") == "./rl_buffer"
     with pytest.raises(ConfigError, match="PGPASSWORD") as refused:
-        store_flags(argparse.Namespace(rl_buffer_url=url))
+        store_flags(BufferArguments(rl_buffer_url=url))
     assert "hunter2" not in str(refused.value)
     plain = "postgresql+psycopg://ann@db.example/rl"
-    assert store_flags(argparse.Namespace(rl_buffer_url=plain)) == ["--rl-buffer-url", plain]
+    assert store_flags(BufferArguments(rl_buffer_url=plain)) == ["--rl-buffer-url", plain]
 
 
 def test_a_claim_does_not_outlast_a_clock_that_was_set_back(

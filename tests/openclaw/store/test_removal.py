@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +9,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from openclaw.errors import ConfigError
 from openclaw.store import RolloutStore, StoreWriter, schema
-from openclaw.trainer_hooks import lease
+from openclaw.trainer_hooks import lease, pipeline
 from openclaw.types import Judgement, NewTurn, SampleDraft, Turn, TurnState, Vote
+from tests.fakes.hook_flags import hook_flags, hook_settings
 
 MakeTurn = Callable[..., NewTurn]
 MakeSample = Callable[..., Turn]
@@ -170,20 +171,16 @@ def test_retention_never_takes_what_may_still_be_trained(
 def test_the_waiting_trainer_purges_and_zero_days_keeps(
     location: str, store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample
 ) -> None:
-    parser = argparse.ArgumentParser()
-    lease.add_arguments(parser)
-    parser.add_argument("--rollout-batch-size", type=int, default=1)
-    where = ["--rl-buffer-url" if "://" in location else "--rl-buffer-dir", location]
     store.turns.record(make_turn(state=TurnState.SIDE))
     _age(store, 3)
     make_sample(session_id="ready")
-    lease.lease_batch(parser.parse_args(where), 0)
+    lease.lease_batch(hook_flags(location, rollout_batch_size=1), 0)
     assert store.status.counts()["turns"] == {"side": 1, "judged": 1}
-    lease.lease_batch(parser.parse_args([*where, "--retention-days", "2"]), 0)
+    lease.lease_batch(hook_flags(location, rollout_batch_size=1, retention_days=2.0), 0)
     assert store.status.counts()["turns"] == {"judged": 1}
-    lease._open.cache_clear()
-    with pytest.raises(SystemExit):
-        parser.parse_args(["--retention-days", "-1"])
+    pipeline._made.clear()
+    with pytest.raises(ConfigError, match="--retention-days"):
+        hook_settings(location, retention_days=-1.0)
 
 
 def test_many_old_turns_go_in_short_transactions(

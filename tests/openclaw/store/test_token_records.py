@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +9,9 @@ import orjson
 import pytest
 
 from openclaw.store import RolloutStore, token_records
-from openclaw.trainer_hooks import lease
+from openclaw.trainer_hooks import lease, pipeline
 from openclaw.types import Turn
+from tests.fakes.hook_flags import hook_flags
 
 MakeSample = Callable[..., Turn]
 
@@ -83,7 +83,7 @@ def test_live_weights_bring_the_records_of_their_batch(
 ) -> None:
     turn = make_sample()
     write(tmp_path, 0, record_of(store, turn))
-    args = Namespace(rl_buffer_url=None, rl_buffer_dir=location, run_dir=str(tmp_path), rollout_batch_size=1)
+    args = hook_flags(location, run_dir=str(tmp_path), rollout_batch_size=1)
     lease.on_weights_live(args, -1, 1, {"parent": 0, "restored": False, "path": None, "checksum": "c"})
     assert store.token_records.of_turn(turn.id) is not None
-    lease._open.cache_clear()
+    pipeline._made.clear()

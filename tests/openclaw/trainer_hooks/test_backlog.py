@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 from pathlib import Path
 
@@ -10,8 +9,9 @@ import pytest
 
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks.backlog import REPEAT_SECONDS, Backlog, BacklogWatch
-from openclaw.trainer_hooks.lease import add_arguments, lease_batch
+from openclaw.trainer_hooks.lease import lease_batch
 from openclaw.types import NewTurn, SampleDraft
+from tests.fakes.hook_flags import hook_flags
 
 
 def test_who_keeps_up_is_not_named() -> None:
@@ -54,11 +54,7 @@ def test_a_leased_batch_tells_of_the_samples_behind_it(
         assert store.turns.answer(turn.id, [{"role": "user", "content": "thanks"}])
     for turn in store.judgements.claim("w", 6, 60.0):
         store.judgements.finish(turn.id, [], SampleDraft(turn_id=turn.id, reward={"score": 1.0}))
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    args = parser.parse_args(["--rl-buffer-dir", str(tmp_path)])
-    args.rollout_batch_size = 1
-    with caplog.at_level(logging.WARNING, "openclaw.trainer_hooks.lease"):
-        lease_batch(args, 0)
+    with caplog.at_level(logging.WARNING, "openclaw.trainer_hooks.next_batch"):
+        lease_batch(hook_flags(str(tmp_path), rollout_batch_size=1), 0)
     assert "training falls behind: 5 samples are ready" in caplog.text
     store.close()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 
 import pytest
 
 from openclaw.store import RolloutStore
-from openclaw.trainer_hooks import lease
+from openclaw.trainer_hooks import pipeline
 from openclaw.trainer_hooks.credit import PRIOR, WINDOW, baseline, compare_with_person
 from openclaw.types import Turn
 from slime.types import Sample
+from tests.fakes.hook_flags import hook_flags
 
 MakeSample = Callable[..., Turn]
 Compare = Callable[[list[Turn], list[float]], list[float]]
@@ -19,7 +19,7 @@ Compare = Callable[[list[Turn], list[float]], list[float]]
 
 @pytest.fixture
 def compare(location: str, store: RolloutStore) -> Iterator[Compare]:
-    args = SimpleNamespace(rl_buffer_url=None, rl_buffer_dir=location, reward_key="score")
+    args = hook_flags(location)
 
     def compared(turns: list[Turn], scores: list[float]) -> list[float]:
         samples = [
@@ -31,7 +31,7 @@ def compare(location: str, store: RolloutStore) -> Iterator[Compare]:
         return after
 
     yield compared
-    lease._open.cache_clear()
+    pipeline._made.clear()
 
 
 @pytest.mark.every_database

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,21 +11,17 @@ import pytest
 
 from openclaw.errors import ConfigError
 from openclaw.store import RolloutStore
-from openclaw.trainer_hooks import gate_samples, lease
+from openclaw.trainer_hooks import gate_samples
 from openclaw.types import Turn
+from tests.fakes.hook_flags import hook_flags, pipeline_on
 
 MakeSample = Callable[..., Turn]
 
 
 @pytest.fixture
 def make_args(tmp_path: Path, model: Path) -> Callable[..., Any]:
-    def make(*words: str) -> Any:
-        parser = argparse.ArgumentParser()
-        lease.add_arguments(parser)
-        gate_samples.add_arguments(parser)
-        args = parser.parse_args(["--rl-buffer-dir", str(tmp_path / "gate"), *words])
-        args.hf_checkpoint = str(model)
-        return args
+    def make(**changes: Any) -> Any:
+        return hook_flags(str(tmp_path / "gate"), hf_checkpoint=str(model), **changes)
 
     return make
 
@@ -61,7 +56,7 @@ def test_answers_in_quarantine_are_no_examples(store: RolloutStore, make_sample:
 def test_samples_name_their_purpose_and_hold_the_sampled_ids(
     store: RolloutStore, make_sample: MakeSample, make_args: Callable[..., Any], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(gate_samples, "opened_store", lambda args: store)
+    monkeypatch.setattr(gate_samples, "pipeline_of", lambda args: pipeline_on(store, args))
     turn = make_sample(session_id="a")
     unliked = make_sample(reward=-1.0, session_id="b")
     found = {one["metadata"]["key"]: one for one in gate_samples.gate_samples(make_args(), 0, 0)}
@@ -69,7 +64,7 @@ def test_samples_name_their_purpose_and_hold_the_sampled_ids(
     assert found[unliked.id]["metadata"]["gate"] == "recent"
     assert found[turn.id]["tokens"] == turn.prompt_ids + turn.completion_ids
     assert found[turn.id]["rollout_log_probs"] == turn.completion_log_probs
-    short = gate_samples.gate_samples(make_args("--gate-longest", "2"), 0, 0)
+    short = gate_samples.gate_samples(make_args(gate_longest=2), 0, 0)
     assert short == []
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,28 +11,18 @@ import pytest
 from openclaw.errors import StoreAway, StoreError
 from openclaw.methods.rewards import compare_in_batch
 from openclaw.store import RolloutStore
-from openclaw.trainer_hooks import lease
+from openclaw.trainer_hooks import lease, next_batch, pipeline
 from openclaw.types import NewTurn, Turn
 from slime.types import Sample
+from tests.fakes.hook_flags import hook_flags
 
 MakeSample = Callable[..., Turn]
 
 
 @pytest.fixture
-def args(location: str) -> Iterator[argparse.Namespace]:
-    parser = argparse.ArgumentParser()
-    lease.add_arguments(parser)
-    parser.add_argument("--rollout-batch-size", type=int)
-    flags = [
-        "--rl-buffer-url" if "://" in location else "--rl-buffer-dir",
-        location,
-        "--rollout-batch-size",
-        "2",
-        "--batch-timeout",
-        "0.4",
-    ]
-    yield parser.parse_args(flags)
-    lease._open.cache_clear()
+def args(location: str) -> Iterator[SimpleNamespace]:
+    yield hook_flags(location, rollout_batch_size=2, batch_timeout=0.4)
+    pipeline._made.clear()
 
 
 def _timed(args: Any, rollout_id: int) -> tuple[list[dict[str, Any]], float]:
@@ -42,7 +31,7 @@ def _timed(args: Any, rollout_id: int) -> tuple[list[dict[str, Any]], float]:
 
 
 @pytest.mark.every_database
-def test_a_full_batch_goes_at_once(args: argparse.Namespace, make_sample: MakeSample) -> None:
+def test_a_full_batch_goes_at_once(args: SimpleNamespace, make_sample: MakeSample) -> None:
     for _ in range(3):
         make_sample()
     args.batch_timeout = 60.0
@@ -51,7 +40,7 @@ def test_a_full_batch_goes_at_once(args: argparse.Namespace, make_sample: MakeSa
 
 
 def test_a_batch_takes_more_where_more_is_said_than_trained(
-    args: argparse.Namespace, make_sample: MakeSample
+    args: SimpleNamespace, make_sample: MakeSample
 ) -> None:
     for _ in range(9):
         make_sample()
@@ -63,14 +52,14 @@ def test_a_batch_takes_more_where_more_is_said_than_trained(
     assert len(lease.lease_batch(args, 2)) == 2
 
 
-def test_one_quiet_user_is_enough_to_train(args: argparse.Namespace, make_sample: MakeSample) -> None:
+def test_one_quiet_user_is_enough_to_train(args: SimpleNamespace, make_sample: MakeSample) -> None:
     make_sample()
     batch, seconds = _timed(args, 0)
     assert len(batch) == 1 and 0.2 < seconds < 10
 
 
 def test_a_batch_does_not_wait_for_a_clock_that_was_set_back(
-    args: argparse.Namespace, make_sample: MakeSample, monkeypatch: pytest.MonkeyPatch
+    args: SimpleNamespace, make_sample: MakeSample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args.rollout_batch_size, args.batch_timeout = 4, 60.0
     make_sample()
@@ -81,12 +70,12 @@ def test_a_batch_does_not_wait_for_a_clock_that_was_set_back(
 
 
 def test_a_batch_waits_for_a_database_server_that_is_away(
-    args: argparse.Namespace, make_sample: MakeSample, monkeypatch: pytest.MonkeyPatch
+    args: SimpleNamespace, make_sample: MakeSample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_sample()
     make_sample()
-    monkeypatch.setattr(lease, "AWAY_SECONDS", 0.01)
-    store, tries = lease.opened_store(args), []
+    monkeypatch.setattr(next_batch, "AWAY_SECONDS", 0.01)
+    store, tries = pipeline.pipeline_of(args).store, []
     has_lease = store.samples.has_lease
 
     def away(*words: Any) -> bool:
@@ -100,7 +89,7 @@ def test_a_batch_waits_for_a_database_server_that_is_away(
 
 
 def test_an_empty_buffer_blocks_until_a_batch_is_there(
-    args: argparse.Namespace, make_sample: MakeSample
+    args: SimpleNamespace, make_sample: MakeSample
 ) -> None:
     batches: list[list[dict[str, Any]]] = []
     waiting = threading.Thread(target=lambda: batches.append(lease.lease_batch(args, 0)), daemon=True)
@@ -114,7 +103,7 @@ def test_an_empty_buffer_blocks_until_a_batch_is_there(
 
 
 def test_a_restarted_trainer_gets_its_lease_again_without_waiting(
-    args: argparse.Namespace, make_sample: MakeSample
+    args: SimpleNamespace, make_sample: MakeSample
 ) -> None:
     for _ in range(2):
         make_sample()
@@ -124,7 +113,7 @@ def test_a_restarted_trainer_gets_its_lease_again_without_waiting(
     assert again == first and seconds < 10
 
 
-def test_a_sample_has_the_trainers_field_names(args: argparse.Namespace, make_sample: MakeSample) -> None:
+def test_a_sample_has_the_trainers_field_names(args: SimpleNamespace, make_sample: MakeSample) -> None:
     turn = make_sample(reward=-1.0, finish_reason="length")
     args.rollout_batch_size = 1
     (sample,) = lease.lease_batch(args, 3)
@@ -149,7 +138,7 @@ def test_a_sample_has_the_trainers_field_names(args: argparse.Namespace, make_sa
 
 @pytest.mark.every_database
 def test_a_live_version_commits_the_batch(
-    args: argparse.Namespace, make_sample: MakeSample, store: RolloutStore
+    args: SimpleNamespace, make_sample: MakeSample, store: RolloutStore
 ) -> None:
     make_sample()
     args.rollout_batch_size = 1
@@ -162,7 +151,7 @@ def test_a_live_version_commits_the_batch(
 
 
 def test_idle_sessions_end_while_the_trainer_waits(
-    args: argparse.Namespace,
+    args: SimpleNamespace,
     make_sample: MakeSample,
     store: RolloutStore,
     make_turn: Callable[..., NewTurn],
@@ -175,14 +164,14 @@ def test_idle_sessions_end_while_the_trainer_waits(
     assert store.status.counts()["dropped"] == {"session_idle": 1}
 
 
-def test_a_buffer_must_be_named(args: argparse.Namespace) -> None:
+def test_a_buffer_must_be_named(args: SimpleNamespace) -> None:
     args.rl_buffer_dir = args.rl_buffer_url = None
     with pytest.raises(StoreError, match="give --rl-buffer-dir or --rl-buffer-url"):
         lease.lease_batch(args, 0)
 
 
 def test_samples_that_only_weights_too_old_wrote_are_dropped_and_counted(
-    args: argparse.Namespace, make_sample: MakeSample, store: RolloutStore
+    args: SimpleNamespace, make_sample: MakeSample, store: RolloutStore
 ) -> None:
     old = make_sample(version_spans=[(0, 0, 2)])
     spanning = make_sample(version_spans=[(0, 0, 1), (2, 1, 2)])
@@ -196,7 +185,7 @@ def test_samples_that_only_weights_too_old_wrote_are_dropped_and_counted(
 
 
 def test_stale_samples_stay_where_they_may_train_with_less_weight(
-    args: argparse.Namespace, make_sample: MakeSample, store: RolloutStore
+    args: SimpleNamespace, make_sample: MakeSample, store: RolloutStore
 ) -> None:
     make_sample(version_spans=[(0, 0, 2)])
     store.versions.weights_live(0, 9, parent=8, restored=False, checkpoint_path=None, checksum=None)
@@ -204,7 +193,7 @@ def test_stale_samples_stay_where_they_may_train_with_less_weight(
     assert len(lease.lease_batch(args, 1)) == 1
 
 
-def test_an_evaluation_is_refused(args: argparse.Namespace) -> None:
+def test_an_evaluation_is_refused(args: SimpleNamespace) -> None:
     with pytest.raises(ValueError, match="no evaluation set"):
         lease.generate_rollout(args, 0, evaluation=True)
 

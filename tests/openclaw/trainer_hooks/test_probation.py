@@ -6,12 +6,12 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 from openclaw.store import RolloutStore
 from openclaw.store.versions import JudgedTurn
-from openclaw.trainer_hooks.probation import alarm, e_value, watch
+from openclaw.trainer_hooks.probation import alarm, e_value
 from openclaw.types import Turn
+from tests.fakes.hook_flags import hook_flags, pipeline_on
 
 
 def stream(rng: random.Random, rate: float, count: int = 50) -> list[bool]:
@@ -50,7 +50,8 @@ def test_the_way_back_is_ordered_once_and_without_the_turns(
 ) -> None:
     store.versions.weights_live(-1, 0, None, True, str(tmp_path), None)
     store.versions.weights_live(0, 1, 0, False, str(tmp_path), None)
-    args = SimpleNamespace(probation_turns=20, probation_false_alarms=0.01, run_dir=str(tmp_path))
+    args = hook_flags(probation_turns=20, probation_false_alarms=0.01, run_dir=str(tmp_path))
+    probation = pipeline_on(store, args).probation
     for version, score in ((0, 1.0), (1, -1.0)):
         for _ in range(20 if version == 0 else 19):
             turn = make_sample(reward=score)
@@ -64,14 +65,14 @@ def test_the_way_back_is_ordered_once_and_without_the_turns(
                 which = update(schema.turn_body).where(schema.turn_body.c.turn_id == turn.id)
                 connection.execute(which.values(version_spans=pack_json(spans)))
         if version == 0:
-            watch(args, store)
+            probation.watch()
             assert not (tmp_path / "version_order.json").exists()
     for _ in range(2):
-        watch(args, store)
+        probation.watch()
     order = json.loads((tmp_path / "version_order.json").read_text())
     assert (order["action"], order["version"], order["drop_turns"]) == ("rollback", 0, True)
     assert order["reason"] == "probation: complaints rose from 0% to 100%"
     (tmp_path / "version_order.json").unlink()
     store.versions.roll_back(0, True, order["reason"])
-    watch(args, store)
+    probation.watch()
     assert not (tmp_path / "version_order.json").exists(), "turns of undone versions do not count"

@@ -16,12 +16,14 @@ from openclaw.errors import ConfigError
 from openclaw.methods.rewards import compare_in_batch
 from openclaw.store import RolloutStore, schema
 from openclaw.store.rows import pack_json
-from openclaw.trainer_hooks import companions, gate_samples, lease, probation, standing, trust
-from openclaw.trainer_hooks.batch import batch_metrics, batch_rows
+from openclaw.trainer_hooks import gate_samples, pipeline, replay, trust
+from openclaw.trainer_hooks.arguments import HookSettings
 from openclaw.trainer_hooks.credit import compare_with_person
+from openclaw.trainer_hooks.rows import batch_metrics
 from openclaw.trainer_hooks.trust import PRIOR, WINDOW, Trust, share_of
-from openclaw.types import Judgement, NewTurn, SampleDraft, Turn, Vote
+from openclaw.types import Judgement, NewTurn, SampleDraft, SampleRecord, Turn, Vote
 from slime.types import Sample
+from tests.fakes.hook_flags import hook_flags, pipeline_on, rows_of
 
 RIGHT, WRONG = "So 12 - 5 = 7.", "So 12 - 5 = 8."
 THANKS, NO, FORM = "Thanks!", "That is wrong.", "No bullet points, please."
@@ -52,14 +54,12 @@ def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
 
 @pytest.fixture
 def args(location: str) -> Iterator[Any]:
-    yield SimpleNamespace(
+    yield hook_flags(
+        location,
         trust="facts",
         trust_bar=None,
         facts_path=None,
         custom_reward_post_process_path=COMPARED,
-        reward_key="score",
-        rl_buffer_url=location if "://" in location else None,
-        rl_buffer_dir=location,
         rollout_batch_size=4,
         batch_timeout=60.0,
         session_ttl=600.0,
@@ -67,10 +67,23 @@ def args(location: str) -> Iterator[Any]:
         max_person_share=1.0,
         standing_wishes="none",
         replay_steps=0,
-        hf_checkpoint="none",
         method_path=SELECT,
     )
-    lease._open.cache_clear()
+    pipeline._made.clear()
+
+
+def trust_now(args: Any, store: RolloutStore) -> Trust:
+    found = pipeline_on(store, args).exclusion.trust_now()
+    assert found is not None
+    return found
+
+
+def held_back(args: Any, store: RolloutStore) -> frozenset[str | None]:
+    return pipeline_on(store, args).exclusion.excluded_people()
+
+
+def lease_full(args: Any, store: RolloutStore, rollout_id: int) -> list[SampleRecord]:
+    return pipeline_on(store, args).next.take_full(rollout_id)
 
 
 def lie(say: Say, times: int, person: str = "liar") -> None:
@@ -96,12 +109,12 @@ def test_a_liar_is_held_back_and_the_honest_and_the_careless_are_not(
         say("honest", answer, truth)
         say(None, answer, lies if rng.random() < 0.2 else truth)
         say("liar", answer, lies)
-    known = Trust.now(args, store)
+    known = trust_now(args, store)
     assert known.of("honest") == 1.0
     assert 0.7 < known.of(None) < 1.0
     assert known.of("liar") == pytest.approx(PRIOR / (PRIOR + 40))
-    assert trust.held_back(args, store) == {"liar"}
-    people = {record.turn.person for record in lease.lease_full(args, store, 0)}
+    assert held_back(args, store) == {"liar"}
+    people = {record.turn.person for record in lease_full(args, store, 0)}
     assert people == {"honest", None}
 
 
@@ -109,16 +122,16 @@ def test_who_complains_about_form_is_trusted(store: RolloutStore, say: Say, args
     for _ in range(9):
         say("ada", RIGHT, FORM)
         say("bob", WRONG, FORM)
-    assert Trust.now(args, store).of_all(["ada", "bob"]) == {"ada": 1.0, "bob": 1.0}
+    assert trust_now(args, store).of_all(["ada", "bob"]) == {"ada": 1.0, "bob": 1.0}
 
 
 @pytest.mark.parametrize("person", ["liar", None])
 def test_who_teaches_alone_is_trusted(store: RolloutStore, say: Say, args: Any, person: str | None) -> None:
     lie(say, 12, person)  # type: ignore[arg-type]
-    assert Trust.now(args, store).of(person) == 1.0
-    assert len(lease.lease_full(args, store, 0)) == 4
+    assert trust_now(args, store).of(person) == 1.0
+    assert len(lease_full(args, store, 0)) == 4
     say("ada", RIGHT, THANKS)
-    assert trust.held_back(args, store) == {person}
+    assert held_back(args, store) == {person}
 
 
 @pytest.mark.every_database
@@ -128,13 +141,14 @@ def test_samples_that_were_held_back_are_learned_once_trust_is_back(
     caplog.set_level(logging.INFO, "openclaw.trainer_hooks.trust")
     say("ada", RIGHT, THANKS)
     lie(say, 6)
-    assert lease.lease_full(args, store, 0) == []
-    assert trust.trust_metrics(args, store) == {"rollout/held_back": 6.0}
+    here = pipeline_on(store, args)
+    assert here.next.take_full(0) == []
+    assert here.exclusion.metrics() == {"rollout/held_back": 6.0}
     for _ in range(WINDOW):
         say("liar", RIGHT, THANKS)
-    records = lease.lease_full(args, store, 0)
+    records = here.next.take_full(0)
     assert [record.turn.person for record in records] == ["ada", "liar", "liar", "liar"]
-    rows = batch_rows(args, store, records, 0)
+    rows = rows_of(args, store, records, 0)
     assert [row["metadata"]["trust"] for row in rows][1:] == [pytest.approx(4 / 7)] * 3, "by what was known"
     assert [line.message.split(":")[0].split(" person")[0] for line in caplog.records] == [
         "held back",
@@ -150,7 +164,7 @@ def test_a_batch_with_somebody_whose_trust_came_back_counts_them_at_least_as_the
     for _ in range(WINDOW):
         say("liar", RIGHT, THANKS)
     args.rollout_batch_size = 13
-    rows = batch_rows(args, store, lease.lease_full(args, store, 0), 0)
+    rows = rows_of(args, store, lease_full(args, store, 0), 0)
     assert [row["metadata"]["trust"] for row in rows] == [1.0] + [0.5] * 12
 
 
@@ -159,7 +173,7 @@ def test_only_the_last_pieces_of_evidence_count(store: RolloutStore, say: Say, a
     for _ in range(WINDOW):
         say("liar", RIGHT, THANKS)
     lie(say, WINDOW)
-    assert Trust.now(args, store).of("liar") == pytest.approx(PRIOR / (PRIOR + WINDOW))
+    assert trust_now(args, store).of("liar") == pytest.approx(PRIOR / (PRIOR + WINDOW))
 
 
 def test_a_trainer_neither_waits_for_nor_spins_on_what_is_held_back(
@@ -167,14 +181,15 @@ def test_a_trainer_neither_waits_for_nor_spins_on_what_is_held_back(
 ) -> None:
     lie(say, 12)
     say("ada", RIGHT, THANKS)
-    apart = trust.held_back(args, store)
-    assert not lease._due(store, args, apart), "one sample of ada's, and that is new"
-    args.batch_timeout = 0.0
-    assert lease._due(store, args, apart)
-    assert [record.turn.person for record in lease.lease_records(args, 0)] == ["ada"]
-    assert not lease._due(store, args, apart) and lease._lease_if_due(store, args, 1) == []
+    excluded = held_back(args, store)
+    assert not pipeline_on(store, args).next.is_due(excluded), "one sample of ada's, and that is new"
+    args.batch_timeout = 1e-9
+    here = pipeline_on(store, args)
+    assert here.next.is_due(excluded)
+    assert [record.turn.person for record in here.lease(0)] == ["ada"]
+    assert not here.next.is_due(excluded) and here.next.take_if_due(1) == []
     args.catch_up_batch_size = 8
-    assert lease._batch_size(store, args, apart) == 4
+    assert pipeline_on(store, args).next.batch_size(excluded) == 4
 
 
 def samples_of(rows: list[dict[str, Any]]) -> list[Sample]:
@@ -187,7 +202,7 @@ def test_compared_rewards_count_as_far_as_their_person_is_trusted(
     say("ada", RIGHT, THANKS)
     say("bob", RIGHT, NO)
     args.rollout_batch_size = 2
-    samples = samples_of(batch_rows(args, store, lease.lease_full(args, store, 0), 0))
+    samples = samples_of(rows_of(args, store, lease_full(args, store, 0), 0))
     assert compare_in_batch(args, samples)[1] == [1.0, -0.8]
     assert compare_with_person(args, samples)[1] == [1.0, -0.8]
     for sample in samples:
@@ -202,12 +217,12 @@ def test_what_an_untrusted_person_taught_before_is_not_trained_again(
     say("ada", RIGHT, THANKS)
     say("liar", RIGHT, NO)
     args.rollout_batch_size = 2
-    batch_rows(args, store, lease.lease_full(args, store, 0), 0)
+    rows_of(args, store, lease_full(args, store, 0), 0)
     store.versions.weights_live(0, 1, 0, False, None, None)
     say("ada", RIGHT, THANKS)
     say("liar", WRONG, THANKS)
-    rows = batch_rows(args, store, lease.lease_full(args, store, 1), 1)
-    again = [row for row in rows if row["metadata"].get("case") == companions.REPLAY]
+    rows = rows_of(args, store, lease_full(args, store, 1), 1)
+    again = [row for row in rows if row["metadata"].get("case") == replay.REPLAY]
     liars = [row["metadata"]["trust"] for row in again if row["metadata"]["trust"] < 1]
     assert len(again) == 8 and liars == [pytest.approx(PRIOR / (PRIOR + 2))] * 4, "as it is by now"
     assert batch_metrics(rows)["rollout/trust"] == pytest.approx((1 + PRIOR / (PRIOR + 2)) / 2)
@@ -215,7 +230,7 @@ def test_what_an_untrusted_person_taught_before_is_not_trained_again(
     lie(say, 8)
     say("ada", RIGHT, THANKS)
     say("ada", RIGHT, THANKS)
-    rows = batch_rows(args, store, lease.lease_full(args, store, 2), 2)
+    rows = rows_of(args, store, lease_full(args, store, 2), 2)
     assert {row["metadata"]["trust"] for row in rows} == {1.0}
 
 
@@ -225,10 +240,9 @@ def test_the_same_batch_gives_the_same_rows_whatever_is_said_since(
     say("ada", RIGHT, THANKS)
     say("bob", RIGHT, NO)
     args.replay_steps, args.replay_window, args.replay_samples, args.rollout_batch_size = 1, 8, 2, 2
-    first = batch_rows(args, store, lease.lease_full(args, store, 0), 0)
+    first = rows_of(args, store, lease_full(args, store, 0), 0)
     lie(say, 12, "bob")
-    trust._evidence.cache_clear()
-    assert batch_rows(args, store, store.samples.lease(0, 2), 0) == first
+    assert rows_of(args, store, store.samples.lease(0, 2), 0) == first
 
 
 def test_wishes_of_untrusted_people_stand_in_no_teacher(
@@ -240,23 +254,23 @@ def test_wishes_of_untrusted_people_stand_in_no_teacher(
         read.append(hint)
         return [1, *turn.prompt_ids, *turn.completion_ids]
 
-    monkeypatch.setattr(standing, "prompts_of", lambda path: SimpleNamespace(candidate=candidate))
+    monkeypatch.setattr(pipeline, "prompts_of", lambda path: SimpleNamespace(candidate=candidate))
     args.standing_wishes, args.standing_liked, args.rollout_batch_size = "people", True, 2
     say("bob", RIGHT, FORM, hint="prose")
     say("liar", RIGHT, NO, hint="shout")
     lie(say, 8)
     say("ada", RIGHT, THANKS)
-    rows = batch_rows(args, store, lease.lease_full(args, store, 0), 0)
+    rows = rows_of(args, store, lease_full(args, store, 0), 0)
     assert len(rows) == 2 and set(read) == {"prose"}
     args.trust = "none"
-    batch_rows(args, store, store.samples.lease(0, 2), 0)
+    rows_of(args, store, store.samples.lease(0, 2), 0)
     assert any("shout" in hint for hint in read)
 
 
 def test_the_gate_holds_no_update_to_what_a_liar_liked(
     store: RolloutStore, say: Say, args: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate_samples, "opened_store", lambda args: store)
+    monkeypatch.setattr(gate_samples, "pipeline_of", lambda args: pipeline_on(store, args))
     args.gate_liked, args.gate_recent, args.gate_longest, args.gate_data = 8, 0, 4096, None
     good = say("ada", RIGHT, THANKS, session_id="of ada")
     lies = [say("liar", WRONG, THANKS, session_id=f"talk {number}") for number in range(8)]
@@ -281,11 +295,10 @@ def test_complaints_of_a_liar_send_no_version_back(
         which = update(schema.turn_body).where(schema.turn_body.c.turn_id == turn.id)
         with store.database.transaction() as connection:
             connection.execute(which.values(version_spans=spans))
-    probation.watch(args, store)
+    pipeline_on(store, args).probation.watch()
     assert not (tmp_path / "version_order.json").exists()
     args.trust = "none"
-    probation._seen.cache_clear()
-    probation.watch(args, store)
+    pipeline_on(store, args).probation.watch()
     assert (tmp_path / "version_order.json").exists()
 
 
@@ -300,15 +313,15 @@ def test_a_hook_tells_more_and_what_it_raises_is_unknown(store: RolloutStore, sa
     for _ in range(6):
         say("ada", "Seven.", THANKS)
         say("odd", "Seven.", THANKS)
-    assert trust.held_back(args, store) == {"ada"}
+    assert held_back(args, store) == {"ada"}
 
 
 def test_a_bar_of_ones_own(store: RolloutStore, say: Say, args: Any) -> None:
     say("ada", RIGHT, THANKS)
     lie(say, 2)
-    assert trust.held_back(args, store) == frozenset()
+    assert held_back(args, store) == frozenset()
     args.trust_bar = 0.7
-    assert trust.held_back(args, store) == {"liar"}
+    assert held_back(args, store) == {"liar"}
 
 
 def test_without_the_flag_nothing_is_asked_and_nothing_changes(
@@ -317,9 +330,9 @@ def test_without_the_flag_nothing_is_asked_and_nothing_changes(
     args.trust = "none"
     say("ada", RIGHT, THANKS)
     lie(say, 11)
-    rows = batch_rows(args, store, lease.lease_full(args, store, 0), 0)
+    rows = rows_of(args, store, lease_full(args, store, 0), 0)
     assert len(rows) == 4 and not any("trust" in row["metadata"] for row in rows)
-    assert trust.trust_metrics(args, store) == {}
+    assert pipeline_on(store, args).exclusion.metrics() == {}
 
 
 @pytest.mark.parametrize(
@@ -334,6 +347,6 @@ def test_without_the_flag_nothing_is_asked_and_nothing_changes(
 )
 def test_flags_that_nothing_would_read_are_refused(args: Any, changes: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        trust.check(SimpleNamespace(**(vars(args) | changes)))
-    trust.check(args)
-    trust.check(SimpleNamespace(**(vars(args) | {"trust": "none"})))
+        trust.check(HookSettings.of(SimpleNamespace(**(vars(args) | changes))))
+    trust.check(HookSettings.of(args))
+    trust.check(HookSettings.of(SimpleNamespace(**(vars(args) | {"trust": "none"}))))

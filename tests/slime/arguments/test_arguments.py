@@ -197,6 +197,29 @@ def test_a_custom_loss_file_needs_no_name_and_no_loss_type_and_brings_its_flags(
     assert args.width == 0.5
 
 
+def test_bounds_and_rules_of_a_plug_ins_flags_are_checked_at_once(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text(
+        PLUGIN
+        + """
+from dataclasses import dataclass
+from claw_base.settings.declare import flag, needs
+
+@dataclass(frozen=True)
+class Paint:
+    layers: int = flag(1, "layers of paint", least=1)
+    gloss: bool = flag(False, "shine", rules=[needs("layers")])
+
+FLAGS = (Paint,)
+"""
+    )
+    args: Any = parse_args([*words, "--layers", "2", "--gloss"], env={})
+    assert (args.layers, args.gloss, args.colour) == (2, True, "red")
+    with pytest.raises(ConfigError, match="--layers must be 1 or more, got 0"):
+        parse_args([*words, "--layers", "0"], env={})
+    with pytest.raises(ConfigError, match="--gloss would change nothing: it needs --layers"):
+        parse_args([*words, "--gloss"], env={})
+
+
 def test_normalising_groups_of_one_is_refused(words: list[str]) -> None:
     with pytest.raises(ConfigError, match="every advantage 0"):
         parse_args(words[:-1], env={})

@@ -68,9 +68,7 @@ def _check_estimator(args: Arguments) -> None:
 
 def switch_adapters(args: Arguments) -> None:
     """Switches LoRA on where any of its flags is given."""
-    args.use_lora = (
-        args.use_lora or args.load_in_4bit or any(getattr(args, name) is not None for name in LORA)
-    )
+    args.use_lora = args.use_lora or args.load_in_4bit or any(vars(args)[name] is not None for name in LORA)
 
 
 def check_lora(args: Arguments) -> None:

@@ -65,7 +65,7 @@ def loss_flag(args: Arguments) -> str:
 
 def _refuse(args: Arguments, names: Sequence[str], where: str, why: str) -> None:
     for name in names:
-        if getattr(args, name) != DEFAULTS[name]:
+        if vars(args)[name] != DEFAULTS[name]:
             raise ConfigError(f"{option(name)} has no meaning with {where}, {why}; drop it")
 
 

@@ -50,7 +50,7 @@ def prepare_rented(args: Arguments) -> None:
     if len(here) == 1 and not args.debug_rollout_only:
         raise ConfigError(TOGETHER.format(train=args.train_backend, rollout=args.rollout_backend))
     for name, why in LACKING.items():
-        if getattr(args, name):
+        if vars(args)[name]:
             raise ConfigError(f"{option(name)} does not work with a rented model: {why}")
     if not args.rented_service:
         raise ConfigError("--rollout-backend rented needs --rented-service module:Class")
@@ -95,7 +95,7 @@ def check_rented(args: Arguments) -> None:
 
 def _check_one_pass(args: Arguments) -> None:
     """A loss of the service is the policy loss and nothing else."""
-    asked = [name for name in MORE_THAN_POLICY if getattr(args, name)]
+    asked = [name for name in MORE_THAN_POLICY if vars(args)[name]]
     asked += ["kl_loss_coef"] if args.use_kl_loss and args.kl_loss_coef else []
     if asked or args.loss_type != "policy_loss":
         more = option(asked[0]) if asked else f"--loss-type {args.loss_type}"

@@ -24,7 +24,7 @@ def check_run(args: Arguments) -> None:
 
 def _check_replay(args: Arguments) -> None:
     for name in ("save_debug_rollout_data", "load_debug_rollout_data"):
-        path = getattr(args, name)
+        path = vars(args)[name]
         if path is not None and PLACEHOLDER not in path:
             raise ConfigError(
                 f"{option(name)} {path} needs {PLACEHOLDER} where the number of the rollout goes"

@@ -65,7 +65,7 @@ def _check_model(args: Arguments) -> None:
     if not args.hf_checkpoint:
         raise ConfigError("no model: give --hf-checkpoint FOLDER (or HF_CKPT)")
     for name in ("hf_checkpoint", "ref_load", "load", "save"):
-        folder = getattr(args, name)
+        folder = vars(args)[name]
         if folder and is_torch_dist(Path(folder).expanduser()):
             raise ConfigError(
                 f"{option(name)} {folder} is a checkpoint of Megatron-LM (torch_dist); make a Hugging Face folder of it: "

@@ -14,7 +14,7 @@ from openclaw.formats.tokenizer import Tokenizer
 from openclaw.store import RolloutStore
 from openclaw.store.files.conversations import read_conversations
 from openclaw.store.files.tokenizing import import_conversations
-from openclaw.trainer_hooks.lease import sample_dict
+from openclaw.trainer_hooks.rows import sample_dict
 from openclaw.types import Judgement, SampleDraft, Turn, Vote
 from tests import MODEL
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from openclaw.errors import ConfigError, HintError
 from openclaw.store import RolloutStore
-from openclaw.trainer_hooks import companions, standing
-from openclaw.trainer_hooks.batch import batch_rows
+from openclaw.trainer_hooks import pipeline, replay, standing_preferences
+from openclaw.trainer_hooks.arguments import HookSettings
 from openclaw.types import Judgement, NewTurn, SampleDraft, Turn, Vote
+from tests.fakes.hook_flags import hook_flags, rows_of
 
 SELECT = "openclaw_combine.topk_select:sample_from_judged_turn"
 Say = Callable[..., Turn]
@@ -34,7 +34,7 @@ class Prompts:
 @pytest.fixture
 def prompts(monkeypatch: pytest.MonkeyPatch) -> Prompts:
     found = Prompts()
-    monkeypatch.setattr(standing, "prompts_of", lambda path: found)
+    monkeypatch.setattr(pipeline, "prompts_of", lambda path: found)
     return found
 
 
@@ -71,9 +71,11 @@ def flags(**changes: Any) -> Any:
         "replay_samples": 2,
         "anchor_share": 0.0,
     }
-    return SimpleNamespace(
-        **{"hf_checkpoint": "none", "method_path": SELECT, "reward_key": "score"} | values | changes
-    )
+    return hook_flags(**{"method_path": SELECT} | values | changes)
+
+
+def check(**changes: Any) -> None:
+    standing_preferences.check(HookSettings.of(flags(**changes)))
 
 
 def test_the_teachers_of_every_turn_know_what_each_person_asked_for_last(
@@ -84,7 +86,7 @@ def test_the_teachers_of_every_turn_know_what_each_person_asked_for_last(
     say("ada", "short", "shorter, please")
     say("bob")
     say(None)
-    rows = batch_rows(flags(), store, store.samples.lease(0, 8), 0)
+    rows = rows_of(flags(), store, store.samples.lease(0, 8), 0)
     assert prompts.read == [
         "warm\nshorter, please\nprose",
         "prose\nshorter, please\nwarm",
@@ -103,7 +105,7 @@ def test_a_person_who_complains_of_something_else_keeps_the_wish_before_and_not_
     for wish in ("no emoji", "warm", "no list, please"):
         say("ada", wish)
     say("bob")
-    batch_rows(flags(), store, store.samples.lease(0, 8), 0)
+    rows_of(flags(), store, store.samples.lease(0, 8), 0)
     assert prompts.read[-1] == "warm\nno list, please"
 
 
@@ -114,7 +116,7 @@ def test_a_person_can_be_taught_by_nobody_elses_wishes(
     say("bob")
     say("ada", score=-1.0)
     say("ada", score=1.0)
-    rows = batch_rows(flags(standing_wishes="person"), store, store.samples.lease(0, 8), 0)
+    rows = rows_of(flags(standing_wishes="person"), store, store.samples.lease(0, 8), 0)
     assert prompts.read == ["prose", "prose"]
     assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, False, True, False]
 
@@ -124,14 +126,14 @@ def test_a_liked_turn_teaches_only_where_others_asked_for_something(
 ) -> None:
     say("ada", "prose")
     say("ada", score=1.0)
-    rows = batch_rows(flags(), store, store.samples.lease(0, 8), 0)
+    rows = rows_of(flags(), store, store.samples.lease(0, 8), 0)
     assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, False]
-    rows = batch_rows(flags(standing_liked=True), store, store.samples.lease(0, 8), 0)
+    rows = rows_of(flags(standing_liked=True), store, store.samples.lease(0, 8), 0)
     assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, True]
     say("ada", score=1.0)
     say("bob", "warm")
     prompts.read.clear()
-    rows = batch_rows(flags(), store, store.samples.lease(1, 8), 1)
+    rows = rows_of(flags(), store, store.samples.lease(1, 8), 1)
     assert prompts.read == ["warm\nprose", "prose\nwarm"]
 
 
@@ -139,24 +141,22 @@ def test_turns_that_are_trained_again_learn_the_wishes_of_now(
     store: RolloutStore, say: Say, prompts: Prompts
 ) -> None:
     say("ada", "prose")
-    batch_rows(flags(), store, store.samples.lease(0, 1), 0)
+    rows_of(flags(), store, store.samples.lease(0, 1), 0)
     store.versions.weights_live(0, 1, 0, False, None, None)
     say("ada", "warm")
     prompts.read.clear()
     args = flags(replay_steps=1)
-    rows = batch_rows(args, store, store.samples.lease(1, 1), 1)
+    rows = rows_of(args, store, store.samples.lease(1, 1), 1)
     assert prompts.read == [
         "prose\nwarm",
         "warm\nprose",
     ]  # each turn once, in however many steps it is trained
-    again = [
-        row["teacher_tokens_candidates"] for row in rows if row["metadata"].get("case") == companions.REPLAY
-    ]
+    again = [row["teacher_tokens_candidates"] for row in rows if row["metadata"].get("case") == replay.REPLAY]
     assert len(again) == 2 and all(again)
     read = list(prompts.read)
     prompts.read.clear()
     say("ada", "something newer")
-    batch_rows(args, store, store.samples.lease(1, 1), 1)
+    rows_of(args, store, store.samples.lease(1, 1), 1)
     assert prompts.read == read, "the same batch has the same teachers, whatever was said since"
 
 
@@ -165,7 +165,7 @@ def test_what_a_prompt_remembers_already_and_what_cannot_be_written_is_left_out(
 ) -> None:
     say("ada", "prose", memory=["prose"])
     say("bob", "unwritable")
-    rows = batch_rows(flags(standing_wishes="person"), store, store.samples.lease(0, 8), 0)
+    rows = rows_of(flags(standing_wishes="person"), store, store.samples.lease(0, 8), 0)
     assert prompts.read == []
     assert [row["teacher_tokens_candidates"][0][0] for row in rows] == [7, 7], "their own teachers"
 
@@ -191,11 +191,11 @@ def test_hints_of_a_rejected_update_and_of_deleted_turns_teach_nobody(
 )
 def test_wishes_that_no_teacher_would_read_are_refused(change: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="--standing-wishes people needs a method"):
-        standing.check(flags(**change))
-    standing.check(flags(standing_wishes="none", **change))
+        check(**change)
+    check(standing_wishes="none", **change)
     with pytest.raises(ConfigError, match="--standing-liked"):
-        standing.check(flags(standing_wishes="none", standing_liked=True))
-    standing.check(flags())
+        check(standing_wishes="none", standing_liked=True)
+    check()
 
 
 def asked(text: str) -> list[dict[str, str]]:
@@ -210,7 +210,7 @@ def test_a_complaint_that_repeats_its_own_request_stands_nowhere_else(
     again = [*asked("2 + 2? Use bullet points."), *asked("I asked for a list.")]
     say("ada", "Number the steps, please: a list!", messages=again, parent_id=first.id)
     say("bob", messages=asked("3 + 3?"))
-    batch_rows(flags(), store, store.samples.lease(0, 8), 0)
+    rows_of(flags(), store, store.samples.lease(0, 8), 0)
     assert prompts.read == [
         "Please, no bullet points.",
         "I asked for a list.",
@@ -226,7 +226,7 @@ def test_a_second_complaint_about_the_same_request_stands_where_the_request_says
     said = [*asked("2 + 2?"), *asked("No list, please.")]
     say("ada", "Write whole sentences.", messages=said, parent_id=first.id)
     say("ada", messages=asked("3 + 3?"), score=-1.0)
-    batch_rows(flags(), store, store.samples.lease(0, 8), 0)
+    rows_of(flags(), store, store.samples.lease(0, 8), 0)
     assert prompts.read[-1] == "No list, please.\nWrite whole sentences."
 
 
@@ -238,7 +238,7 @@ def test_behind_a_liked_answer_a_request_is_a_new_one(
     poem = [*packing, *asked("Thanks! What is the capital of France?")]
     say("ada", "Please, no bullet points.", messages=poem, parent_id=liked.id)
     say("bob", messages=asked("3 + 3?"))
-    batch_rows(flags(), store, store.samples.lease(0, 8), 0)
+    rows_of(flags(), store, store.samples.lease(0, 8), 0)
     assert prompts.read[-1] == "Please, no bullet points."
 
 
@@ -251,6 +251,6 @@ def test_a_turn_whose_request_asks_for_a_form_is_taught_nothing_but_its_own_hint
     say("ada", messages=listed, score=-1.0)
     say("ada", messages=listed, score=1.0)
     say("ada", "That was wrong.", messages=listed)
-    rows = batch_rows(flags(standing_liked=True), store, store.samples.lease(0, 8), 0)
+    rows = rows_of(flags(standing_liked=True), store, store.samples.lease(0, 8), 0)
     assert prompts.read[2:] == ["That was wrong."]
     assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, True, False, False, True]

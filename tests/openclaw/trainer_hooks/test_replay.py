@@ -10,9 +10,10 @@ import pytest
 
 from openclaw.errors import ConfigError
 from openclaw.store import RolloutStore
-from openclaw.trainer_hooks import companions
-from openclaw.trainer_hooks.batch import batch_rows
+from openclaw.trainer_hooks import anchors, pipeline, replay
+from openclaw.trainer_hooks.arguments import HookSettings
 from openclaw.types import Judgement, NewTurn, SampleDraft, SampleRecord, Turn, Vote
+from tests.fakes.hook_flags import hook_flags, rows_of
 
 MakeHinted = Callable[..., Turn]
 COMPARED = "openclaw.methods.rewards.compare_in_batch"
@@ -44,7 +45,7 @@ def flags(**changes: Any) -> SimpleNamespace:
         "reward_key": "score",
         "custom_reward_post_process_path": COMPARED,
     }
-    return SimpleNamespace(hf_checkpoint="none", **(values | changes))
+    return hook_flags(**(values | changes))
 
 
 def trained(store: RolloutStore, rollout_id: int, size: int = 2) -> list[SampleRecord]:
@@ -89,8 +90,8 @@ def test_a_step_behind_the_batch_draws_old_and_new_turns_with_hints_and_rewards(
         hinted(hint)
     trained(store, 0, 3)
     records = store.samples.lease(1, 2)
-    rows = batch_rows(flags(), store, records, 1)
-    assert rows == batch_rows(flags(), store, records, 1)
+    rows = rows_of(flags(), store, records, 1)
+    assert rows == rows_of(flags(), store, records, 1)
     own, beside = rows[:2], rows[2:]
     assert [row["index"] for row in own] == [record.id for record in records]
     assert not any(row.get("companion") for row in own)
@@ -103,7 +104,7 @@ def test_a_step_behind_the_batch_draws_old_and_new_turns_with_hints_and_rewards(
     }
     assert all(row["rollout_log_probs"] == wrote[row["metadata"]["turn_id"]] for row in beside)
     assert all(row["version_spans"] == [] for row in beside)
-    assert all(row["metadata"]["case"] == companions.REPLAY for row in beside)
+    assert all(row["metadata"]["case"] == replay.REPLAY for row in beside)
     assert len({row["index"] for row in rows}) == len({row["group_index"] for row in rows}) == len(rows)
     window = {record.turn.id for record in [*records, *store.samples.learned_before(1, 2)]}
     assert {row["metadata"]["turn_id"] for row in beside} == window
@@ -133,14 +134,14 @@ def test_a_step_that_changes_no_habit_has_no_anchors_that_would_pull_it_back(
         def of(self, turn: Turn, seed: str) -> list[list[int]]:
             return [[5, *turn.prompt_ids, *turn.completion_ids]]
 
-    monkeypatch.setattr(companions, "Anchors", OneAnchor)
-    monkeypatch.setattr(companions, "prompts_of", lambda path: None)
+    monkeypatch.setattr(anchors, "Anchors", OneAnchor)
+    monkeypatch.setattr(pipeline, "prompts_of", lambda path: None)
     store.versions.weights_live(-1, 0, None, True, None, None)
     hinted(False, 1.0), hinted(False, 1.0), hinted(*last)
-    rows = batch_rows(flags(anchor_share=1.0, **changes), store, store.samples.lease(0, 3), 0)
+    rows = rows_of(flags(anchor_share=1.0, **changes), store, store.samples.lease(0, 3), 0)
     cases = [row["metadata"]["case"] for row in rows if row.get("companion")]
-    assert cases.count(companions.REPLAY) == 6
-    assert cases.count(companions.ANCHOR) == (6 if held else 0)
+    assert cases.count(replay.REPLAY) == 6
+    assert cases.count(anchors.ANCHOR) == (6 if held else 0)
 
 
 def test_only_the_newest_turns_within_the_window_are_drawn(store: RolloutStore, hinted: MakeHinted) -> None:
@@ -150,7 +151,7 @@ def test_only_the_newest_turns_within_the_window_are_drawn(store: RolloutStore, 
     trained(store, 0, 6)
     records = store.samples.lease(1, 2)
     newest = {record.turn.id for record in [*store.samples.learned_before(1, 2), *records]}
-    rows = batch_rows(flags(replay_steps=8), store, records, 1)
+    rows = rows_of(flags(replay_steps=8), store, records, 1)
     assert {row["metadata"]["turn_id"] for row in rows[2:]} == newest
 
 
@@ -166,9 +167,9 @@ def test_a_replay_that_would_be_compared_with_other_weights_is_refused(
     changes: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"--replay-steps does not go with .*{named}"):
-        companions.check(flags(**changes))
-    companions.check(flags())
-    companions.check(flags(replay_steps=0, **changes))
+        replay.check(HookSettings.of(flags(**changes)))
+    replay.check(HookSettings.of(flags()))
+    replay.check(HookSettings.of(flags(replay_steps=0, **changes)))
 
 
 class Plain:
@@ -183,7 +184,7 @@ class Plain:
 def test_an_answer_under_a_memory_is_trained_as_sampled_and_distilled_into_the_prompt_without_it(
     store: RolloutStore, make_turn: Callable[..., NewTurn], monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    monkeypatch.setattr(companions, "prompts_of", lambda path: Plain())
+    monkeypatch.setattr(pipeline, "prompts_of", lambda path: Plain())
     for memory in (["shorter"], [], None):
         turn = store.turns.record(make_turn(memory=memory))
         store.turns.answer(turn.id, [{"role": "user", "content": "Thanks!"}])
@@ -194,17 +195,17 @@ def test_an_answer_under_a_memory_is_trained_as_sampled_and_distilled_into_the_p
     args = flags(memory=True, method_path=method, replay_steps=steps)
     records = store.samples.lease(0, 3)
     turn = records[0].turn
-    rows = batch_rows(args, store, records, 0)
+    rows = rows_of(args, store, records, 0)
     assert rows[0]["tokens"] == turn.prompt_ids + turn.completion_ids
     assert rows[0]["rollout_log_probs"] == turn.completion_log_probs
-    (distilled,) = [row for row in rows if row["metadata"].get("case") == companions.MEMORY]
+    (distilled,) = [row for row in rows if row["metadata"].get("case") == anchors.MEMORY]
     assert distilled["tokens"] == [99, *turn.completion_ids]
     assert distilled["teacher_tokens_candidates"] == [turn.prompt_ids + turn.completion_ids]
     assert (distilled["reward"], distilled["companion"]) == ({"score": 0.0}, 1)
     assert "rollout_log_probs" not in distilled and len({row["index"] for row in rows}) == len(rows)
     for change in ({"memory": False}, {"method_path": "openclaw_rl.binary_rl:sample_from_judged_turn"}):
         args = flags(**({"memory": True, "method_path": method, "replay_steps": steps} | change))
-        cases = [row["metadata"].get("case") for row in batch_rows(args, store, records, 0)]
-        assert companions.MEMORY not in cases
+        cases = [row["metadata"].get("case") for row in rows_of(args, store, records, 0)]
+        assert anchors.MEMORY not in cases
     with pytest.raises(ConfigError, match="--memory"):
-        companions.check(flags(memory=True, method_path=method, replay_steps=0, use_tis=True))
+        replay.check(HookSettings.of(flags(memory=True, method_path=method, replay_steps=0, use_tis=True)))

@@ -11,10 +11,12 @@ import pytest
 
 from openclaw.formats.rendering import ChatFormat
 from openclaw.methods.hinted_prompt import HintedPrompts
-from openclaw.trainer_hooks.next_states import add_next_states, next_state_fields
+from openclaw.trainer_hooks.observation import next_state_fields
+from openclaw.trainer_hooks.pipeline import Batch, BatchPipeline
 from openclaw.types import Turn
 from tests import MODEL
 from tests.fakes import tiny_turns
+from tests.fakes.hook_flags import hook_settings
 
 chat_format, make_turn, prompts = tiny_turns.chat_format, tiny_turns.make_turn, tiny_turns.prompts
 SAID = [{"role": "user", "content": "Please, no lists! Plain sentences."}]
@@ -68,11 +70,16 @@ def test_where_nothing_was_said_or_history_is_rewritten_there_is_no_target(
 
 
 def test_rows_of_whole_turns_get_it_and_anchors_do_not(turn: Turn) -> None:
-    args: Any = SimpleNamespace(echo_coef=0.1, hf_checkpoint=str(MODEL), echo_roles=["user"], echo_longest=64)
+    def observe(echo_coef: float) -> None:
+        flags = {"hf_checkpoint": str(MODEL), "echo_roles": ["user"], "echo_longest": 64}
+        no_store: Any = None
+        pipeline = BatchPipeline(no_store, hook_settings(echo_coef=echo_coef, **flags))
+        pipeline.observe(Batch(0, [record], own=rows))
+
     own = turn.prompt_ids + turn.completion_ids
     rows = [{"tokens": tokens, "metadata": {"turn_id": turn.id}} for tokens in (own, [1, *own])]
     record: Any = SimpleNamespace(turn=turn)
-    add_next_states(SimpleNamespace(echo_coef=0.0), [record], rows)
+    observe(0.0)
     assert "next_tokens" not in rows[0]
-    add_next_states(args, [record], rows)
+    observe(0.1)
     assert rows[0]["next_tokens"] and "next_tokens" not in rows[1]

@@ -1,46 +1,37 @@
-"""What was said behind an answer, as ids for the trainer: targets of ECHO (--echo-coef, arXiv 2605.24517)."""
+"""Observation loss: the words after an answer as ids for the trainer, targets of ECHO (--echo-coef, arXiv 2605.24517)."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from openclaw.methods.hinted_prompt import HintedPrompts, prompts_of
+from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.trainer_hooks.arguments import ObservationArguments
+from openclaw.trainer_hooks.rows import Row
 from openclaw.types import SampleRecord, Turn
 
-ROLES = ("user", "tool")
 OTHER = "\u2042"
-"""A text that nobody says."""
+"""A text that no person writes."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("next states", "What --echo-coef learns to predict.")
-    group.add_argument(
-        "--echo-roles", nargs="+", choices=ROLES, default=list(ROLES), help="whose words count as targets"
-    )
-    group.add_argument(
-        "--echo-longest", type=int, default=512, help="tokens behind an answer that are read at most"
-    )
-
-
-def add_next_states(args: Any, records: Sequence[SampleRecord], rows: Sequence[dict[str, Any]]) -> None:
-    """Gives each of the rows that stands for a whole turn what was said next, with --echo-coef."""
-    if not getattr(args, "echo_coef", 0.0):
-        return
+def add_targets(
+    arguments: ObservationArguments,
+    prompts: HintedPrompts,
+    records: Sequence[SampleRecord],
+    rows: Sequence[Row],
+) -> None:
+    """Gives each of the rows that stands for a whole turn what was said next."""
     turns = {record.turn.id: record.turn for record in records}
     for row in rows:
         turn = turns[row["metadata"]["turn_id"]]
         if row["tokens"] == turn.prompt_ids + turn.completion_ids:
-            row |= next_state_fields(
-                prompts_of(str(args.hf_checkpoint)), turn, args.echo_roles, args.echo_longest
-            )
+            row |= next_state_fields(prompts, turn, arguments.echo_roles, arguments.echo_longest)
 
 
 def next_state_fields(
     prompts: HintedPrompts, turn: Turn, roles: Sequence[str], longest: int
 ) -> dict[str, list[int]]:
-    """`next_tokens` and `observed` of the turn's sample; {} where nothing was said, or the template rewrites history.
+    """`next_tokens` and `observed` of the turn's sample; {} if nothing was said, or the template rewrites
+    history.
 
     The ids are those of the next prompt. Only the texts of `roles` are to be predicted: not the template around them.
     """

@@ -1,0 +1,319 @@
+"""Every flag that the hooks of this folder bring to a trainer, one group a concern, and all of them as `HookSettings`.
+
+A trainer hands its hooks one object with all flags. `HookSettings.of` converts it; nothing else here reads that object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from claw_base.settings.declare import flag, needs, read
+from openclaw.judge.settings import JudgeSettings
+from openclaw.methods.method import Method
+from openclaw.settings import Settings
+from openclaw.types import DEFAULT_TRAINER
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+D = TypeVar("D", bound="DataclassInstance")
+
+
+def shared(owner: type, name: str, variables: bool = True) -> Any:
+    """A setting of the gateway or the judge as a flag of the trainer: its help, default and bounds.
+
+    Args:
+        variables: read its environment variables too.
+    """
+    (item,) = (item for item in dataclasses.fields(owner) if item.name == name)
+    more = {} if variables else {"env": ()}
+    return field(default=item.default, metadata={**item.metadata, **more})
+
+
+@dataclass(frozen=True)
+class BufferArguments:
+    """Rollout buffer: where conversations become training batches."""
+
+    rl_buffer_dir: str | None = shared(Settings, "rl_buffer_dir", variables=False)
+    rl_buffer_url: str | None = shared(Settings, "rl_buffer_url", variables=False)
+    batch_timeout: float = flag(
+        30.0,
+        "seconds after which a batch that is not full goes too, counted from its oldest sample",
+        above=0,
+        unit="seconds",
+    )
+    catch_up_batch_size: int = flag(
+        0,
+        "largest batch while more samples are ready than a batch takes, so that training does not fall behind; 0: never "
+        "more than --rollout-batch-size",
+        least=0,
+    )
+    session_ttl: float = shared(Settings, "session_ttl")
+    retention_days: float = flag(
+        0.0,
+        "days after which turns that are trained, dropped or ended are deleted; 0 keeps them",
+        least=0,
+        below=float("inf"),
+        unit="days",
+    )
+    max_person_share: float = flag(
+        0.75,
+        "largest share of what is learned within an hour that one person may give if several teach; the rest of their "
+        "turns wait. 1: no bound",
+        above=0,
+        most=1,
+    )
+    trainer_id: str = flag(
+        DEFAULT_TRAINER,
+        "name of this trainer's leases and versions; two trainers on one buffer need two names",
+    )
+
+    @property
+    def location(self) -> str | None:
+        """URL or folder of the rollout buffer."""
+        return self.rl_buffer_url or self.rl_buffer_dir
+
+
+@dataclass(frozen=True)
+class ReplayArguments:
+    """Replay: earlier turns that are trained again after each batch."""
+
+    replay_steps: int = flag(
+        0,
+        "optimizer steps after each batch's, on turns from this and earlier batches; 0: none",
+        least=0,
+        most=64,
+    )
+    replay_samples: int = flag(4, "turns in each of these steps", least=1, most=1024)
+    replay_window: int = flag(16, "newest samples from which those of a step are drawn", least=1, most=4096)
+
+
+@dataclass(frozen=True)
+class AnchorArguments:
+    """Anchors: prompts with an explicit wish, so that wishes stay obeyed."""
+
+    anchor_share: float = flag(
+        0.0,
+        "anchors a replayed turn, or a sample without --replay-steps: the turn's answer after a prompt with an explicit "
+        "wish, on which a loss that distils holds the policy to its teacher; 0: none",
+        least=0,
+        most=8,
+    )
+    anchor_wishes: str | None = flag(
+        None, "file with a wish a line, instead of openclaw.methods.anchors.WISHES"
+    )
+
+
+@dataclass(frozen=True)
+class StandingArguments:
+    """Standing preferences: what teachers read besides the hint of a turn."""
+
+    standing_wishes: Literal["none", "person", "people"] = flag(
+        "none",
+        "the teacher of every turn reads the last two wishes of its person, or of each of the people who share the model "
+        "(for liked turns only if others asked); needs a method with its teacher in the trainer",
+    )
+    standing_liked: bool = flag(
+        False,
+        "with --standing-wishes, a liked turn is taught what its own person asked for too: learned sooner and more "
+        "fully, and explicit wishes are obeyed less in the meantime",
+        rules=[
+            needs(
+                "standing_wishes",
+                text="--standing-liked says what --standing-wishes person or people teaches; add that, or drop it",
+            )
+        ],
+    )
+
+    @property
+    def is_on(self) -> bool:
+        return self.standing_wishes != "none"
+
+
+TRUST_BAR = 0.5
+_WITH_TRUST = needs("trust", text="{flag} is read with --trust facts alone; add that, or drop it")
+
+
+@dataclass(frozen=True)
+class TrustArguments:
+    """Trust: whose words count if several people teach."""
+
+    trust: Literal["none", "facts"] = flag(
+        "none",
+        "facts: a person's words count as far as they agreed lately with what is known otherwise: whether the sums of an "
+        "answer are right, what its tools returned, --facts-path; a person who teaches alone is trusted",
+    )
+    trust_bar: float | None = flag(
+        None,
+        f"with --trust facts, below this trust a person's samples wait and teach nothing (default: {TRUST_BAR})",
+        least=0,
+        below=1,
+        rules=[_WITH_TRUST],
+    )
+    facts_path: str | None = flag(
+        None,
+        "with --trust facts, module:function or file.py:function that returns more about a turn: True (the answer is "
+        "right), False or None",
+        rules=[_WITH_TRUST],
+    )
+
+    @property
+    def is_on(self) -> bool:
+        return self.trust != "none"
+
+    @property
+    def bar(self) -> float:
+        return TRUST_BAR if self.trust_bar is None else self.trust_bar
+
+
+@dataclass(frozen=True)
+class ProbationArguments:
+    """Probation: what newer versions must keep up with while people talk."""
+
+    probation_turns: int = flag(50, "judged turns in which newer versions are watched; 0: none", least=0)
+    probation_false_alarms: float = flag(
+        0.01, "chance of a false alarm within that many turns", above=0, most=1
+    )
+
+
+@dataclass(frozen=True)
+class ObservationArguments:
+    """Observation loss: what --echo-coef learns to predict."""
+
+    echo_roles: list[Literal["user", "tool"]] = flag(  # noqa: RUF009
+        ["user", "tool"], "roles whose words are targets"
+    )
+    echo_longest: int = flag(512, "most tokens after an answer that are read", least=1, unit="tokens")
+
+
+@dataclass(frozen=True)
+class GateSampleArguments:
+    """Gate samples: what updates are examined on before they go live."""
+
+    gate_data: Path | None = flag(  # noqa: RUF009
+        None,
+        'JSON lines of questions, {"messages": [...], "answer": "19"}, and of explicit wishes, {"messages": [...], '
+        '"form": "^1\\\\."} with a regular expression that an obeying reply matches: a candidate answers them',
+    )
+    gate_liked: int = flag(8, "liked answers to compare on, old and new", least=0)
+    gate_recent: int = flag(8, "newest answers to compare on", least=0)
+    gate_longest: int = flag(
+        4096, "tokens of prompt and answer above which one is left out", least=1, unit="tokens"
+    )
+
+
+@dataclass(frozen=True)
+class JudgeProcessArguments:
+    """Judge processes: how many, and the method that they run."""
+
+    num_judge_workers: int = flag(1, "judge processes", least=1)
+    method_path: str | None = flag(
+        None, "module:attr that turns a judged turn into a sample or a counted drop; required"
+    )
+
+
+BATCH_FLAGS: tuple[type, ...] = (
+    BufferArguments,
+    ReplayArguments,
+    AnchorArguments,
+    StandingArguments,
+    TrustArguments,
+    ProbationArguments,
+    ObservationArguments,
+)
+"""What the hooks bring that make batches."""
+
+
+@dataclass(frozen=True)
+class TrainerFlags:
+    """What the hooks read of the trainer's own flags, by the trainer's names."""
+
+    hf_checkpoint: str
+    run_dir: str
+    rollout_batch_size: int
+    max_staleness: int | None
+    stale_weight: float
+    echo_coef: float
+    reward_key: str | None
+    custom_reward_post_process_path: str | None
+    teacher_source: str | None
+    train_epochs: int
+    use_tis: bool
+    use_rollout_logprobs: bool
+
+
+def by_name(cls: type[D], args: object) -> D:
+    """The dataclass filled with the flags that have the names of its fields. Raises AttributeError for a missing one."""
+    names = [item.name for item in dataclasses.fields(cls)]
+    return cls(*operator.attrgetter(*names)(args))
+
+
+@dataclass(frozen=True)
+class ServedArguments:
+    """What batches depend on among the flags of `services`; a trainer without that hook has the defaults."""
+
+    method_path: str | None = flag(None, "")
+    memory: bool | None = shared(Settings, "memory")
+    eval_mode: int | None = shared(JudgeSettings, "eval_mode")
+
+
+@dataclass(frozen=True)
+class HookSettings:
+    """The trainer's arguments as the hooks read them, typed.
+
+    Attributes:
+        values: all flags by name, for the options that a method declares.
+    """
+
+    trainer: TrainerFlags
+    buffer: BufferArguments
+    replay: ReplayArguments
+    anchors: AnchorArguments
+    standing: StandingArguments
+    trust: TrustArguments
+    probation: ProbationArguments
+    observation: ObservationArguments
+    served: ServedArguments
+    values: Mapping[str, object] = field(compare=False)
+
+    @classmethod
+    def of(cls, args: object) -> HookSettings:
+        """Raises ConfigError if a flag breaks its bounds or rules, and AttributeError for a trainer without one of
+        `TrainerFlags`."""
+        return cls(
+            by_name(TrainerFlags, args),
+            read(BufferArguments, args),
+            read(ReplayArguments, args),
+            read(AnchorArguments, args),
+            read(StandingArguments, args),
+            read(TrustArguments, args),
+            read(ProbationArguments, args),
+            read(ObservationArguments, args),
+            read(ServedArguments, args),
+            vars(args),
+        )
+
+    @property
+    def teaches_in_trainer(self) -> bool:
+        """Whether the method has a teacher, and that is in the trainer. Raises ConfigError for no such method."""
+        if self.trainer.teacher_source == "inference" or self.served.method_path is None:
+            return False
+        method = Method.load(self.served.method_path)
+        options = {"eval_mode": self.served.eval_mode or 1, **method.chosen(self.values)}
+        return method.needs(options).teacher != "none"
+
+    @property
+    def distils_memory(self) -> bool:
+        """Whether answers under a memory are distilled: memory is on, and the teacher is in the trainer. Otherwise the
+        memory stays in the prompts, unless the weights come to hold it in another way."""
+        return bool(self.served.memory) and self.teaches_in_trainer
+
+    @property
+    def trains_more(self) -> bool:
+        """Whether anything is trained after a batch besides the batch."""
+        return bool(self.anchors.anchor_share or self.replay.replay_steps) or self.distils_memory

@@ -1,0 +1,147 @@
+"""Which samples are the next batch, and when it goes; the buffer is cleaned while the trainer waits."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from openclaw.errors import StoreAway
+from openclaw.store import RolloutStore
+from openclaw.store.shares import Person
+from openclaw.trainer_hooks.arguments import HookSettings
+from openclaw.trainer_hooks.backlog import Backlog, BacklogWatch
+from openclaw.trainer_hooks.probation import Probation
+from openclaw.trainer_hooks.trust import Exclusion
+from openclaw.types import SampleRecord
+
+log = logging.getLogger("openclaw.trainer_hooks.next_batch")
+
+POLL_SECONDS = 0.15
+AWAY_SECONDS = 1.0
+"""Between two attempts to reach a database server that is down."""
+EXPIRE_EVERY_SECONDS = 3.0
+PURGE_EVERY_SECONDS = 600.0
+
+
+class NextBatch:
+    """Leases batches of one trainer, and remembers what it cleaned and logged last."""
+
+    def __init__(
+        self, store: RolloutStore, settings: HookSettings, exclusion: Exclusion, probation: Probation
+    ) -> None:
+        self._store, self._exclusion = store, exclusion
+        self._buffer, self._trainer = settings.buffer, settings.trainer
+        self._cleaning = Cleaning(store, settings, probation)
+        self._backlog = BacklogWatch()
+
+    def wait(self, rollout_id: int) -> list[SampleRecord]:
+        """Blocks until a batch can go, and returns it, at least one sample.
+
+        A full batch (--rollout-batch-size, or up to --catch-up-batch-size if so many wait) goes at once; a smaller one
+        --batch-timeout seconds after its oldest sample became ready. With --max-staleness, samples that only older
+        weights wrote are dropped and counted as `stale`, unless --stale-weight lets them train. The same `rollout_id`
+        gets the same samples again. Meanwhile sessions idle for more than --session-ttl seconds are ended, and turns
+        older than --retention-days deleted. While the database server is down, the call waits for it. With --trust,
+        samples of excluded people are passed over.
+
+        Raises:
+            StoreError: the buffer cannot be used, or this rollout is trained already.
+        """
+        while True:
+            try:
+                records = self.take_if_due(rollout_id)
+            except StoreAway as error:
+                log.warning("the next batch waits: %s", error)
+                time.sleep(AWAY_SECONDS)
+                continue
+            if records:
+                self._log_backlog()
+                return records
+            time.sleep(POLL_SECONDS)
+
+    def take_if_due(self, rollout_id: int) -> list[SampleRecord]:
+        """The batch; empty while none can go."""
+        self._cleaning.run()
+        excluded = self._exclusion.excluded_people()
+        if self._store.samples.has_lease(rollout_id, self._buffer.trainer_id) or self.is_due(excluded):
+            return self._take(rollout_id, self.batch_size(excluded), excluded)
+        return []
+
+    def take_full(self, rollout_id: int) -> list[SampleRecord]:
+        """The batch if it is full now; empty otherwise. For loops that never wait."""
+        size, excluded = self._trainer.rollout_batch_size, self._exclusion.excluded_people()
+        if self._leasable(excluded) < size:
+            return []
+        return self._take(rollout_id, size, excluded)
+
+    def batch_size(self, excluded: frozenset[Person]) -> int:
+        """Most samples of the next batch."""
+        usual, most = self._trainer.rollout_batch_size, self._buffer.catch_up_batch_size
+        return max(usual, min(self._store.samples.ready_count(excluded), most))
+
+    def is_due(self, excluded: frozenset[Person]) -> bool:
+        """Whether a batch is full, or its oldest sample waited long enough."""
+        ready = self._store.samples.ready_count(excluded)
+        if ready and self._buffer.max_person_share < 1:
+            ready = self._leasable(excluded)
+        if ready >= self._trainer.rollout_batch_size:
+            return True
+        oldest = self._store.samples.oldest_ready_at(excluded) if ready else None
+        # abs: the clock may be set back.
+        return oldest is not None and abs(time.time() - oldest) >= self._buffer.batch_timeout
+
+    def _leasable(self, excluded: frozenset[Person]) -> int:
+        return self._store.samples.leasable_count(
+            self._trainer.rollout_batch_size,
+            self._buffer.trainer_id,
+            self._buffer.max_person_share,
+            excluded,
+        )
+
+    def _take(self, rollout_id: int, size: int, excluded: frozenset[Person]) -> list[SampleRecord]:
+        share = self._buffer.max_person_share
+        return self._store.samples.lease(rollout_id, size, self._buffer.trainer_id, share, excluded)
+
+    def _log_backlog(self) -> None:
+        """Once a batch: which part falls behind, and which flag changes it."""
+        ready = self._store.samples.ready_count(self._exclusion.excluded_people())
+        backlog = Backlog(ready, self._store.judgements.answered_count(), self._trainer.rollout_batch_size)
+        for line in self._backlog.news(backlog):
+            log.warning("%s", line)
+
+
+class Cleaning:
+    """Ends idle sessions, deletes old turns and drops stale samples, each when it is due."""
+
+    def __init__(self, store: RolloutStore, settings: HookSettings, probation: Probation) -> None:
+        self._store, self._probation = store, probation
+        self._buffer, self._trainer = settings.buffer, settings.trainer
+        self._next_expiry = self._next_purge = 0.0
+        # Live version and ready samples at the last search for stale ones.
+        self._searched: tuple[int | None, int] | None = None
+
+    def run(self) -> None:
+        """Does what is due now."""
+        now = time.monotonic()
+        if now >= self._next_expiry:
+            self._store.sessions.expire(self._buffer.session_ttl)
+            self._probation.watch()
+            self._next_expiry = now + EXPIRE_EVERY_SECONDS
+        if self._buffer.retention_days and now >= self._next_purge:
+            deleted = self._store.deletion.purge(self._buffer.retention_days)
+            self._next_purge = now + PURGE_EVERY_SECONDS
+            if deleted["turns"]:
+                log.info("retention deleted turns=%d samples=%d", deleted["turns"], deleted["samples"])
+        self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        """Searches again if another version is live or another sample is ready."""
+        most = self._trainer.max_staleness
+        if most is None or self._trainer.stale_weight > 0:
+            return
+        live, ready = self._store.versions.live(), self._store.samples.ready_count()
+        if (live, ready) != self._searched:
+            dropped = self._store.samples.drop_stale(live - most)
+            self._searched = (live, ready - dropped)
+            if dropped:
+                log.info("stale samples dropped samples=%d live_version=%d", dropped, live)

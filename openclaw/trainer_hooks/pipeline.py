@@ -1,0 +1,168 @@
+"""The steps from the rollout buffer to a training batch, on one object that holds store, settings and state."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from openclaw.errors import StoreError
+from openclaw.methods.hinted_prompt import HintedPrompts, prompts_of
+from openclaw.methods.rewards import TRUST
+from openclaw.store import RolloutStore
+from openclaw.store.shares import Person
+from openclaw.trainer_hooks import anchors, observation, replay
+from openclaw.trainer_hooks.arguments import HookSettings
+from openclaw.trainer_hooks.next_batch import NextBatch
+from openclaw.trainer_hooks.probation import Probation
+from openclaw.trainer_hooks.replay import ExtraStep
+from openclaw.trainer_hooks.rows import Row, batch_metrics, sample_dict
+from openclaw.trainer_hooks.standing_preferences import Teachers
+from openclaw.trainer_hooks.trust import Exclusion, Trust, without_untrusted
+from openclaw.types import SampleRecord
+
+
+@dataclass
+class Batch:
+    """One rollout, as the steps of the pipeline fill it in.
+
+    Attributes:
+        records: the leased samples.
+        trust: how far each person is trusted; None without --trust.
+        teachers: what the teachers read; None without --standing-wishes.
+        earlier: samples of earlier rollouts that may be trained again.
+        steps: what is trained after the batch, one an optimizer step.
+        own: rows of the leased samples.
+        extra: rows of the extra steps.
+    """
+
+    rollout_id: int
+    records: list[SampleRecord]
+    trust: Trust | None = None
+    teachers: Teachers | None = None
+    earlier: list[SampleRecord] = field(default_factory=list)
+    steps: list[ExtraStep] = field(default_factory=list)
+    own: list[Row] = field(default_factory=list)
+    extra: list[Row] = field(default_factory=list)
+    _made: dict[int, Row] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows, those of the extra steps last."""
+        return [*self.own, *self.extra]
+
+    def row(self, record: SampleRecord) -> Row:
+        """The row of a sample, made once: several steps draw the same turn."""
+        if record.id not in self._made:
+            row = sample_dict(record, self.rollout_id)
+            if self.trust is not None:
+                row["metadata"][TRUST] = self.trust.of(record.turn.person)
+            self._made[record.id] = row if self.teachers is None else self.teachers.taught(record, row)
+        return self._made[record.id]
+
+
+class BatchPipeline:
+    """One trainer's batches from one rollout buffer.
+
+    Attributes:
+        exclusion: whose samples wait because of --trust.
+        next: which samples are the next batch.
+    """
+
+    def __init__(self, store: RolloutStore, settings: HookSettings) -> None:
+        self.store, self.settings = store, settings
+        self.exclusion = Exclusion(store, settings.trust)
+        self.probation = Probation(store, settings, self.exclusion)
+        self.next = NextBatch(store, settings, self.exclusion, self.probation)
+
+    def prepare(self, records: Sequence[SampleRecord], rollout_id: int) -> Batch:
+        """The batch of these leased samples; the same samples and samples of earlier rollouts give the same rows."""
+        batch = Batch(rollout_id, list(records))
+        self.exclude(batch)
+        self.standing(batch)
+        self.replay(batch)
+        self.anchor(batch)
+        self.observe(batch)
+        return batch
+
+    def lease(self, rollout_id: int) -> list[SampleRecord]:
+        """Blocks until a batch can go; samples of excluded people stay in the buffer. See `NextBatch.wait`."""
+        return self.next.wait(rollout_id)
+
+    def exclude(self, batch: Batch) -> None:
+        """Weighs each person of the batch by trust, which also excludes people from what is looked up for it."""
+        batch.trust = self.exclusion.trust_at(batch.records)
+
+    def standing(self, batch: Batch) -> None:
+        """Makes the rows, whose teachers read standing preferences with --standing-wishes."""
+        if self.settings.standing.is_on:
+            batch.teachers = Teachers.of(
+                self.settings.standing, self.store, self.prompts, batch.records, batch.trust
+            )
+        batch.own = [batch.row(record) for record in batch.records]
+
+    def replay(self, batch: Batch) -> None:
+        """Draws turns from this and earlier batches for the extra steps."""
+        if not self.settings.trains_more:
+            return
+        arguments = self.settings.replay
+        if not arguments.replay_steps:
+            batch.steps = replay.own_steps(batch.records, batch.row)
+            return
+        batch.earlier = self._learned_before(batch)
+        known = [*batch.records, *batch.earlier]
+        batch.steps = replay.drawn_steps(arguments, batch.rollout_id, known, batch.row)
+
+    def anchor(self, batch: Batch) -> None:
+        """Adds anchors and distilled memories to the extra steps, and makes their rows."""
+        if not batch.steps:
+            return
+        if self.settings.distils_memory:
+            anchors.add_plain_prompts(batch.steps, self.prompts)
+        if self.settings.anchors.anchor_share:
+            anchors.add_anchors(batch.steps, self.settings, self.prompts, batch.rollout_id)
+        batch.extra = anchors.rows_of(batch.steps)
+
+    def observe(self, batch: Batch) -> None:
+        """Gives the rows of whole turns the words that followed, as targets of --echo-coef."""
+        if self.settings.trainer.echo_coef:
+            records = [*batch.records, *batch.earlier]
+            observation.add_targets(self.settings.observation, self.prompts, records, batch.rows)
+
+    def metrics(self, batch: Batch) -> dict[str, float]:
+        """Numbers about a batch and about what waits, by their names in the trainer's log."""
+        return batch_metrics(batch.rows) | self.exclusion.metrics()
+
+    @functools.cached_property
+    def prompts(self) -> HintedPrompts:
+        """Writes further prompts of the policy's model. Raises ConfigError."""
+        return prompts_of(self.settings.trainer.hf_checkpoint)
+
+    def _learned_before(self, batch: Batch) -> list[SampleRecord]:
+        """Samples of earlier rollouts that may be trained again: none of people who are no longer trusted."""
+        window, trainer = self.settings.replay.replay_window, self.settings.buffer.trainer_id
+
+        def ask(excluded: Collection[Person]) -> list[SampleRecord]:
+            return self.store.samples.learned_before(batch.rollout_id, window, trainer, excluded)
+
+        return without_untrusted(batch.trust, ask, lambda found: {record.turn.person for record in found})
+
+
+_made: dict[tuple[str, str], BatchPipeline] = {}
+
+
+def pipeline_of(args: object) -> BatchPipeline:
+    """This process's pipeline for the rollout buffer and the trainer that `args` name; its store is opened once.
+
+    Raises:
+        StoreError: no buffer is named, or it cannot be used.
+    """
+    settings = HookSettings.of(args)
+    location = settings.buffer.location
+    if not location:
+        raise StoreError("no rollout buffer: give --rl-buffer-dir or --rl-buffer-url")
+    key = location, settings.buffer.trainer_id
+    known = _made.get(key)
+    if known is None or known.settings != settings:
+        _made[key] = BatchPipeline(known.store if known else RolloutStore(location), settings)
+    return _made[key]

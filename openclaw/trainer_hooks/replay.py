@@ -1,0 +1,118 @@
+"""Replay: turns from this and earlier batches that are trained again in extra steps after a batch.
+
+A person says little, and one step a turn leaves most of it unlearned; but more steps on the same few turns make a
+habit that overrides what people ask for in so many words. So each extra step takes several turns, old and new, with
+their hints and scores, together with anchors (`anchors.py`), and finds what is right for both. Experience replay, Lin
+1992.
+
+A turn's score counts from the weights that wrote it: the importance ratio of a replayed token is to the log-prob that
+the engine sampled it with, so that PPO's clip (Schulman 2017) bounds how far all its trainings together move it. Without
+that, one score pushes in the same direction in every step that draws its turn. A teacher is compared with the current
+policy, which it draws to a point and not beyond.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from openclaw.errors import ConfigError
+from openclaw.methods.anchors import read_wishes
+from openclaw.methods.rewards import TRUST
+from openclaw.trainer_hooks.arguments import HookSettings, ReplayArguments
+from openclaw.trainer_hooks.rows import Row
+from openclaw.types import SampleRecord
+
+REPLAY = "replay"
+"""The `case` of a row that is trained again."""
+_KEPT = ("turn_id", TRUST)
+"""Metadata of a turn that holds in extra steps too."""
+
+
+@dataclass
+class ExtraTurn:
+    """One turn in an extra step.
+
+    Attributes:
+        again: the turn itself is trained again.
+        plain: ids of its prompt without memory and of its answer; None if it is not distilled.
+        anchors: ids of prompts with an explicit wish, each with the turn's answer.
+    """
+
+    record: SampleRecord
+    row: Row
+    again: bool
+    plain: list[int] | None = None
+    anchors: list[list[int]] = field(default_factory=list)
+
+
+@dataclass
+class ExtraStep:
+    """The turns of one optimizer step after the batch's; `number` counts from 1."""
+
+    number: int
+    turns: list[ExtraTurn]
+
+
+def own_steps(records: Sequence[SampleRecord], row_of: Callable[[SampleRecord], Row]) -> list[ExtraStep]:
+    """Parts of one step on the batch's own turns, which are not trained again themselves."""
+    return [ExtraStep(1, [ExtraTurn(record, row_of(record), again=False)]) for record in records]
+
+
+def drawn_steps(
+    arguments: ReplayArguments,
+    rollout_id: int,
+    known: Sequence[SampleRecord],
+    row_of: Callable[[SampleRecord], Row],
+) -> list[ExtraStep]:
+    """Draws --replay-samples of the newest `known` samples for each step; the same arguments give the same ones."""
+    newest = sorted(known, key=lambda one: one.id)[-arguments.replay_window :]
+    steps = []
+    for number in range(1, arguments.replay_steps + 1):
+        rng = random.Random(f"step {number} behind rollout {rollout_id}")
+        drawn = rng.sample(newest, min(arguments.replay_samples, len(newest)))
+        steps.append(ExtraStep(number, [ExtraTurn(record, row_of(record), again=True) for record in drawn]))
+    return steps
+
+
+def replay_row(row: Row, number: int, step: int) -> Row:
+    """The row of a turn that is trained again: its hints, reward and the engine's log-probs."""
+    return {
+        **row,
+        **in_extra_step(row, f"{row['index']}-{REPLAY}-{number}", REPLAY, step),
+        "version_spans": [],
+    }
+
+
+def in_extra_step(row: Row, index: str, case: str, step: int) -> Row:
+    """The fields that place a row in an extra step; `case` names its kind."""
+    kept = {name: row["metadata"][name] for name in _KEPT if name in row["metadata"]}
+    return {"index": index, "group_index": index, "companion": step, "metadata": {"case": case, **kept}}
+
+
+def check(settings: HookSettings) -> None:
+    """Raises ConfigError for extra steps that nothing could teach."""
+    on = {
+        "--anchor-share": settings.anchors.anchor_share,
+        "--replay-steps": settings.replay.replay_steps,
+        "--memory": settings.distils_memory,
+    }
+    flags = [name for name, value in on.items() if value]
+    if not flags:
+        return
+    trainer = settings.trainer
+    if trainer.use_tis or trainer.use_rollout_logprobs or trainer.train_epochs > 1:
+        raise ConfigError(
+            f"{flags[0]} does not go with --use-tis, --use-rollout-logprobs or --train-epochs above 1: extra steps "
+            "bring their own correction: scores count from the weights that wrote a turn, a teacher from those that it "
+            "meets"
+        )
+    if not settings.anchors.anchor_share:
+        return
+    read_wishes(settings.anchors.anchor_wishes)
+    if trainer.teacher_source == "inference":
+        raise ConfigError(
+            "--anchor-share needs the teacher in the trainer: with --teacher-source inference nothing gives the "
+            "teacher's answer there; drop one of them"
+        )

@@ -1,0 +1,64 @@
+"""A leased sample as the trainer's row, with the trainer's own field names, and metrics of a batch of rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from openclaw.methods.rewards import TRUST
+from openclaw.types import SampleRecord, Turn
+
+Row = dict[str, Any]
+"""A training sample as the trainer reads it: its field names and values."""
+
+
+def batch_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    """Means over a batch of the scores that people and judge gave, of hints and of trust, and how many samples of each
+    kind (what a method writes into a sample's metadata as `eval_score` and `case`)."""
+    about = [row["metadata"] for row in rows]
+    found: dict[str, float] = {}
+    scores = [float(one["eval_score"]) for one in about if "eval_score" in one]
+    if scores:
+        found["rollout/prm_eval_score"] = sum(scores) / len(scores)
+    own = [row for row in rows if not row.get("companion")]
+    trust = [float(row["metadata"][TRUST]) for row in own if TRUST in row["metadata"]]
+    if trust:
+        found["rollout/trust"] = sum(trust) / len(trust)
+    hints = [len(row.get("teacher_tokens_candidates") or ()) for row in own]
+    if any(hints):
+        found["rollout/hints"] = sum(hints) / len(hints)
+    for case, count in Counter(one["case"] for one in about if "case" in one).items():
+        found[f"rollout/samples_{case}"] = float(count)
+    return found
+
+
+def sample_dict(record: SampleRecord, rollout_id: int) -> Row:
+    """The fields of a training sample; lists are [completion tokens], `tokens` is prompt and completion."""
+    turn = record.turn
+    return {
+        **sample_dict_of(turn),
+        "index": record.id,
+        "group_index": record.id,
+        "rollout_id": rollout_id,
+        "loss_mask": [1] * len(turn.completion_ids) if record.loss_mask is None else record.loss_mask,
+        "reward": record.reward,
+        **record.teacher_fields(),
+        "metadata": {**record.metadata, "turn_id": turn.id, "policy_id": turn.policy_id, "tools": turn.tools},
+    }
+
+
+def sample_dict_of(turn: Turn) -> Row:
+    """The fields of a training sample that come from its turn alone."""
+    content = turn.response_message.get("content")
+    return {
+        "session_id": turn.session_id,
+        "prompt": turn.messages,
+        "tokens": turn.prompt_ids + turn.completion_ids,
+        "response": content if isinstance(content, str) else "",
+        "response_length": len(turn.completion_ids),
+        "rollout_log_probs": turn.completion_log_probs,
+        "version_spans": turn.version_spans,
+        "temperature": float(turn.sampling["temperature"]),
+        "status": "truncated" if turn.finish_reason == "length" else "completed",
+    }

@@ -1,0 +1,114 @@
+"""Standing preferences: what people asked for lately, in the teacher's prompt of every turn, not only of the turn that a
+complaint was about.
+
+A hint teaches the turn after which it was said. The next turn of another person brings another hint, whose teacher lacks
+the first one and draws the policy back; and a turn that pleased has no teacher at all. With --standing-wishes a teacher
+reads what its person asked for last (`person`), or what everyone who shares the model asked for, the turn's own person
+last (`people`). It is context distillation (Snell et al. 2022, arXiv 2209.15189) of preferences that no prompt states.
+
+An explicit request comes before a preference. A complaint that repeats what its own request asked for is used for that
+turn only, and a turn whose request asks for a form (`openclaw.common.wish_themes`) is taught only what was said about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from openclaw.common.wish_themes import asked_themes
+from openclaw.errors import ConfigError, HintError
+from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.methods.method import hints_of
+from openclaw.store import RolloutStore
+from openclaw.store.shares import Person
+from openclaw.trainer_hooks.arguments import HookSettings, StandingArguments
+from openclaw.trainer_hooks.rows import Row
+from openclaw.trainer_hooks.trust import Trust, without_untrusted
+from openclaw.types import SampleRecord, Turn
+
+PEOPLE, EACH = 4, 2
+"""Number of people, those who asked last, whose wishes a teacher reads, and wishes of each. With one of each, a person
+who complained about a list lost the warm tone that they had asked for before."""
+
+
+def check(settings: HookSettings) -> None:
+    """Raises ConfigError for standing preferences that no teacher would read."""
+    if settings.standing.is_on and not settings.teaches_in_trainer:
+        raise ConfigError(
+            f"--standing-wishes {settings.standing.standing_wishes} needs a method with hints and its teacher in the "
+            "trainer: nothing else would read them; drop it, or --teacher-source inference"
+        )
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """What the teachers of a batch read.
+
+    Attributes:
+        wishes: each person's last requests, the oldest first; the person who asked last comes last.
+        everybody: teachers read the wishes of other people too.
+        liked: turns that their person liked are taught that person's wishes too.
+    """
+
+    store: RolloutStore
+    prompts: HintedPrompts
+    wishes: dict[Person, list[str]]
+    everybody: bool
+    liked: bool
+
+    @classmethod
+    def of(
+        cls,
+        arguments: StandingArguments,
+        store: RolloutStore,
+        prompts: HintedPrompts,
+        records: Sequence[SampleRecord],
+        trust: Trust | None,
+    ) -> Teachers:
+        """With what trusted people asked for up to the judgements of these samples."""
+        turns = [record.turn.id for record in records]
+
+        def ask(excluded: Collection[Person]) -> dict[Person, list[str]]:
+            return store.memory.asked_for(turns, PEOPLE, EACH, excluded)
+
+        wishes = without_untrusted(trust, ask, lambda found: found)
+        everybody = arguments.standing_wishes == "people"
+        return cls(store, prompts, wishes, everybody, arguments.standing_liked)
+
+    def taught(self, record: SampleRecord, row: Row) -> Row:
+        """The sample's row with these teachers. It keeps its own ones if there is no wish, or if its person liked the
+        turn and no other person asked for anything: to teach again what the turn is like already only makes the habit
+        overrule explicit wishes."""
+        count = len(row.get("teacher_tokens_candidates") or ())
+        liked = not count and not self.liked and _is_liked(record)
+        if liked and not self._of_others(record.turn.person):
+            return row
+        own = hints_of(self.store.judgements.of_turn(record.turn.id)) if count else []
+        found = self.of_turn(record.turn, own[:count] if count > 1 else own[-1:])
+        return row | {"teacher_tokens_candidates": found} if found else row
+
+    def of_turn(self, turn: Turn, own: Sequence[str]) -> list[list[int]]:
+        """Ids of what the teachers of a turn read, one for each of its own hints, else one; none without any wish, or if
+        no such prompt can be written. A turn whose request explicitly asks for a form is taught its own hints alone: a
+        wish without a known theme may be about that form too."""
+        before = self._of_others(turn.person) + self.wishes.get(turn.person, [])
+        if before and asked_themes(self.store.memory.request_of(turn.id)):
+            before = []
+        found = []
+        for last in [[hint] for hint in own] or [[]]:
+            read = dict.fromkeys([*(wish for wish in before if wish not in last), *last])
+            known = [wish for wish in read if wish not in (turn.memory or ())]
+            try:
+                found += [self.prompts.candidate(turn, "\n".join(known))] if known else []
+            except HintError:
+                continue
+        return found
+
+    def _of_others(self, person: Person) -> list[str]:
+        """What other people asked for, if teachers read it."""
+        others = self.wishes.items() if self.everybody else ()
+        return [wish for other, said in others if other != person for wish in said]
+
+
+def _is_liked(record: SampleRecord) -> bool:
+    return float(record.metadata.get("eval_score", 0.0)) > 0
