@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from slime.flags.gate import GateArguments
 
-
 WORSE = 0.1
 """By how much a share of answers that are wrong in form may rise over that of the live weights; of few answers one
 always may."""
@@ -25,6 +24,12 @@ NEAR = 0.25
 """Share of a limit from which an update is looked at more closely."""
 SURPRISE = 0.5
 """Nats a token by which the candidate may be surer or less sure of its greedy answers."""
+FACTOR = 4.0
+"""How many times as large as the largest accepted change the next one may be."""
+ENOUGH = 5
+"""Accepted changes from which the bound is learned."""
+WINDOW = 32
+"""Newest accepted changes that count."""
 
 
 def bad_change(found: dict[str, float], accepted: Sequence[float], args: GateArguments) -> str | None:
@@ -92,14 +97,6 @@ def too_few_right(found: dict[str, float], best: float | None, args: GateArgumen
     if "right" in found and best is not None and found["right"] < best - args.gate_max_wrong:
         return f"{found['right']:.0%} of the questions are answered right, of the best version {best:.0%}"
     return None
-
-
-FACTOR = 4.0
-"""How many times the largest of the accepted changes the next one may be."""
-ENOUGH = 5
-"""Accepted changes from which the bound is learned."""
-WINDOW = 32
-"""Newest accepted changes that count."""
 
 
 def largest_change(accepted: Sequence[float], most: float) -> float:

@@ -73,7 +73,7 @@ class Division:
 
 
 def usual(shape: Shape, gpus: int, node: int, pp: int = 1, cp: int = 1) -> tuple[int, int]:
-    """Ranks that cut matrices and experts, where nobody says how many.
+    """Ranks that cut matrices and experts, by default.
 
     As many cut matrices as the heads allow, on one machine of `node` GPUs; experts are dealt to all ranks of a stage.
     """
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         shape = read_shape(args.model)
-    except ConfigError:  # the trainer says what is wrong with it
+    except ConfigError:  # the trainer reports the error
         print(args.node, 1)
         return 0
     print(*usual(shape, args.gpus, args.node, args.pp, args.cp))

@@ -34,6 +34,11 @@ from slime.plan.placement_plan import host_problems, problems
 from slime.plan.report import as_text
 from slime.plan.shape import KNOWN, known_name
 
+_MARK = re.compile(r"::(script|command line|variable \w+)")
+BY_DEFAULT, DERIVED = "default", "derived"
+_VARIABLES = re.compile(r"\[env:? ([A-Z0-9_, ]+)\]")
+_SECRET = re.compile(r"(?<=://)[^/@\s]+@")
+
 
 def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> int:
     parser = argparse.ArgumentParser(
@@ -80,7 +85,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
 
 
 def planned(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tuple[str, bool]:
-    """The plan as text, and whether it fits. `name`: which GPU; "" for this machine's, or `usual` where it has none."""
+    """The plan as text, and whether it fits. `name`: which GPU; "" for this machine's, or `usual` if it has none."""
     here = gpus_here()
     gpu = named_gpu(name) if name else (here[0] if here else named_gpu(usual))
     found = plan_of(args, count or len(here), gpu)
@@ -109,7 +114,7 @@ def model_of(words: Sequence[str], env: Mapping[str, str]) -> str:
 
 
 def folder_for(model: str) -> AbstractContextManager[str]:
-    """A folder that stands in for a well-known model which is not there; "" where none is needed or known."""
+    """A folder that stands in for a well-known model which is not there; "" if none is needed or known."""
     name = known_name(model)
     if (Path(model).expanduser() / "config.json").is_file() or name is None:
         return nullcontext("")
@@ -119,7 +124,7 @@ def folder_for(model: str) -> AbstractContextManager[str]:
 
 
 def table(told: Sequence[Origin], all: bool) -> list[str]:
-    """One line an argument that somebody gave; those that have their defaults are listed too, or counted."""
+    """One line for each given argument; those that have their defaults are listed too, or counted."""
     given = [one for one in told if one.source != BY_DEFAULT]
     defaults = [one for one in told if one.source == BY_DEFAULT]
     lines = ["\narguments", *rows(given)]
@@ -133,12 +138,6 @@ def rows(told: Sequence[Origin]) -> list[str]:
     return [
         f"  {one.flag:{width}}  {one.value}  [{one.source}]" for one in sorted(told, key=lambda one: one.flag)
     ]
-
-
-_MARK = re.compile(r"::(script|command line|variable \w+)")
-BY_DEFAULT, DERIVED = "default", "derived"
-_VARIABLES = re.compile(r"\[env:? ([A-Z0-9_, ]+)\]")
-_SECRET = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the environments of agents take beside GPUs.
+"""What the environments of agents take: memory, disk, cores.
 
 slime knows no environment, so the module of `--custom-generate-function-path` says it: `environment_use(args)` returns an
 `EnvironmentUse`. A module without that function is not planned for.
@@ -48,10 +48,10 @@ class EnvironmentUse:
 
 
 def environments_of(args: Arguments) -> EnvironmentUse | None:
-    """What the generate function's module says; None where it says nothing.
+    """The use that the generate function's module declares; None if it declares none.
 
     Raises:
-        ConfigError: it says something else.
+        ConfigError: it returns something else.
     """
     if args.custom_generate_function_path is None:
         return None

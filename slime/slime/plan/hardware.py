@@ -63,7 +63,7 @@ def named_gpu(name: str) -> Gpu:
 
 
 def gpus_here() -> list[Gpu]:
-    """The GPUs of this machine as nvidia-smi lists them; none where there is no such program or driver."""
+    """The GPUs of this machine as nvidia-smi lists them; none without that program or a driver."""
     if shutil.which("nvidia-smi") is None:
         return []
     query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]

@@ -1,4 +1,4 @@
-"""Memory of the machines beside their GPUs, and disk, in bytes of a whole run.
+"""Host memory of the machines, and disk, in bytes of a whole run.
 
 Every process that computes on a GPU takes `PROCESS` (libraries, CUDA's host side, Ray). The trainer's state is weights
 and two moments in fp32, 12 bytes a number: the gate keeps it twice while a version is on its way (the state to go back

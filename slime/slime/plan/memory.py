@@ -46,9 +46,13 @@ SLACK = 0.08
 FOUR_BIT = 0.5 + (1 + 4 / 256) / 64
 """Bytes a number in NF4 with double quantisation: half a byte, one byte a block of 64, fp32 for 256 of these."""
 
-
 Parts = dict[str, float]
 """What each part takes, in bytes of one GPU."""
+NORMS = 2
+"""Bytes a number of queries and keys that their norms keep here and Hugging Face's layers do not; measured."""
+WIDENED = 6
+"""Bytes of gradients beside those that stay, for each number of embedding or output head: in bf16 what was summed up,
+what is added and their sum, or the sum in bf16 and in fp32."""
 
 
 @dataclass(frozen=True)
@@ -208,15 +212,8 @@ def _resting(trainer: TrainerMemory) -> float:
 
 
 def _whole_blocks(trainer: TrainerMemory) -> int:
-    """Numbers that are whole in bf16: two layers, or one matrix at a time where they are kept in 4 bits."""
+    """Numbers that are whole in bf16: two layers, or one matrix at a time if they are kept in 4 bits."""
     return trainer.shape.hidden * trainer.shape.mlp if trainer.four_bit else 2 * trainer.shape.block
-
-
-NORMS = 2
-"""Bytes a number of queries and keys that their norms keep here and Hugging Face's layers do not; measured."""
-WIDENED = 6
-"""Bytes of gradients beside those that stay, for each number of embedding or output head: in bf16 what was summed up,
-what is added and their sum, or the sum in bf16 and in fp32."""
 
 
 def rank_parts(trainer: TrainerMemory, division: Division, layer: int, backward: int, logit: float) -> Parts:

@@ -32,7 +32,7 @@ def lacking(folder: Path) -> str:
 
 
 def cut_short(file: Path) -> str:
-    """Why a safetensors file cannot be whole; empty where it is as long as its header says."""
+    """Why a safetensors file cannot be whole; empty if it is as long as its header states."""
     size = file.stat().st_size
     with file.open("rb") as content:
         length = int.from_bytes(content.read(LENGTH_BYTES), "little")
@@ -50,7 +50,7 @@ def cut_short(file: Path) -> str:
 
 
 def _named(index: Path) -> list[str]:
-    """The files that an index names; none where there is no index that can be read."""
+    """The files that an index names; none without a readable index."""
     try:
         names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
         return sorted({str(name) for name in names})

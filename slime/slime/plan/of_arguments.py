@@ -27,10 +27,14 @@ from slime.plan.shape import Shape, read_shape
 if TYPE_CHECKING:
     from slime.flags.sides import ServingSide
 
+logger = logging.getLogger(__name__)
 
 SHARES = {"sglang": ("--sglang-mem-fraction-static", 0.85), "vllm": ("--vllm-gpu-memory-utilization", 0.92)}
-"""The flag for an engine's share of a GPU, and what it takes where nobody says."""
-USUAL_LENGTH = 8192  # tokens of a sample, where nothing is known about the conversations
+"""The flag for an engine's share of a GPU, and its value without the flag."""
+USUAL_LENGTH = 8192  # tokens of a sample, if the lengths of conversations are unknown
+LARGE = "0.9"
+"""Share of the free memory at which SGLang's number of tokens decides; the rest is for activations."""
+CAPS = {"sglang": "--sglang-max-total-tokens", "vllm": "--vllm-kv-cache-memory-bytes"}
 
 
 def plan_of(args: Arguments, gpus: int, gpu: Gpu) -> MemoryPlan | None:
@@ -116,7 +120,7 @@ def division_of(args: Arguments) -> Division | None:
 
 
 def frozen_models(args: Arguments, shape: Shape) -> tuple[Shape, ...]:
-    """Whole models beside the policy: reference and teacher, once where both are the same. Adapters have their base."""
+    """Whole models beside the policy: reference and teacher, once if both are the same. Adapters have their base."""
     folders = []
     if (args.use_kl_loss and args.kl_loss_coef) or args.kl_coef:
         folders.append(args.ref_load or args.hf_checkpoint)
@@ -132,7 +136,7 @@ def frozen_models(args: Arguments, shape: Shape) -> tuple[Shape, ...]:
 
 
 def servers(args: Arguments, shape: Shape, context: int) -> list[Server]:
-    """Engines on GPUs: the policy's and, where they have GPUs of their own, those of judge and teacher."""
+    """Engines on GPUs: the policy's and, if they have GPUs of their own, those of judge and teacher."""
     if args.debug_train_only:
         return []
     size, judge_size, teacher = (
@@ -168,22 +172,15 @@ def mem_fraction(args: EngineArguments) -> float:
     return share
 
 
-logger = logging.getLogger(__name__)
-
-LARGE = "0.9"
-"""Share of the free memory behind which SGLang's number of tokens decides; the rest is for what it computes with."""
-CAPS = {"sglang": "--sglang-max-total-tokens", "vllm": "--vllm-kv-cache-memory-bytes"}
-
-
 @lru_cache(maxsize=1)
 def smallest_gpu() -> Gpu | None:
-    """Of this machine, where engines run; None where there is none."""
+    """The smallest GPU of this machine, where engines run; None without a GPU."""
     return min(gpus_here(), key=lambda gpu: gpu.memory, default=None)
 
 
 def share_words(args: ServingSide, gpu: Gpu | None) -> list[str]:
-    """The engine's own words that keep it to its share of a GPU with a trainer; none where it has the GPU to itself,
-    where nobody knows the GPU, or where the user's words name a number.
+    """The engine's own words that keep it to its share of a GPU with a trainer; none if it has the GPU to itself,
+    if the GPU is unknown, or if the user's words name a number.
 
     Raises:
         ConfigError: the share does not even hold the weights.

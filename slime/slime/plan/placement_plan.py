@@ -158,7 +158,7 @@ def _trainer_problem(plan: MemoryPlan) -> list[str]:
 
 
 def smaller_share(engine: EngineMemory, gpu: Gpu, need: float) -> str:
-    """The engine's share beside which `need` bytes of others fit, where the engine still holds a request."""
+    """The engine's share beside which `need` bytes of others fit, if the engine still holds a request then."""
     left = TIGHT * gpu.memory * GIB - ENGINE_BESIDE - need
     share = int(100 * left / (gpu.memory * GIB - CONTEXT)) / 100
     if share <= 0 or kv_tokens(replace(engine, fraction=share), gpu) < engine.context:
@@ -167,7 +167,7 @@ def smaller_share(engine: EngineMemory, gpu: Gpu, need: float) -> str:
 
 
 def advice(trainer: TrainerMemory, parts: Parts) -> str:
-    """What to change where a trainer does not fit: the flags for its largest parts."""
+    """What to change if a trainer does not fit: the flags for its largest parts."""
     ways = {
         "activations": None if trainer.checkpointing else "--gradient-checkpointing",
         "logits": None if 0 < trainer.rows <= 1024 else "--log-probs-chunk-size 512",

@@ -237,8 +237,8 @@ def _shape(text: dict[str, Any], family: str, name: str) -> Shape:
 
 
 def most_tokens(config: dict[str, Any]) -> int:
-    """Positions of a config.json as SGLang and vLLM count them: a stretched rotation whose config does not tell the
-    original length makes them more. 0: it does not say."""
+    """Positions of a config.json as SGLang and vLLM count them: a stretched rotation whose config lacks the
+    original length makes them more. 0: it has none."""
     text = {**config, **(config.get("text_config") or {})}
     rope = text.get("rope_scaling") or {}
     factor = 1.0

@@ -37,6 +37,8 @@ SETTLED_SECONDS = 2.0  # a server without URL that lives this long has started
 LONGEST_BACKOFF = 10.0  # seconds
 START_ATTEMPTS = 3
 OWN_ROLES = frozenset({"driver", "trainer", "buffer"})  # part of the driver's Ray; they end with it
+# below the ports that systems give to outgoing connections: free again at a restart
+CHOSEN_PORTS = range(21000, 31000)
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,6 @@ def healthy(spec: ServerSpec) -> bool:
     except httpx.HTTPError:
         return False
     return answer.status_code == 200
-
-
-# below the ports that systems give to outgoing connections: free again at a restart
 
 
 class Addressed(Protocol):
@@ -290,6 +289,3 @@ def note_death(watched: Watched, run_dir: Path, told: str) -> None:
     watched.restarts += 1
     gone = f"{watched.spec.name} (pid {watched.record.pid}) is gone"
     logger.warning("%s", with_advice(f"{gone}: {told}") if told else gone)
-
-
-CHOSEN_PORTS = range(21000, 31000)

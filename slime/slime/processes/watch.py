@@ -27,6 +27,10 @@ LIVENESS_INTERVAL = 0.3  # seconds between looks at the process table
 START_INTERVAL = 0.5  # seconds between health requests to a server that starts
 HEALTH_INTERVAL = 5.0  # seconds between health requests to a server that is ready
 UNHEALTHY_AFTER = 5  # failed health requests in a row before a running server is replaced
+LONGEST = 32 << 20
+"""Bytes of a log; at most this and KEPT copies of it are on disk."""
+KEPT = 3
+ROTATE_INTERVAL = 30.0  # seconds between looks at the sizes of logs
 
 
 class ServerWatch:
@@ -90,12 +94,6 @@ def check_health(watched: Watched, run_dir: Path | None = None) -> None:
                 time.sleep(0.02)
         else:
             control.terminate(worker or watched.record, grace=1.0)
-
-
-LONGEST = 32 << 20
-"""Bytes of a log; at most this and KEPT copies of it are on disk."""
-KEPT = 3
-ROTATE_INTERVAL = 30.0  # seconds between looks at their sizes
 
 
 def rotate_logs(run_dir: Path, longest: int = LONGEST, kept: int = KEPT) -> list[Path]:

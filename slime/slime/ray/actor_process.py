@@ -25,6 +25,11 @@ Actor = TypeVar("Actor", bound=type)
 logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""Torch reads either name."""
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
+"""One queue to the GPU is what Megatron's overlap needs; an engine, which has several streams, would wait for itself."""
+EXPANDABLE = "expandable_segments:True"
 
 
 def enter(run_dir: Path, name: str, role: str | None = None, nice: int = 0) -> None:
@@ -73,13 +78,6 @@ def _logged(method: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return call
-
-
-VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-"""Torch reads either name."""
-QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
-"""One queue to the GPU is what Megatron's overlap needs; an engine, which has several streams, would wait for itself."""
-EXPANDABLE = "expandable_segments:True"
 
 
 def let_segments_grow(environ: MutableMapping[str, str]) -> None:

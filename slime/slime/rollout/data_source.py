@@ -62,7 +62,7 @@ class DataSource(abc.ABC):
     def load(self, rollout_id: int) -> bool:
         """Goes on after rollout `rollout_id` (-1: nothing to do); returns whether its state was found.
 
-        Without it the newest state before it counts, so some prompts come twice; a warning says so.
+        Without it the newest state before it counts, so some prompts come twice, with a warning.
         """
         if rollout_id < 0:
             return True
@@ -203,7 +203,7 @@ class RolloutDataSource(DataSource):
 
 
 class RolloutDataSourceWithBuffer(RolloutDataSource):
-    """The default. Which buffered groups are used again is for `--buffer-filter-path` to say."""
+    """The default. `--buffer-filter-path` decides which buffered groups are used again."""
 
     def __init__(self, args: GenerationSide) -> None:
         super().__init__(args)

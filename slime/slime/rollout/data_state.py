@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 STATE_NAME = "global_dataset_state_dict_{}.json"
 STATE_NUMBER = re.compile(r"global_dataset_state_dict_(\d+)\.json")
+ROLLOUTS_IN_FLIGHT = 4
+"""A batch may be saved for as long as this many later ones have been made; loops are one ahead."""
 
 
 def write(save: str, rollout_id: int, state: dict[str, Any]) -> None:
@@ -65,10 +67,6 @@ def saved_states(folder: Path) -> list[int]:
     """Rollout ids of the states in a folder, in order."""
     names = (STATE_NUMBER.fullmatch(path.name) for path in folder.glob("*.json"))
     return sorted(int(found[1]) for found in names if found)
-
-
-ROLLOUTS_IN_FLIGHT = 4
-"""A batch may be saved for as long as this many later ones have been made; loops are one ahead."""
 
 
 class InFlightGroups:

@@ -83,7 +83,7 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
 
 def _rendered(where: str, prompt: Prompt, spec: DatasetSpec, tokenizer: ChatTokenizer | None) -> Prompt:
     if not spec.chat_template or tokenizer is None or pictures_of(prompt.prompt):
-        return prompt  # pictures are read where they are sampled from
+        return prompt  # the sampler reads pictures
     try:
         text = tokenizer.render(
             as_messages(prompt.prompt),

@@ -81,7 +81,7 @@ class EnginePool:
 
         Raises:
             EngineRefused: the request can never be served.
-            EngineAway: no answer in time; says what the last try met.
+            EngineAway: no answer in time; with the error of the last try.
         """
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
@@ -123,7 +123,7 @@ class EnginePool:
         return count
 
     async def versions(self) -> list[int]:
-        """The weight version that each engine serves now. Raises EngineAway if one does not say."""
+        """The weight version that each engine serves now. Raises EngineAway if one does not report it."""
         try:
             return [await self._version(url) for url in self._find_urls()]
         except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:

@@ -19,14 +19,14 @@ EVALUATIONS = "evaluations.jsonl"
 EPISODE = "episode"
 AWAY = "environments_away"
 INFRASTRUCTURE = ("environment", "engine")
-"""Failures that say nothing about the model."""
+"""Failures without information about the model."""
 _NAMES = ("task_id", "task_name", "name", "id")
 
 
 def episode_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     """`rollout/episode/*` of a batch: means of turns, tool calls and parse errors, the share of episodes that called a
     tool, how many environments were away and replaced; of judged steps their number, how many of them no vote scored
-    (`prm_failed`), and the mean score. Nothing where no sample is an episode."""
+    (`prm_failed`), and the mean score. Empty if no sample is an episode."""
     first = [part[0].metadata for part in by_trajectory(samples)]
     found = [metadata[EPISODE] for metadata in first if isinstance(metadata.get(EPISODE), Mapping)]
     if not found:
@@ -51,7 +51,7 @@ def _judged(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def solves(sample: Sample, score: float) -> bool:
-    """Whether an answer solves its task: by the reward's `acc` where it has one, else by its score."""
+    """Whether an answer solves its task: by the reward's `acc` if it has one, else by its score."""
     said = sample.reward.get("acc") if isinstance(sample.reward, Mapping) else None
     return float(said if isinstance(said, int | float) else score) >= SOLVED
 
@@ -61,7 +61,7 @@ def attempt_rows(
 ) -> list[dict[str, Any]]:
     """What is kept of an evaluation, one row an attempt at a task.
 
-    `success` is None where infrastructure failed: nobody knows then what the model would have done. `task_id` is what the
+    `success` is None if infrastructure failed: the model's own result is unknown then. `task_id` is what the
     prompt's metadata calls it, else its place in the file; `row` is that place.
 
     Args:
@@ -95,7 +95,7 @@ def _row(sample: Sample, score: float, row: int, attempt: int) -> dict[str, Any]
 
 
 def write_attempts(run_dir: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Adds rows to the run's file; behind a line that a killed writer left incomplete a new one is begun."""
+    """Adds rows to the run's file; after a line that a killed writer left incomplete, a new one is begun."""
     path = Path(run_dir) / EVALUATIONS
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as file:

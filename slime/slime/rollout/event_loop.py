@@ -20,7 +20,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 LOOK = 1.0  # seconds between looks at the loop
-SLOW = 10.0  # seconds that the loop may stand still before the log says who holds it
+SLOW = 10.0  # seconds that the loop may stand still before the log names the function that blocks it
 LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 _lock = threading.Lock()
@@ -60,7 +60,7 @@ def run(work: Coroutine[Any, Any, T], patience: float = math.inf) -> T:
 
 
 class Watch:
-    """Asks the loop for a sign of life, and finds who holds it where none comes."""
+    """Asks the loop for a sign of life, and finds the blocking function if none comes."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, patience: float) -> None:
         self.loop, self.patience = loop, patience

@@ -18,7 +18,7 @@ SAME = 1e-12  # rewards that differ by no more are equal
 
 @dataclass(frozen=True)
 class DynamicFilterOutput:
-    """What a dynamic filter says of a group.
+    """The verdict of a dynamic filter on a group.
 
     Attributes:
         keep: train on it.

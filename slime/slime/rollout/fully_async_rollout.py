@@ -42,8 +42,12 @@ if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide
     from slime.rollout.data_source import DataSource
 
+logger = logging.getLogger(__name__)
 
 _producers: dict[int, Producer] = {}
+IDLE = 0.05  # seconds between looks whether more may start
+BATCHES_AHEAD = 2  # without --max-staleness: groups that are started and not handed out, in batches
+LOOK_EVERY = 0.2  # seconds
 
 
 def generate_rollout_fully_async(
@@ -84,12 +88,6 @@ async def _batch(args: GenerationSide, rollout_id: int, source: DataSource) -> R
             "rollout/request_retries": producer.state.pool.take_retries(),
         },
     )
-
-
-logger = logging.getLogger(__name__)
-
-IDLE = 0.05  # seconds between looks whether more may start
-BATCHES_AHEAD = 2  # without --max-staleness: groups that are started and not handed out, in batches
 
 
 @dataclass
@@ -224,7 +222,7 @@ class Producer:
             discard(self.source, [self.reserve.pop(0).group])
 
     def _use_reserve(self) -> None:
-        """Trains on what a filter would rather not use, where nothing else came for too long."""
+        """Trains on groups that a filter keeps in reserve, if no other came for too long."""
         bound = self.args.max_staleness
         young = [s for s in self.reserve if bound is None or s.trained + bound >= self.next_rollout]
         if not young:
@@ -235,13 +233,10 @@ class Producer:
         self.group_filter.in_a_row.clear()
 
 
-LOOK_EVERY = 0.2  # seconds
-
-
 class PolicyClock:
     """Counts trained rollouts by `live_weights.json` in the run folder, once every engine serves that version.
 
-    So a group that starts when the clock says `n` is written by weights after at least `n` rollouts. Where no
+    So a group that starts when the clock shows `n` is written by weights after at least `n` rollouts. Where no
     weights were announced, as when only rollouts are made, the clock stands at the rollout that is asked for.
     """
 
@@ -265,7 +260,7 @@ class PolicyClock:
         try:
             serving = await self.pool.versions()
         except EngineAway:
-            return  # the pool's requests say so too; until then the clock stands
+            return  # the pool's requests report it; until then the clock stands
         if serving and min(serving) >= live.version:
             self._version, self.trained = live.version, live.rollout_id + 1
 

@@ -31,7 +31,7 @@ class GroupFilter:
     Attributes:
         drops: dropped groups by reason. retries: groups that were tried again, by reason.
         reserve: dropped groups that a filter would have used rather than nothing.
-        seen: every group that was accepted or dropped, where a hook wants them.
+        seen: every group that was accepted or dropped, if a hook uses them.
     """
 
     args: GenerationSide
@@ -49,7 +49,7 @@ class GroupFilter:
         self.keeps_all = bool(self.args.rollout_all_samples_process_path)
 
     def judge(self, group: Group) -> Verdict:
-        """Raises DataError when too many groups in a row were dropped; says why they were."""
+        """Raises DataError, with the reasons, when too many groups in a row were dropped."""
         if statuses(group) & {SampleStatus.FAILED, SampleStatus.ABORTED, SampleStatus.PENDING}:
             return self._unfinished(group)
         if self.keeps_all:
@@ -93,7 +93,7 @@ class GroupFilter:
         return self.in_a_row.total() >= self.args.rollout_drop_limit
 
     def error(self) -> DataError:
-        """What to say once `exhausted` and nothing is in reserve."""
+        """The error for `exhausted` with an empty reserve."""
         reasons = ", ".join(f"{reason}: {count}" for reason, count in self.in_a_row.most_common())
         last = f"; the last failure was {self.last_failure}" if self.last_failure else ""
         return DataError(
@@ -102,7 +102,7 @@ class GroupFilter:
         )
 
     def metrics(self) -> dict[str, float]:
-        """Counts since the last call, which starts them anew."""
+        """Counts since the last call; resets them."""
         found: dict[str, float] = {
             "rollout/dropped_groups": self.drops.total(),
             **reward_failures.take_metrics(),

@@ -64,7 +64,7 @@ def to_retry(group: Group, keep_partial: bool) -> list[Any]:
     """The group with what is finished as it is, and the rest to be generated again.
 
     Args:
-        keep_partial: an interrupted answer is continued; otherwise it starts anew.
+        keep_partial: an interrupted answer is continued; otherwise it starts again.
     """
     return [_entry_to_retry(entry, keep_partial) for entry in group]
 
@@ -95,7 +95,7 @@ def _is_finite(reward: object, key: str | None) -> bool:
 
 
 def rewards_of(samples: Iterable[Sample], reward_key: str | None) -> list[float]:
-    """The rewards that are finite numbers; whether one that is missing matters is for the trainer to say."""
+    """The rewards that are finite numbers; the trainer decides whether a missing one matters."""
     found = []
     for sample in samples:
         try:

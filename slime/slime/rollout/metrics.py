@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from slime.flags.run import RunArguments
     from slime.flags.sides import GenerationSide
 
-
 logger = logging.getLogger(__name__)
 
 REPETITIVE = 10.0  # times that zlib makes the end of an answer smaller
 END = 10_000  # characters of an answer that are looked at
 SAME = 1e-12
+
+SOLVED = 1.0  # an answer with at least this reward solves its prompt
 
 
 def batch_metrics(args: GenerationSide, groups: Sequence[object]) -> dict[str, float]:
@@ -104,7 +105,7 @@ def group_rewards(samples: Sequence[Sample], reward_key: str | None) -> list[lis
 
 
 def staleness_metrics(args: RunArguments, samples: Sequence[Sample]) -> dict[str, float]:
-    """By how many versions the oldest token of a sample is behind the live weights: `rollout/staleness/*`."""
+    """Age in versions of a sample's oldest token, compared with the live weights: `rollout/staleness/*`."""
     known = [sample.versions for sample in samples if sample.versions]
     if not known:
         return {}
@@ -140,7 +141,7 @@ def error_counts(name: str, samples: Iterable[Sample]) -> dict[str, float]:
 
 
 def repetition(sample: Sample) -> bool:
-    """Whether the end of the answer says the same again and again."""
+    """Whether the end of the answer repeats itself."""
     text = sample.response[-END:].encode()
     return len(text) > 100 and len(text) / len(zlib.compress(text)) > REPETITIVE
 
@@ -182,9 +183,6 @@ class RewardFailures:
 
 
 reward_failures = RewardFailures()
-
-
-SOLVED = 1.0  # an answer with at least this reward solves its prompt
 
 
 def pass_rates(scores: Sequence[float], group_size: int) -> dict[int, float]:

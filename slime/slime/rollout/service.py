@@ -40,7 +40,7 @@ class RolloutService:
     def generate(self, rollout_id: int) -> tuple[list[Sample], dict[str, float]]:
         """Blocks until the rollout function has a batch; returns its samples and its metrics.
 
-        A service that was started anew in the middle of a run goes on with the data after the rollout before.
+        A service that was started again in the middle of a run goes on with the data after the rollout before.
 
         Raises:
             DataError: nothing to train on, or a sample whose parts contradict each other.

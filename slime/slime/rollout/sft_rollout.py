@@ -60,7 +60,7 @@ def generate_rollout(
 
 
 def fill(args: GenerationSide, group: list[Sample]) -> tuple[str, str] | None:
-    """Turns the samples of a group into trained ones; or says why not: a word to count, and a sentence."""
+    """Turns the samples of a group into trained ones; or returns why not: a word to count, and a sentence."""
     for sample in flatten(group):
         try:
             found = conversation(args, sample)

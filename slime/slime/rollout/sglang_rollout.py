@@ -34,7 +34,7 @@ __all__ = ["GenerateState", "generate", "generate_rollout"]
 logger = logging.getLogger(__name__)
 
 ABORT_AGAIN = 0.5  # seconds between rounds of aborts: a request may reach its engine after its abort
-ABORT_PATIENCE = 30.0  # seconds for interrupted samples to come back before they are started anew
+ABORT_PATIENCE = 30.0  # seconds for interrupted samples to come back before they are started again
 
 
 def generate_rollout(

@@ -35,7 +35,7 @@ class ChatTokenizer:
         return str(self.fast.eos_token)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text [T]; special tokens are read where they are written, and added nowhere."""
+        """Ids of a text [T]; special tokens in the text are recognised, and none are added."""
         ids: list[int] = self.fast(text, add_special_tokens=False)["input_ids"]
         return ids
 

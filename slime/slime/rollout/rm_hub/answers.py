@@ -1,4 +1,4 @@
-"""Final answers in texts: where they stand, how they are written, and when two are plainly the same."""
+"""Final answers in texts: their place, their notation, and when two are plainly the same."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _unbraced(text: str, start: int) -> str | None:
 
 
 def after_thinking(text: str) -> str | None:
-    """The part of a response after its thoughts; None where the thoughts never end."""
+    """The part of a response after its thoughts; None if the thoughts never end."""
     for mark in ("</think>", "###Response"):
         if mark in text:
             return text.rsplit(mark, 1)[1]
@@ -82,7 +82,7 @@ def as_number(answer: str) -> Fraction | None:
 
 
 def plainly_same(answer: str, label: str) -> bool | None:
-    """Whether two answers are equal as far as numbers and letters tell; None where algebra has to decide.
+    """Whether two answers are equal by numbers and letters; None if algebra has to decide.
 
     Words are compared as words: to algebra, "dog" and "god" are the same product of letters.
     """

@@ -85,7 +85,7 @@ def arguments_of(reward: CustomReward, args: object, sample: Sample) -> tuple[An
 
 
 def next_state_of(sample: Sample) -> str:
-    """What followed the response: `metadata["next_state"]`, else the label, as text; "" where there is neither."""
+    """What followed the response: `metadata["next_state"]`, else the label, as text; "" if there is neither."""
     found = sample.metadata.get("next_state", sample.label)
     return "" if found is None else as_text(found)
 

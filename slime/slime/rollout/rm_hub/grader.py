@@ -41,7 +41,7 @@ class _Worker:
             raise RewardError("the answer grader did not start; is math-verify installed?")
 
     def same(self, answer: str, label: str) -> bool | None:
-        """None where the process gave no answer in time; it is gone then."""
+        """None if the process gave no answer in time; it has been ended then."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps({"answer": answer, "label": label}).encode() + b"\n")

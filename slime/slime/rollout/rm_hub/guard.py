@@ -91,7 +91,7 @@ def _named(samples: list[Sample]) -> str:
 
 
 class Apart:
-    """Runs users' functions where they can do no harm to the rollout: those that block in a thread each, those that
+    """Runs users' functions apart from the rollout, which they cannot harm: those that block in a thread each, those that
     are async in a second event loop, so that one that blocks by mistake cannot freeze all requests.
 
     At most `limit` run at a time; one that hangs keeps its place. The threads end with the process.
@@ -103,7 +103,7 @@ class Apart:
         self.lock = threading.Lock()
 
     async def run(self, function: Callable[..., object], *arguments: object, **keywords: object) -> Any:
-        """Calls it and returns its result, awaited where it is awaitable."""
+        """Calls it and returns its result, awaited if it is awaitable."""
         if inspect.iscoroutinefunction(function):
             return await self._in_loop(function(*arguments, **keywords))
         found = await self._in_thread(lambda: function(*arguments, **keywords))

@@ -44,13 +44,13 @@ def _f1(found: list[str], right: list[str]) -> float:
 
 
 def gpqa_reward(response: str, label: object, metadata: Mapping[str, Any]) -> float:
-    """1.0 where the response chooses the right letter, or where it has none, ends with the text of that choice.
+    """1.0 if the response chooses the right letter, or has no letter and ends with the text of that choice.
 
     The right choice is `metadata["correct_letter"]`, or the label: a letter, a number from 0, or a choice's text.
     `metadata["choices"]` (list, or texts by letter) is needed for the last two.
 
     Raises:
-        RewardError: the sample does not say which choice is right.
+        RewardError: the sample does not name the right choice.
     """
     choices = _choices(metadata.get("choices"))
     right = _right_letter(label, metadata, choices)
