@@ -42,6 +42,10 @@ class PendingBatch:
     def ask(self, manager: Any) -> None:
         self.samples, self.metrics = manager.generate.remote(self.rollout_id)
 
+    def release(self) -> None:
+        """Drops the references, so that Ray frees the samples."""
+        self.samples = self.metrics = None
+
 
 class Rollouts:
     """Asks a rollout manager for batches, and another one where that ended or hangs.

@@ -309,6 +309,8 @@ class TrainingRun(RunComponents):
         if self.trainers is not None:
             self.tracker.at(rollout_id, f"the weights after rollout {rollout_id} go live")
             publish(self.publisher, self.trainers, version, self.make_way)
+        # no step trains on it again
+        version.batch.release()
         version.row_pending = True
         self.in_flight = version
         if not overlap:

@@ -161,6 +161,7 @@ def test_a_version_goes_through_its_states_on_the_way_to_the_engines(run: Any, c
     run.publisher.update.go.set()
     assert run.settle() is False
     assert found.state is VersionState.LIVE and found.settled
+    assert found.batch.samples is None, "a version that is published does not hold its samples in memory"
 
 
 def test_an_order_waits_until_the_version_in_flight_is_settled(

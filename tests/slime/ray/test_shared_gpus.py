@@ -11,6 +11,7 @@ import pytest
 from claw_base.run_folder.orders import VersionOrder, VersionOrders
 from slime.ray import version_files
 from slime.ray.publisher import Publisher
+from slime.ray.rollouts import PendingBatch
 from slime.ray.run import Progress, TrainingRun
 from slime.ray.train_actor import TrainerState
 from slime.ray.version_files import VersionFiles
@@ -63,9 +64,17 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     return run
 
 
+class BatchMaker:
+    """Stands for a rollout manager: gives empty batches."""
+
+    @property
+    def generate(self) -> Any:
+        return SimpleNamespace(remote=lambda rollout_id: ([], {}))
+
+
 def version(rollout_id: int, trained: bool = False) -> VersionInFlight:
     """A version whose batch is there; `trained`: and was trained on."""
-    batch: Any = SimpleNamespace(rollout_id=rollout_id, samples=[])
+    batch = PendingBatch(rollout_id, BatchMaker())
     found = VersionInFlight(batch)
     found.state = VersionState.TRAINING if trained else VersionState.REQUESTED
     return found
