@@ -14,13 +14,13 @@ FILE = Path(__file__).with_name("before_release.toml")
 class Group:
     """Tests that take long, why they may wait, and the tests that keep watch every time.
 
-    `files`: the folder in which an entry `*[case]` holds.
+    `files`: the folder, or folders, in which an entry `*[case]` holds.
     """
 
     why: str
     watch: tuple[str, ...]
     tests: tuple[str, ...]
-    files: str = ""
+    files: str | tuple[str, ...] = ""
 
     def holds(self, node: str) -> list[str]:
         """The entries that a test's node id falls under."""

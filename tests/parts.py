@@ -64,6 +64,7 @@ WHOLE = (
     "slime/ray/",
     "slime/engines/sglang/test_broadcast_run.py",
     "slime/processes/",
+    "lab/e2e/",
     "openclaw_client/",
 )
 """Whole runs, clusters and supervisors: many processes that mostly wait. They run one after another, beside the rest."""

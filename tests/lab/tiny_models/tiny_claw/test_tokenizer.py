@@ -1,5 +1,4 @@
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +7,6 @@ from hypothesis import strategies as st
 from renderers import Qwen3Renderer
 from renderers.configs import Qwen3RendererConfig
 
-import tiny_claw
 from claw_lab.tiny_models.tiny_claw.encoding import encode_conversation
 from claw_lab.tiny_models.tiny_claw.tokenizer import (
     CONTEXT,
@@ -17,9 +15,9 @@ from claw_lab.tiny_models.tiny_claw.tokenizer import (
     load_tokenizer,
     train_tokenizer,
 )
+from tests import MODEL
 from tiny_claw.dialogues import Conversation, conversation
 
-MODEL = Path(tiny_claw.__file__).parent / "model"
 TOKENIZER: Any = load_tokenizer(MODEL)
 TOOLS = [
     {

@@ -2,20 +2,18 @@
 
 import json
 import random
-from pathlib import Path
 
 import pytest
 import torch
 
-import tiny_claw
 from claw_lab.tiny_models.tiny_claw.evaluate import complained, hinted, question
 from claw_lab.tiny_models.tiny_claw.far import accuracy
 from claw_lab.tiny_models.tiny_claw.generation import Helper
+from tests import MODEL
 from tiny_claw import detectors
 from tiny_claw.manners import Style
 from tiny_claw.problems import held_out_problems
 
-MODEL = Path(tiny_claw.__file__).parent / "model"
 PROBLEMS = held_out_problems(60, seed=5)
 
 

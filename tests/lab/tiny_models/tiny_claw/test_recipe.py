@@ -6,12 +6,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import tiny_claw
 from claw_lab.tiny_models.tiny_claw import recipe
 from claw_lab.tiny_models.tiny_claw.encoding import batches, mixed_document
 from claw_lab.tiny_models.tiny_claw.tokenizer import load_tokenizer
+from tests import MODEL
 
-TOKENIZER = load_tokenizer(Path(tiny_claw.__file__).parent / "model")
+TOKENIZER = load_tokenizer(MODEL)
 
 
 @pytest.fixture(autouse=True)

@@ -32,8 +32,8 @@ from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.real_loop import running_loop
 from openclaw_test.people.scripted_user import ScriptedUser
 from openclaw_test.people.tastes import STUDENT
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 LEARNING = [method for method in METHODS.values() if method.flags is not None]
 
 
