@@ -29,7 +29,7 @@ SECTIONS = {
     "Methods": ("openclaw-rl/", "openclaw-opd/", "openclaw-combine/"),
     "Runtime": ("openclaw/",),
     "Trainer": ("slime/",),
-    "Test and measure": ("openclaw-test/", "tests/"),
+    "Test and measure": ("lab/", "openclaw-test/", "tests/"),
     "More": ("",),
 }
 """Pages by where their paths begin; a page is in the first section that fits."""

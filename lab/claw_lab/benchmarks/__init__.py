@@ -1,1 +1,1 @@
-"""Programs that print the numbers of instructions/numbers.md."""
+"""Programs that print the numbers of lab/reports."""
