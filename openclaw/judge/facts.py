@@ -1,10 +1,9 @@
-"""What is known of a judged turn whatever its person said, and whether what the person said agrees with it.
+"""What is known of a judged turn independently of its person, and whether the person's words agree with it.
 
-    arithmetic    every sum that the answer writes out is right, or one is not
-    tools         what the turn's own calls came to, or those before the answer, as the rules judge reads their results
-    a hook        --facts-path module:function, turn -> True, False or None, for who can check more
+    tools         results of the turn's own calls, or of those before the answer, as the rules judge reads them
+    a hook        --facts-path module:function, turn -> True, False or None, for further checks
 
-Facts that contradict each other make the answer wrong: one that fails is enough. What nothing tells is unknown (None).
+If facts contradict each other the answer is wrong: one that fails is enough. Without any fact it is unknown (None).
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import re
 from collections.abc import Callable, Sequence
 
 from openclaw.common.messages import LINE_BREAK, said_in, text_of
-from openclaw.judge.arithmetic import arithmetic_holds
 from openclaw.judge.questions import question_about
 from openclaw.judge.rules.bounds import bounded
 from openclaw.judge.rules.results import rejects_result
@@ -33,9 +31,7 @@ _SAYS_IT_FAILED = re.compile(
 
 def fact_of(turn: Turn, hook: FactsHook | None = None) -> bool | None:
     """True: what is known of the answer holds. False: something does not. None: nothing is known."""
-    found = [arithmetic_holds(text_of(turn.response_message, LINE_BREAK)), tools_worked(turn)]
-    if hook is not None:
-        found.append(hook(turn))
+    found = [tools_worked(turn)] if hook is None else [tools_worked(turn), hook(turn)]
     known = [one for one in found if one is not None]
     return all(known) if known else None
 

@@ -145,8 +145,8 @@ class TrustArguments:
 
     trust: Literal["none", "facts"] = flag(
         "none",
-        "facts: a person's words count as far as they agreed lately with what is known otherwise: whether the sums of an "
-        "answer are right, what its tools returned, --facts-path; a person who teaches alone is trusted",
+        "facts: a person's words count as far as they agreed lately with what is known otherwise: what the tools of an "
+        "answer returned, --facts-path; a person who teaches alone is trusted",
     )
     trust_bar: float | None = flag(
         None,

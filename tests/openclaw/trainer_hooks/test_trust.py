@@ -58,7 +58,7 @@ def args(location: str) -> Iterator[Any]:
         location,
         trust="facts",
         trust_bar=None,
-        facts_path=None,
+        facts_path="claw_lab.facts:sums_hold",
         custom_reward_post_process_path=COMPARED,
         rollout_batch_size=4,
         batch_timeout=60.0,
@@ -262,7 +262,7 @@ def test_wishes_of_untrusted_people_stand_in_no_teacher(
     say("ada", RIGHT, THANKS)
     rows = rows_of(args, store, lease_full(args, store, 0), 0)
     assert len(rows) == 2 and set(read) == {"prose"}
-    args.trust = "none"
+    args.trust, args.facts_path = "none", None
     rows_of(args, store, store.samples.lease(0, 2), 0)
     assert any("shout" in hint for hint in read)
 
@@ -279,7 +279,7 @@ def test_the_gate_holds_no_update_to_what_a_liar_liked(
         return {one["metadata"]["key"] for one in gate_samples.gate_samples(args, 0, 0)}
 
     assert keys() == {good.id}
-    args.trust = "none"
+    args.trust, args.facts_path = "none", None
     assert keys() & {turn.id for turn in lies}
 
 
@@ -297,7 +297,7 @@ def test_complaints_of_a_liar_send_no_version_back(
             connection.execute(which.values(version_spans=spans))
     pipeline_on(store, args).probation.watch()
     assert not (tmp_path / "version_order.json").exists()
-    args.trust = "none"
+    args.trust, args.facts_path = "none", None
     pipeline_on(store, args).probation.watch()
     assert (tmp_path / "version_order.json").exists()
 
@@ -327,7 +327,7 @@ def test_a_bar_of_ones_own(store: RolloutStore, say: Say, args: Any) -> None:
 def test_without_the_flag_nothing_is_asked_and_nothing_changes(
     store: RolloutStore, say: Say, args: Any
 ) -> None:
-    args.trust = "none"
+    args.trust, args.facts_path = "none", None
     say("ada", RIGHT, THANKS)
     lie(say, 11)
     rows = rows_of(args, store, lease_full(args, store, 0), 0)
@@ -338,7 +338,7 @@ def test_without_the_flag_nothing_is_asked_and_nothing_changes(
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"trust": "none", "trust_bar": 0.3}, "--trust-bar is read with --trust facts"),
+        ({"trust": "none", "facts_path": None, "trust_bar": 0.3}, "--trust-bar is read with --trust facts"),
         ({"trust": "none", "facts_path": "a:b"}, "--facts-path is read with --trust facts"),
         ({"custom_reward_post_process_path": None}, "weighs rewards where they are compared"),
         ({"facts_path": "no_such_module:function"}, "--facts-path no_such_module"),
@@ -349,4 +349,4 @@ def test_flags_that_nothing_would_read_are_refused(args: Any, changes: dict[str,
     with pytest.raises(ConfigError, match=why):
         trust.check(HookSettings.of(SimpleNamespace(**(vars(args) | changes))))
     trust.check(HookSettings.of(args))
-    trust.check(HookSettings.of(SimpleNamespace(**(vars(args) | {"trust": "none"}))))
+    trust.check(HookSettings.of(SimpleNamespace(**(vars(args) | {"trust": "none", "facts_path": None}))))
