@@ -158,9 +158,10 @@ def read(group: type[Group], args: object) -> Group:
         ConfigError: a bound or a rule of one of its flags is broken.
     """
     fields = flag_fields(group)
-    found = group(**{field.name: getattr(args, field.name) for field in fields if hasattr(args, field.name)})
+    given = vars(args)
+    found = group(**{field.name: given[field.name] for field in fields if field.name in given})
     known = [*fields, *(flag_fields(args) if dataclasses.is_dataclass(args) else ())]
-    check_fields(SimpleNamespace(**(vars(args) | vars(found))), fields, known)
+    check_fields(SimpleNamespace(**(given | vars(found))), fields, known)
     return found
 
 

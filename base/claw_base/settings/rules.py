@@ -82,11 +82,12 @@ class Rule:
 
     def broken(self, args: object, defaults: dict[str, Any]) -> bool:
         """Whether every condition holds for these arguments."""
+        given = vars(args)
         return (
-            all(is_given(getattr(args, name), defaults[name]) for name in self.given)
-            and not any(is_given(getattr(args, name), defaults[name]) for name in self.missing)
-            and all(getattr(args, name) in values for name, values in self.equal)
-            and not any(getattr(args, name) in values for name, values in self.other)
+            all(is_given(given[name], defaults[name]) for name in self.given)
+            and not any(is_given(given[name], defaults[name]) for name in self.missing)
+            and all(given[name] in values for name, values in self.equal)
+            and not any(given[name] in values for name, values in self.other)
         )
 
 
@@ -148,14 +149,14 @@ def check_fields(
         known: those that rules may look at.
     """
     for field in fields:
-        value, bounds = getattr(args, field.name), field.metadata["bounds"]
+        value, bounds = vars(args)[field.name], field.metadata["bounds"]
         if value is not None and not bounds.hold(value):
             raise ConfigError(
                 f"{option(field.name)} must be {str(bounds).strip() or 'a number'}, got {value}"
             )
     defaults = {field.name: default_of(field) for field in known}
     for field in fields:
-        value = getattr(args, field.name)
+        value = vars(args)[field.name]
         for rule in field.metadata["rules"]:
             if is_given(value, defaults[field.name]) and rule.broken(args, defaults):
                 own = {"flag": option(field.name), "value": value}
