@@ -17,9 +17,9 @@ from gui_rl.reading import GuiFormat
 from gui_rl.surroundings import Backend, Surroundings, require_backend
 from slime.agents import Environment, EpisodeLimits, agent
 from slime.agents.generate import Generate
-from slime.agents.pool import PoolEnvironment
 from slime.errors import ConfigError
 from slime.plan.environments import MIB, EnvironmentUse
+from slime.pool import PoolEnvironment
 from slime.types import Sample
 from slime.vision.reading import load_reader
 

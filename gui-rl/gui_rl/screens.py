@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 from gui_rl.actions import Coordinates, GuiAction
 from gui_rl.sites import Visit
 from gui_rl.tree import Element
-from slime.agents.sandbox import Finished
+from slime.sandbox import Finished
 
 
 @dataclass(frozen=True)

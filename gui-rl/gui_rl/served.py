@@ -1,4 +1,4 @@
-"""Screens behind HTTP: `python -m slime.agents.pool --environment gui_rl.served:environment`."""
+"""Screens behind HTTP: `python -m slime.pool --environment gui_rl.served:environment`."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from gui_rl.chromium import FLAGS, NAMES, WAIT_MS, ScreenSize
 from gui_rl.sites import SiteServer, Visit
-from slime.agents.sandbox import Workspace
 from slime.errors import ConfigError, EnvironmentAway
+from slime.sandbox import Workspace
 
 if TYPE_CHECKING:
     from selenium.webdriver.chrome.service import Service

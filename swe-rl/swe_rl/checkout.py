@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slime.agents.sandbox import Finished, Limits, Workspace, run
-from slime.agents.sandbox.command import box_python
 from slime.errors import DataError, SandboxError
+from slime.sandbox import Finished, Limits, Workspace, run
+from slime.sandbox.command import box_python
 from swe_rl import images
 from swe_rl.instance import Instance
 from swe_rl.logs import files_of_tests, outcomes_of_log

@@ -10,8 +10,8 @@ from concurrent.futures import Executor
 from typing import Any, ParamSpec, TypeVar
 
 from slime.agents import Action, Message, Observation, Outcome, Start, Task, Tool
-from slime.agents.sandbox import Finished, Workspace
 from slime.errors import DataError
+from slime.sandbox import Finished, Workspace
 from swe_rl.checkout import agents_box, checkout, commit, patch_of
 from swe_rl.grade import Grade, Grader
 from swe_rl.instance import Instance, to_instance

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from claw_base.settings.declare import read
 from slime.agents import Environment, EpisodeLimits, agent
 from slime.agents.generate import Generate
-from slime.agents.pool import PoolEnvironment
-from slime.agents.sandbox import require_sandbox
-from slime.agents.sandbox.command import box_python
 from slime.errors import ConfigError
 from slime.plan.environments import EnvironmentUse
+from slime.pool import PoolEnvironment
+from slime.sandbox import require_sandbox
+from slime.sandbox.command import box_python
 from slime.types import Sample
 from swe_rl.checkout import LIMITS, WORKSPACE_BYTES
 from swe_rl.environment import SweEnvironment
@@ -82,7 +82,7 @@ def _router(flags: SweFlags) -> dict[str, Any]:
     return {
         "name": "repositories",
         "role": "environments",
-        "command": [sys.executable, "-m", "slime.agents.pool", *words],
+        "command": [sys.executable, "-m", "slime.pool", *words],
         "url": f"http://127.0.0.1:{flags.router_port}",
         "health_path": "/healthz",
     }

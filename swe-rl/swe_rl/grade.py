@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from slime.agents.sandbox import Workspace
+from slime.sandbox import Workspace
 from swe_rl.checkout import GIT, GIT_SECONDS, Verdicts, checkout, in_box, run_tests, run_tests_on_image
 from swe_rl.instance import Instance
 from swe_rl.logs import passed_of

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slime.agents.sandbox import Image, Limits, Workspace, image_of
 from slime.errors import DataError
+from slime.sandbox import Image, Limits, Workspace, image_of
 
 LIMITS = Limits(
     memory=4 << 30,

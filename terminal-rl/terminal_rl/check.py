@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from slime.agents.sandbox import Shells
 from slime.errors import ClawError, EnvironmentAway
+from slime.sandbox import Shells
 from terminal_rl.system import LIMITS, read_only_of
 from terminal_rl.task_folder import read_task, task_folders
 from terminal_rl.tasks import FolderTask

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slime.agents import Action, Observation, Outcome, Start, Task, Tool, ToolCall
-from slime.agents.sandbox import Limits, Shells, Workspace
+from slime.sandbox import Limits, Shells, Workspace
 from terminal_rl.prompt import messages
 from terminal_rl.system import LIMITS, check_speed, read_only_of
 from terminal_rl.tasks import TerminalTask, task_of

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from claw_base.settings.declare import read
 from slime.agents import EpisodeLimits, agent
 from slime.agents.generate import Generate
-from slime.agents.pool import PoolEnvironment
-from slime.agents.sandbox import require_sandbox
 from slime.errors import ConfigError
 from slime.plan.environments import EnvironmentUse
+from slime.pool import PoolEnvironment
+from slime.sandbox import require_sandbox
 from slime.types import Sample
 from terminal_rl.environment import TerminalEnvironment, TerminalSettings
 from terminal_rl.flags import FLAGS, TerminalFlags

@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from slime.agents.sandbox import Image, Limits, Workspace, run
 from slime.errors import ConfigError, EnvironmentAway
+from slime.sandbox import Image, Limits, Workspace, run
 
 LIMITS = Limits(processes=64, cpu_seconds=600, file_bytes=64 << 20)
 WORKSPACE_BYTES = 256 << 20

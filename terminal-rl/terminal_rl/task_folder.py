@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from slime.agents.sandbox.images.tools import tools
 from slime.errors import DataError
+from slime.sandbox.images.tools import tools
 from terminal_rl.docker_file import NeedsBuild, copies_of
 from terminal_rl.harbor_rewards import needs_more_than_a_box
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from slime.agents import Task
-from slime.agents.sandbox import Image, Workspace, run
-from slime.agents.sandbox.images import built_image
 from slime.errors import ConfigError, DataError, EnvironmentAway
+from slime.sandbox import Image, Workspace, run
+from slime.sandbox.images import built_image
 from terminal_rl.system import LIMITS, WORKSPACE_BYTES, read_only_of, writable_of
 from terminal_rl.task_folder import AGENT_SECONDS, WORKDIR, TaskError, TaskFolder, read_task
 from terminal_rl.verdict import Verdict, judge

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from slime.agents import Tool, ToolCall
-from slime.agents.sandbox import Shells, Shown
+from slime.sandbox import Shells, Shown
 
 USUAL_SECONDS, LONGEST_SECONDS = 20.0, 300.0
 FILES = "write-file"  # the shell that files are written with

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slime.agents.sandbox import Box, Workspace
-from slime.agents.sandbox.command import worker_python
-from slime.agents.sandbox.folders import TooLarge
 from slime.errors import EnvironmentAway, SandboxError
+from slime.sandbox import Box, Workspace
+from slime.sandbox.command import worker_python
+from slime.sandbox.folders import TooLarge
 from terminal_rl.harbor_rewards import NoReward, reward_of, rewards_of
 from terminal_rl.system import LIMITS, read_only_of
 from terminal_rl.task_folder import SCRIPT, TaskFolder

@@ -20,7 +20,7 @@ from tests.imports import circles, files, graph, named
 TRAINER = (
     ("errors",),
     ("utils", "flags"),
-    ("vision",),
+    ("vision", "sandbox"),
     ("types", "plugins"),
     ("hooks", "processes", "replay", "tracking", "trajectories"),
     ("losses", "weights"),
@@ -29,6 +29,7 @@ TRAINER = (
     ("gate",),
     ("arguments", "torch_dist"),
     ("plan", "contracts", "agents"),
+    ("pool",),
     ("ray",),
 )
 """The wings of slime/slime."""

@@ -111,7 +111,7 @@ def test_licences_of_all_dependencies_are_free_and_known() -> None:
     assert {name: text for name, text in licences.items() if not is_free(text)} == {}
 
 
-IN_A_BOX = {"slime/slime/agents/sandbox/python_worker.py"}
+IN_A_BOX = {"slime/slime/sandbox/python_worker.py"}
 """Runs inside the sandbox, and is there to run what it reads."""
 
 

@@ -8,9 +8,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from slime.agents.sandbox.command import box_python
+from slime.sandbox.command import box_python
 from swe_rl.repository import test_packages
-from tests.slime.agents.images import PROGRAMS, copy_libraries, plain_tar, root_folder
+from tests.slime.sandbox.images import PROGRAMS, copy_libraries, plain_tar, root_folder
 
 CONDA = "opt/miniconda3/envs/testbed"
 LEFT_OUT = (

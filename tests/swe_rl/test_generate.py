@@ -27,7 +27,7 @@ def test_hosts_get_a_router_that_slime_starts_and_watches(tmp_path: Path) -> Non
     key.write_text("secret\n")
     [router] = hooks.start(given(exec_server_urls=HOSTS, env_server_key_file=str(key)), {})
     words = " ".join(router["command"])
-    assert f"-m slime.agents.pool --pools {HOSTS} --port 18090 --key-file {key}" in words
+    assert f"-m slime.pool --pools {HOSTS} --port 18090 --key-file {key}" in words
     assert router["url"] == "http://127.0.0.1:18090" and router["health_path"] == "/healthz"
     flags = replace(SweFlags(), exec_server_urls=HOSTS, env_server_key_file=str(key))
     assert hooks.pool_of(flags) == router["url"] and hooks.key_of(flags) == "secret"

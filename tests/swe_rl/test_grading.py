@@ -15,7 +15,7 @@ from swe_rl.checkout import checkout, commit, in_box, patch_of
 from swe_rl.environment import SUBMIT, SweEnvironment
 from swe_rl.grade import Grader
 from swe_rl.instance import Instance
-from tests.slime.agents.images import open_folder
+from tests.slime.sandbox.images import open_folder
 
 pytestmark = pytest.mark.usefixtures("environments")
 REPAIR = "sed -i 's/result - number/result + number/' calc.py"
@@ -95,7 +95,7 @@ def test_another_version_of_the_package_and_an_image_without_a_tool_for_it_are_r
     other = dataclasses.replace(instance, bug=dataclasses.replace(instance.bug, line=8))
     with pytest.raises(DataError, match=r"calc-total: calc\.py, line 8"):
         checkout(other, for_agent=True)
-    monkeypatch.setattr("slime.agents.sandbox.images.tools.shutil.which", lambda name: None)
+    monkeypatch.setattr("slime.sandbox.images.tools.shutil.which", lambda name: None)
     with (
         open_folder() as folder,
         pytest.raises(ConfigError, match="is an image, and there is neither podman"),

@@ -21,7 +21,7 @@ from swe_rl.grade import Grader
 from swe_rl.images import image_name
 from swe_rl.instance import Instance, to_instance
 from swe_rl.logs import outcomes_of_log, passed_of
-from tests.slime.agents.images import entry, open_folder, tar_of
+from tests.slime.sandbox.images import entry, open_folder, tar_of
 from tests.swe_rl.conftest import BUG, CALC, TESTS
 from tests.swe_rl.repository_images import CONDA, image_of_repository
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from slime.agents import Action, Observation, Task, ToolCall
-from slime.agents.sandbox import Shells
 from slime.errors import EnvironmentAway, SandboxError
+from slime.sandbox import Shells
 from terminal_rl import system
 from terminal_rl.environment import MOST_CALLS, TerminalEnvironment, TerminalSettings
 from terminal_rl.prompt import SYSTEM

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from slime.agents import Task
-from slime.agents.sandbox import Shells
 from slime.errors import EnvironmentAway
+from slime.sandbox import Shells
 from terminal_rl.environment import TerminalEnvironment, TerminalSettings
 from terminal_rl.harbor_rewards import NoReward, reward_of, rewards_of
 from terminal_rl.system import LIMITS, READ_ONLY

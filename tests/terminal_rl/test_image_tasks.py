@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from slime.agents import Task
-from slime.agents.sandbox import Shells
-from slime.agents.sandbox.images import Image, built_image
-from slime.agents.sandbox.images.tools import Tool
 from slime.errors import DataError
+from slime.sandbox import Shells
+from slime.sandbox.images import Image, built_image
+from slime.sandbox.images.tools import Tool
 from terminal_rl import verdict
 from terminal_rl.environment import TerminalEnvironment, TerminalSettings
 from terminal_rl.system import LIMITS, read_only_of, writable_of
 from terminal_rl.task_folder import TaskError, read_task
 from terminal_rl.tasks import FolderTask
-from tests.slime.agents.images import open_folder, plain_tar, podman_of, root_folder
+from tests.slime.sandbox.images import open_folder, plain_tar, podman_of, root_folder
 from tests.terminal_rl.conftest import Write
 
 pytestmark = pytest.mark.skipif(

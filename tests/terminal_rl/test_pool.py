@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from slime.agents import Action, Task, ToolCall
-from slime.agents.pool import PoolEnvironment, local_pool
 from slime.errors import EnvironmentAway
+from slime.pool import PoolEnvironment, local_pool
 from terminal_rl import served
 from terminal_rl.environment import TerminalEnvironment
 from terminal_rl.flags import TerminalFlags

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from slime.agents.sandbox import Shells, Workspace
 from slime.errors import EnvironmentAway
+from slime.sandbox import Shells, Workspace
 from terminal_rl import verdict
 from terminal_rl.check import main as check
 from terminal_rl.system import LIMITS, READ_ONLY

@@ -8,6 +8,7 @@ that waits, `NAME.keeper` the process that holds the socket, and `NAME` the door
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -17,7 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import orjson
 import psutil
 
 from claw_base.files import write_json
@@ -94,7 +94,7 @@ def is_worker(record: ProcessRecord) -> bool:
 def read_record(run_dir: Path, name: str) -> ProcessRecord | None:
     """The record of one process, or None if there is none (or an unreadable one)."""
     try:
-        content = orjson.loads(record_path(run_dir, name).read_bytes())
+        content = json.loads(record_path(run_dir, name).read_bytes())
         return ProcessRecord(
             **{item.name: content[item.name] for item in fields(ProcessRecord) if item.name in content}
         )

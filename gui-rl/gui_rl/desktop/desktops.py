@@ -10,8 +10,8 @@ from gui_rl.desktop.display import Display
 from gui_rl.desktop.programs import Programs
 from gui_rl.desktop.screen import DesktopScreen
 from gui_rl.sites import SiteServer, Visit
-from slime.agents.sandbox import require_sandbox
 from slime.errors import ConfigError, EnvironmentAway, SandboxError
+from slime.sandbox import require_sandbox
 
 NEEDED = ("Xvfb", "openbox", "xdotool", "xmodmap", "setpriv")
 WINDOWS = ["openbox"]

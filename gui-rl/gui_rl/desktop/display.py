@@ -17,8 +17,8 @@ from PIL import Image
 
 from gui_rl.chromium import ScreenSize
 from gui_rl.desktop.inputs import PRINTABLE, SPARE
-from slime.agents.sandbox import Workspace
 from slime.errors import EnvironmentAway
+from slime.sandbox import Workspace
 
 START_SECONDS = 30.0
 HAND_SECONDS = 60.0

@@ -13,9 +13,9 @@ from gui_rl.desktop.devtools import BASE
 from gui_rl.desktop.display import Display
 from gui_rl.desktop.relay import DEVTOOLS, PROXY
 from gui_rl.task import TaskError
-from slime.agents.sandbox import Box, Finished, Limits, Workspace, run
-from slime.agents.sandbox.command import box_python
 from slime.errors import EnvironmentAway
+from slime.sandbox import Box, Finished, Limits, Workspace, run
+from slime.sandbox.command import box_python
 
 HOME = "/home/user"
 PATHS = "/usr/local/bin:/usr/bin:/bin:/usr/games"

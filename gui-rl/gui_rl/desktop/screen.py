@@ -19,8 +19,8 @@ from gui_rl.desktop.programs import Programs
 from gui_rl.page_scripts import READ, VIEW
 from gui_rl.screens import Shown, Tab
 from gui_rl.tree import Element
-from slime.agents.sandbox import Finished
 from slime.errors import EnvironmentAway, SandboxError
+from slime.sandbox import Finished
 
 ORIGIN = """() => { const side = (outerWidth - innerWidth) / 2;
   return [screenX + side, screenY + outerHeight - innerHeight - side]; }"""

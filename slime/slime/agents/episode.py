@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from slime.agents.checks import checked_observation, checked_outcome, checked_start
 from slime.agents.conversation import Conversation
 from slime.agents.protocol import Action, Environment, Observation, Outcome, Start, Step, Task
-from slime.agents.rewards import compose
 from slime.agents.step_judge import StepJudge
 from slime.agents.step_prompt import StepPrompt
 from slime.agents.tool_calls import CallError, CallFormat
@@ -237,3 +236,28 @@ async def _read(messages: object, function: Callable[P, T], *args: P.args, **opt
     if pictures_of(messages):
         return await asyncio.to_thread(function, *args, **options)
     return function(*args, **options)
+
+
+@dataclass(frozen=True)
+class EpisodeReward:
+    """The mean of `steps` is `total`, where there are any.
+
+    Attributes:
+        total: of the whole episode.
+        steps: of each step.
+        step_mean: mean score of the steps that have one; None where none has.
+    """
+
+    total: float
+    steps: list[float]
+    step_mean: float | None
+
+
+def compose(outcome: float, scores: Sequence[float | None], coef: float) -> EpisodeReward:
+    """Both forms of one formula. A step without a score, such as one that no judge answered, counts as the mean of the
+    others: it is neither good nor bad."""
+    known = [score for score in scores if score is not None]
+    mean = sum(known) / len(known) if known else None
+    neutral = mean or 0.0
+    steps = [outcome + coef * (neutral if score is None else score) for score in scores]
+    return EpisodeReward(outcome + coef * neutral, steps, mean)

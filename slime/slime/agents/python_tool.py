@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from slime.agents.protocol import Tool
-from slime.agents.sandbox import Limits, PythonSession, Ran
+from slime.sandbox import Limits, PythonSession, Ran
 
 PYTHON = Tool(
     "code_interpreter",

@@ -6,12 +6,17 @@ import asyncio
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from slime.agents.judge_models import JudgeModel, judge_model
+import httpx
+
+from claw_base.run_folder.records import read_records
 from slime.agents.protocol import Message
 from slime.agents.step_prompt import read_vote
-from slime.errors import ClawError
+from slime.errors import ClawError, RewardError
+from slime.rollout.engine_pool import EnginePool
+from slime.rollout.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide
@@ -75,3 +80,90 @@ class StepJudge:
 def _vote_of(score: int | None, began: float, text: str, ok: bool) -> dict[str, Any]:
     latency = round((time.monotonic() - began) * 1000, 1)
     return {"score": score, "latency_ms": latency, "raw_text": text[-KEPT:], "ok": ok}
+
+
+JUDGE_ENGINE = "judge_engine"
+TRIES, PAUSE = 3, 0.5  # of a request to an API; seconds before the second, doubled for the third
+AGAIN = (408, 425, 429, 500, 502, 503, 504)
+
+
+class JudgeModel(Protocol):
+    """Called concurrently; the caller limits time and number."""
+
+    async def reply(self, messages: list[Message], seed: int) -> str:
+        """Raises EngineError or RewardError where none is to be had."""
+
+
+def judge_model(args: GenerationSide) -> JudgeModel:
+    """The one that the flags name; with --prm-enable they name one."""
+    return ChatJudge(args) if args.prm_url else EngineJudge(args)
+
+
+class EngineJudge:
+    """Engines with SGLang's `/generate`: those of the run, or the one at --prm-router-ip."""
+
+    def __init__(self, args: GenerationSide) -> None:
+        self.args = args
+        self.model = args.prm_model_path or args.prm_hf_checkpoint or args.hf_checkpoint
+        self.pool = EnginePool(self._urls)
+
+    def _urls(self) -> list[str]:
+        if self.args.prm_router_ip:
+            return [f"http://{self.args.prm_router_ip}:{self.args.prm_router_port}"]
+        records = read_records(Path(self.args.run_dir))
+        return [record.url for record in records if record.role == JUDGE_ENGINE and record.url]
+
+    async def reply(self, messages: list[Message], seed: int) -> str:
+        tokenizer = load_tokenizer(self.model)
+        params = {
+            "temperature": self.args.prm_temperature,
+            "max_new_tokens": self.args.prm_max_new_tokens,
+            "sampling_seed": seed,
+        }
+        ids = tokenizer.encode(tokenizer.render(messages, answer_next=True))
+        body = {"input_ids": ids, "sampling_params": params}
+        return str((await self.pool.generate(body, self.args.prm_timeout)).get("text") or "")
+
+
+class ChatJudge:
+    """`/chat/completions` of an API, tried again where it is overloaded or away."""
+
+    def __init__(self, args: GenerationSide) -> None:
+        self.args = args
+        self.url = f"{(args.prm_url or '').rstrip('/')}/chat/completions"
+        headers = {"Authorization": f"Bearer {args.prm_api_key}"} if args.prm_api_key else {}
+        limits = httpx.Limits(max_connections=args.prm_concurrency)
+        self.client = httpx.AsyncClient(headers=headers, timeout=args.prm_timeout, limits=limits)
+
+    async def reply(self, messages: list[Message], seed: int) -> str:
+        body = {
+            "model": self.args.prm_model,
+            "messages": messages,
+            "temperature": self.args.prm_temperature,
+            "max_tokens": self.args.prm_max_new_tokens,
+            "seed": seed,
+        }
+        trouble = ""
+        for attempt in range(TRIES):
+            if attempt:
+                await asyncio.sleep(PAUSE * 2 ** (attempt - 1))
+            try:
+                answer = await self.client.post(self.url, json=body)
+            except httpx.TransportError as error:
+                trouble = f"{type(error).__name__} {error}".strip()
+                continue
+            if answer.status_code == 200:
+                return _text(answer)
+            trouble = f"status {answer.status_code}: {answer.text[:200]}"
+            if answer.status_code not in AGAIN:
+                break
+        raise RewardError(f"{self.url}: {trouble}")
+
+
+def _text(answer: httpx.Response) -> str:
+    """The reply; of a model that only reasoned, the reasoning."""
+    try:
+        message: dict[str, Any] = answer.json()["choices"][0]["message"]
+        return str(message.get("content") or message.get("reasoning_content") or "")
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise RewardError(f"the judge's answer has no choices[0].message: {answer.text[:200]}") from error

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from slime.agents.sandbox import Workspace
 from slime.errors import ClawError, DataError
+from slime.sandbox import Workspace
 from swe_rl.checkout import Verdicts, run_tests
 from swe_rl.factory.mutations import Mutation, compiles, mutations
 from swe_rl.instance import Instance

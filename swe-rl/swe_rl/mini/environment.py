@@ -14,8 +14,8 @@ from typing import Any
 
 from slime.agents import Action, Observation, Outcome, Start, Task, Tool, ToolCall
 from slime.agents.protocol import Message
-from slime.agents.sandbox import Finished
 from slime.agents.tool_calls import CallFormat, loose_calls
+from slime.sandbox import Finished
 from swe_rl.checkout import agents_box
 from swe_rl.environment import STEP_SECONDS, SweEnvironment
 from swe_rl.grade import Grader

@@ -13,8 +13,8 @@ from typing import Any
 
 from slime.agents import Tool
 from slime.agents.protocol import Message
-from slime.agents.sandbox import Finished
 from slime.agents.tool_calls import loose_calls
+from slime.sandbox import Finished
 from swe_rl.mini.package import module
 
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime.agents.plot import curve
-from slime.agents.report import closing_line, of_dataset, summary, table
+from slime.agents.report import closing_line, curve, of_dataset, summary, table
 from slime.agents.scores import change, estimate, read_evaluations
 from slime.agents.splits import split, write_split
 from slime.errors import ConfigError, EnvironmentAway

@@ -15,8 +15,7 @@ from aiohttp import web
 from slime.agents import Action, Task, ToolCall
 from slime.agents.foreign import OpenEnvEnvironment, VerifiersEnvironments
 from slime.agents.foreign.__main__ import main
-from slime.agents.foreign.environment import ForeignEnvironment
-from slime.agents.foreign.worker import Worker
+from slime.agents.foreign.worker import ForeignEnvironment, Worker
 from slime.errors import ConfigError, EnvironmentAway
 from tests.slime.agents.counter import add
 

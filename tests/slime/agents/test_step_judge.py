@@ -16,10 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime.agents import EpisodeLimits, Observation, Outcome, Start, Step, Task, ToolCall, agent
-from slime.agents.judge_models import ChatJudge, EngineJudge
+from slime.agents.episode import compose
 from slime.agents.protocol import Action
-from slime.agents.rewards import compose
-from slime.agents.step_judge import StepJudge
+from slime.agents.step_judge import ChatJudge, EngineJudge, StepJudge
 from slime.agents.step_prompt import read_vote, step_prompt
 from slime.errors import ConfigError, EngineError
 from slime.losses.step_wise import spans_of

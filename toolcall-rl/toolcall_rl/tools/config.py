@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from slime.agents.sandbox import Limits
 from slime.errors import ConfigError
 from slime.plugins import load_attr
 from slime.rollout.rm_hub.guard import Apart
+from slime.sandbox import Limits
 from toolcall_rl.tools.function import FunctionSource, tool_of
 from toolcall_rl.tools.mcp import McpSource
 from toolcall_rl.tools.python import PythonSource

@@ -8,8 +8,8 @@ from typing import Any
 
 from slime.agents.protocol import Tool
 from slime.agents.python_tool import PYTHON, PythonTool
-from slime.agents.sandbox import Limits, PythonSession
 from slime.errors import ConfigError, SandboxError
+from slime.sandbox import Limits, PythonSession
 from toolcall_rl.tools.toolset import CallLimits, Opened
 
 

@@ -24,7 +24,7 @@ from gui_rl.environment import GuiEnvironment, GuiSettings
 from gui_rl.reading import GuiFormat
 from gui_rl.scripted import play
 from gui_rl.surroundings import BACKENDS, Backend, Surroundings
-from slime.agents.sandbox.places import base_folder
+from slime.sandbox.places import base_folder
 
 SIZE = ScreenSize(640, 400)
 

@@ -27,9 +27,9 @@ from pathlib import Path
 import psutil
 
 from slime.agents import Action, Observation, Outcome, PythonTool, Start, Task, ToolCall
-from slime.agents.pool import PoolEnvironment
-from slime.agents.sandbox import Workspace, run
 from slime.errors import EnvironmentAway
+from slime.pool import PoolEnvironment
+from slime.sandbox import Workspace, run
 
 GROUP = 4
 ATTEMPTS = 3
@@ -87,7 +87,7 @@ class Servers:
     async def _started(self, index: int, command: list[str]) -> asyncio.subprocess.Process:
         with open(self.folder / f"log{index}", "ab") as log:  # noqa: ASYNC230
             env = {**os.environ, "TMPDIR": str(self.folder)}
-            words = [sys.executable, "-m", "slime.agents.pool", *command]
+            words = [sys.executable, "-m", "slime.pool", *command]
             return await asyncio.create_subprocess_exec(*words, stdout=log, stderr=log, env=env)
 
     def see(self) -> None:

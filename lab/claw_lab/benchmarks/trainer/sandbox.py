@@ -18,7 +18,7 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from slime.agents.sandbox import PythonSession, Workspace, image_of, run
+from slime.sandbox import PythonSession, Workspace, image_of, run
 
 CODE = "sum(i * i for i in range(1000))"
 PAUSE = 0.2  # seconds between fresh sandboxes, less than an episode takes

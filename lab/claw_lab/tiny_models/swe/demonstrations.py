@@ -9,7 +9,7 @@ import random
 from claw_lab.tiny_models import Answered, Dialogue
 from claw_lab.tiny_models.swe.bugs import KINDS, Bug, Kind, draw
 from slime.agents import Start
-from slime.agents.sandbox import Finished
+from slime.sandbox import Finished
 from swe_rl.environment import SweEnvironment, shown_text
 
 FITTING, MISTAKEN = 0.14, 0.68

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from claw_base.files import write_text
 from claw_lab.tiny_models.swe.bugs import Bug, draw
-from slime.agents.sandbox import require_sandbox
+from slime.sandbox import require_sandbox
 from slime.errors import ConfigError
 from swe_rl.prompts import row
 

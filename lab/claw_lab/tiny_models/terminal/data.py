@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from claw_lab.tiny_models.terminal.chores import Chore, chore
-from slime.agents.sandbox import require_sandbox
+from slime.sandbox import require_sandbox
 from slime.errors import ConfigError
 
 

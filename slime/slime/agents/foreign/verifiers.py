@@ -7,8 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any
 
-from slime.agents.foreign.environment import ForeignEnvironment
-from slime.agents.foreign.worker import Worker
+from slime.agents.foreign.worker import ForeignEnvironment, Worker
 from slime.errors import ConfigError
 
 _HAS = "import importlib.util as u, sys; sys.exit(u.find_spec('verifiers.v1') is None)"

@@ -32,7 +32,7 @@ from claw_lab.tiny_models.terminal.demonstrations import (
 from claw_lab.tiny_models.terminal.make_model import RECIPE
 from slime.agents import Task
 from slime.agents.conversation import opening
-from slime.agents.sandbox import Shells
+from slime.sandbox import Shells
 from slime.rollout.tokenizer import ChatTokenizer
 from terminal_rl.system import LIMITS
 from terminal_rl.tasks import FilesTask, task_of

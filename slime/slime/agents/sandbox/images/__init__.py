@@ -1,7 +1,0 @@
-"""Images of containers as files that boxes run on; podman or docker only bring them."""
-
-from slime.agents.sandbox.images.build import built_image
-from slime.agents.sandbox.images.cache import image_of, images_folder
-from slime.agents.sandbox.images.image import Image
-
-__all__ = ["Image", "built_image", "image_of", "images_folder"]

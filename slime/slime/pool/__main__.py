@@ -1,0 +1,108 @@
+"""`python -m slime.pool --environment file.py:Class` serves environments of this host;
+`python -m slime.pool --pools URL,URL` routes to several such pools."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import logging
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+
+from slime.errors import ConfigError
+from slime.plugins import load_attr
+from slime.pool.leases import PoolLimits
+from slime.pool.router import router_app
+from slime.pool.service import pool_app
+
+POOL_PORT, ROUTER_PORT = 18081, 18080
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser("python -m slime.pool", description=__doc__)
+    what = found.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--environment", help="class or function without arguments that makes one: file.py:Class"
+    )
+    what.add_argument("--pools", help="addresses of pools to route to, with commas")
+    found.add_argument("--host", default="127.0.0.1")
+    found.add_argument("--port", type=int, help=f"default {POOL_PORT}, of a router {ROUTER_PORT}")
+    found.add_argument("--key-file", type=Path, help="holds the key that clients must give")
+    found.add_argument("--tasks", type=Path, help="folder in which a request's task_path must lie")
+    limits = PoolLimits()
+    found.add_argument("--max-runs", type=int, default=limits.max_runs, help="environments at a time")
+    found.add_argument("--max-tasks", type=int, default=limits.max_tasks)
+    found.add_argument("--max-runs-per-task", type=int, default=limits.max_runs_per_task)
+    found.add_argument("--run-idle-ttl", type=float, default=limits.ttl, help="seconds without a heartbeat")
+    return found
+
+
+def app_of(words: argparse.Namespace) -> Starlette:
+    """Raises ConfigError."""
+    key = read_key(words.key_file, words.host)
+    if words.pools:
+        return router_app([url for url in words.pools.split(",") if url], key)
+    limits = PoolLimits(words.max_runs, words.max_tasks, words.max_runs_per_task, ttl=words.run_idle_ttl)
+    for name, value in vars(limits).items():
+        if value <= 0:
+            raise ConfigError(f"{name} of a pool must be more than 0, got {value}")
+    if words.tasks is not None and not words.tasks.is_dir():
+        raise ConfigError(f"--tasks {words.tasks} is no folder")
+    make = load_attr(words.environment)
+    if not callable(make):
+        raise ConfigError(f"--environment {words.environment} is a {type(make).__name__}, not a class")
+    make()  # one that cannot be made is refused before anybody asks
+    return pool_app(make, limits, key, words.tasks)
+
+
+def read_key(path: Path | None, host: str) -> str | None:
+    """Raises ConfigError: no key where others than this machine can connect, or an empty one."""
+    if path is None:
+        if not _loopback(host):
+            raise ConfigError(f"a pool on {host} can be reached by others: give --key-file")
+        return None
+    try:
+        key = path.read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"--key-file {path}: {error.strerror}") from error
+    if not key:
+        raise ConfigError(f"--key-file {path} is empty")
+    return key
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Raises ConfigError where the port is taken."""
+    try:
+        return socket.create_server((host, port), backlog=256)
+    except OSError as error:
+        raise ConfigError(f"{host}:{port}: {error.strerror}; give another --port") from error
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    words = parser().parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    try:
+        app = app_of(words)
+        port = words.port if words.port is not None else ROUTER_PORT if words.pools else POOL_PORT
+        listener = listen(words.host, port)
+    except ConfigError as error:
+        sys.exit(f"python -m slime.pool: {error}")
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
+    print(f"listening on http://{words.host}:{listener.getsockname()[1]}", flush=True)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+if __name__ == "__main__":
+    main()

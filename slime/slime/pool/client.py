@@ -1,0 +1,174 @@
+"""A pool's environment as an environment: the agent's loop does not know that it is elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+import httpx
+
+from slime.agents import wire
+from slime.agents.protocol import Action, Environment, Observation, Outcome, Start, Task
+from slime.agents.wire import Json
+from slime.errors import EnvironmentAway
+from slime.pool.leases import PoolLimits
+from slime.pool.service import pool_app
+
+TRIES = 3
+"""Of a call whose connection broke: the pool does a request id once, so asking again is safe."""
+TRY_AGAIN_SECONDS = 0.2
+HEARTBEATS = 4  # in the time that a lease lives without one
+Answer = TypeVar("Answer")
+
+
+class PoolEnvironment:
+    """One episode in an environment of a pool or of a router over several.
+
+    A pool that is full or not there yet is waited for. What breaks later (no connection, a lease that has ended, an
+    environment that raised) is an `EnvironmentAway`: the episode begins again in another one.
+
+    Args:
+        url: of the pool or router.
+        key: of it, or None.
+        patience: seconds in which a place must be found.
+        seconds: in which an answer must come.
+        transport: another way than the network.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        patience: float = 300.0,
+        seconds: float = 600.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        encrypted = url.startswith("https:")  # certificates take 20 ms to load
+        self.http = httpx.AsyncClient(
+            base_url=url, headers=headers, timeout=seconds, transport=transport, verify=encrypted
+        )
+        self.url, self.patience = url, patience
+        self.lease: str | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._lost: asyncio.Future[None] | None = None
+
+    async def reset(self, task: Task) -> Start:
+        meta = wire.task_meta(task)
+        digest = hashlib.sha256(json.dumps(meta, sort_keys=True, default=str).encode()).hexdigest()
+        lease = await self._allocated(str(task.metadata.get("task_key") or digest[:16]))
+        self.lease, self._lost = lease["lease_id"], asyncio.get_running_loop().create_future()
+        self._beating = asyncio.create_task(self._beat(lease["ttl"]))
+        return await self._asked("/reset", {"task_meta": meta}, wire.start_of)
+
+    async def step(self, action: Action) -> Observation:
+        return await self._asked("/step", {"action": wire.action_body(action)}, wire.observation_of)
+
+    async def evaluate(self) -> Outcome:
+        return await self._asked("/evaluate", {}, wire.outcome_of)
+
+    async def close(self) -> None:
+        """Gives the environment back. Where nobody answers, its pool ends the lease in time."""
+        if self._beating is not None:
+            self._beating.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._beating
+        if self.lease is not None:
+            with contextlib.suppress(httpx.HTTPError):
+                await self.http.post("/close", json={"lease_id": self.lease}, timeout=10.0)
+            self.lease = None
+        await self.http.aclose()
+
+    async def _allocated(self, task_key: str) -> Json:
+        """Raises EnvironmentAway where there is no place in time."""
+        body = {"task_key": task_key, "request_id": secrets.token_hex(8)}
+        until, problem = time.monotonic() + self.patience, "no answer"
+        while time.monotonic() < until:
+            wait = TRY_AGAIN_SECONDS
+            try:
+                response = await self.http.post("/allocate", json=body, timeout=30.0)
+                found = _json(response)
+                if response.status_code == 200:
+                    return {"lease_id": str(found["lease_id"]), "ttl": float(found.get("ttl", 60.0))}
+                problem = str(found.get("error", response.status_code))
+                if response.status_code not in (429, 502, 503):
+                    raise EnvironmentAway(f"{self.url}: {problem}")
+                wait = float(response.headers.get("Retry-After", wait))
+            except (httpx.HTTPError, ValueError, KeyError) as error:
+                problem = f"{type(error).__name__} {error}".strip()
+            await asyncio.sleep(min(wait, max(until - time.monotonic(), 0)))
+        raise EnvironmentAway(f"{self.url} had no environment in {self.patience:g} s: {problem}")
+
+    async def _asked(self, path: str, body: Json, read: Callable[[Json], Answer]) -> Answer:
+        """Raises EnvironmentAway."""
+        if self.lease is None or self._lost is None:
+            raise EnvironmentAway("the environment was not reset, or is closed")
+        request = {"lease_id": self.lease, "request_id": secrets.token_hex(8), **body}
+        call = asyncio.create_task(self._posted(path, request))
+        try:
+            either: list[asyncio.Future[Any]] = [call, self._lost]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                raise EnvironmentAway(f"{self.url}: the lease {self.lease} was lost")
+            return read(call.result())
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise EnvironmentAway(f"{self.url}{path} answered nonsense: {error!r}") from error
+        finally:
+            call.cancel()
+            with contextlib.suppress(asyncio.CancelledError, EnvironmentAway, ValueError):
+                await call
+
+    async def _posted(self, path: str, request: Json) -> Json:
+        for left in reversed(range(TRIES)):
+            try:
+                response = await self.http.post(path, json=request)
+                found = _json(response)
+                if response.status_code == 200:
+                    return found
+                if response.status_code != 502 or not left:
+                    raise EnvironmentAway(f"{self.url}{path}: {response.status_code} {found.get('error')}")
+            except httpx.HTTPError as error:
+                if not left or isinstance(error, httpx.TimeoutException):
+                    raise EnvironmentAway(f"{self.url}{path}: {type(error).__name__} {error}") from error
+            await asyncio.sleep(TRY_AGAIN_SECONDS)
+        raise AssertionError("unreachable")
+
+    async def _beat(self, ttl: float) -> None:
+        """Keeps the lease. Marks it as lost where the pool knows it no longer, or nobody answers for its whole time."""
+        assert self._lost is not None
+        heard = time.monotonic()
+        while time.monotonic() - heard < ttl:
+            await asyncio.sleep(ttl / HEARTBEATS)
+            with contextlib.suppress(httpx.HTTPError):
+                response = await self.http.post(
+                    "/heartbeat", json={"lease_id": self.lease}, timeout=ttl / HEARTBEATS
+                )
+                if response.status_code in (404, 410):
+                    break
+                if response.status_code == 200:
+                    heard = time.monotonic()
+        self._lost.set_result(None)
+
+
+def _json(response: httpx.Response) -> Json:
+    """Raises ValueError where the answer is no object."""
+    found = response.json()
+    if not isinstance(found, dict):
+        raise ValueError("the answer is no JSON object")
+    return found
+
+
+@contextlib.asynccontextmanager
+async def local_pool(
+    make: Callable[[], Environment], limits: PoolLimits | None = None
+) -> AsyncIterator[Callable[[], PoolEnvironment]]:
+    """A pool in this process: f() makes environments of it, by the same client and the same code as over the network."""
+    app = pool_app(make, limits)
+    async with app.router.lifespan_context(app):
+        yield lambda: PoolEnvironment("http://pool", transport=httpx.ASGITransport(app))

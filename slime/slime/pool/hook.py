@@ -1,0 +1,89 @@
+"""A pool beside a run, and the agent that plays in it:
+
+--service-path slime.pool.hook.start --custom-generate-function-path slime.pool.hook.generate
+--environment-path file.py:Class --reward-key score
+
+slime starts the pool, asks for its health and starts it again where it dies.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from claw_base.settings.declare import flag, read
+from slime.agents.episode import EpisodeLimits
+from slime.agents.generate import Generate, agent
+from slime.errors import ConfigError
+from slime.pool.__main__ import POOL_PORT, app_of, parser
+from slime.pool.client import PoolEnvironment
+from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.flags.sides import GenerationSide
+
+SERVED = "{}_rl.served:environment"
+"""What a track serves to pools, by its name in ENV_TYPE."""
+
+
+@dataclass(frozen=True)
+class PoolFlags:
+    """environment pool: environments of agents, in a process of their own."""
+
+    environment_path: str = flag(
+        "",
+        "what makes an environment, without arguments: file.py:Class; or the name of a track, such as terminal",
+        env=("ENVIRONMENT_PATH", "ENV_TYPE"),
+    )
+    environment_port: int = flag(POOL_PORT, "of the pool, on the loopback address", least=1, most=65535)
+    parallel_envs: int = flag(
+        64, "environments, and episodes, at a time", env=("PARALLEL_ENVS",), yields=True, least=1
+    )
+    max_steps: int = flag(16, "answers of the model in an episode", env=("MAX_STEPS",), yields=True, least=1)
+
+
+FLAGS: tuple[type, ...] = (PoolFlags,)
+
+
+def start(args: GenerationSide, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
+    """The pool as a server for slime to start. Raises ConfigError: there is no such environment, or it cannot be made."""
+    flags = read(PoolFlags, args)
+    if not flags.environment_path:
+        raise ConfigError("a pool needs --environment-path (or ENV_TYPE): what makes an environment")
+    words = ["--environment", path_of(flags.environment_path), "--port", str(flags.environment_port)]
+    for limit in ("--max-runs", "--max-tasks", "--max-runs-per-task"):
+        words += [limit, str(flags.parallel_envs)]
+    app_of(parser().parse_args(words))
+    return [
+        {
+            "name": "environments",
+            "role": "environments",
+            "command": [sys.executable, "-m", "slime.pool", *words],
+            "url": _url(flags),
+            "health_path": "/healthz",
+        }
+    ]
+
+
+async def generate(
+    args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
+) -> Sample | list[Sample]:
+    """One episode in the pool that `start` names."""
+    return await _agent(read(PoolFlags, args))(args, sample, sampling_params, evaluation)
+
+
+@functools.cache
+def _agent(flags: PoolFlags) -> Generate:
+    limits = EpisodeLimits(turns=flags.max_steps)
+    return agent(lambda: PoolEnvironment(_url(flags)), limits, parallel=flags.parallel_envs)
+
+
+def path_of(name: str) -> str:
+    """Where an environment is: a path as it stands; of a track's name what that track serves."""
+    return name if any(mark in name for mark in ".:/") else SERVED.format(name)
+
+
+def _url(flags: PoolFlags) -> str:
+    return f"http://127.0.0.1:{flags.environment_port}"

@@ -1,0 +1,66 @@
+"""What the pool's and the router's servers share: a handler is a coroutine from a JSON object to a JSON object."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from slime.agents.wire import Json, Refusal
+
+logger = logging.getLogger(__name__)
+LARGEST = 16 << 20  # bytes of a request
+Handler = Callable[[Json], Awaitable[Json]]
+
+
+def routes(posts: Mapping[str, Handler], gets: Mapping[str, Handler], key: str | None) -> list[Route]:
+    """Routes of handlers. Every path but /healthz needs the key, where there is one."""
+    return [
+        Route(path, _endpoint(path, handler, key), methods=[method])
+        for method, handlers in (("POST", posts), ("GET", gets))
+        for path, handler in handlers.items()
+    ]
+
+
+def _endpoint(path: str, handler: Handler, key: str | None) -> Callable[[Request], Awaitable[JSONResponse]]:
+    async def answer(request: Request) -> JSONResponse:
+        try:
+            if key is not None and path != "/healthz":
+                _check_key(request.headers.get("authorization", ""), key)
+            body = await _body(request) if request.method == "POST" else {}
+            return JSONResponse(await handler(body))
+        except Refusal as refusal:
+            headers = {} if refusal.retry_after is None else {"Retry-After": f"{refusal.retry_after:g}"}
+            return JSONResponse(refusal.body(), refusal.status, headers)
+        except Exception as error:
+            logger.exception("%s failed", path)
+            return JSONResponse(
+                {"ok": False, "code": "INTERNAL", "error": f"{type(error).__name__}: {error}"}, 500
+            )
+
+    return answer
+
+
+def _check_key(given: str, key: str) -> None:
+    if not hmac.compare_digest(given.encode(), f"Bearer {key}".encode()):
+        raise Refusal(401, "WRONG_KEY", "the request needs the pool's key as Authorization: Bearer")
+
+
+async def _body(request: Request) -> Json:
+    data = b""
+    async for part in request.stream():
+        data += part
+        if len(data) > LARGEST:
+            raise Refusal(413, "TOO_LARGE", f"a request may have {LARGEST} bytes")
+    try:
+        found = json.loads(data or b"{}")
+    except ValueError as error:
+        raise Refusal(400, "BAD_REQUEST", f"the request is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Refusal(400, "BAD_REQUEST", "the request must be a JSON object")
+    return found

@@ -1,0 +1,248 @@
+"""Leases of environments: each belongs to one client until it closes it, or is silent for too long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from slime.agents.protocol import Environment
+from slime.agents.wire import Json, Refusal
+from slime.errors import EnvironmentAway
+
+logger = logging.getLogger(__name__)
+REMEMBERED = 64  # answers of a lease that are given again to who asks again
+ENDED = 10_000  # leases that are known to have ended
+
+
+@dataclass(frozen=True)
+class PoolLimits:
+    """Of one pool.
+
+    Attributes:
+        max_runs: environments at a time. max_tasks: different tasks. max_runs_per_task: environments of each.
+        max_waiting: requests for an environment that wait for a place; further ones are refused at once.
+        wait_seconds: how long they wait.
+        ttl: seconds without a heartbeat after which a lease ends.
+        closes: environments that are closed at a time.
+    """
+
+    max_runs: int = 64
+    max_tasks: int = 64
+    max_runs_per_task: int = 64
+    max_waiting: int = 64
+    wait_seconds: float = 5.0
+    ttl: float = 120.0
+    closes: int = 8
+
+
+@dataclass
+class Lease:
+    id: str
+    task_key: str
+    environment: Environment
+    seen: float
+    running: asyncio.Task[Json] | None = None
+    answers: OrderedDict[str, tuple[str, asyncio.Task[Json]]] = field(default_factory=OrderedDict)
+
+
+class Leases:
+    """All leases of one pool. Methods are called on one event loop."""
+
+    def __init__(
+        self,
+        make: Callable[[], Environment],
+        limits: PoolLimits,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.make, self.limits, self.clock = make, limits, clock
+        self.leases: dict[str, Lease] = {}
+        self.requests: dict[tuple[str, str], str] = {}
+        self.ended: OrderedDict[str, None] = OrderedDict()
+        self.runs: Counter[str] = Counter()  # of each task, those that are being closed included
+        self.waiting = 0
+        self.closing: set[asyncio.Task[None]] = set()
+        self._freed = asyncio.Condition()
+        self._closes = asyncio.Semaphore(limits.closes)
+
+    async def allocate(self, task_key: str, request_id: str | None) -> tuple[Lease, bool]:
+        """A lease, and whether it is that of an earlier request with the same id.
+
+        Raises:
+            Refusal: there is no place, or no environment could be made.
+        """
+        known = self.requests.get((task_key, request_id)) if request_id else None
+        if known in self.leases:
+            return self.leases[known], True
+        await self._place(task_key)
+        try:
+            environment = self.make()
+        except Exception as error:
+            await self._free(task_key)
+            raise Refusal(500, "ENVIRONMENT_ERROR", f"{type(error).__name__}: {error}") from error
+        lease = Lease(f"run-{secrets.token_hex(8)}", task_key, environment, self.clock())
+        self.leases[lease.id] = lease
+        if request_id:
+            self.requests[task_key, request_id] = lease.id
+        return lease, False
+
+    async def _place(self, task_key: str) -> None:
+        """Takes a place. Raises Refusal: none became free in time, or too many wait."""
+        refusal = self._refusal(task_key)
+        if refusal is not None:
+            if self.waiting >= self.limits.max_waiting:
+                raise refusal
+            self.waiting += 1
+            try:
+                async with self._freed, asyncio.timeout(self.limits.wait_seconds):
+                    await self._freed.wait_for(lambda: self._refusal(task_key) is None)
+            except TimeoutError:
+                raise refusal from None
+            finally:
+                self.waiting -= 1
+        self.runs[task_key] += 1
+
+    def _refusal(self, task_key: str) -> Refusal | None:
+        if task_key not in self.runs and len(self.runs) >= self.limits.max_tasks:
+            return Refusal(429, "TASK_SLOTS_EXHAUSTED", f"{len(self.runs)} tasks are running", 1.0)
+        if self.runs.total() >= self.limits.max_runs:
+            return Refusal(429, "RUN_SLOTS_EXHAUSTED", f"{self.runs.total()} environments are in use", 1.0)
+        if self.runs.get(task_key, 0) >= self.limits.max_runs_per_task:
+            return Refusal(429, "RUN_SLOTS_EXHAUSTED", f"{self.runs[task_key]} runs of this task", 1.0)
+        return None
+
+    async def _free(self, task_key: str) -> None:
+        self.runs[task_key] -= 1
+        if not self.runs[task_key]:
+            del self.runs[task_key]
+        async with self._freed:
+            self._freed.notify_all()
+
+    def find(self, lease_id: str) -> Lease:
+        """The lease, which has been heard of now. Raises Refusal: there is none, or no longer."""
+        lease = self.leases.get(lease_id)
+        if lease is None:
+            if lease_id in self.ended:
+                raise Refusal(410, "LEASE_ENDED", f"the lease {lease_id} has ended")
+            raise Refusal(404, "NO_LEASE", f"there is no lease {lease_id}")
+        lease.seen = self.clock()
+        return lease
+
+    async def call(
+        self,
+        lease_id: str,
+        request_id: str | None,
+        content: str,
+        work: Callable[[Environment], Awaitable[Json]],
+    ) -> Json:
+        """Does something with an environment, once for each request id, also when who asked has gone.
+
+        Args:
+            content: of the request, so that one id is not used for two.
+
+        Raises:
+            Refusal: no lease, another call runs, or the environment is away or broken.
+        """
+        lease = self.find(lease_id)
+        if request_id is not None and request_id in lease.answers:
+            before, task = lease.answers[request_id]
+            if before != content:
+                raise Refusal(409, "REQUEST_ID_REUSED", f"{request_id} was the id of another request")
+            return await _waited(task, lease_id)
+        if lease.running is not None and not lease.running.done():
+            raise Refusal(409, "LEASE_BUSY", "another call of this lease runs", 1.0)
+        lease.running = task = asyncio.create_task(_answered(work, lease.environment))
+        task.add_done_callback(_looked_at)
+        if request_id is not None:
+            lease.answers[request_id] = (content, task)
+            while len(lease.answers) > REMEMBERED:
+                lease.answers.popitem(last=False)
+        return await _waited(task, lease_id)
+
+    def close(self, lease_id: str) -> bool:
+        """Ends a lease, and closes its environment meanwhile; whether there was one."""
+        lease = self.leases.pop(lease_id, None)
+        if lease is None:
+            return False
+        self.ended[lease_id] = None
+        while len(self.ended) > ENDED:
+            self.ended.popitem(last=False)
+        self.requests = {key: value for key, value in self.requests.items() if value != lease_id}
+        task = asyncio.create_task(self._closed(lease))
+        self.closing.add(task)
+        task.add_done_callback(self.closing.discard)
+        return True
+
+    async def _closed(self, lease: Lease) -> None:
+        try:
+            async with self._closes:
+                if lease.running is not None and not lease.running.done():
+                    lease.running.cancel()
+                    with contextlib.suppress(Exception, asyncio.CancelledError):
+                        await lease.running
+                await lease.environment.close()
+        except Exception:
+            logger.exception("the environment of %s could not be closed", lease.id)
+        finally:
+            await self._free(lease.task_key)
+
+    def reap(self) -> list[str]:
+        """Ends the leases that were silent for too long."""
+        silent = self.clock() - self.limits.ttl
+        found = [lease.id for lease in self.leases.values() if lease.seen < silent]
+        for lease_id in found:
+            logger.warning("the lease %s was silent for %g s and is ended", lease_id, self.limits.ttl)
+            self.close(lease_id)
+        return found
+
+    async def close_all(self) -> None:
+        """Ends all leases and waits until their environments are closed."""
+        for lease_id in list(self.leases):
+            self.close(lease_id)
+        await asyncio.gather(*self.closing)
+
+    def status(self) -> Json:
+        active = Counter(lease.task_key for lease in self.leases.values())
+        return {
+            "max_runs": self.limits.max_runs,
+            "max_tasks": self.limits.max_tasks,
+            "active_tasks": len(active),
+            "max_runs_per_task": self.limits.max_runs_per_task,
+            "total_active_runs": len(self.leases),
+            "pending_closes": len(self.closing),
+            "waiting": self.waiting,
+            "tasks": {key: {"active_runs": count} for key, count in active.items()},
+        }
+
+
+async def _answered(work: Callable[[Environment], Awaitable[Json]], environment: Environment) -> Json:
+    try:
+        return await work(environment)
+    except Refusal:
+        raise
+    except EnvironmentAway as error:
+        raise Refusal(503, "ENVIRONMENT_AWAY", str(error)) from error
+    except Exception as error:
+        logger.exception("an environment raised")
+        raise Refusal(500, "ENVIRONMENT_ERROR", f"{type(error).__name__}: {error}") from error
+
+
+async def _waited(task: asyncio.Task[Json], lease_id: str) -> Json:
+    """The answer, which is made to its end whoever waits. Raises Refusal, also where the lease ended meanwhile."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if task.cancelled():
+            raise Refusal(410, "LEASE_ENDED", f"the lease {lease_id} has ended") from None
+        raise
+
+
+def _looked_at(task: asyncio.Task[Json]) -> None:
+    """An answer that nobody waits for any more may be a refusal."""
+    if not task.cancelled():
+        task.exception()

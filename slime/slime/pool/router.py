@@ -1,0 +1,131 @@
+"""One address for the pools of several hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+
+import httpx
+from starlette.applications import Starlette
+
+from slime.agents.wire import Json, Refusal, text_of
+from slime.pool.http import Handler, routes
+
+logger = logging.getLogger(__name__)
+FORWARDED = ("heartbeat", "reset", "exec_tool", "step", "evaluate", "close")
+STATUS_SECONDS = 10.0
+ALLOCATE_SECONDS = 30.0
+
+
+class Router:
+    """Forwards. A task goes to the pool that its key names, or, where that one is full or away, to the next in the ring.
+
+    A lease is "<name of the pool>:<its lease>"; the name is made of the pool's address, so that leases stay valid when
+    pools are added or taken away.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        key: str | None,
+        seconds: float,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.urls = [url.rstrip("/") for url in urls]
+        self.names = {_name(url): url for url in self.urls}
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self.http = httpx.AsyncClient(headers=headers, timeout=seconds, transport=transport)
+
+    async def healthz(self, _: Json) -> Json:
+        return {"ok": True}
+
+    async def status(self, _: Json) -> Json:
+        async def of(index: int, url: str) -> Json:
+            try:
+                response = await self.http.get(f"{url}/status", timeout=STATUS_SECONDS)
+                return {"worker_idx": index, "url": url, **response.json()}
+            except (httpx.HTTPError, ValueError) as error:
+                return {
+                    "worker_idx": index,
+                    "url": url,
+                    "ok": False,
+                    "error": f"{type(error).__name__} {error}",
+                }
+
+        workers = await asyncio.gather(*(of(index, url) for index, url in enumerate(self.urls)))
+        return {"ok": True, "num_workers": len(self.urls), "workers": workers}
+
+    async def allocate(self, body: Json) -> Json:
+        refusals: list[Refusal] = []
+        for url in self.ring(text_of(body, "task_key")):
+            try:
+                found = await self._post(url, "allocate", body, ALLOCATE_SECONDS)
+                return {**found, "lease_id": f"{_name(url)}:{found['lease_id']}"}
+            except Refusal as refusal:
+                if refusal.status not in (429, 502):
+                    raise
+                refusals.append(refusal)
+        full = [refusal for refusal in refusals if refusal.status == 429]
+        raise min(full, key=lambda refusal: refusal.retry_after or 0.0) if full else refusals[0]
+
+    def ring(self, task_key: str) -> list[str]:
+        """All pools, beginning with the task's own: the first 8 bytes of the key's SHA-1, modulo their number."""
+        first = int.from_bytes(hashlib.sha1(task_key.encode()).digest()[:8], "big") % len(self.urls)
+        return self.urls[first:] + self.urls[:first]
+
+    def forward(self, path: str) -> Handler:
+        async def forwarded(body: Json) -> Json:
+            name, colon, lease = text_of(body, "lease_id").partition(":")
+            if not colon or not lease:
+                raise Refusal(400, "BAD_REQUEST", "a lease of the router is <pool>:<lease>")
+            if name not in self.names:
+                raise Refusal(404, "NO_LEASE", f"there is no pool {name} any more")
+            return await self._post(self.names[name], path, {**body, "lease_id": lease})
+
+        forwarded.__name__ = path
+        return forwarded
+
+    async def _post(self, url: str, path: str, body: Json, seconds: float | None = None) -> Json:
+        """Raises Refusal: that of the pool, or 502 where it is away or answers nonsense."""
+        timeout = self.http.timeout if seconds is None else httpx.Timeout(seconds)
+        try:
+            response = await self.http.post(f"{url}/{path}", json=body, timeout=timeout)
+            found = response.json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise Refusal(502, "POOL_AWAY", f"{url}/{path}: {type(error).__name__} {error}") from error
+        if response.status_code == 200 and isinstance(found, dict):
+            return found
+        about = found if isinstance(found, dict) else {}
+        after = response.headers.get("Retry-After")
+        raise Refusal(
+            response.status_code if response.status_code != 200 else 502,
+            str(about.get("code", "POOL_ERROR")),
+            str(about.get("error", "the pool answered nonsense")),
+            float(after) if after else None,
+        )
+
+
+def router_app(
+    urls: Sequence[str],
+    key: str | None = None,
+    seconds: float = 600.0,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> Starlette:
+    """The router as an ASGI app. `key` is asked of clients and given to the pools."""
+    router = Router(urls, key, seconds, transport)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await router.http.aclose()
+
+    posts = {"/allocate": router.allocate} | {f"/{path}": router.forward(path) for path in FORWARDED}
+    gets = {"/healthz": router.healthz, "/status": router.status}
+    return Starlette(routes=routes(posts, gets, key), lifespan=lifespan)
+
+
+def _name(url: str) -> str:
+    return hashlib.sha1(url.encode()).hexdigest()[:8]

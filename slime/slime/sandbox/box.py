@@ -1,0 +1,328 @@
+"""A program in a box, with pipes to it; ending it ends everything in it.
+
+A thread ends boxes whose processes together have more memory resident, or more in their workspace, than they may.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from slime.errors import ConfigError, SandboxError
+from slime.sandbox.cgroup import Group, make_group
+from slime.sandbox.command import box_arguments, launcher, programs
+from slime.sandbox.folders import TooLarge
+from slime.sandbox.images.image import Image
+from slime.sandbox.limits import Limits
+from slime.sandbox.seccomp import seccomp_filter
+from slime.sandbox.workspace import Workspace
+
+_spawner = ThreadPoolExecutor(1, thread_name_prefix="sandbox-start")
+"""Boxes die with the thread that started them (PR_SET_PDEATHSIG), so one that lasts starts them all."""
+CHECK_SECONDS = 30.0
+END_SECONDS = 30.0
+LOST = "the sandbox was killed by another process of this machine"
+_lock = threading.Lock()
+_checked: list[bool] = []
+
+
+class Box:
+    """One running box. Use it from one thread at a time.
+
+    Attributes:
+        busy_since: on the monotonic clock, since when code in it may run; it is watched then.
+    """
+
+    def __init__(
+        self,
+        program: Sequence[str],
+        limits: Limits | None = None,
+        read_only: Mapping[Path, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        workspace: Workspace | None = None,
+        scratch: Sequence[str] = (),
+        image: Image | None = None,
+    ) -> None:
+        """Starts the program.
+
+        Args:
+            read_only: folders and files of this machine, and where they are in the box.
+            environment: variables beyond PATH, HOME and LANG.
+            workspace: is where the program starts, and can be written.
+            scratch: folders that are empty, can be written and end with the box; each of `limits.disk_bytes`.
+            image: whose files are the box's system, in place of this machine's.
+
+        Raises:
+            ConfigError: there is no sandbox here.
+            SandboxError: it could not be started.
+        """
+        self.limits = limits or Limits()
+        self.workspace = workspace
+        self._over: str | None = None
+        self.busy_since: float | None = None
+        self._killed = False
+        self._ahead = b""  # read, but of a later line
+        folders = workspace.folders if workspace else ()
+        arguments = box_arguments(self.limits, read_only or {}, environment or {}, folders, scratch, image)
+        self.group = make_group(self.limits)
+        command = functools.partial(launcher, program=program, limits=self.limits, image=image)
+        self.process, told = _spawner.submit(_spawned, command, arguments, self.group).result()
+        self._first = _first_process(told)
+        watch(self)
+
+    def send(self, data: bytes) -> None:
+        """Raises BrokenPipeError where nobody reads any more."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def read_some(self, seconds: float) -> bytes | None:
+        """What comes next; empty at the end of the program, also where another thread closed the box, None where nothing
+        comes in time."""
+        assert self.process.stdout is not None
+        ready = select.poll()
+        try:
+            ready.register(self.process.stdout.fileno(), select.POLLIN)
+            return os.read(self.process.stdout.fileno(), 65536) if ready.poll(seconds * 1000) else None
+        except ValueError:  # fileno() of a closed pipe
+            return b""
+
+    def read_line(self, seconds: float, longest: int) -> bytes | None:
+        """The next line without its end; None where there is none in time, or a longer one, or the program has ended.
+        What came behind it is kept for the next call."""
+        line = self.read_until(lambda data: b"\n" in data, seconds, longest)
+        if line is None:
+            return None
+        line, _, self._ahead = line.partition(b"\n")
+        return line
+
+    def read_until(self, complete: Callable[[bytes], bool], seconds: float, longest: int) -> bytes | None:
+        """What comes up to where it is complete; None where it is not in time, or longer, or the program has ended."""
+        data, until = self._ahead, time.monotonic() + seconds
+        self._ahead = b""
+        while not complete(data):
+            left = until - time.monotonic()
+            part = self.read_some(left) if left > 0 and len(data) <= longest else None
+            if not part:
+                return None
+            data += part
+        return data
+
+    @property
+    def over(self) -> str | None:
+        """Which limit its processes together went over, in words for a model; None for none. It is ended for that."""
+        if self._over is None and self.group is not None and self.group.over():
+            self._over = f"its processes together used more than {self.limits.memory >> 20} MiB of memory"
+        return self._over
+
+    def end_over(self, limit: str) -> None:
+        """Kills it, for it went over a limit."""
+        self._over = limit
+        self.kill()
+
+    def exit_code(self, seconds: float = 0.0) -> int | None:
+        """Of the program, 128 + signal where a signal ended it; None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        return self.process.returncode
+
+    def kill(self) -> None:
+        """Kills everything in the box, without waiting. May be repeated, and from another thread."""
+        self._killed = self._killed or self.process.poll() is None
+        self.process.kill()
+        if self._first is not None:  # while bubblewrap makes the box, its end is not that of what is inside
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+
+    def lost(self) -> bool:
+        """Whether somebody else on this machine killed it, which no code in it can do or is to blame for."""
+        if self._killed or self.process.poll() is None or self.over is not None:
+            return False
+        return self.process.returncode < 0
+
+    def close(self) -> None:
+        """Kills everything in the box and waits for its end. May be repeated."""
+        self.kill()
+        with contextlib.suppress(BrokenPipeError), self.process:
+            pass
+        first, self._first = self._first, None
+        if first is not None:
+            select.select([first], [], [], END_SECONDS)
+            os.close(first)
+        self._over = self.over  # of which the cgroup tells for the last time
+        if self.group is not None:
+            self.group.remove()
+        if self.workspace is not None:
+            self.workspace.settle()
+
+    def __enter__(self) -> Box:
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self.close()
+
+
+def _spawned(
+    launch: Callable[[tuple[int, int, int]], list[str]], arguments: bytes, group: Group | None
+) -> tuple[subprocess.Popen[bytes], int]:
+    told, tell = os.pipe()
+    try:
+        with _inherited(arguments) as descriptors:
+            command = launch((*descriptors, tell))
+            process = subprocess.Popen(
+                group.joined(command) if group is not None else command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={},
+                pass_fds=(*descriptors, tell),
+                start_new_session=True,
+            )
+        return process, told
+    except OSError as error:
+        os.close(told)
+        raise SandboxError(f"a sandbox could not be started: {error}") from error
+    finally:
+        os.close(tell)
+
+
+def _first_process(told: int) -> int | None:
+    """A descriptor of the first process in a box, which ends after all others there; None where the box did not begin.
+    bubblewrap itself may end before them."""
+    with open(told, "rb") as file, contextlib.suppress(ValueError, KeyError, OSError):
+        return os.pidfd_open(int(json.loads(file.read())["child-pid"]))
+    return None
+
+
+@contextlib.contextmanager
+def _inherited(arguments: bytes) -> Iterator[tuple[int, int]]:
+    """Descriptors from which bubblewrap reads its arguments and the filter of system calls."""
+    with open(os.memfd_create("box"), "w+b") as words, open(os.memfd_create("filter"), "w+b") as rules:
+        for file, data in ((words, arguments), (rules, seccomp_filter())):
+            file.write(data)
+            file.seek(0)
+        yield words.fileno(), rules.fileno()
+
+
+def require_sandbox() -> None:
+    """Tries once whether boxes work here.
+
+    Raises:
+        ConfigError: they do not, with bubblewrap's reason.
+    """
+    with _lock:
+        if not _checked:
+            _try_one()
+            _checked.append(True)
+
+
+def _try_one() -> None:
+    programs()
+    try:
+        with _inherited(box_arguments(Limits(), {}, {})) as descriptors:
+            command = launcher((*descriptors, 2), ["/usr/bin/true"], Limits())
+            tried = subprocess.run(
+                command, capture_output=True, env={}, pass_fds=descriptors, timeout=CHECK_SECONDS, check=False
+            )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"a sandbox cannot be made here: {error}") from error
+    if tried.returncode:
+        reason = (tried.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
+        raise ConfigError(
+            f"a sandbox cannot be made here, and code of a model is not run without one: {reason}"
+        )
+
+
+INTERVAL = 0.05  # seconds; a core fills some 100 MiB of memory in this time
+DISK_EVERY = 5  # intervals; a disk is filled slower, and looking costs more
+DISK_SHARE = 10  # times what a look took, before the next: a large repository is looked at less often
+_watched: weakref.WeakSet[Box] = weakref.WeakSet()
+_watch_lock = threading.Lock()
+_watchers: list[threading.Thread] = []
+_next_look: weakref.WeakKeyDictionary[Box, float] = weakref.WeakKeyDictionary()
+
+
+def watch(box: Box) -> None:
+    """Has a thread look at the box while it is busy, and end it over its limits.
+
+    Limits of the kernel without cgroups are those of one process; a cgroup needs rights that neither a user nor a
+    container has everywhere, and quotas of disks more of them. Where a box has a cgroup the kernel limits its memory, and
+    may kill one process of many; then the thread ends the others.
+    """
+    with _watch_lock:
+        _watched.add(box)
+        if not _watchers or not _watchers[0].is_alive():
+            _watchers[:] = [threading.Thread(target=_watch_all, name="sandbox-watcher", daemon=True)]
+            _watchers[0].start()
+
+
+def _watch_all() -> None:
+    round_ = 0
+    while True:
+        time.sleep(INTERVAL)
+        round_ += 1
+        long_ago = time.monotonic() - INTERVAL / 2
+        with _watch_lock:
+            busy = [box for box in _watched if box.busy_since is not None and box.busy_since < long_ago]
+        if not busy:
+            continue
+        children = children_of_all() if any(box.group is None for box in busy) else {}
+        for box in busy:
+            reason = _over(box, children, look_at_disk=round_ % DISK_EVERY == 0)
+            if reason is not None:
+                box.end_over(reason)
+
+
+def _over(box: Box, children: dict[int, list[int]], look_at_disk: bool) -> str | None:
+    """Which limit the box is over, in a sentence for the model; None for none."""
+    if box.process.poll() is not None:
+        return None
+    if box.group is None and resident(box.process.pid, children) > box.limits.memory:
+        return f"its processes together used more than {box.limits.memory >> 20} MiB of memory"
+    if reason := box.over:
+        return reason
+    began = time.monotonic()
+    if look_at_disk and box.workspace is not None and began >= _next_look.get(box, 0.0):
+        try:
+            box.workspace.check_size()
+        except TooLarge as error:
+            return f"its files in {box.workspace.place} are too many: {error}"
+        except OSError:  # the workspace is being closed
+            return None
+        _next_look[box] = time.monotonic() + DISK_SHARE * (time.monotonic() - began)
+    return None
+
+
+def children_of_all() -> dict[int, list[int]]:
+    """Process ids by that of their parent. One whose parent has ended is a child of the first process of its box."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                text = Path(f"/proc/{name}/stat").read_bytes()
+                found[int(text[text.rindex(b")") :].split()[2])].append(int(name))
+    return found
+
+
+def resident(root: int, children: dict[int, list[int]]) -> int:
+    """Bytes that a process and all below it have resident, without what they share with files."""
+    total, left, page = 0, [root], os.sysconf("SC_PAGE_SIZE")
+    while left:
+        pid = left.pop()
+        left += children.get(pid, [])
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            numbers = Path(f"/proc/{pid}/statm").read_bytes().split()
+            total += (int(numbers[1]) - int(numbers[2])) * page
+    return total

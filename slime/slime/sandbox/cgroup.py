@@ -1,0 +1,133 @@
+"""The memory of all processes of a box together, limited by the kernel: a cgroup of its own, where this process may make
+one. What a box keeps in its /tmp is counted too. Where none can be made, the watcher looks instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from slime.sandbox.limits import Limits
+
+PREFIX = "slime-box-"
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A folder of the cgroup file system in which this process makes cgroups of the memory controller."""
+
+    version: int
+    folder: Path
+
+    def make(self, most: int) -> Group:
+        """A new one of at most `most` bytes. Raises OSError."""
+        group = Group(
+            self.version, self.folder / f"{PREFIX}{os.getpid()}-{birth(os.getpid())}-{next(_numbers)}"
+        )
+        group.folder.mkdir()
+        try:
+            (group.folder / ("memory.max" if self.version == 2 else "memory.limit_in_bytes")).write_text(
+                str(most)
+            )
+            swap = (
+                ("memory.swap.max", "0") if self.version == 2 else ("memory.memsw.limit_in_bytes", str(most))
+            )
+            with contextlib.suppress(OSError):  # a kernel may not account for swap
+                (group.folder / swap[0]).write_text(swap[1])
+        except OSError:
+            group.remove()
+            raise
+        return group
+
+    def sweep(self) -> None:
+        """Removes the empty ones of processes that have ended."""
+        for found in self.folder.glob(f"{PREFIX}*"):
+            pid, born = found.name.removeprefix(PREFIX).split("-")[:2]
+            if birth(int(pid)) != int(born):
+                with contextlib.suppress(OSError):
+                    found.rmdir()
+
+
+@dataclass(frozen=True)
+class Group:
+    """One box's cgroup."""
+
+    version: int
+    folder: Path
+
+    def joined(self, command: list[str]) -> list[str]:
+        """A command that enters it before it begins."""
+        procs = str(self.folder / "cgroup.procs")
+        return ["/bin/sh", "-c", 'echo 0 > "$0" && exec "$@"', procs, *command]
+
+    def over(self) -> bool:
+        """Whether the kernel has killed a process of it for want of memory."""
+        name = "memory.events" if self.version == 2 else "memory.oom_control"
+        with contextlib.suppress(OSError):
+            counts = dict(line.split() for line in (self.folder / name).read_text().splitlines())
+            return counts.get("oom_kill", "0") != "0"
+        return False
+
+    def remove(self) -> None:
+        """Removes it once its last process has ended."""
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+
+def make_group(limits: Limits) -> Group | None:
+    """A cgroup for one box; None where the watcher has to do."""
+    groups = own_groups()
+    with contextlib.suppress(OSError):
+        return groups.make(limits.memory + limits.disk_bytes) if groups else None
+    return None
+
+
+@functools.cache
+def own_groups() -> Groups | None:
+    """Where this process may make cgroups with a limit of memory; found by making one. None: nowhere."""
+    text, mounts = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
+    for groups in candidates(text, mounts):
+        try:
+            groups.make(1 << 30).remove()
+        except OSError:
+            continue
+        groups.sweep()
+        return groups
+    return None
+
+
+def candidates(memberships: str, mounts: str) -> list[Groups]:
+    """Folders of this process's own cgroup, as /proc/self/cgroup and /proc/self/mountinfo tell."""
+    found = []
+    for line in memberships.splitlines():
+        _, controllers, path = line.split(":", 2)
+        version = 2 if not controllers else 1
+        if version == 2 or "memory" in controllers.split(","):
+            found += [Groups(version, folder) for folder in _mounted(version, path, mounts)]
+    return found
+
+
+def _mounted(version: int, path: str, mounts: str) -> list[Path]:
+    folders = []
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        root, place = before.split()[3:5]
+        kind, _, options = after.split(" ", 2)
+        right = kind == "cgroup2" if version == 2 else kind == "cgroup" and "memory" in options.split(",")
+        inside = path == root or root == "/" or path.startswith(f"{root}/")
+        if right and inside:
+            folders.append(Path(place) / path.removeprefix(root if root != "/" else "").lstrip("/"))
+    return folders
+
+
+def birth(pid: int) -> int:
+    """When a process began, in ticks from the machine's boot; -1 where there is none."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+        return int(text[text.rindex(b")") :].split()[20])
+    return -1

@@ -1,0 +1,223 @@
+"""The command line of a box: bubblewrap around prlimit around a program.
+
+A box has namespaces of its own for users, processes, network (none), IPC and host name; a system that can only be
+read; an empty /tmp, which is the home; a cleared environment; no capability, and none that could be had. Where this
+process is root, the box belongs to an ordinary user outside too.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from slime.errors import ConfigError
+from slime.sandbox.images.carried import PLACE, Carried, carry
+from slime.sandbox.images.image import Image
+from slime.sandbox.images.mounts import image_mounts
+from slime.sandbox.limits import Limits
+
+BOX_USER = 61000  # owns nothing on any usual system
+HOME = "/tmp"
+PATH = "/usr/bin:/bin"
+IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where an image does not set one, as docker has it."""
+PROGRAMS = ("bwrap", "prlimit")
+NAMESPACES = [
+    "--unshare-user",
+    "--unshare-pid",
+    "--unshare-net",
+    "--unshare-ipc",
+    "--unshare-uts",
+    "--unshare-cgroup-try",
+    "--disable-userns",
+    "--die-with-parent",
+    "--new-session",
+    "--uid",
+    "1000",
+    "--gid",
+    "1000",
+    "--hostname",
+    "box",
+    "--cap-drop",
+    "ALL",
+    "--clearenv",
+]
+
+
+def programs() -> dict[str, str]:
+    """Paths of the programs that make a box.
+
+    Raises:
+        ConfigError: one is missing, or this is no Linux. Code of a model never runs without a box.
+    """
+    if sys.platform != "linux":
+        raise ConfigError("a sandbox needs Linux with bubblewrap; code of a model is not run without one")
+    wanted = (*PROGRAMS, "setpriv") if os.getuid() == 0 else PROGRAMS
+    found = {name: shutil.which(name) for name in wanted}
+    if missing := [name for name, path in found.items() if path is None]:
+        raise ConfigError(
+            f"a sandbox needs {', '.join(missing)}, and code of a model is not run without one; install it (Debian: "
+            "apt-get install bubblewrap util-linux)"
+        )
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def launcher(
+    descriptors: tuple[int, int, int], program: Sequence[str], limits: Limits, image: Image | None = None
+) -> list[str]:
+    """What starts `program` in a box. bubblewrap reads its arguments from the first descriptor, for a command line can
+    be read inside, and they name paths of this machine; from the second it reads the filter of system calls; to the third
+    it writes the id of the first process inside."""
+    arguments, rules, told = (str(descriptor) for descriptor in descriptors)
+    paths = programs()
+    bounds = [
+        f"--as={limits.address_space or limits.memory}",
+        f"--cpu={limits.cpu_seconds}",
+        f"--nproc={limits.processes}",
+        f"--fsize={limits.file_bytes}",
+        f"--nofile={limits.open_files}",
+        "--core=0",
+    ]
+    box = [paths["bwrap"], "--args", arguments, "--seccomp", rules, "--info-fd", told, "--"]
+    limiter = [paths["prlimit"]] if image is None else carried().limiter
+    return [*_as_box_user(), *box, *limiter, *bounds, "--", *program]
+
+
+def copy_apart(source: Path, to: Path) -> None:
+    """Copies what is in a folder of an image into an empty one of the box's user, with times and hard links; blocks are
+    shared where the disk can do that. Raises OSError."""
+    copy = [
+        shutil.which("cp") or "cp",
+        "-R",
+        "--no-dereference",
+        "--preserve=mode,timestamps,links",
+        "--reflink=auto",
+    ]
+    done = subprocess.run(
+        [*_as_box_user(), *copy, "--", f"{source}/.", str(to)],
+        env={},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise OSError(f"{source.name} could not be copied: {done.stderr.strip().splitlines()[-1:]}")
+
+
+def _as_box_user() -> list[str]:
+    if os.getuid() != 0:
+        return []
+    users = [f"--reuid={BOX_USER}", f"--regid={BOX_USER}", "--clear-groups", "--no-new-privs"]
+    return [programs()["setpriv"], *users, "--"]
+
+
+def box_arguments(
+    limits: Limits,
+    read_only: Mapping[Path, str],
+    environment: Mapping[str, str],
+    read_write: Sequence[tuple[Path, str]] = (),
+    scratch: Sequence[str] = (),
+    image: Image | None = None,
+) -> bytes:
+    """bubblewrap's arguments, each ended by a zero byte.
+
+    Args:
+        read_only: folders and files of this machine, and where they are in the box.
+        environment: variables beyond PATH, HOME and LANG.
+        read_write: folders of this machine, and where they are; the program starts in the first.
+        scratch: further empty folders, in memory.
+        image: is the root of the box; otherwise this machine's /usr is its system.
+
+    Raises:
+        ConfigError: the image has something else than a folder where one belongs.
+    """
+    empty = (HOME, *scratch)
+    places = (*empty, *read_only.values(), *(there for _, there in read_write))
+    own = carried().files if image is not None else {}
+    words = [*NAMESPACES, *(_system() if image is None else image_mounts(image, places))]
+    words += ["--proc", "/proc", "--dev", "/dev"]
+    for place in empty:
+        words += ["--size", str(limits.disk_bytes), "--tmpfs", place]
+    words += ["--tmpfs", PLACE] if own else []
+    for here, there in {**own, **read_only}.items():
+        words += ["--ro-bind", str(here), there]
+    for here, there in read_write:
+        words += ["--bind", str(here), there]
+    for place in ("/", "/dev", *([PLACE] if own else [])):
+        words += ["--remount-ro", place]
+    words += ["--chdir", read_write[0][1] if read_write else HOME]
+    usual = {"PATH": PATH if image is None else IMAGE_PATH, "LANG": "C.UTF-8"}
+    set_by_image = image.environment if image is not None else {}
+    for name, value in {**usual, **set_by_image, "HOME": HOME, **environment}.items():
+        words += ["--setenv", name, value]
+    return b"".join(word.encode() + b"\0" for word in words)
+
+
+def _system() -> list[str]:
+    folders = _system_folders()
+    return [
+        "--ro-bind",
+        "/usr",
+        "/usr",
+        *folders,
+        "--dir",
+        "/etc",
+        "--ro-bind-try",
+        *["/etc/ld.so.cache"] * 2,
+    ]
+
+
+def _system_folders() -> list[str]:
+    """/bin and its like: links into /usr where they are that, else folders."""
+    words: list[str] = []
+    for name in ("bin", "sbin", "lib", "lib64"):
+        path = Path("/") / name
+        if path.is_symlink():
+            words += ["--symlink", os.readlink(path), str(path)]
+        elif path.is_dir():
+            words += ["--ro-bind", str(path), str(path)]
+    return words
+
+
+def box_python() -> tuple[str, dict[Path, str]]:
+    """A Python below /usr, which every box sees, and folders of packages that fit it: numpy and sympy where this process
+    has them for the same version and the box's user may read them.
+
+    Raises:
+        ConfigError: there is no such Python.
+    """
+    own = Path(sys.executable).resolve()
+    path = str(own) if own.is_relative_to("/usr") else shutil.which("python3", path="/usr/local/bin:/usr/bin")
+    if path is None:
+        raise ConfigError("a sandbox for Python needs a python3 in /usr/bin or /usr/local/bin")
+    fits = f"python{sys.version_info.major}.{sys.version_info.minor}" == Path(path).resolve().name
+    return path, _packages() if fits else {}
+
+
+def worker_python(image: Image | None) -> list[str]:
+    """How a worker's Python is started in a box. Raises ConfigError."""
+    return [box_python()[0]] if image is None else carried().python
+
+
+@functools.cache
+def carried() -> Carried:
+    """What boxes on images have of this machine. Raises ConfigError."""
+    return carry(box_python()[0], programs()["prlimit"])
+
+
+def _packages() -> dict[Path, str]:
+    names = ("numpy", "numpy.libs", "sympy", "mpmath")
+    folders = [Path(entry) / name for name in names for entry in sys.path if entry.endswith("-packages")]
+    return {
+        folder: f"/packages/{folder.name}" for folder in folders if folder.is_dir() and _open_to_all(folder)
+    }
+
+
+def _open_to_all(folder: Path) -> bool:
+    """Whether any user may enter the folder, on the whole way to it."""
+    return all(part.stat().st_mode & 0o005 == 0o005 for part in (folder, *folder.resolve().parents))

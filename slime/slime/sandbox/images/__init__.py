@@ -1,0 +1,7 @@
+"""Images of containers as files that boxes run on; podman or docker only bring them."""
+
+from slime.sandbox.images.build import built_image
+from slime.sandbox.images.cache import image_of, images_folder
+from slime.sandbox.images.image import Image
+
+__all__ = ["Image", "built_image", "image_of", "images_folder"]

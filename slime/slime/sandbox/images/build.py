@@ -1,0 +1,63 @@
+"""Images that a Dockerfile describes: built once for what it and its folder hold, and unpacked."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from slime.errors import ConfigError, DataError
+from slime.sandbox.images.cache import cached_image, image_of, images_folder
+from slime.sandbox.images.image import Image
+from slime.sandbox.images.tools import INSTALL, Tool, tools
+
+
+def built_image(dockerfile: Path, chosen: Sequence[Tool] | None = None, folder: Path | None = None) -> Image:
+    """The image of a Dockerfile, whose folder is the context. It is built by one process while others wait, and not again
+    until something in the folder changes; nothing of it stays with podman or docker but their own cache of steps.
+
+    Args:
+        chosen: tools to ask; those that are here if None.
+        folder: of the cache; `images_folder()` if None.
+
+    Raises:
+        ConfigError: there is neither podman nor docker here, or no room. DataError: a step fails.
+    """
+    folder = images_folder() if folder is None else folder
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"localhost/slime-built:{_digest(dockerfile)}"
+    with (folder / f"{name.rpartition(':')[2]}.build").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = cached_image(folder, name)
+        return found or _built(dockerfile, name, folder, tools() if chosen is None else list(chosen))
+
+
+def _built(dockerfile: Path, name: str, folder: Path, here: list[Tool]) -> Image:
+    reasons = []
+    for tool in here:
+        try:
+            tool.build(dockerfile.parent, dockerfile, name)
+        except DataError as error:
+            reasons.append(str(error))
+            continue
+        try:
+            return image_of(name, folder, [tool])
+        finally:
+            tool.ask("rmi", name)
+    if not reasons:
+        raise ConfigError(f"{dockerfile} needs podman or docker: {INSTALL}")
+    raise DataError("; ".join(reasons))
+
+
+def _digest(dockerfile: Path) -> str:
+    """Of the names, rights and texts of all files in the folder of the Dockerfile, and which of them it is."""
+    found = hashlib.sha256(dockerfile.name.encode())
+    for path in sorted(dockerfile.parent.rglob("*")):
+        about = path.lstat()
+        found.update(f"\0{path.relative_to(dockerfile.parent)}\0{about.st_mode:o}\0".encode())
+        if path.is_symlink():
+            found.update(str(path.readlink()).encode())
+        elif path.is_file():
+            found.update(hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()[:32]

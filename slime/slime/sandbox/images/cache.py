@@ -1,0 +1,262 @@
+"""Images that are unpacked already, by name and by what is in them; others are got and unpacked once."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from slime.errors import ConfigError, DataError
+from slime.sandbox.images.image import Image
+from slime.sandbox.images.tools import Tool, tool_with
+from slime.sandbox.images.unpack import BadImage, Unpacker, finish, line_of
+
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+ABOUT = "image.json"
+_known: dict[tuple[Path, str], Image] = {}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an image's files come from: what they are known by, what their makers set, and how they are unpacked."""
+
+    identity: str
+    architecture: str
+    config: Mapping[str, Any]
+    export: Callable[[Unpacker], None]
+
+
+def images_folder() -> Path:
+    """Where unpacked images are kept: SLIME_IMAGE_DIR, or a cache. Root's is the machine's, as code in a box is another
+    user, who cannot enter root's home."""
+    cache = Path("/var/cache" if os.getuid() == 0 else os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return Path(os.environ.get("SLIME_IMAGE_DIR") or cache.expanduser() / "slime" / "images").absolute()
+
+
+def image_of(
+    name: str, folder: Path | None = None, tools: Sequence[Tool] | None = None, again: bool = False
+) -> Image:
+    """An image: from the cache, or got and unpacked by one process while others wait.
+
+    Args:
+        name: of a local image or one that podman or docker can pull, or the path of an archive (`docker save`, an OCI
+            layout, a tar of a root folder).
+        folder: of the cache; `images_folder()` if None.
+        tools: to ask; those that are here if None.
+        again: asks whether the name stands for another image by now.
+
+    Raises:
+        ConfigError: this machine cannot: no podman or docker, no room, another architecture.
+        DataError: there is no such image, or it is broken.
+    """
+    folder = images_folder() if folder is None else folder
+    found = None if again else _known.get((folder, name))
+    if found is None:
+        try:
+            found = _cached(folder, name, tools, again)
+        except BadImage as error:
+            raise DataError(f"the image {name}: {error}") from error
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            why = f"there is no room for it in {folder}" if full else str(error)
+            raise ConfigError(f"the image {name} cannot be unpacked: {why}") from error
+        _known[folder, name] = found
+    return found
+
+
+def _cached(folder: Path, name: str, tools: Sequence[Tool] | None, again: bool) -> Image:
+    folder.mkdir(parents=True, exist_ok=True)
+    closed = [
+        part for part in (folder, *folder.parents) if os.getuid() == 0 and not part.stat().st_mode & 0o001
+    ]
+    if closed:
+        raise ConfigError(
+            f"code in a sandbox cannot read {folder}, as {closed[0]} is closed to others: set SLIME_IMAGE_DIR"
+        )
+    named = _file_of(folder, name)
+    with _alone(named.with_suffix(".lock")):
+        known = None if again or Path(name).is_file() else cached_image(folder, name)
+        if known is not None:
+            return known
+        source = _source(name, tools)
+        place = folder / hashlib.sha256(source.identity.encode()).hexdigest()[:32]
+        with _alone(place.with_suffix(".lock")):
+            if not (place / ABOUT).is_file():
+                _unpack(source, place, name)
+        named.write_text(place.name)
+        return _read(place, name)
+
+
+def cached_image(folder: Path, name: str) -> Image | None:
+    """The image that the name stood for when it was asked for last; None where it is not in the cache."""
+    named = _file_of(folder, name)
+    place = folder / named.read_text() if named.is_file() else None
+    return _read(place, name) if place is not None and (place / ABOUT).is_file() else None
+
+
+def _file_of(folder: Path, name: str) -> Path:
+    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.name"
+
+
+def _source(name: str, tools: Sequence[Tool] | None) -> Source:
+    if Path(name).is_file():
+        archive = read_archive(Path(name))
+        about: Mapping[str, Any] = archive.config
+        source = Source(
+            archive.identity, str(about.get("architecture", "")), about.get("config") or {}, archive.export
+        )
+    else:
+        tool, about = tool_with(name, tools)
+        identity = str(about["Id"])
+        source = Source(
+            identity,
+            str(about.get("Architecture", "")),
+            about.get("Config") or {},
+            lambda to: tool.export(identity, to),
+        )
+    own = MACHINES.get(platform.machine(), platform.machine())
+    if source.architecture and source.architecture != own:
+        raise ConfigError(f"the image {name} is for {source.architecture}, this machine is {own}")
+    return source
+
+
+def _unpack(source: Source, place: Path, name: str) -> None:
+    """Makes the folder whole or not at all."""
+    new = place.with_suffix(".new")
+    shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
+    try:
+        (new / "files").mkdir(parents=True)
+        for folder in (new, new / "files"):
+            folder.chmod(0o755)
+        root = os.open(new / "files", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            source.export(Unpacker(root))
+            size, entries = finish(root)
+        finally:
+            os.close(root)
+        variables = [str(one).partition("=") for one in source.config.get("Env") or ()]
+        about = Image(
+            name,
+            Path(),
+            {key: value for key, _, value in variables},
+            str(source.config.get("WorkingDir") or "/"),
+            size,
+            entries,
+        )
+        (new / ABOUT).write_text(json.dumps({**asdict(about), "path": "files"}))
+        new.rename(place)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+
+
+def _read(place: Path, name: str) -> Image:
+    about = json.loads((place / ABOUT).read_text())
+    return Image(**{**about, "name": name, "path": place / "files"})
+
+
+@contextlib.contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@dataclass(frozen=True)
+class Archive:
+    """One image in a file.
+
+    Attributes:
+        config: what its makers set (OCI image config); empty for a plain tar.
+        layers: members of the file, from the lowest; None: the file itself is the root folder.
+    """
+
+    path: Path
+    identity: str
+    config: Mapping[str, Any]
+    layers: tuple[str, ...] | None
+
+    def export(self, to: Unpacker) -> None:
+        """Raises BadImage, OSError."""
+        if self.layers is None:
+            with self.path.open("rb") as stream:
+                to.add(stream)
+            return
+        with tarfile.open(self.path) as archive:
+            for layer in self.layers:
+                inner = archive.extractfile(_member(archive, layer))
+                if inner is None:
+                    raise BadImage(f"its layer {layer} is no file")
+                to.add(inner, layer=True)
+
+
+def read_archive(path: Path) -> Archive:
+    """Raises BadImage: it is none, or holds several images; OSError."""
+    try:
+        with tarfile.open(path) as archive:
+            first = {}
+            for entry in archive:
+                first[entry.name.removeprefix("./")] = entry
+                if entry.name.removeprefix("./") in ("bin", "etc", "usr"):
+                    break  # a root folder, of which not all names need be read
+            for name, read in (("manifest.json", _saved), ("index.json", _layout)):
+                if name in first:
+                    config, layers = read(archive, json.loads(_text(archive, name)))
+                    identity = hashlib.sha256(json.dumps([config, layers]).encode()).hexdigest()
+                    return Archive(path, identity, config, layers)
+    except (tarfile.TarError, EOFError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise BadImage(f"no archive of an image: {line_of(error)}") from error
+    about = path.stat()
+    named = f"{path.resolve()} {about.st_size} {about.st_mtime_ns}"
+    return Archive(path, hashlib.sha256(named.encode()).hexdigest(), {}, None)
+
+
+def _saved(archive: tarfile.TarFile, manifest: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    if len(manifest) != 1:
+        raise ValueError(f"it holds {len(manifest)} images, one is expected")
+    config = json.loads(_text(archive, manifest[0]["Config"]))
+    return config, tuple(manifest[0]["Layers"])
+
+
+def _layout(archive: tarfile.TarFile, index: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    found = index["manifests"]
+    while "layers" not in found:
+        if isinstance(found, list):
+            if len(found) != 1:
+                raise ValueError(f"it holds {len(found)} images, one is expected")
+            found = found[0]
+        elif "manifests" in found:
+            found = found["manifests"]
+        else:
+            found = json.loads(_text(archive, _blob(found)))
+    return json.loads(_text(archive, _blob(found["config"]))), tuple(_blob(one) for one in found["layers"])
+
+
+def _blob(about: Mapping[str, Any]) -> str:
+    algorithm, _, digest = str(about["digest"]).partition(":")
+    return f"blobs/{algorithm}/{digest}"
+
+
+def _member(archive: tarfile.TarFile, name: str) -> tarfile.TarInfo:
+    """Follows links inside the archive, which layers that occur twice are."""
+    try:
+        return archive.getmember(name)
+    except KeyError:
+        return archive.getmember(f"./{name}")
+
+
+def _text(archive: tarfile.TarFile, name: str) -> str:
+    file = archive.extractfile(_member(archive, name))
+    if file is None:
+        raise ValueError(f"{name} in it is no file")
+    return file.read(16 << 20).decode()

@@ -1,0 +1,57 @@
+"""The root of a box that is an image's: its files, read-only, with places for what a box mounts over them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from slime.errors import ConfigError
+from slime.sandbox.images.image import Image, parts
+
+MADE = ("proc", "dev", "tmp", ".box")
+"""Folders that every image has after it was unpacked: a box mounts its own there."""
+
+
+def image_mounts(image: Image, places: Iterable[str]) -> list[str]:
+    """Arguments of bubblewrap. An image that has all of the places is one mount; a folder that lacks one is made
+    anew, with a mount of each of its entries.
+
+    Raises:
+        ConfigError: a place is reached through a link of the image, which could lead out of it.
+    """
+    return _mounted(image, image.path, "", [parts(place) for place in places])
+
+
+def _mounted(image: Image, here: Path, at: str, places: list[tuple[str, ...]]) -> list[str]:
+    below = [place for place in places if place]
+    missing = [place for place in below if not _is_there(image, here, at, place)]
+    if not missing:
+        return ["--ro-bind", str(here), at or "/"]
+    words = ["--dir", at] if at else []
+    with os.scandir(here) as entries:
+        for entry in sorted(entries, key=lambda one: one.name):
+            inner = [place[1:] for place in below if place[0] == entry.name]
+            there = f"{at}/{entry.name}"
+            if entry.is_symlink():
+                words += ["--symlink", os.readlink(entry.path), there]
+            elif entry.is_dir() and inner:
+                words += _mounted(image, Path(entry.path), there, inner)
+            else:
+                words += ["--ro-bind", entry.path, there]
+    return words
+
+
+def _is_there(image: Image, here: Path, at: str, place: tuple[str, ...]) -> bool:
+    for name in place:
+        here, at = here / name, f"{at}/{name}"
+        try:
+            mode = here.lstat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        if stat.S_ISLNK(mode):
+            raise ConfigError(
+                f"{at} is a link to {os.readlink(here)} in the image {image.name}, so nothing can be mounted there"
+            )
+    return True

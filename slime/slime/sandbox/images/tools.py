@@ -1,0 +1,130 @@
+"""podman or docker, whichever is here: asked once for the files of an image; no container of it is ever started."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slime.errors import ConfigError, DataError
+from slime.sandbox.images.unpack import BadImage, Unpacker
+
+TOOLS = ("podman", "docker")
+SECONDS = 3600.0  # of a pull or a build
+RUNTIMES = ("crun", "runc", "OCI runtime")
+"""What podman's complaint names where it is not the step that failed, but its start."""
+INSTALL = "install podman (Debian: apt-get install podman) or docker"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One of them.
+
+    Attributes:
+        words: the command, and options that stand before every subcommand.
+    """
+
+    words: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return Path(self.words[0]).name
+
+    def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Runs a subcommand. One that takes longer than an hour is ended, as a failure."""
+        try:
+            return subprocess.run(
+                [*self.words, *words],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(words, 1, "", f"it took longer than {SECONDS:g} s")
+
+    def about(self, image: str) -> dict[str, Any] | None:
+        """What it knows of an image that it has; None where it has none of that name."""
+        said = self.ask("image", "inspect", image)
+        try:
+            found = json.loads(said.stdout) if said.returncode == 0 else []
+        except ValueError:
+            found = []
+        return found[0] if found else None
+
+    def export(self, identity: str, to: Unpacker) -> None:
+        """Unpacks the files of an image that it has. Raises BadImage, OSError."""
+        made = self.ask("create", identity, "/bin/true")
+        if made.returncode:
+            raise BadImage(f"{self.name} create fails: {reason(made.stderr)}")
+        container = made.stdout.strip().splitlines()[-1]
+        try:
+            with tempfile.TemporaryFile() as errors:
+                command = [*self.words, "export", container]
+                with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as export:
+                    assert export.stdout is not None
+                    try:
+                        to.add(export.stdout)
+                        while export.stdout.read(1 << 20):  # what stands behind the end of a tar
+                            pass
+                    except BaseException:
+                        export.kill()
+                        raise
+                if export.returncode:
+                    errors.seek(0)
+                    raise BadImage(
+                        f"{self.name} export fails: {reason(errors.read().decode(errors='replace'))}"
+                    )
+        finally:
+            self.ask("rm", "-f", container)
+
+    def build(self, folder: Path, file: Path, name: str) -> None:
+        """Builds an image of a Dockerfile. Where podman's runtime cannot start containers, as inside of another one, its
+        steps run in a chroot. Raises DataError: it cannot be built, with the last line of why."""
+        words = ("-t", name, "-f", str(file), str(folder))
+        done = self.ask("build", *words)
+        if done.returncode and self.name == "podman" and any(word in done.stderr for word in RUNTIMES):
+            done = self.ask("build", "--isolation=chroot", *words)
+        if done.returncode:
+            raise DataError(f"{file}: {self.name} cannot build it: {reason(done.stderr)}")
+
+
+def tools() -> list[Tool]:
+    """Those that are here."""
+    found = [shutil.which(name) for name in TOOLS]
+    return [Tool((path,)) for path in found if path is not None]
+
+
+def tool_with(image: str, chosen: Sequence[Tool] | None = None) -> tuple[Tool, dict[str, Any]]:
+    """One that has the image, pulled where none has it, and what it knows of it.
+
+    Raises:
+        ConfigError: there is none here. DataError: none can get it; with their reasons.
+    """
+    here = tools() if chosen is None else list(chosen)
+    if not here:
+        raise ConfigError(
+            f"{image} is an image, and there is neither podman nor docker here to get it: {INSTALL}"
+        )
+    for tool in here:
+        if about := tool.about(image):
+            return tool, about
+    reasons = []
+    for tool in here:
+        done = tool.ask("pull", image)
+        if done.returncode == 0 and (about := tool.about(image)):
+            return tool, about
+        reasons.append(f"{tool.name}: {reason(done.stderr)}")
+    raise DataError(f"there is no image {image} to be had: {'; '.join(reasons)}")
+
+
+def reason(text: str) -> str:
+    """The last line of what a tool complains of."""
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return lines[-1].strip()[:300] if lines else "no reason given"

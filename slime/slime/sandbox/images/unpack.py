@@ -1,0 +1,176 @@
+"""Unpacks the files of an image, as a tar or as layers of them, into a folder.
+
+What an image holds was written by somebody else: no step follows a link, no path leads out, devices and pipes are left
+out, setuid bits are dropped. Files belong to this process's user, and every user may read them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import IO
+
+from slime.sandbox.folders import FOLDER, new_file, remove
+from slime.sandbox.images.mounts import MADE
+
+HIDDEN, OPAQUE = ".wh.", ".wh..wh..opq"
+"""In a layer: what removes an entry of the layers below, and all entries of a folder (OCI image specification)."""
+
+
+class BadImage(Exception):
+    """An archive that is no image, or is broken; in one line."""
+
+
+class Unpacker:
+    """Writes the entries of archives below a folder, which is open."""
+
+    def __init__(self, root: int) -> None:
+        self.root = root
+        self._at: tuple[tuple[str, ...], int] | None = None
+
+    def add(self, stream: IO[bytes], layer: bool = False) -> None:
+        """Unpacks one tar, compressed or not, over what is there.
+
+        Args:
+            layer: names may remove what layers below brought.
+
+        Raises:
+            BadImage: it cannot be read, or a path in it leads out. OSError: it cannot be written.
+        """
+        try:
+            with tarfile.open(fileobj=stream, mode="r|*") as archive, contextlib.closing(self):
+                new: set[tuple[str, ...]] = set()
+                for entry in archive:
+                    self._entry(archive, entry, layer, new)
+        except (tarfile.TarError, EOFError, ValueError, OverflowError, zlib.error) as error:
+            raise BadImage(f"its archive cannot be read: {line_of(error)}") from error
+
+    def close(self) -> None:
+        """Lets go of the folder that was written to last."""
+        if self._at is not None:
+            os.close(self._at[1])
+            self._at = None
+
+    def _entry(
+        self, archive: tarfile.TarFile, entry: tarfile.TarInfo, layer: bool, new: set[tuple[str, ...]]
+    ) -> None:
+        path = _inside(entry.name)
+        if not path:
+            return
+        *way, name = path
+        here = self._folder(tuple(way))
+        if layer and name.startswith(HIDDEN):
+            self._hide(here, tuple(way), name, new)
+            return
+        new.add(path)
+        if entry.isdir():
+            if not _is_folder(here, name):
+                remove(here, name)
+                _make(here, name)
+        elif entry.isreg():
+            self._file(archive, entry, here, name)
+        elif entry.issym():
+            remove(here, name)
+            os.symlink(entry.linkname, name, dir_fd=here)
+        elif entry.islnk():
+            self._link(_inside(entry.linkname), here, name)
+
+    def _file(self, archive: tarfile.TarFile, entry: tarfile.TarInfo, here: int, name: str) -> None:
+        source = archive.extractfile(entry)
+        assert source is not None
+        mode = 0o755 if entry.mode & 0o111 else 0o644
+        with new_file(here, name, mode) as file:
+            shutil.copyfileobj(source, file, 1 << 20)
+        os.utime(name, (entry.mtime, entry.mtime), dir_fd=here, follow_symlinks=False)
+
+    def _link(self, target: tuple[str, ...], here: int, name: str) -> None:
+        *way, old = target or ("",)
+        with _opened(self.root, tuple(way)) as there:
+            try:
+                os.link(old, f"{name}.new", src_dir_fd=there, dst_dir_fd=here, follow_symlinks=False)
+            except (FileNotFoundError, PermissionError) as error:
+                raise BadImage(f"a hard link to {'/'.join(target)}, which is no file of it") from error
+            remove(here, name)
+            os.rename(f"{name}.new", name, src_dir_fd=here, dst_dir_fd=here)
+
+    def _hide(self, here: int, way: tuple[str, ...], name: str, new: set[tuple[str, ...]]) -> None:
+        """Removes what layers below brought, and nothing of this layer's."""
+        self.close()
+        with _opened(self.root, way) as folder:
+            gone = os.listdir(folder) if name == OPAQUE else [name.removeprefix(HIDDEN)]
+            for one in gone:
+                if one not in ("", ".", "..") and (*way, one) not in new:
+                    remove(folder, one)
+
+    def _folder(self, way: tuple[str, ...]) -> int:
+        """The folder, made where it is missing, open until the next one is asked for: entries come folder by folder."""
+        if self._at is None or self._at[0] != way:
+            self.close()
+            with _opened(self.root, way, make=True) as here:
+                self._at = way, os.dup(here)
+        return self._at[1]
+
+
+def _inside(name: str) -> tuple[str, ...]:
+    """Raises BadImage: the path leads out."""
+    path = PurePosixPath(name.lstrip("/")).parts
+    if ".." in path or "\0" in name:
+        raise BadImage(f"{name!r} leads out of it")
+    return tuple(path)
+
+
+@contextlib.contextmanager
+def _opened(root: int, way: tuple[str, ...], make: bool = False) -> Iterator[int]:
+    """A folder below the root. Raises BadImage: it is missing, or a link or a file is on the way."""
+    here = os.dup(root)
+    try:
+        for name in way:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    _make(here, name)
+            try:
+                below = os.open(name, FOLDER, dir_fd=here)
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                    raise BadImage(f"/{'/'.join(way)} is reached through a link or a file") from error
+                raise
+            os.close(here)
+            here = below
+        yield here
+    finally:
+        os.close(here)
+
+
+def line_of(error: Exception) -> str:
+    """The first line of what went wrong."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _make(here: int, name: str) -> None:
+    os.mkdir(name, dir_fd=here)
+    os.chmod(name, 0o755, dir_fd=here)
+
+
+def _is_folder(here: int, name: str) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return stat.S_ISDIR(os.lstat(name, dir_fd=here).st_mode)
+    return False
+
+
+def finish(root: int) -> tuple[int, int]:
+    """Makes the folders that a box mounts its own at, in place of what has their names. Bytes and entries of all."""
+    for name in MADE:
+        remove(root, name)
+        _make(root, name)
+    size, entries = 0, 0
+    for _, folders, files, here in os.fwalk(dir_fd=root):
+        entries += len(folders) + len(files)
+        size += sum(os.lstat(name, dir_fd=here).st_blocks * 512 for name in (*folders, *files))
+    return size, entries

@@ -1,0 +1,87 @@
+"""Where workspaces are on this machine: below a folder of this user, each held by its process, removed after its end."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import stat
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from slime.errors import ConfigError
+from slime.sandbox.folders import FOLDER, remove
+
+_swept: set[Path] = set()
+_lock = threading.Lock()
+
+
+def base_folder() -> Path:
+    """Where workspaces of this user are. At the first call in a process, those whose process was killed are removed.
+
+    Raises:
+        ConfigError: the folder belongs to somebody else, or the box's user cannot reach it.
+    """
+    base = Path(tempfile.gettempdir()).resolve() / f"slime-workspaces-{os.getuid()}"
+    with _lock:
+        with contextlib.suppress(FileExistsError):
+            base.mkdir(mode=0o711)
+        about = base.lstat()
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
+            raise ConfigError(f"{base} belongs to somebody else; set TMPDIR to a folder of your own")
+        base.chmod(0o711)
+        closed = [parent for parent in base.parents if os.getuid() == 0 and not parent.stat().st_mode & 0o001]
+        if closed:
+            raise ConfigError(f"workspaces in {base} cannot be reached by other users: set TMPDIR")
+        if base not in _swept:
+            sweep(base)
+            _swept.add(base)
+    return base
+
+
+def sweep(base: Path) -> None:
+    """Removes workspaces below `base` whose process has ended."""
+    with _held(base, fcntl.LOCK_EX) as root:
+        for name in os.listdir(base):
+            with contextlib.suppress(OSError):
+                held = os.open(name, FOLDER, dir_fd=root)
+                try:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove(root, name)
+                finally:
+                    os.close(held)
+
+
+def new_folder(base: Path) -> tuple[Path, list[int]]:
+    """A folder of this process's, and the descriptors that say so."""
+    with _held(base, fcntl.LOCK_SH):
+        outer = base / secrets.token_hex(8)
+        outer.mkdir(mode=0o711)
+        outer.chmod(0o711)
+        held = os.open(outer, FOLDER)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        return outer, [held]
+
+
+@contextlib.contextmanager
+def _held(base: Path, how: int) -> Iterator[int]:
+    root = os.open(base, FOLDER)
+    try:
+        fcntl.flock(root, how)
+        yield root
+    finally:
+        os.close(root)
+
+
+def removed(base: Path, name: str, held: list[int], pid: int) -> None:
+    if os.getpid() != pid:  # a fork of the process that made it
+        return
+    root = os.open(base, FOLDER)
+    try:
+        remove(root, name)
+    finally:
+        for descriptor in (root, *held):
+            os.close(descriptor)

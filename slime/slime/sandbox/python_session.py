@@ -1,0 +1,215 @@
+"""A Python that keeps what its snippets define, in a box.
+
+Boxes are started before somebody asks, so that a fresh one is there at once; each is used by one session and never again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import threading
+import time
+from collections import OrderedDict, deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from slime.errors import SandboxError
+from slime.sandbox.box import LOST, Box, require_sandbox
+from slime.sandbox.command import box_python
+from slime.sandbox.limits import Limits
+
+SIGNALS = {137: "it was killed", 139: "it crashed (segmentation fault)", 152: "it used up its processor time"}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What became of a snippet.
+
+    Attributes:
+        output: what it printed, and the value of a last line that is an expression.
+        error: one line, or None. That of the code (an exception), or that a limit ended it.
+        restarted: the interpreter was ended and what earlier snippets defined is gone.
+        seconds: of the call.
+    """
+
+    output: str
+    error: str | None
+    restarted: bool
+    seconds: float
+
+    def text(self) -> str:
+        """Output and error, for a model."""
+        parts = [self.output.rstrip("\n"), f"Error: {self.error}" if self.error else ""]
+        return "\n".join(part for part in parts if part)
+
+
+class PythonSession:
+    """Starts its box with the first snippet. Use it from one thread at a time, and close it."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        """Raises ConfigError where there is no sandbox."""
+        require_sandbox()
+        self.limits = limits or Limits()
+        self.box: Box | None = None
+        self.number = 0
+
+    def start(self) -> None:
+        """Starts the box where there is none. Raises SandboxError: it did not come up, which no code is to blame for."""
+        if self.box is None:
+            self.box = take(self.limits)
+
+    def run(self, code: str, seconds: float = 10.0) -> Ran:
+        """Runs a snippet for at most `seconds`.
+
+        Raises:
+            SandboxError: the box did not come up, or was killed from outside.
+        """
+        self.start()
+        box = self.box
+        assert box is not None
+        self.number += 1
+        order = code.encode("utf-8", "replace")
+        began = box.busy_since = time.monotonic()
+        try:
+            box.send(b"%d %d\n" % (self.number, len(order)) + order)
+            data = box.read_until(_complete, seconds, 16 * self.limits.output_chars + 4096)
+        except (BrokenPipeError, ValueError):  # it has ended, or another thread closed it
+            data = None
+        took = time.monotonic() - began
+        found = _answer(data, self.number)
+        if found is not None and box.over is None:
+            box.busy_since = None
+            return Ran(found[0], found[1], restarted=False, seconds=took)
+        reason = _reason(box, data is not None, took >= seconds, seconds)
+        lost = box.lost()
+        self.close()
+        if lost:
+            raise SandboxError(LOST)
+        return Ran("", f"{reason}; the interpreter was restarted, its variables are gone", True, took)
+
+    def close(self) -> None:
+        """Ends the box; the next snippet starts another."""
+        if self.box is not None:
+            self.box.close()
+            self.box = None
+
+    def __enter__(self) -> PythonSession:
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self.close()
+
+
+def _reason(box: Box, answered: bool, late: bool, seconds: float) -> str:
+    code = box.exit_code(0.0 if late or answered else 1.0)
+    if over := box.over:
+        return over
+    if answered or (code is None and not late):
+        return "it disturbed the interpreter's own channel"
+    if code is None:
+        return f"it ran longer than {seconds:g} s"
+    return SIGNALS.get(code, f"it ended the interpreter (exit code {code})")
+
+
+def _head(data: bytes) -> tuple[int, int, int] | None:
+    """Number and lengths of an answer that the worker began; None where it is something else."""
+    words = data.partition(b"\n")[0].split()
+    try:
+        number, output, error = (int(word) for word in words)
+    except ValueError:
+        return None
+    return number, max(output, 0), error
+
+
+def _complete(data: bytes) -> bool:
+    if b"\n" not in data:
+        return False
+    head = _head(data)
+    return head is None or len(data) >= data.index(b"\n") + 1 + head[1] + max(head[2], 0)
+
+
+def _answer(data: bytes | None, number: int) -> tuple[str, str | None] | None:
+    """Output and error; None where the data is not the worker's answer to this snippet."""
+    head = _head(data) if data is not None else None
+    if data is None or head is None or head[0] != number:
+        return None
+    body = data[data.index(b"\n") + 1 :]
+    if len(body) != head[1] + max(head[2], 0):
+        return None
+    error = None if head[2] < 0 else body[head[1] :].decode(errors="replace")
+    return body[: head[1]].decode(errors="replace"), error
+
+
+WORKER = Path(__file__).with_name("python_worker.py")
+START_SECONDS = 60.0
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+AHEAD = 2  # boxes of the same limits; an idle one has some 8 MiB
+KINDS = 2  # of limits that have boxes ahead: those asked for last
+_starter = ThreadPoolExecutor(AHEAD, thread_name_prefix="sandbox-ahead")
+_lock = threading.Lock()
+_ready: OrderedDict[Limits, deque[Future[Box]]] = OrderedDict()
+
+
+os.register_at_fork(after_in_child=_ready.clear)  # they are the parent's
+
+
+def take(limits: Limits) -> Box:
+    """A box whose Python waits for its first snippet; others are started for who comes next.
+
+    Raises:
+        SandboxError: it did not come up.
+    """
+    with _lock:
+        waiting = _ready.setdefault(limits, deque())
+        _ready.move_to_end(limits)
+        mine = waiting.popleft() if waiting else None
+        while len(waiting) < AHEAD:
+            waiting.append(_starter.submit(start, limits))
+        old = _ready.popitem(last=False)[1] if len(_ready) > KINDS else ()
+    for one in old:
+        one.add_done_callback(_unused)
+    if mine is not None:
+        with contextlib.suppress(SandboxError):
+            box = mine.result()
+            if box.exit_code() is None:
+                return box
+            box.close()
+    return start(limits)
+
+
+def start(limits: Limits) -> Box:
+    """A box of its own. Raises SandboxError."""
+    python, packages = _python()
+    program = [python, "-I", "-S", "-c", WORKER.read_text(), str(limits.output_chars)]
+    box = Box(program, limits, packages, ONE_THREAD)
+    if box.read_line(START_SECONDS, 100) != b"0 0 -1":
+        code = box.exit_code()
+        box.close()
+        raise SandboxError(f"Python did not start in its sandbox (exit code {code})")
+    return box
+
+
+def close_all() -> None:
+    """Ends the boxes that wait."""
+    with _lock:
+        left = [one for waiting in _ready.values() for one in waiting]
+        _ready.clear()
+    for one in left:
+        with contextlib.suppress(SandboxError):
+            one.result().close()
+
+
+atexit.register(close_all)
+
+
+def _unused(one: Future[Box]) -> None:
+    with contextlib.suppress(SandboxError):
+        one.result().close()
+
+
+@functools.cache
+def _python() -> tuple[str, dict[Path, str]]:
+    return box_python()

@@ -1,0 +1,177 @@
+"""A folder that outlives the boxes that work in it, and goes with the process that made it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+from slime.errors import ConfigError, SandboxError
+from slime.sandbox.command import BOX_USER, copy_apart
+from slime.sandbox.folders import (
+    FOLDER,
+    TooLarge,
+    check_size,
+    copy_tree,
+    drop_setuid,
+    folder,
+    new_file,
+    parts_of,
+    read_file,
+    remove,
+    size_of,
+)
+from slime.sandbox.images.image import Image
+from slime.sandbox.places import base_folder, new_folder, removed
+
+
+class Workspace:
+    """A private folder, read and written by the boxes it is given to, one after the other or at a time.
+
+    It is removed by `close`, when this process ends, and, where it was killed, when the next one makes a workspace.
+
+    Attributes:
+        place: where boxes see it.
+        path: where it is on this machine. Links in it may lead anywhere: use the methods here.
+        image: whose folders it began with; None where there was none.
+        folders: all its folders on this machine and where boxes see them; `path` and `place` are the first.
+    """
+
+    def __init__(
+        self,
+        template: Path | None = None,
+        place: str = "/workspace",
+        most_bytes: int = 256 << 20,
+        most_entries: int = 20_000,
+        image: Image | None = None,
+        writable: Sequence[str] = (),
+    ) -> None:
+        """Makes it, with a copy of what is in `template`, or else of what an image has at `place`.
+
+        Args:
+            most_bytes, most_entries: of all files that do not come from the image; a box that writes more is ended.
+            writable: further places that boxes may write to, with what the image has there.
+
+        Raises:
+            ConfigError: there is no place for it that the box's user can reach, or a link or a file in the image.
+            SandboxError: it could not be written, as on a full disk.
+        """
+        for one in (place, *writable):
+            if not one.startswith("/") or one in (
+                "/",
+                "/tmp",
+                "/proc",
+                "/dev",
+                *(() if image else ("/usr",)),
+            ):
+                raise ValueError(f"a workspace cannot be at {one!r} in a box")
+        self.place, self.most_bytes, self.most_entries, self.image = place, most_bytes, most_entries, image
+        base = base_folder()
+        try:
+            outer, held = new_folder(base)
+            self._end = weakref.finalize(self, removed, base, outer.name, held, os.getpid())
+            self.path = outer / "files"
+            self.folders = tuple(zip(_folders(outer, 1 + len(writable)), (place, *writable), strict=True))
+            self._roots = [os.open(path, FOLDER) for path, _ in self.folders]
+            held += self._roots
+            if template is not None:
+                copy_tree(template, self.root)
+            if image is not None:
+                self._fill(image, template is None)
+        except (OSError, ConfigError) as error:
+            if hasattr(self, "_end"):
+                self.close()
+            if isinstance(error, ConfigError):
+                raise
+            raise SandboxError(f"a workspace could not be made: {error}") from error
+
+    @property
+    def root(self) -> int:
+        """A descriptor of the folder. Raises OSError once it is closed, for its number may be another's then."""
+        if not self._end.alive:
+            raise OSError(errno.EBADF, "the workspace is closed")
+        return self._roots[0]
+
+    def _fill(self, image: Image, first: bool) -> None:
+        """Copies of the image's folders; they do not count as what boxes wrote."""
+        for path, place in self.folders if first else self.folders[1:]:
+            if (source := image.folder(place)) is not None:
+                copy_apart(source, path)
+        try:
+            size, entries = map(sum, zip(*(size_of(root) for root in self._roots), strict=True))
+        except TooLarge as error:
+            raise ConfigError(f"a workspace cannot hold what the image {image.name} has: {error}") from error
+        self.most_bytes, self.most_entries = self.most_bytes + size, self.most_entries + entries
+
+    def again(self) -> Workspace:
+        """Another one, with copies of what is in this. Raises SandboxError."""
+        places = [there for _, there in self.folders[1:]]
+        new = Workspace(None, self.place, self.most_bytes, self.most_entries, writable=places)
+        new.image = self.image
+        try:
+            for (path, _), root in zip(self.folders, new._roots, strict=True):
+                copy_tree(path, root)
+        except OSError as error:
+            new.close()
+            raise SandboxError(f"a workspace could not be copied: {error}") from error
+        return new
+
+    def write(self, path: str, data: bytes, executable: bool = False) -> None:
+        """Writes a file, in place of what was there. Raises ValueError for a path that leads out, OSError."""
+        *way, name = parts_of(path)
+        with folder(self.root, tuple(way), make=True) as here:
+            with new_file(here, name, 0o755 if executable else 0o644) as file:
+                file.write(data)
+
+    def read(self, path: str, longest: int = 1 << 20) -> bytes:
+        """The first `longest` bytes of a file. Raises ValueError for a path that leads out; OSError, also for a link."""
+        *way, name = parts_of(path)
+        with folder(self.root, tuple(way)) as here:
+            return read_file(here, name, longest)
+
+    def copy_in(self, source: Path, path: str) -> None:
+        """A copy of a folder of this machine, in place of what was there. Raises ValueError, OSError."""
+        *way, name = parts_of(path)
+        with folder(self.root, tuple(way), make=True) as here:
+            remove(here, name)
+            with folder(here, (name,), make=True) as new:
+                copy_tree(source, new)
+
+    def remove(self, path: str) -> None:
+        """Removes a file, or a folder with all in it; nothing where there is none. Raises ValueError, OSError."""
+        *way, name = parts_of(path)
+        with contextlib.suppress(FileNotFoundError), folder(self.root, tuple(way)) as here:
+            remove(here, name)
+
+    def check_size(self) -> None:
+        """Raises TooLarge where there is more in it than it may hold."""
+        _ = self.root
+        check_size(self._roots, self.most_bytes, self.most_entries)
+
+    def settle(self) -> None:
+        """Takes setuid bits from what a box left; nothing where it is closed."""
+        for root in self._roots if self._end.alive else ():
+            drop_setuid(root)
+
+    def close(self) -> None:
+        """Removes it. May be repeated."""
+        self._end()
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self.close()
+
+
+def _folders(outer: Path, count: int) -> list[Path]:
+    """New ones of the box's user: `files`, and further ones beside it."""
+    made = [outer / ("files" if number == 0 else f"more-{number}") for number in range(count)]
+    for path in made:
+        path.mkdir(mode=0o700)
+        if os.getuid() == 0:
+            os.chown(path, BOX_USER, BOX_USER)
+    return made

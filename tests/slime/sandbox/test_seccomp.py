@@ -1,0 +1,74 @@
+"""The filter of system calls, run as the kernel runs it: which calls it refuses, and with which error."""
+
+from __future__ import annotations
+
+import errno
+import struct
+
+import pytest
+
+from slime.errors import ConfigError
+from slime.sandbox.seccomp import MACHINES, REFUSED, UNKNOWN, seccomp_filter
+
+ALLOWED = None
+
+
+def decided(machine: str, number: int, *arguments: int, mark: int | None = None) -> int | None:
+    """The error that the program gives a call; None: it is allowed."""
+    call = struct.pack(
+        "<IIQ6Q", number, mark or MACHINES[machine].mark, 0, *arguments, *[0] * (6 - len(arguments))
+    )
+    program = list(struct.iter_unpack("<HBBI", seccomp_filter(machine)))
+    at = word = 0
+    while True:
+        operation, then, otherwise, value = program[at]
+        at += 1
+        if operation == 0x06:
+            return ALLOWED if value == 0x7FFF0000 else value & 0xFFFF
+        if operation == 0x20:
+            word = struct.unpack_from("<I", call, value)[0]
+        else:
+            passed = {0x15: word == value, 0x35: word >= value, 0x45: bool(word & value)}[operation]
+            at += then if passed else otherwise
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_each_refused_call_gets_an_error_and_is_not_killed(machine: str) -> None:
+    about = MACHINES[machine]
+    for name, numbers in REFUSED.items():
+        if (number := numbers[about.column]) is not None:
+            assert decided(machine, number) == errno.EPERM, name
+    for name, number in UNKNOWN.items():
+        assert decided(machine, number) == errno.ENOSYS, name
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_only_arguments_that_lead_out_are_refused(machine: str) -> None:
+    about = MACHINES[machine]
+    assert decided(machine, about.clone, 0x11) is ALLOWED  # a fork
+    assert decided(machine, about.clone, 0x3D0F00) is ALLOWED  # a thread
+    for flag in (0x00020000, 0x02000000, 0x10000000, 0x20000000, 0x40000000, 0x80):
+        assert decided(machine, about.clone, flag | 17) == errno.EPERM
+    assert decided(machine, about.ioctl, 0, 0x5401) is ALLOWED  # TCGETS
+    assert decided(machine, about.ioctl, 0, 0x5412) == errno.EPERM
+    assert (
+        decided(machine, about.ioctl, 0, 0xFFFFFFFF00005412) == errno.EPERM
+    )  # the kernel looks at the low half too
+    assert [family for family in range(50) if decided(machine, about.socket, family) is ALLOWED] == [
+        1,
+        2,
+        10,
+        16,
+    ]
+    assert decided(machine, about.socket, 40) == errno.EAFNOSUPPORT
+
+
+def test_calls_of_another_architecture_are_refused() -> None:
+    assert decided("x86_64", 20, mark=0x40000003) == errno.EPERM  # i386
+    assert decided("x86_64", 0x40000000 + 101) == errno.ENOSYS  # x32
+    assert decided("x86_64", 0) is ALLOWED and decided("aarch64", 63) is ALLOWED
+
+
+def test_a_machine_whose_calls_are_not_known_is_refused() -> None:
+    with pytest.raises(ConfigError, match="not for riscv64"):
+        seccomp_filter("riscv64")

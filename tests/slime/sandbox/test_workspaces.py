@@ -1,0 +1,161 @@
+"""Folders that boxes work in: what of them outlives a box, what a box cannot do by them, and that nothing is left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slime.errors import EnvironmentAway
+from slime.sandbox import Limits, Shells, Workspace, run
+from slime.sandbox import workspace as workspace_module
+from slime.sandbox.folders import TooLarge
+from slime.sandbox.places import base_folder, sweep
+
+pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+SECONDS = 60.0
+
+
+@pytest.fixture
+def workspace() -> Iterator[Workspace]:
+    with Workspace(most_bytes=16 << 20, most_entries=500) as found:
+        yield found
+
+
+def test_files_outlive_a_box_and_are_handed_to_the_next(workspace: Workspace) -> None:
+    assert (
+        run("pwd; mkdir a; echo one > a/b; cp /usr/bin/true /tmp/x", SECONDS, workspace).output
+        == "/workspace\n"
+    )
+    assert workspace.read("a/b") == b"one\n"
+    found = run("cat a/b; ls -A /tmp; echo two > a/b", SECONDS, workspace)
+    assert (found.exit_code, found.output) == (0, "one\n") and workspace.read("a/b") == b"two\n"
+
+
+def test_a_workspace_begins_as_a_copy_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "go").write_text("#!/bin/sh\necho went")
+    (tmp_path / "bin" / "go").chmod(0o6755)
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "fifo")
+    with Workspace(tmp_path, place="/app") as workspace:
+        found = run("/app/bin/go; stat -c %a bin/go; readlink link; ls; echo x >> bin/go", SECONDS, workspace)
+        assert found.output == "went\n755\n/etc/passwd\nbin\nlink\n"
+    assert (tmp_path / "bin" / "go").read_text() == "#!/bin/sh\necho went"
+
+
+def test_links_that_a_box_leaves_are_never_followed_by_this_machine(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("do not tell")
+    script = f"ln -s {secret} file; ln -s {tmp_path} folder; mkfifo fifo; mkdir tests; ln -s {secret} tests/t"
+    assert run(script, SECONDS, workspace).exit_code == 0
+    for path in ("file", "folder/secret", "fifo", "tests"):
+        with pytest.raises(OSError, match=r"."):
+            workspace.read(path)
+    with pytest.raises(OSError, match=r"."):
+        workspace.write("folder/new", b"x")
+    for outside in ("../x", "/etc/passwd", "a/../../x", "", "a\0b"):
+        with pytest.raises(ValueError, match="no path inside"):
+            workspace.read(outside)
+    workspace.write("file", b"own")
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / "t").write_text("test")
+    workspace.copy_in(tmp_path / "given", "tests")
+    assert (workspace.read("file"), workspace.read("tests/t")) == (b"own", b"test")
+    workspace.remove("folder")
+    assert secret.read_text() == "do not tell" and sorted(os.listdir(tmp_path)) == ["given", "secret"]
+    assert run("ls; cat tests/t", SECONDS, workspace).output == "fifo\nfile\ntests\ntest"
+
+
+def test_setuid_bits_do_not_outlive_a_box(workspace: Workspace) -> None:
+    script = (
+        "cp /usr/bin/true own; chmod 6755 own; mkdir d; chmod 2777 d; cp own d/; chmod 4111 d/own; ls -l own"
+    )
+    assert run(script, SECONDS, workspace).output.startswith("-rwsr-sr-x")
+    modes = run("stat -c %a own d d/own", SECONDS, workspace).output.split()
+    assert modes == ["755", "777", "111"]
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("for i in 1 2 3; do head -c 8000000 /dev/zero > $i; done; sleep 60", "files take more than 16 MiB"),
+        ("for i in $(seq 600); do : > $i; done; sleep 60", "more than 500 files"),
+        ("for i in $(seq 100); do mkdir d; cd d; done; sleep 60", "deep"),
+    ],
+)
+def test_a_box_that_fills_its_workspace_is_ended_and_told_so(
+    workspace: Workspace, script: str, reason: str
+) -> None:
+    found = run(script, SECONDS, workspace)
+    assert found.exit_code is None and reason in str(found.error) and "/workspace" in str(found.error)
+    with pytest.raises(TooLarge):
+        workspace.check_size()
+
+
+def test_closing_removes_whatever_a_box_made(workspace: Workspace) -> None:
+    script = "mkdir -p a/b; touch a/b/c 'a/-rf' $'a/\\n'; chmod 000 a/b; chmod 111 a; ln -s / root; mkfifo f"
+    assert run(script, SECONDS, workspace).exit_code == 0
+    deep = "import os\nfor i in range(1200): os.mkdir('d' * 200); os.chdir('d' * 200)"
+    run(f'python3 -c "{deep}"', SECONDS, workspace)
+    workspace.close()
+    workspace.close()
+    assert not workspace.path.parent.exists()
+
+
+def test_a_workspace_that_cannot_be_written_is_nobodys_failed_task_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: list[Path] = []
+
+    def full(source: Path, here: int) -> None:
+        made.append(Path(f"/proc/self/fd/{here}").readlink())
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(workspace_module, "copy_tree", full)
+    with pytest.raises(EnvironmentAway, match=r"could not be made.*No space left"):
+        Workspace(tmp_path)
+    assert made[0].name == "files" and not made[0].parent.exists()
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_and_only_that(tmp_path: Path) -> None:
+    make = "import os\nfrom slime.sandbox import Workspace\nw = Workspace()\nprint(w.path, flush=True)"
+    code = f"{make}\nos.kill(os.getpid(), 9)"
+    env = {**os.environ, "TMPDIR": str(base_folder().parent)}
+    left = Path(
+        subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True).stdout.strip()
+    )
+    assert left.name == "files"
+    with Workspace() as used:
+        sweep(base_folder())
+        assert not left.parent.exists() and used.path.exists()
+
+
+def test_a_box_may_end_after_its_workspace_is_closed() -> None:
+    workspace = Workspace()
+    with Shells(workspace) as shells:
+        shells.execute("a", "true", SECONDS)
+        workspace.close()
+    with pytest.raises(OSError, match="closed"):
+        workspace.read("a")
+
+
+def test_a_place_that_would_hide_the_system_is_refused() -> None:
+    for place in ("/usr", "relative", "/"):
+        with pytest.raises(ValueError, match="cannot be at"):
+            Workspace(place=place)
+
+
+def test_a_command_that_hangs_or_floods_ends_at_its_limits() -> None:
+    found = run("sleep 600 & yes", 0.5, limits=Limits(output_chars=100))
+    assert found.exit_code is None and found.error == "it ran longer than 0.5 s" and len(found.output) < 200
+    assert run("sleep 600 & echo end", SECONDS).output == "end\n"
+    assert run("kill -9 $$", SECONDS).exit_code == 137
