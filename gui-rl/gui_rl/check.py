@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gui_rl.actions import Coordinates
-from gui_rl.chromium import ScreenSize
-from gui_rl.environment import GuiEnvironment, GuiSettings
-from gui_rl.reading import GuiFormat
-from gui_rl.scripted import ScriptError, play
-from gui_rl.surroundings import BACKENDS, Backend, Surroundings
-from gui_rl.task import GuiTask, TaskError, read_json, task_from
+from gui_rl.episode.environment import GuiEnvironment, GuiSettings
+from gui_rl.episode.reading import GuiFormat
+from gui_rl.episode.scripted import ScriptError, play
+from gui_rl.episode.surroundings import BACKENDS, Backend, Surroundings
+from gui_rl.scoring.task import GuiTask, TaskError, read_json, task_from
+from gui_rl.screens.actions import Coordinates
+from gui_rl.screens.protocol import ScreenSize
 from slime.errors import ClawError
 
 TASKS = Path(__file__).parents[1] / "tasks"

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gui_rl.getters import DESKTOP_GETTERS, GETTERS
-from gui_rl.metrics import METRICS
-from gui_rl.setup_steps import refused_step
-from gui_rl.task import GuiTask, TaskError, read_json, task_from
+from gui_rl.scoring.getters import DESKTOP_GETTERS, GETTERS
+from gui_rl.scoring.metrics import METRICS
+from gui_rl.scoring.setup_steps import refused_step
+from gui_rl.scoring.task import GuiTask, TaskError, read_json, task_from
 from slime.agents.splits import SEED, SHARE, split
 from slime.errors import ClawError
 

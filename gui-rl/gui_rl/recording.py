@@ -16,7 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from gui_rl.actions import Click, Drag, Finish, GuiAction, Move, Point, Press, Scroll, Type
+from gui_rl.screens.actions import Click, Drag, Finish, GuiAction, Move, Point, Press, Scroll, Type
 from slime.agents.protocol import Outcome
 
 logger = logging.getLogger(__name__)

@@ -7,11 +7,10 @@ import functools
 from claw_base.settings.command_line import environment as environment_variables
 from claw_base.settings.command_line import from_environment
 from claw_base.settings.declare import flags_of
-from gui_rl.chromium import ScreenSize
-from gui_rl.environment import GuiEnvironment, GuiSettings
-from gui_rl.flags import GuiFlags
-from gui_rl.generate import settings_of
-from gui_rl.surroundings import Surroundings, require_backend
+from gui_rl.episode.environment import GuiEnvironment, GuiSettings
+from gui_rl.episode.surroundings import Surroundings, require_backend
+from gui_rl.generate import GuiFlags, settings_of
+from gui_rl.screens.protocol import ScreenSize
 
 
 @functools.cache

@@ -9,8 +9,7 @@ from claw_base.settings.command_line import environment as variables
 from claw_base.settings.command_line import from_environment
 from claw_base.settings.declare import flags_of
 from slime.agents import Environment
-from swe_rl.flags import SweFlags
-from swe_rl.generate import maker
+from swe_rl.generate import SweFlags, maker
 
 
 @functools.cache

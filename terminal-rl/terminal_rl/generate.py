@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from claw_base.settings.declare import read
+from claw_base.settings.declare import flag, read
 from slime.agents import EpisodeLimits, agent
 from slime.agents.generate import Generate
 from slime.errors import ConfigError
@@ -18,13 +18,37 @@ from slime.pool import PoolEnvironment
 from slime.sandbox import require_sandbox
 from slime.types import Sample
 from terminal_rl.environment import TerminalEnvironment, TerminalSettings
-from terminal_rl.flags import FLAGS, TerminalFlags
 from terminal_rl.system import LIMITS, WORKSPACE_BYTES
 
 if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide
 
 __all__ = ["FLAGS", "environment_use", "generate", "settings_of", "start"]
+
+
+@dataclass(frozen=True)
+class TerminalFlags:
+    """terminal: episodes in shells."""
+
+    parallel_envs: int = flag(32, "episodes at a time", env=("PARALLEL_ENVS",), least=1)
+    max_steps: int = flag(20, "turns of the model in one episode", env=("MAX_STEPS",), least=1)
+    tasks_dir: str | None = flag(
+        None, "folder that task_path of the rows begins at; no path leads out of it", env=("DATASET_DIR",)
+    )
+    env_server_url: str | None = flag(
+        None,
+        "address of a pool of terminals, or of a router over several; boxes then run there",
+        env=("ENV_SERVER_URL",),
+    )
+    env_server_key: str | None = flag(None, "key of that pool", env=("ENV_SERVER_KEY",))
+    terminal_system_prompt: bool = flag(
+        True,
+        "begin with the system prompt; otherwise with the instruction alone, for a model that knows nothing else",
+    )
+    tool_output_chars: int = flag(4096, "characters that one tool call shows at most", least=200)
+
+
+FLAGS = (TerminalFlags,)
 
 
 async def generate(

@@ -6,8 +6,7 @@ import functools
 import os
 
 from terminal_rl.environment import TerminalEnvironment, TerminalSettings
-from terminal_rl.flags import TerminalFlags
-from terminal_rl.generate import settings_of
+from terminal_rl.generate import TerminalFlags, settings_of
 
 
 @functools.cache

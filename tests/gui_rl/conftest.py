@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from gui_rl.actions import Coordinates
-from gui_rl.chromium import NAMES, ScreenSize
-from gui_rl.environment import GuiEnvironment, GuiSettings
-from gui_rl.surroundings import BACKENDS, Backend, Surroundings, require_backend
+from gui_rl.episode.environment import GuiEnvironment, GuiSettings
+from gui_rl.episode.surroundings import BACKENDS, Backend, Surroundings, require_backend
+from gui_rl.screens.actions import Coordinates
+from gui_rl.screens.chromium import NAMES
+from gui_rl.screens.protocol import ScreenSize
 from slime.errors import ConfigError
 
 WIDTH, HEIGHT = 800, 600

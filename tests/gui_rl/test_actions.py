@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gui_rl.actions import (
+from gui_rl.episode.pyautogui_text import MOST_CODE
+from gui_rl.episode.reading import MOST_ACTIONS, GuiFormat, actions_of, code_in
+from gui_rl.screens.actions import (
     Click,
     Coordinates,
     Drag,
@@ -19,8 +21,6 @@ from gui_rl.actions import (
     Wait,
     resolved,
 )
-from gui_rl.pyautogui_text import MOST_CODE
-from gui_rl.reading import MOST_ACTIONS, GuiFormat, actions_of, code_in
 from slime.agents.tool_calls import CallError
 
 UNIT = Coordinates(True, 1280, 800)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from gui_rl.chromium import OFF, Chromium, ScreenSize
-from gui_rl.sites import Visit
+from gui_rl.screens.chromium import OFF, Chromium
+from gui_rl.screens.protocol import ScreenSize
+from gui_rl.screens.sites import Visit
 from tests.gui_rl.conftest import needs
 
 SWITCH = "--disable-features="

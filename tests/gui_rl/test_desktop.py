@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gui_rl.actions import Coordinates, Drag, Point, Press, Type
 from gui_rl.check import TASKS, main
-from gui_rl.chromium import ScreenSize
 from gui_rl.desktop.desktops import Desktops
 from gui_rl.desktop.inputs import SPARE, key_name, words_of, written
 from gui_rl.desktop.screen import DesktopScreen
+from gui_rl.screens.actions import Coordinates, Drag, Point, Press, Type
+from gui_rl.screens.protocol import ScreenSize
 from tests.gui_rl.conftest import needs
 
 SIZE = ScreenSize(800, 600)

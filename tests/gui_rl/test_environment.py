@@ -17,11 +17,11 @@ import psutil
 import pytest
 
 from claw_lab.tiny_models.gui.data import errands
-from gui_rl.environment import GuiEnvironment
-from gui_rl.reading import GuiFormat
+from gui_rl.episode.environment import GuiEnvironment
+from gui_rl.episode.reading import GuiFormat
+from gui_rl.episode.scripted import Seen, play, turn
+from gui_rl.episode.surroundings import BACKENDS, Backend, Surroundings
 from gui_rl.recording import main as show_all
-from gui_rl.scripted import Seen, play, turn
-from gui_rl.surroundings import BACKENDS, Backend, Surroundings
 from slime.agents import Action, Observation, Task
 from slime.errors import EnvironmentAway
 from tests.gui_rl.conftest import UNIT, MakeEnvironment, needs
@@ -193,8 +193,8 @@ async def test_a_browser_that_dies_is_nobodys_failed_task_and_another_one_is_sta
 
 SCRIPT = """
 import asyncio, sys
-from gui_rl.chromium import ScreenSize
-from gui_rl.surroundings import BACKENDS, Backend, Surroundings
+from gui_rl.screens.chromium import ScreenSize
+from gui_rl.episode.surroundings import BACKENDS, Backend, Surroundings
 
 async def main():
     browser = Surroundings(ScreenSize(), sys.argv[1]).here()

@@ -10,8 +10,8 @@ import pytest
 
 from claw_lab.tiny_models.gui.data import errands
 from gui_rl import generate as hooks
-from gui_rl.reading import PYAUTOGUI, GuiFormat
-from gui_rl.surroundings import Surroundings
+from gui_rl.episode.reading import PYAUTOGUI, GuiFormat
+from gui_rl.episode.surroundings import Surroundings
 from slime.agents.protocol import Tool, ToolCall
 from slime.arguments import parse_args
 from slime.rollout.event_loop import run

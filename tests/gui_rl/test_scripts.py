@@ -12,8 +12,7 @@ import pytest
 from gui_rl import served
 from gui_rl.check import TASKS
 from gui_rl.convert import main as convert
-from gui_rl.flags import GuiFlags
-from gui_rl.generate import in_evaluation, start
+from gui_rl.generate import GuiFlags, in_evaluation, start
 from slime.arguments import parse_args
 from slime.errors import ConfigError
 from tests import MODEL, ROOT

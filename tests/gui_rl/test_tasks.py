@@ -10,11 +10,11 @@ import pytest
 
 from gui_rl.check import TASKS, main, task_names
 from gui_rl.convert import convert, tasks_of
-from gui_rl.getters import get
-from gui_rl.metrics import score, together
-from gui_rl.screens import Tab
-from gui_rl.sites import Visit
-from gui_rl.task import TaskError, task_from, task_of
+from gui_rl.scoring.getters import get
+from gui_rl.scoring.metrics import score, together
+from gui_rl.scoring.task import TaskError, task_from, task_of
+from gui_rl.screens.protocol import Tab
+from gui_rl.screens.sites import Visit
 from slime.agents import Task
 
 LAUNCHES = [

@@ -12,7 +12,7 @@ import pytest
 from slime.errors import ConfigError
 from slime.types import Sample
 from swe_rl import generate as hooks
-from swe_rl.flags import SweFlags
+from swe_rl.generate import SweFlags
 from swe_rl.served import environment
 
 HOSTS = "http://10.0.1.1:18081,http://10.0.1.2:18081"

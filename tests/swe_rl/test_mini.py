@@ -10,8 +10,7 @@ from slime.agents import Action, Observation, Task
 from slime.errors import ConfigError
 from swe_rl.instance import Instance
 from swe_rl.mini import MiniSweEnvironment, TextFormat
-from swe_rl.mini.package import configuration
-from swe_rl.mini.parts import tools_of
+from swe_rl.mini.parts import configuration, tools_of
 
 pytestmark = pytest.mark.usefixtures("environments")
 REPAIR = "sed -i 's/result - number/result + number/' calc.py"

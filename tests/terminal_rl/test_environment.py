@@ -16,8 +16,7 @@ from slime.agents import Action, Observation, Task, ToolCall
 from slime.errors import EnvironmentAway, SandboxError
 from slime.sandbox import Shells
 from terminal_rl import system
-from terminal_rl.environment import MOST_CALLS, TerminalEnvironment, TerminalSettings
-from terminal_rl.prompt import SYSTEM
+from terminal_rl.environment import MOST_CALLS, SYSTEM, TerminalEnvironment, TerminalSettings
 from terminal_rl.system import LIMITS
 from terminal_rl.tools import TOOLS
 from tests.terminal_rl.conftest import Write

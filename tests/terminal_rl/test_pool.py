@@ -13,8 +13,7 @@ from slime.errors import EnvironmentAway
 from slime.pool import PoolEnvironment, local_pool
 from terminal_rl import served
 from terminal_rl.environment import TerminalEnvironment
-from terminal_rl.flags import TerminalFlags
-from terminal_rl.generate import environment_use, settings_of, start
+from terminal_rl.generate import TerminalFlags, environment_use, settings_of, start
 from tests.terminal_rl.conftest import Write
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")

@@ -11,8 +11,7 @@ import pytest
 from slime.errors import ConfigError
 from terminal_rl.check import TASKS
 from terminal_rl.convert import main as convert
-from terminal_rl.flags import TerminalFlags
-from terminal_rl.generate import start
+from terminal_rl.generate import TerminalFlags, start
 from tests import ROOT
 from tests.fakes.dry_run import bash, dry
 

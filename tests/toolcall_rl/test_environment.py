@@ -16,8 +16,7 @@ import pytest
 from slime.agents.protocol import Action, Task, ToolCall
 from slime.errors import ConfigError, EnvironmentAway
 from toolcall_rl.environment import NO_MORE, Rules, ToolEnvironment
-from toolcall_rl.flags import ToolcallFlags
-from toolcall_rl.generate import start
+from toolcall_rl.generate import ToolcallFlags, start
 from toolcall_rl.prompt import SYSTEM
 from toolcall_rl.reading import ReToolFormat
 from toolcall_rl.rewards import RewardRules

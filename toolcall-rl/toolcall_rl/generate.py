@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from claw_base.settings.declare import read
+from claw_base.settings.declare import flag, read
 from slime.agents import EpisodeLimits, agent
 from slime.agents.generate import Generate
 from slime.errors import DataError
@@ -16,9 +17,8 @@ from slime.rollout.state import GenerateState
 from slime.rollout.tokenizer import ChatTokenizer
 from slime.types import Sample
 from toolcall_rl.environment import Rules, ToolEnvironment
-from toolcall_rl.flags import FLAGS, ToolcallFlags
 from toolcall_rl.reading import ReToolFormat
-from toolcall_rl.rewards import RewardRules
+from toolcall_rl.rewards import Check, RewardRules
 from toolcall_rl.tools.config import read_tools
 from toolcall_rl.tools.python import PythonSource
 
@@ -29,6 +29,28 @@ __all__ = ["FLAGS", "environment_use", "generate", "start"]
 _SEEN = "what the tool gave"
 _ASKED = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "a call"}]
 _TOOL = {"type": "function", "function": {"name": "a_tool_of_mine", "description": "", "parameters": {}}}
+
+
+@dataclass(frozen=True)
+class ToolcallFlags:
+    """Tools, limits and rewards of an episode."""
+
+    tools_config: str = flag(
+        "", "tools, as a JSON file or as JSON (default: the Python interpreter)", env=("TOOLS_CONFIG",)
+    )
+    max_turns: int = flag(16, "answers of the model in an episode", env=("MAX_TURNS", "MAX_STEPS"), least=1)
+    max_tool_calls: int = flag(16, "tool calls that are made in an episode; later ones are refused", least=0)
+    parallel_envs: int = flag(32, "episodes at a time", env=("PARALLEL_ENVS",), least=1)
+    answer_check: Check = flag(  # noqa: RUF009
+        "math", "math: equal by number or algebra; strict: the very text of the label"
+    )
+    tool_encouragement: bool = flag(
+        True, "a wrong answer is worth 0.05 more with each call, from -1.1 up to -0.6"
+    )
+    tool_call_price: float = flag(0.0, "reward that each call costs", least=0)
+
+
+FLAGS: tuple[type, ...] = (ToolcallFlags,)
 
 
 async def generate(

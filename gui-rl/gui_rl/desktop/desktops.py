@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 
-from gui_rl.chromium import NAMES, ScreenSize
 from gui_rl.desktop.display import Display
 from gui_rl.desktop.programs import Programs
 from gui_rl.desktop.screen import DesktopScreen
-from gui_rl.sites import SiteServer, Visit
+from gui_rl.screens.chromium import NAMES
+from gui_rl.screens.protocol import ScreenSize
+from gui_rl.screens.sites import SiteServer, Visit
 from slime.errors import ConfigError, EnvironmentAway, SandboxError
 from slime.sandbox import require_sandbox
 

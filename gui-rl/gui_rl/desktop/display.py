@@ -15,8 +15,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from gui_rl.chromium import ScreenSize
 from gui_rl.desktop.inputs import PRINTABLE, SPARE
+from gui_rl.screens.protocol import ScreenSize
 from slime.errors import EnvironmentAway
 from slime.sandbox import Workspace
 

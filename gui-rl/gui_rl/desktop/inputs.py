@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gui_rl.actions import Click, Drag, GuiAction, Move, Point, Press, Scroll, Type
-from gui_rl.chromium import ScreenSize
+from gui_rl.screens.actions import Click, Drag, GuiAction, Move, Point, Press, Scroll, Type
+from gui_rl.screens.protocol import ScreenSize
 
 BUTTONS = {"left": "1", "middle": "2", "right": "3"}
 WHEEL = {(0, 1): "4", (0, -1): "5", (1, 0): "6", (-1, 0): "7"}

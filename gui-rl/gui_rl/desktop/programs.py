@@ -8,11 +8,12 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from gui_rl.chromium import NAMES, ScreenSize
 from gui_rl.desktop.devtools import BASE
 from gui_rl.desktop.display import Display
 from gui_rl.desktop.relay import DEVTOOLS, PROXY
-from gui_rl.task import TaskError
+from gui_rl.scoring.task import TaskError
+from gui_rl.screens.chromium import NAMES
+from gui_rl.screens.protocol import ScreenSize
 from slime.errors import EnvironmentAway
 from slime.sandbox import Box, Finished, Limits, Workspace, run
 from slime.sandbox.command import box_python

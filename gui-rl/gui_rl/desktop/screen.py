@@ -9,16 +9,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
-from gui_rl.accessibility import shown_page
-from gui_rl.actions import Coordinates, Drag, GuiAction, Point, Type
-from gui_rl.chromium import ScreenSize
 from gui_rl.desktop.devtools import DevTools, NoAnswer, Target
 from gui_rl.desktop.display import Display
 from gui_rl.desktop.inputs import words_of, written
 from gui_rl.desktop.programs import Programs
-from gui_rl.page_scripts import READ, VIEW
-from gui_rl.screens import Shown, Tab
-from gui_rl.tree import Element
+from gui_rl.screens.accessibility import shown_page
+from gui_rl.screens.actions import Coordinates, Drag, GuiAction, Point, Type
+from gui_rl.screens.page_scripts import READ, VIEW
+from gui_rl.screens.protocol import ScreenSize, Shown, Tab
+from gui_rl.screens.tree import Element
 from slime.errors import EnvironmentAway, SandboxError
 from slime.sandbox import Finished
 

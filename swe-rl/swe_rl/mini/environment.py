@@ -19,8 +19,7 @@ from slime.sandbox import Finished
 from swe_rl.checkout import agents_box
 from swe_rl.environment import STEP_SECONDS, SweEnvironment
 from swe_rl.grade import Grader
-from swe_rl.mini.package import configuration, load, module
-from swe_rl.mini.parts import AskingModel, BoxedCommands, tools_of
+from swe_rl.mini.parts import AskingModel, BoxedCommands, configuration, load, module, tools_of
 
 PLACE = "/testbed"  # the package's prompts name it
 STATUS = {"Submitted": "submitted", "LimitsExceeded": "step_limit", "RepeatedFormatError": "format_errors"}

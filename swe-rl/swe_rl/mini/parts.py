@@ -3,19 +3,28 @@ environment whose commands run in a box."""
 
 from __future__ import annotations
 
+import functools
+import importlib
+import importlib.util
 import itertools
 import json
+import os
 import platform
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
+
+import yaml
 
 from slime.agents import Tool
 from slime.agents.protocol import Message
 from slime.agents.tool_calls import loose_calls
+from slime.errors import ConfigError
 from slime.sandbox import Finished
-from swe_rl.mini.package import module
+from swe_rl.repository import installed
 
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 BLOCK = r"```mswea_bash_command\s*\n(.*?)\n```"
@@ -140,3 +149,49 @@ class BoxedCommands:
 
     def serialize(self) -> dict[str, Any]:
         return {}
+
+
+ALONE = ("mini-swe-agent==2.4.6",)
+"""Installed without what it names: of its 80 packages, those that talk to models are not used here."""
+WITH = ("platformdirs==4.14.7", "python-dotenv==1.2.4", "rich==15.0.0")
+SECTIONS = ("agent", "model")
+
+
+@functools.cache
+def load() -> None:
+    """Makes `minisweagent` importable. What is installed already comes first.
+
+    Raises:
+        ConfigError: it could not be fetched.
+    """
+    if importlib.util.find_spec("minisweagent") is None:
+        version = "{}.{}".format(*sys.version_info)
+        sys.path.append(str(installed(version, WITH, ALONE)))
+    os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
+    module("minisweagent")
+
+
+def module(name: str) -> ModuleType:
+    """A module of the package. Raises ConfigError."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"mini-swe-agent cannot be imported: {error}") from error
+
+
+@functools.cache
+def configuration(name: str) -> dict[str, Any]:
+    """A configuration of its own ("swebench", "swebench_backticks") or a file of yours with the same sections.
+
+    Raises:
+        ConfigError: there is none, or it lacks the section of the agent or of the model.
+    """
+    load()
+    get = module("minisweagent.config").get_config_from_spec
+    try:
+        found = get(Path(name))
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"SWE_CONFIG_PATH {name}: {error}") from error
+    if not isinstance(found, dict) or not all(isinstance(found.get(part), dict) for part in SECTIONS):
+        raise ConfigError(f"SWE_CONFIG_PATH {name}: it needs the sections {' and '.join(SECTIONS)}")
+    return found

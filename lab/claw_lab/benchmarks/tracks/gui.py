@@ -18,12 +18,12 @@ import psutil
 
 from claw_lab.tiny_models.gui.data import errands
 from claw_lab.tiny_models.gui.pages import Errand
-from gui_rl.actions import Coordinates
-from gui_rl.chromium import ScreenSize
-from gui_rl.environment import GuiEnvironment, GuiSettings
-from gui_rl.reading import GuiFormat
-from gui_rl.scripted import play
-from gui_rl.surroundings import BACKENDS, Backend, Surroundings
+from gui_rl.episode.environment import GuiEnvironment, GuiSettings
+from gui_rl.episode.reading import GuiFormat
+from gui_rl.episode.scripted import play
+from gui_rl.episode.surroundings import BACKENDS, Backend, Surroundings
+from gui_rl.screens.actions import Coordinates
+from gui_rl.screens.protocol import ScreenSize
 from slime.sandbox.places import base_folder
 
 SIZE = ScreenSize(640, 400)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from claw_lab.tiny_models.gui.rows import Template, is_held_out, row
-from gui_rl.made_page import SHAPES
+from gui_rl.screens.sites import SHAPES
 
 WIDTH, HEIGHT = 320, 240
 """Pixels of the screen."""

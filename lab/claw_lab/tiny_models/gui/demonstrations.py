@@ -10,9 +10,9 @@ import random
 
 from claw_lab.tiny_models import Answered, Dialogue
 from claw_lab.tiny_models.gui.pages import BUTTONS, FAMILIES, THEMES, Errand, Page, Widget, errand
-from gui_rl.actions import Coordinates
-from gui_rl.prompt import screen, system_message
-from gui_rl.tree import Element, as_text
+from gui_rl.episode.environment import screen, system_message
+from gui_rl.screens.actions import Coordinates
+from gui_rl.screens.tree import Element, as_text
 from slime.agents.protocol import Message, Start
 
 FITTING, MISTAKEN = 0.21, 0.6

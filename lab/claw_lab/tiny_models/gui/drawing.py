@@ -9,7 +9,7 @@ from functools import lru_cache
 from PIL import Image, ImageDraw
 
 from claw_lab.tiny_models.gui.boards import HEIGHT, WIDTH, Board
-from gui_rl.made_page import BORDER
+from gui_rl.screens.sites import BORDER
 
 FINE = 8
 """Parts of a pixel's side; what share of them a shape covers is how much of its colour a pixel on its edge has."""

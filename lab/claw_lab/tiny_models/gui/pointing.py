@@ -11,9 +11,9 @@ import random
 from claw_lab.tiny_models import Answered, Dialogue
 from claw_lab.tiny_models.gui.boards import HEIGHT, MEANT, WIDTH, Board, Tile, board, mistaken
 from claw_lab.tiny_models.gui.drawing import drawn
-from gui_rl.actions import Coordinates
-from gui_rl.prompt import screen, system_message
-from gui_rl.tree import GRID
+from gui_rl.episode.environment import screen, system_message
+from gui_rl.screens.actions import Coordinates
+from gui_rl.screens.tree import GRID
 from slime.agents.protocol import Start
 
 FITTING, MISTAKEN = 0.19, 0.62

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gui_rl.task import MADE_HOST
+from gui_rl.screens.sites import MADE_HOST
 
 HELD_OUT = 0.2
 Template = tuple[str, str, str]

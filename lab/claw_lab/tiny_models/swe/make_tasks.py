@@ -14,8 +14,8 @@ from pathlib import Path
 
 from claw_base.files import write_text
 from claw_lab.tiny_models.swe.bugs import Bug, draw
-from slime.sandbox import require_sandbox
 from slime.errors import ConfigError
+from slime.sandbox import require_sandbox
 from swe_rl.prompts import row
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from claw_lab.tiny_models.terminal.chores import Chore, chore
-from slime.sandbox import require_sandbox
 from slime.errors import ConfigError
+from slime.sandbox import require_sandbox
 
 
 def chores(count: int, seed: int, held_out: bool = False) -> list[Chore]:

@@ -35,9 +35,9 @@ from claw_lab.tiny_models.gui.pages import (
     errand,
 )
 from claw_lab.tiny_models.recipe import make_tokenizer
-from gui_rl.environment import GuiEnvironment
-from gui_rl.made_page import made_page
-from gui_rl.reading import GuiFormat
+from gui_rl.episode.environment import GuiEnvironment
+from gui_rl.episode.reading import GuiFormat
+from gui_rl.screens.sites import made_page
 from slime.agents import Action, Task
 from slime.agents.conversation import opening
 from slime.rollout.tokenizer import ChatTokenizer

@@ -45,13 +45,13 @@ from claw_lab.tiny_models.gui.pointing import (
 )
 from claw_lab.tiny_models.recipe import make_tokenizer
 from claw_lab.tiny_models.sight import Sight
-from gui_rl.actions import Click, Point
-from gui_rl.chromium import ScreenSize
-from gui_rl.environment import GuiEnvironment, GuiSettings
-from gui_rl.made_page import SHAPES
-from gui_rl.pyautogui_text import actions_in
-from gui_rl.reading import GuiFormat, code_in
-from gui_rl.surroundings import Surroundings
+from gui_rl.episode.environment import GuiEnvironment, GuiSettings
+from gui_rl.episode.pyautogui_text import actions_in
+from gui_rl.episode.reading import GuiFormat, code_in
+from gui_rl.episode.surroundings import Surroundings
+from gui_rl.screens.actions import Click, Point
+from gui_rl.screens.protocol import ScreenSize
+from gui_rl.screens.sites import SHAPES
 from slime.agents import Action, Task
 from slime.rollout.tokenizer import ChatTokenizer
 from slime.vision.pictures import pictures_of, text_of

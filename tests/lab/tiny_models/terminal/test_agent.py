@@ -32,8 +32,8 @@ from claw_lab.tiny_models.terminal.demonstrations import (
 from claw_lab.tiny_models.terminal.make_model import RECIPE
 from slime.agents import Task
 from slime.agents.conversation import opening
-from slime.sandbox import Shells
 from slime.rollout.tokenizer import ChatTokenizer
+from slime.sandbox import Shells
 from terminal_rl.system import LIMITS
 from terminal_rl.tasks import FilesTask, task_of
 from tests import ROOT

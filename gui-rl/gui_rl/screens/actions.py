@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gui_rl.tree import GRID
+from gui_rl.screens.tree import GRID
 from slime.agents.tool_calls import CallError
 
 Button = Literal["left", "middle", "right"]

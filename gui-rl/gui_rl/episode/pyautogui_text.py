@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gui_rl.actions import (
+from gui_rl.episode.arguments import MOST_PIXELS, MOST_SECONDS, button_of, key, number, text
+from gui_rl.screens.actions import (
     Click,
     Coordinates,
     Drag,
@@ -22,7 +23,6 @@ from gui_rl.actions import (
     Type,
     Wait,
 )
-from gui_rl.arguments import MOST_PIXELS, MOST_SECONDS, button_of, key, number, text
 from slime.agents.tool_calls import CallError
 
 TAG = re.compile(r"tag_(\d{1,4})")

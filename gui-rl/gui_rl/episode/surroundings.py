@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Literal, Protocol, get_args
 from weakref import WeakKeyDictionary
 
-from gui_rl import chromium, webdriver
-from gui_rl.chromium import ScreenSize
 from gui_rl.desktop.desktops import Desktops, require_desktop
-from gui_rl.screens import Screens
-from gui_rl.sites import SiteServer
+from gui_rl.screens import chromium, webdriver
+from gui_rl.screens.protocol import Screens, ScreenSize
+from gui_rl.screens.sites import SiteServer
 
 Backend = Literal["playwright", "selenium", "xvfb"]
 BACKENDS = get_args(Backend)

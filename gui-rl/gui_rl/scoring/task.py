@@ -1,7 +1,7 @@
 """Tasks in OSWorld's JSON: what is prepared, what is asked, and how the end is read.
 
 Fields beside OSWorld's, of our own tasks: `pages` (pages made from a description), `solution` and `cheat` (scripts of
-`gui_rl.scripted`).
+`gui_rl.episode.scripted`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Any
 from slime.agents.protocol import Task
 from slime.errors import ClawError
 
-MADE_HOST = "pages.test"
-"""Host whose pages are those of the task itself."""
 INFEASIBLE = "infeasible"
 Json = Mapping[str, Any]
 

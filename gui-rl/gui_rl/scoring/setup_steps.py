@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from gui_rl.screens import Desktop, OpenScreen
-from gui_rl.task import Json, TaskError
+from gui_rl.scoring.task import Json, TaskError
+from gui_rl.screens.protocol import Desktop, OpenScreen
 
 MOST_SECONDS = 60.0
 BROWSERS = {"google-chrome", "chromium", "chromium-browser"}

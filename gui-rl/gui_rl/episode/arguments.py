@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gui_rl.actions import Button
+from gui_rl.screens.actions import Button
 from slime.agents.tool_calls import CallError
 
 MOST_TEXT = 4000  # characters of one action

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gui_rl.actions import Coordinates
-from gui_rl.screens import Shown
-from gui_rl.tree import Element
+from gui_rl.screens.actions import Coordinates
+from gui_rl.screens.protocol import Shown
+from gui_rl.screens.tree import Element
 
 Node = Mapping[str, Any]
 Box = tuple[float, float, float, float]

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from gui_rl.screens import OpenScreen
-from gui_rl.setup_steps import desktop_of
-from gui_rl.sites import Visit
-from gui_rl.task import Json, TaskError
+from gui_rl.scoring.setup_steps import desktop_of
+from gui_rl.scoring.task import Json, TaskError
+from gui_rl.screens.protocol import OpenScreen
+from gui_rl.screens.sites import Visit
 
 Getter = Callable[[OpenScreen, Visit, Json], Awaitable[Any]]
 

@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from gui_rl.actions import Coordinates, GuiAction
-from gui_rl.sites import Visit
-from gui_rl.tree import Element
+from gui_rl.screens.actions import Coordinates, GuiAction
+from gui_rl.screens.sites import Visit
+from gui_rl.screens.tree import Element
 from slime.sandbox import Finished
+
+
+@dataclass(frozen=True)
+class ScreenSize:
+    """In pixels."""
+
+    width: int = 1280
+    height: int = 800
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gui_rl.task import TaskError
+from gui_rl.scoring.task import TaskError
 
 Metric = Callable[..., float]
 

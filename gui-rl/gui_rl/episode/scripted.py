@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gui_rl.reading import GuiFormat
+from gui_rl.episode.reading import GuiFormat
 from slime.agents.protocol import Action, Environment, Outcome, Task
 from slime.errors import ClawError
 

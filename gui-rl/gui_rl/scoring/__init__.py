@@ -1,0 +1,1 @@
+"""Tasks in OSWorld's JSON: reading, preparing, looking and scoring."""
