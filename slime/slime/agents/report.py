@@ -145,7 +145,7 @@ BLUE, ORANGE = COLOURS[:2]
 
 
 def curve(evaluations: Sequence[Evaluation]) -> str:
-    """pass@1 with its 95 % band, and the share of attempts that called a tool, of one data set."""
+    """An SVG text: pass@1 with its 95 % band, and the share of attempts that called a tool, of one data set."""
     known = [found for found in evaluations if found.solved]
     last = max([1, *(found.rollout_id for found in known)])
     chart = LineChart(last)

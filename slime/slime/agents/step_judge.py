@@ -1,4 +1,7 @@
-"""Votes of a judge model (a process reward model) on single steps."""
+"""Votes of a judge model (a process reward model) on single steps.
+
+Replies come from an engine, which takes token ids, or from an OpenAI-compatible API.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trajectories of a run in the terminal: turns, tools, observations, rewards, advantages.
+"""Trajectories of a run in the terminal: turns, tools, observations, rewards, advantages; or as ATIF, Harbor's format.
 
 python -m slime.agents.view RUN [--rollout 3 | --rollout eval_8] [--sample INDEX] [--list] [--atif FOLDER]
 """
