@@ -108,7 +108,7 @@ def test_what_runs_in_vllms_python_does_without_our_other_requirements() -> None
     absent = ("orjson", "httpx", "ray", "openclaw", "transformers", "tokenizers")
     program = f"import sys; sys.modules.update(dict.fromkeys({absent}))\n"
     program += "import slime.engines.vllm.child, slime.engines.vllm.server, slime.engines.vllm.worker"
-    env = {**os.environ, "PYTHONPATH": str(SLIME)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SLIME), str(ROOT / "base")])}
     subprocess.run([sys.executable, "-c", program], env=env, check=True)
 
 
