@@ -23,7 +23,7 @@ from slime.ray.version_files import VersionFiles
 from slime.weights import checkpoints
 from slime.weights.engine_steps import WrongWeights
 from slime.weights.update import Candidate, CandidateRejected, WeightUpdate
-from slime.weights.versions import VersionNumbers, is_adapter, read_live
+from slime.weights.versions import VersionNumbers, WeightVersion, is_adapter, read_live
 
 if TYPE_CHECKING:
     from slime.engines.sglang.broadcast import SenderHandle
@@ -93,8 +93,14 @@ class Publisher:
         if self.args.keep_versions and state.version == 0 and not checkpoints.numbers(self.save_dir):
             trainers.save(-1, 0, None, self.live.path, wait=True)  # the first weights can be gone back to
         make_way()
+        self.switch(Candidate(self.live, state.rollout_id, state.parent, restored=True))
+
+    def switch(
+        self, candidate: Candidate, persist: Callable[[], None] = lambda: None, slot: str | None = None
+    ) -> None:
+        """Lets every engine serve the candidate; `live` stays. Raises as `WeightUpdate.publish`."""
         self.update.engines = list(self.engines)
-        self.update.publish(Candidate(self.live, state.rollout_id, state.parent, restored=True))
+        self.update.publish(candidate, persist, slot)
 
     def make_live(self, candidate: Candidate, persist: Callable[[], None], slot: str | None = None) -> None:
         """Brings a candidate to every engine.
@@ -102,9 +108,8 @@ class Publisher:
         Raises:
             CandidateRejected: an engine refuses its files; every engine holds the old version.
         """
-        self.update.engines = list(self.engines)
         try:
-            self.update.publish(candidate, persist, slot)
+            self.switch(candidate, persist, slot)
         except EngineError as error:
             if self.gate.on and refused(error):
                 raise CandidateRejected(str(error), "engine") from error
@@ -133,6 +138,11 @@ class Publisher:
         trainers.save(rollout_id, weights.version, candidate.parent, weights.path, wait, hold)
         if not hold:
             self.files.copy_for_others(weights, rollout_id)
+
+    def return_to(self, weights: WeightVersion, parent: int | None) -> None:
+        """Makes an older version the live one; numbers that were given are not used again."""
+        self.newest = max(self.newest, self.live.version)
+        self.live, self.live_parent = weights, parent
 
     @property
     def serves_adapter(self) -> bool:

@@ -85,8 +85,7 @@ def repin(publisher: Publisher) -> None:
 
 def serve(publisher: Publisher, weights: WeightVersion) -> None:
     """Serves a version without making it the policy that is trained."""
-    publisher.update.engines = list(publisher.engines)
-    publisher.update.publish(Candidate(weights, -1, None, silent=True))
+    publisher.switch(Candidate(weights, -1, None, silent=True))
 
 
 def go_back(order: VersionOrder, publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> None:
@@ -94,12 +93,10 @@ def go_back(order: VersionOrder, publisher: Publisher, trainers: TrainGroup, rol
     assert order.version is not None
     weights, checkpoint = _weights(publisher, order.version)
     parent = read_meta(checkpoint)["parent"]
-    told = {"drop_turns": order.drop_turns, "reason": order.reason}
+    undo = {"drop_turns": order.drop_turns, "reason": order.reason}
     publisher.orders.going_back(rollout_id)
-    publisher.update.engines = list(publisher.engines)
-    publisher.update.publish(Candidate(weights, rollout_id, parent, undo=told))
-    publisher.newest = max(publisher.newest, publisher.live.version)
-    publisher.live, publisher.live_parent = weights, parent
+    publisher.switch(Candidate(weights, rollout_id, parent, undo=undo))
+    publisher.return_to(weights, parent)
     trainers.finish_save()
     make_latest(checkpoint)
     trainers.return_to(checkpoint)
