@@ -16,12 +16,12 @@ from typing import Any
 import psutil
 
 from claw_lab import MODEL, environment
+from claw_lab.benchmarks.serving.fake_engine import fake_engine
 from openclaw.store import RolloutStore
 from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.real_loop import free_port
 from openclaw_test.loop.scripted_people import People, talk_until
 
-FAKE_ENGINE = "claw_lab.benchmarks.serving.fake_engine"
 START_S = 120.0
 PEOPLE = 4
 TOKEN_S = 0.002
@@ -37,20 +37,6 @@ DISK_MIB = 4
 
 class CannotHere(Exception):
     """This machine, or this user, cannot bring the hardship about."""
-
-
-@contextlib.contextmanager
-def fake_engine(pause_s: float = 0.0, *words: str) -> Iterator[str]:
-    """The address of an engine whose answers of 64 tokens take `pause_s` a token."""
-    port = free_port()
-    command = [sys.executable, "-m", FAKE_ENGINE, str(port), str(pause_s), *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment()) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.kill()
 
 
 class GatewayProcess:

@@ -1,15 +1,23 @@
 """An engine that samples nothing: the same 64 tokens for every prompt, made in advance, as SGLang's `/generate` says
 them, and, for gateways of other projects, as an OpenAI chat completion (with ids and log-probs if asked).
 
-`python fake_engine.py PORT [SECONDS] [top]` waits SECONDS between two tokens; without, all come at once in one chunk.
-`top`: with the best tokens at every place.
+    python -m claw_lab.benchmarks.serving.fake_engine PORT [SECONDS] [top]
+
+It waits SECONDS between two tokens; without, all come at once in one chunk. `top`: with the best tokens at every place.
+It prints `ready` once it listens. `fake_engine` starts it in a process of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import subprocess
 import sys
+from collections.abc import Iterator
+
+from claw_base.ports import free_port
+from claw_lab import environment
 
 TOKENS = 64
 PROMPT_TOKENS = 900
@@ -72,6 +80,27 @@ def _chat(with_ids: bool) -> bytes:
 
 
 PLAIN_CHAT, CHAT_WITH_IDS = _chat(False), _chat(True)
+
+
+@contextlib.contextmanager
+def fake_engine(pause_s: float = 0.0, *words: str) -> Iterator[str]:
+    """The address of an engine in a process of its own, whose tokens take `pause_s` each."""
+    port = free_port()
+    command = [
+        sys.executable,
+        "-m",
+        "claw_lab.benchmarks.serving.fake_engine",
+        str(port),
+        str(pause_s),
+        *words,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment()) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
 
 
 async def main(port: int, pause: float) -> None:

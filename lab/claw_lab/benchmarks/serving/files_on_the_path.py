@@ -19,7 +19,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import threading
@@ -34,7 +33,8 @@ from typing import Any
 import httpx
 
 from claw_base.ports import listen
-from claw_lab import MODEL, ROOT, environment
+from claw_lab import MODEL, ROOT
+from claw_lab.benchmarks.serving.fake_engine import fake_engine
 from openclaw.judge import worker
 from openclaw.server import serve
 from openclaw.settings import load_settings
@@ -117,23 +117,6 @@ def _numbers(calls: Counter[CodeType], with_names: bool) -> dict[str, Any]:
     return found
 
 
-@contextlib.contextmanager
-def fake_engine(port: int) -> Iterator[str]:
-    """The address of an engine in a process of its own."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "claw_lab.benchmarks.serving.fake_engine", str(port)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
-    try:
-        assert process.stdout is not None and process.stdout.readline().strip() == "ready"
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
-
-
 async def talk(engine: str, buffer: Path, recorder: Recorder) -> None:
     """Three turns through a gateway of this process; the second is counted."""
     listener = listen("127.0.0.1", 0)
@@ -213,10 +196,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Counts the files on the path of a token id.")
     parser.add_argument("--list", action="store_true", help="name the files")
     args = parser.parse_args()
-    with listen("127.0.0.1", 0) as probe:
-        port = probe.getsockname()[1]
     recorder = Recorder()
-    with tempfile.TemporaryDirectory() as folder, fake_engine(port) as engine:
+    with tempfile.TemporaryDirectory() as folder, fake_engine() as engine:
         run = Path(folder)
         with contextlib.redirect_stdout(sys.stderr):
             recorder.install()

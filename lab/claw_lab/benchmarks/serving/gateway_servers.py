@@ -21,14 +21,13 @@ import aiohttp
 import psutil
 
 from claw_lab import MODEL, ROOT, environment
-from claw_lab.benchmarks.serving.fake_engine import PROMPT_TOKENS, TOKENS
+from claw_lab.benchmarks.serving.fake_engine import PROMPT_TOKENS, TOKENS, fake_engine
 from claw_lab.benchmarks.serving.long_talk import TEXT
 from claw_lab.benchmarks.serving.peers import MODEL as FAKE_MODEL
 from claw_lab.benchmarks.serving.peers import Running, running_peer
 from openclaw_test.loop.real_loop import free_port
 
 CONTEXT = 65_536
-FAKE_ENGINE = "claw_lab.benchmarks.serving.fake_engine"
 REQUEST_CHARACTERS = 2_000
 
 Ask = Callable[[], Awaitable[float]]
@@ -142,9 +141,8 @@ class Gateway:
 def running(pause: float, peers: Mapping[str, str]) -> Iterator[Servers]:
     """Engine, gateway and peers (name -> Python), ready."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        folder, engine_port, port = Path(name), free_port(), free_port()
-        engine_url = f"http://127.0.0.1:{engine_port}"
-        stack.enter_context(process("-m", FAKE_ENGINE, str(engine_port), str(pause)))
+        folder, port = Path(name), free_port()
+        engine_url = stack.enter_context(fake_engine(pause))
         flags = ["--model-path", str(model_folder(folder)), "--port", str(port), "--engine-url", engine_url]
         flags += ["--enable-rl-intercept", "--rl-buffer-dir", f"{name}/buffer", "--log-level", "warning"]
         server, line = stack.enter_context(process("-m", "openclaw.server", *flags))

@@ -21,8 +21,9 @@ from pathlib import Path
 
 import aiohttp
 
+from claw_lab.benchmarks.serving.fake_engine import fake_engine
 from claw_lab.benchmarks.serving.gateway_overhead import one_by_one
-from claw_lab.benchmarks.serving.gateway_servers import FAKE_ENGINE, Gateway, Servers, model_folder, process
+from claw_lab.benchmarks.serving.gateway_servers import Gateway, Servers, model_folder, process
 from claw_lab.benchmarks.serving.peers import Running
 from claw_lab.benchmarks.serving.store_scale import make_turn
 from openclaw.store import RolloutStore
@@ -83,10 +84,9 @@ def _long_turn() -> NewTurn:
 def running(turns: int) -> Iterator[Servers]:
     """Engine and gateway on a store that is full."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        folder, engine_port, port = Path(name), free_port(), free_port()
+        folder, port = Path(name), free_port()
         fill(folder / "buffer", turns)
-        engine_url = f"http://127.0.0.1:{engine_port}"
-        stack.enter_context(process("-m", FAKE_ENGINE, str(engine_port), "0"))
+        engine_url = stack.enter_context(fake_engine())
         flags = ["--model-path", str(model_folder(folder)), "--port", str(port), "--engine-url", engine_url]
         flags += ["--enable-rl-intercept", "--rl-buffer-dir", f"{name}/buffer", "--log-level", "warning"]
         server, line = stack.enter_context(process("-m", "openclaw.server", *flags))
