@@ -2,7 +2,7 @@
 of its tuner. Exit status 1 if training would end with one, if none fits, if transformers takes no kernels, or if a tuner
 may take for one launch what it has chosen for another and what does not fit there.
 
-bash lab/run.sh long.triton_kernels [bf16|fp32]
+python -m claw_lab.long.triton_kernels [bf16|fp32]
 """
 
 from __future__ import annotations

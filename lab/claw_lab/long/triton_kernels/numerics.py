@@ -1,7 +1,7 @@
 """flash-linear-attention's gated delta rule, its kernels interpreted on the CPU, against transformers' torch in fp32:
 output and gradients of a pack with a shared prompt. Triton's interpreter multiplies no bf16; fp16 rounds where it would.
 
-TRITON_INTERPRET=1 bash lab/run.sh long.triton_kernels.numerics   (exit status 1 beyond a bound)
+TRITON_INTERPRET=1 python -m claw_lab.long.triton_kernels.numerics   (exit status 1 beyond a bound)
 """
 
 from __future__ import annotations
