@@ -205,6 +205,7 @@ def test_processes_of_the_run_are_those_alive(start_gateway: Any, tmp_path: Path
     folder.mkdir(parents=True)
     me = psutil.Process()
     record = {"name": "judge-0", "role": "judge", "pid": me.ppid(), "url": None}
+    record |= {"command": [], "started_at": 0.0}
     alive = record | {"create_time": psutil.Process(me.ppid()).create_time()}
     (folder / "judge-0.json").write_text(json.dumps(alive))
     (folder / "trainer.json").write_text(json.dumps(record | {"role": "trainer", "create_time": 5.0}))

@@ -58,7 +58,7 @@ def test_settings_to_be_copied_name_server_and_model_and_never_the_key(name: str
 def test_a_client_without_settings_is_refused() -> None:
     with pytest.raises(
         ConfigError,
-        match="must be one of openclaw, claude, codex, hermes, opencode, openai, litellm, continue, open-webui",
+        match="is not one of openclaw, claude, codex, hermes, opencode, openai, litellm, continue, open-webui",
     ):
         ConnectSettings(client="new")
 
