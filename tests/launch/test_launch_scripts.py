@@ -25,8 +25,8 @@ from slime.arguments import Arguments, parse_args
 from slime.arguments.__main__ import markdown_of
 from slime.errors import ConfigError as SlimeConfigError
 from slime.hooks import load_hook
-from slime.losses import own_spec
 from slime.plugins import load_attr
+from slime.training.core.objective import own_spec
 from tests import ROOT
 
 SCRIPTS = {

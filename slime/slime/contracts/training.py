@@ -15,15 +15,14 @@ from slime.losses import (
     TopKTargets,
     compute_loss,
     load_custom_loss,
-    loss_spec,
     pack_loss,
     sample_loss,
 )
-from slime.losses.custom import custom_config
 from slime.losses.reducers import weighted_sum
 from slime.rollout.groups import flatten
 from slime.training.core.batch import TrainBatch, token_advantages
 from slime.training.core.custom_step import custom_batch
+from slime.training.core.objective import custom_config, loss_spec
 from slime.training.core.packing import pack
 from slime.training.core.postprocess import postprocess
 from slime.training.core.step import loss_batch, step_reducer

@@ -12,7 +12,7 @@ from slime.losses.built_in import policy_component, targets_of, topk_divergence,
 from slime.losses.chunked import ChunkedDistribution
 from slime.losses.component import Component, Compute, LossBatch, LossSpec, compute_loss
 from slime.losses.corrections import custom_tis, opsm, tis
-from slime.losses.custom import custom_config, load_custom_loss, pack_loss, sample_loss
+from slime.losses.custom import load_custom_loss, pack_loss, sample_loss
 from slime.losses.distillation import (
     clipped_topk_loss,
     combined_advantages,
@@ -28,34 +28,43 @@ from slime.losses.output import LossOutput
 from slime.losses.policy import entropy_loss, policy_loss
 from slime.losses.reducers import Reducer, sample_mean, sample_mean_weights, token_mean, weighted_sum
 from slime.losses.segments import Segments
+from slime.losses.settings import (
+    AdvantageSettings,
+    CorrectionSettings,
+    PolicySettings,
+    TeacherSettings,
+    settings_of,
+)
 from slime.losses.sft import sft_loss
-from slime.losses.spec import loss_spec, own_spec
 from slime.losses.step_wise import Span, normalized_spans, spans_of, steps_of
 from slime.losses.teacher_topk import Candidates, TopKTargets, choose_hints, overlaps, topk_targets
 from slime.losses.values import gae, ppo_advantages, value_loss
 
 __all__ = [
+    "AdvantageSettings",
     "Candidates",
     "ChunkedDistribution",
     "Component",
     "Compute",
+    "CorrectionSettings",
     "DenseDistribution",
     "Distribution",
     "LossBatch",
     "LossOutput",
     "LossSpec",
+    "PolicySettings",
     "Reducer",
     "Rows",
     "SampleTerms",
     "Segments",
     "Span",
+    "TeacherSettings",
     "TopKTargets",
     "approx_kl",
     "choose_hints",
     "clipped_topk_loss",
     "combined_advantages",
     "compute_loss",
-    "custom_config",
     "custom_tis",
     "distilled",
     "echo_loss",
@@ -69,11 +78,9 @@ __all__ = [
     "kl_loss",
     "load_custom_loss",
     "log1mexp",
-    "loss_spec",
     "normalized_spans",
     "opsm",
     "overlaps",
-    "own_spec",
     "pack_loss",
     "policy_component",
     "policy_loss",
@@ -82,6 +89,7 @@ __all__ = [
     "sample_loss",
     "sample_mean",
     "sample_mean_weights",
+    "settings_of",
     "sft_loss",
     "spans_of",
     "steps_of",

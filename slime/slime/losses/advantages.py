@@ -12,17 +12,14 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from slime.errors import DataError, unknown_name
 from slime.losses.kl import KLType, approx_kl
+from slime.losses.settings import AdvantageSettings
 from slime.losses.step_wise import STD_EPSILON, Span
-
-if TYPE_CHECKING:
-    from slime.flags.sides import ObjectiveSide
 
 WHITENING_EPSILON = 1e-8
 
@@ -126,13 +123,13 @@ CONSTANT = ("grpo", "gspo", "cispo")
 OF_TOKENS = ("step_wise", "on_policy_distillation", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
 
 
-def estimator(args: ObjectiveSide) -> Estimator:
-    """The estimator that the flags name: a function from a sample to its advantages [T].
+def estimator(settings: AdvantageSettings) -> Estimator:
+    """The estimator that the settings name: a function from a sample to its advantages [T].
 
     Raises:
         ConfigError: no estimator of samples has that name; `ppo` needs a critic and is computed in `values.py`.
     """
-    name = args.advantage_estimator
+    name, kl_coef, kind = settings.advantage_estimator, settings.kl_coef, settings.kl_loss_type
     if name in CONSTANT:
         return constant
     if name == "step_wise":
@@ -140,9 +137,9 @@ def estimator(args: ObjectiveSide) -> Estimator:
     if name == "on_policy_distillation":
         return lambda terms: -distillation_gap(terms)
     if name == "reinforce_plus_plus":
-        return lambda terms: reinforce_plus_plus(terms, args.kl_coef, args.kl_loss_type, args.gamma)
+        return lambda terms: reinforce_plus_plus(terms, kl_coef, kind, settings.gamma)
     if name == "reinforce_plus_plus_baseline":
-        return lambda terms: baseline(terms, args.kl_coef, args.kl_loss_type)
+        return lambda terms: baseline(terms, kl_coef, kind)
     raise unknown_name("--advantage-estimator", name, (*CONSTANT, *OF_TOKENS))
 
 

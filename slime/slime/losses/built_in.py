@@ -1,16 +1,15 @@
-"""What each component of a loss computes, (distribution, batch, reducer) -> LossOutput: flags bound to formulas."""
+"""What each component of a loss computes, (distribution, batch, reducer) -> LossOutput: settings bound to formulas."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from slime.hooks import load_hook
 from slime.losses.component import Compute, LossBatch
-from slime.losses.corrections import Correction, custom_tis, measured_only, opsm, tis
+from slime.losses.corrections import corrections_of
 from slime.losses.custom import sample_loss
 from slime.losses.distillation import reverse_kl_topk
 from slime.losses.distribution import Distribution
@@ -18,45 +17,38 @@ from slime.losses.kl import KLType, kl_loss
 from slime.losses.output import LossOutput
 from slime.losses.policy import entropy_loss, policy_loss
 from slime.losses.reducers import Reducer
+from slime.losses.settings import PolicySettings, TeacherSettings, settings_of
 from slime.losses.sft import sft_loss
 from slime.losses.teacher_topk import SubsetMode, TopKTargets
 
-if TYPE_CHECKING:
-    from slime.flags.distillation import DistillationArguments
-    from slime.flags.sides import ObjectiveSide
 
-ICEPOP = {"truncate": False, "icepop": True}
-ONLY_OLDER = {"all": False, "older": True}
-"""What --tis-mode and --tis-spans name."""
+def policy_component(args: Any, clip: tuple[float, float | None] | None = None) -> Compute:
+    """The policy component.
 
-
-def policy_component(args: ObjectiveSide, clip: tuple[float, float | None] | None = None) -> Compute:
-    """The policy component of the flags, its hooks loaded; `clip` replaces its two clips."""
-    low, high = clip or (args.eps_clip, args.eps_clip_high)
-    estimator = args.advantage_estimator
-    objective: Any = estimator if estimator in ("gspo", "cispo") else "ppo"
-    corrections: list[Correction] = []
-    if args.use_opsm:
-        corrections.append(opsm(args.opsm_delta))
-    if args.use_tis or args.get_mismatch_metrics:
-        weigh = _engine_weights(args)
-        corrections.append(weigh if args.use_tis else measured_only(weigh))
-    make_reducer = load_hook(args, "custom_pg_loss_reducer_function_path")
-    distils = estimator == "on_policy_distillation" or args.use_opd
+    Args:
+        args: `PolicySettings`, or the arguments that a hook gets, whose own hooks are loaded.
+        clip: replaces the two clips.
+    """
+    settings = settings_of(PolicySettings, args)
+    low, high = clip or (settings.eps_clip, settings.eps_clip_high)
+    named = settings.advantage_estimator
+    objective: Any = named if named in ("gspo", "cispo") else "ppo"
+    corrections = corrections_of(settings.corrections)
+    make_reducer = settings.make_reducer
 
     def compute(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
         if batch.advantages is None:
             raise ValueError("policy_loss needs advantages")
-        own = _pg_reducer(make_reducer, args.calculate_per_token_loss, batch) if make_reducer else None
+        own = _pg_reducer(make_reducer, settings.calculate_per_token_loss, batch) if make_reducer else None
         return policy_loss(
             dist,
             batch.ids,
-            batch.old_log_probs if distils else ratio_from(dist, batch),
+            batch.old_log_probs if settings.follows_teacher else ratio_from(dist, batch),
             batch.advantages,
             reducer,
             low,
             high,
-            args.eps_clip_c,
+            settings.eps_clip_c,
             objective,
             batch.segments,
             batch.rollout_log_probs,
@@ -78,14 +70,6 @@ def ratio_from(dist: Distribution, batch: LossBatch) -> Tensor | None:
     return torch.where(batch.behaviour_log_probs.isnan(), old, batch.behaviour_log_probs)
 
 
-def _engine_weights(args: ObjectiveSide) -> Correction:
-    """Weights of trainer over engine, as the flags want them."""
-    if args.custom_tis_function_path:
-        return custom_tis(load_hook(args, "custom_tis_function_path"), args)
-    icepop, older = ICEPOP[args.tis_mode], ONLY_OLDER[args.tis_spans]
-    return tis(args.tis_clip_low, args.tis_clip, icepop=icepop, only_older=older)
-
-
 def _pg_reducer(make: Callable[..., Reducer], per_token: bool, batch: LossBatch) -> Reducer:
     """slime's hook: f(total_lengths, response_lengths, loss_masks, per_token) -> reducer of [sum of R].
 
@@ -100,7 +84,7 @@ def _pg_reducer(make: Callable[..., Reducer], per_token: bool, batch: LossBatch)
 
 
 def targets_of(batch: LossBatch) -> TopKTargets:
-    """What a teacher says of likely ids. Raises ValueError where nobody was asked."""
+    """The teacher's log-probs of likely ids. Raises ValueError if no teacher was asked."""
     if batch.targets is None:
         raise ValueError("a distillation over likely ids needs to know what the teacher says of them")
     return batch.targets
@@ -111,16 +95,18 @@ def topk_divergence(dist: Distribution, batch: LossBatch, reducer: Reducer) -> L
     return reverse_kl_topk(dist, targets_of(batch), reducer)
 
 
-def topk_settings(args: DistillationArguments, subset: SubsetMode) -> dict[str, float]:
+def topk_settings(args: Any, subset: SubsetMode) -> dict[str, float]:
     """How likely ids and hints are chosen, as numbers for `LossSpec.reported`.
 
     Args:
+        args: `TeacherSettings`, or the arguments that a hook gets.
         subset: as in `LossSpec`.
     """
+    settings = settings_of(TeacherSettings, args)
     modes, selections = ("student", "overlap", "teacher"), ("shortest", "token_optimal", "sequence_optimal")
     return {
-        "distill_subset_mode_id": float(modes.index(args.distill_subset_mode or subset)),
-        "hint_selection_mode_id": float(selections.index(args.hint_selection)),
+        "distill_subset_mode_id": float(modes.index(settings.distill_subset_mode or subset)),
+        "hint_selection_mode_id": float(selections.index(settings.hint_selection)),
     }
 
 

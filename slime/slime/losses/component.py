@@ -65,7 +65,7 @@ class Component:
 class LossSpec:
     """What is minimised, and which inputs that needs.
 
-    What the flags of slime's estimators and regularisers need is added by `loss_spec`.
+    What slime's estimators and regularisers need is added by `training.core.objective`.
 
     Attributes:
         needs_old: old log-probs of every step before the first one, for advantages or a custom loss.

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from slime.losses.segments import Segments
-
-if TYPE_CHECKING:
-    from slime.flags.sides import ObjectiveSide
+from slime.losses.settings import CorrectionSettings
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,28 @@ class PolicyTerms:
 
 Correction = Callable[[Tensor, PolicyTerms], tuple[Tensor, dict[str, Tensor]]]
 """(loss of the tokens [T], terms) -> (new loss [T], metrics [T] by name)."""
+ICEPOP = {"truncate": False, "icepop": True}
+ONLY_OLDER = {"all": False, "older": True}
+"""What `tis_mode` and `tis_spans` name."""
+
+
+def corrections_of(settings: CorrectionSettings) -> list[Correction]:
+    """The corrections that the settings ask for, in the order in which they apply."""
+    found: list[Correction] = []
+    if settings.use_opsm:
+        found.append(opsm(settings.opsm_delta))
+    if settings.use_tis or settings.get_mismatch_metrics:
+        weigh = _engine_weights(settings)
+        found.append(weigh if settings.use_tis else measured_only(weigh))
+    return found
+
+
+def _engine_weights(settings: CorrectionSettings) -> Correction:
+    """Weights of trainer over engine."""
+    if settings.custom_tis is not None:
+        return custom_tis(*settings.custom_tis)
+    icepop, older = ICEPOP[settings.tis_mode], ONLY_OLDER[settings.tis_spans]
+    return tis(settings.tis_clip_low, settings.tis_clip, icepop=icepop, only_older=older)
 
 
 def opsm(delta: float) -> Correction:
@@ -102,7 +122,7 @@ def measured_only(correct: Correction) -> Correction:
     return measure
 
 
-def custom_tis(function: Callable[..., Any], args: ObjectiveSide) -> Correction:
+def custom_tis(function: Callable[..., Any], args: object) -> Correction:
     """slime's hook: f(*, args, pg_loss, train_log_probs, rollout_log_probs, loss_masks, total_lengths,
     response_lengths) -> (pg_loss, new loss masks, metrics).
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -20,10 +20,6 @@ from torch import Tensor
 from slime.errors import ConfigError
 from slime.hooks import HOOKS, call_of
 from slime.plugins import load_attr
-
-if TYPE_CHECKING:
-    from slime.flags.loss import LossArguments
-    from slime.flags.sides import ObjectiveSide
 
 SAMPLE_PARAMETERS = ("policy_logits", "reference_logits", "rewards", "advantages", "config")
 Signature = Literal["sample", "pack", "spec"]
@@ -71,7 +67,7 @@ def sample_loss(
 
 def pack_loss(
     function: Callable[..., object],
-    args: ObjectiveSide,
+    args: object,
     batch: dict[str, Any],
     logits: Tensor,
     reducer: Callable[[Tensor], Tensor],
@@ -90,13 +86,6 @@ def pack_loss(
             f"the custom loss returned {_described(loss)} as its loss; it must be one number as a tensor"
         )
     return loss.reshape(()), {name: torch.as_tensor(value).detach() for name, value in metrics.items()}
-
-
-def custom_config(args: LossArguments) -> dict[str, Any]:
-    """What a loss of the second signature finds in `config`: every flag by its name, `clip_range` (--eps-clip),
-    and `kl_coeff` where --kl-loss-coef is given."""
-    config = dict(vars(args)) | {"clip_range": args.eps_clip}
-    return config | {"kl_coeff": args.kl_loss_coef} if args.kl_loss_coef else config
 
 
 def _described(value: object) -> str:

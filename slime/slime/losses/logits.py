@@ -6,21 +6,17 @@ The logits that slime hands to a custom loss are divided by the sampling tempera
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from slime.losses.distribution import DenseDistribution
 
-if TYPE_CHECKING:
-    from slime.flags import Arguments
-
 
 def get_responses(
     logits: Tensor,
     *,
-    args: Arguments,
+    args: object,
     unconcat_tokens: Sequence[Tensor],
     total_lengths: Sequence[int],
     response_lengths: Sequence[int],
@@ -35,7 +31,7 @@ def get_responses(
 def get_log_probs_and_entropy(
     logits: Tensor,
     *,
-    args: Arguments,
+    args: object,
     unconcat_tokens: Sequence[Tensor],
     total_lengths: Sequence[int],
     response_lengths: Sequence[int],

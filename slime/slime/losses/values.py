@@ -8,7 +8,6 @@ the recursion, because nothing trains the critic on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,9 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from slime.losses.advantages import SampleTerms, reward_divergence
 from slime.losses.output import LossOutput
 from slime.losses.reducers import Reducer
-
-if TYPE_CHECKING:
-    from slime.flags.sides import ObjectiveSide
+from slime.losses.settings import AdvantageSettings
 
 
 @torch.no_grad()
@@ -50,7 +47,7 @@ def gae(
 
 
 def ppo_advantages(
-    args: ObjectiveSide, terms: Sequence[SampleTerms], values: Sequence[Tensor]
+    settings: AdvantageSettings, terms: Sequence[SampleTerms], values: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """GAE over trained tokens, where the reward of a token is -kl_coef * KL and that of the sample comes with
     the last of them.
@@ -58,10 +55,11 @@ def ppo_advantages(
     Args:
         values: of the critic before each trained token, [T] for each sample.
     """
-    rewards = [-args.kl_coef * reward_divergence(item, args.kl_coef, args.kl_loss_type) for item in terms]
+    kl_coef, kind = settings.kl_coef, settings.kl_loss_type
+    rewards = [-kl_coef * reward_divergence(item, kl_coef, kind) for item in terms]
     for reward, item in zip(rewards, terms, strict=True):
         reward[-1] += item.reward
-    return gae(rewards, values, args.gamma, args.lambd)
+    return gae(rewards, values, settings.gamma, settings.lambd)
 
 
 def value_loss(

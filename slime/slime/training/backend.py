@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from slime.losses import LossSpec, loss_spec
+from slime.losses import LossSpec
 from slime.training.core.checkpoint import CheckpointWriter
 from slime.training.core.critic import Critic
 from slime.training.core.distributed import device_of, join
 from slime.training.core.learner import Learner
 from slime.training.core.model import TrainedModel, ValueModel
+from slime.training.core.objective import loss_spec
 from slime.training.core.part import Part
 from slime.training.core.random_state import seed_all
 from slime.training.core.reference import PREFIX as REFERENCE

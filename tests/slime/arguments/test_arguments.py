@@ -255,7 +255,7 @@ def test_every_flag_acts() -> None:
         "rollout_batch_size",
         "train_backend",
     }
-    read = r"(args|self)\.{0}\b|load_hooks?\([\w.]+, \"{0}\"\)"
+    read = r"(args|self|settings)\.{0}\b|load_hooks?\([\w.]+, \"{0}\"\)"
     unread = [name for name in names if not re.search(read.format(name), code)]
     assert set(unread) <= acts_in_the_checks
 

@@ -17,13 +17,14 @@ from slime.arguments import Arguments
 from slime.engines.client import ROUTES
 from slime.engines.launch import BACKENDS
 from slime.errors import ConfigError
-from slime.losses import DenseDistribution, estimator, loss_spec
+from slime.losses import DenseDistribution, estimator
 from slime.losses.policy import policy_loss
 from slime.losses.teacher_topk import choose_hints
 from slime.ray.train_actor import TRAINERS, trainer_class
 from slime.rollout.loss_masks import KINDS
 from slime.tracking import display
 from slime.training.attention.kernels import KERNELS, attention_name
+from slime.training.core.objective import loss_spec
 from slime.training.core.optimizer import learning_rate
 
 

@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from slime.arguments import Arguments
 from slime.errors import DataError
-from slime.losses import SampleTerms, Span, distilled, estimator, normalized_spans, spans_of, whiten
+from slime.losses import (
+    AdvantageSettings,
+    SampleTerms,
+    Span,
+    distilled,
+    estimator,
+    normalized_spans,
+    spans_of,
+    whiten,
+)
 from slime.types import Sample
 
 MASK = [1, 0, 1, 1, 0]
@@ -28,8 +36,8 @@ def terms(reward: float = 2.0, **changes: Any) -> SampleTerms:
     return SampleTerms(**(values | changes))
 
 
-def args(name: Any, **changes: Any) -> Arguments:
-    return Arguments(advantage_estimator=name, **changes)
+def args(name: Any, **changes: Any) -> AdvantageSettings:
+    return AdvantageSettings(advantage_estimator=name, **changes)
 
 
 @pytest.mark.parametrize("name", ["grpo", "gspo", "cispo"])

@@ -13,11 +13,11 @@ from slime.arguments import Arguments
 from slime.losses import (
     DenseDistribution,
     LossBatch,
+    PolicySettings,
     approx_kl,
     compute_loss,
     entropy_loss,
     kl_loss,
-    loss_spec,
     policy_component,
     policy_loss,
     sample_mean,
@@ -25,6 +25,7 @@ from slime.losses import (
     token_mean,
     weighted_sum,
 )
+from slime.training.core.objective import loss_spec
 
 T, V = 7, 11
 
@@ -143,7 +144,7 @@ def test_the_ratio_of_a_token_that_is_trained_again_counts_from_who_wrote_it(
     new = reference_log_probs(logits, ids).detach()
     shift = torch.tensor([0.0, 0.5, -0.5, 0.1, math.nan, math.nan, 0.5], dtype=torch.float64)
     advantages = torch.tensor([1.0, 1, -1, -1, 2, -2, -1], dtype=torch.float64)
-    compute = policy_component(arguments(eps_clip=0.2, eps_clip_high=0.28))
+    compute = policy_component(PolicySettings(eps_clip=0.2, eps_clip_high=0.28))
     batch = LossBatch(ids, advantages, behaviour_log_probs=new - shift)
     output = compute(DenseDistribution(logits), batch, torch.sum)
     mixed = torch.where(shift.isnan(), new, new - shift)

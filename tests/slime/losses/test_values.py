@@ -8,8 +8,7 @@ import random
 import pytest
 import torch
 
-from slime.arguments import Arguments
-from slime.losses import SampleTerms, gae, ppo_advantages, value_loss, weighted_sum
+from slime.losses import AdvantageSettings, SampleTerms, gae, ppo_advantages, value_loss, weighted_sum
 
 
 def slow_gae(rewards: list[float], values: list[float], gamma: float, lambd: float) -> list[float]:
@@ -52,11 +51,11 @@ def test_ppo_shapes_rewards_by_kl_and_skips_tokens_that_nobody_chose(kind: str) 
         old_log_probs=torch.tensor(old),
         ref_log_probs=torch.tensor(ref),
     )
-    args = Arguments(gamma=0.9, lambd=0.8, kl_coef=0.1, kl_loss_type=kind)  # type: ignore[arg-type]
+    settings = AdvantageSettings(gamma=0.9, lambd=0.8, kl_coef=0.1, kl_loss_type=kind)  # type: ignore[arg-type]
     formula = {"k1": lambda d: d, "k2": lambda d: d * d / 2, "k3": lambda d: math.exp(-d) - 1 + d}[kind]
     rewards = [-0.1 * formula(o - r) for o, r in zip(old, ref, strict=True)]
     rewards[-1] += 2.0
-    advantages, _ = ppo_advantages(args, [terms], [torch.tensor(values)])
+    advantages, _ = ppo_advantages(settings, [terms], [torch.tensor(values)])
     assert advantages[0].tolist() == pytest.approx(slow_gae(rewards, values, 0.9, 0.8), rel=1e-5)
 
 

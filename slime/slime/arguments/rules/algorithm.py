@@ -37,7 +37,9 @@ def resolve_custom_loss(args: Arguments) -> None:
     args.loss_type = "custom_loss"
     if not path:
         return
-    from slime.losses import load_custom_loss, own_spec  # loads torch, as the custom loss does
+    # both load torch, as the custom loss does
+    from slime.losses import load_custom_loss
+    from slime.training.core.objective import own_spec
 
     if load_custom_loss(path)[1] == "spec":
         args.loss_spec_path, args.custom_loss_function_path = path, None

@@ -51,7 +51,7 @@ def spec_of(args: Arguments) -> LossSpec | None:
     """
     if not args.loss_spec_path or args.loss_type == "sft_loss":
         return None
-    from slime.losses import own_spec  # loads torch
+    from slime.training.core.objective import own_spec  # loads torch
 
     return own_spec(args)
 

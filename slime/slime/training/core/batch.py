@@ -12,6 +12,7 @@ from torch import Tensor
 from slime.errors import ConfigError, DataError
 from slime.hooks import load_hook
 from slime.losses import (
+    AdvantageSettings,
     LossSpec,
     SampleTerms,
     TopKTargets,
@@ -21,6 +22,7 @@ from slime.losses import (
     group_advantages,
     normalized_spans,
     ppo_advantages,
+    settings_of,
     steps_of,
     whiten,
 )
@@ -171,15 +173,15 @@ def token_advantages(
     Args:
         add_up: adds a vector up over the ranks, all of which must call this.
     """
-    terms = sample_terms(args, data, mine)
+    terms, settings = sample_terms(args, data, mine), settings_of(AdvantageSettings, args)
     if args.custom_advantage_function_path:
         found = _custom(args, data, terms)
     elif data.values is not None:
         values = [torch.tensor(data.values[i]) for i in terms]
-        found, returns = ppo_advantages(args, list(terms.values()), values)
+        found, returns = ppo_advantages(settings, list(terms.values()), values)
         data.returns = dict(zip(terms, returns, strict=True))
     else:
-        estimate = estimator(args)
+        estimate = estimator(settings)
         found = [estimate(item) for item in terms.values()]
     if args.use_opd:
         pairs = zip(found, terms.values(), strict=True)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from slime.losses import Candidates, Distribution, TopKTargets, loss_spec, topk_targets
+from slime.losses import Candidates, Distribution, TopKTargets, topk_targets
 from slime.training.core.batch import TrainBatch
 from slime.training.core.model import TrainedModel
+from slime.training.core.objective import loss_spec
 from slime.training.core.packing import PackedBatch, pack
 from slime.training.core.passes import log_probs_of
 from slime.training.core.step import OnDistribution, Teach

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError, unknown_name
 from slime.hooks import load_hook
-from slime.losses import built_in
-from slime.losses.component import Component, LossSpec
-from slime.losses.custom import custom_config, load_custom_loss
+from slime.losses import Component, LossSpec, built_in, load_custom_loss, policy_component
 
 if TYPE_CHECKING:
     from slime.flags.loss import LossArguments
@@ -32,7 +30,7 @@ def loss_spec(args: ObjectiveSide) -> LossSpec:
     if args.loss_type != "policy_loss":
         raise unknown_name("--loss-type", args.loss_type, ("policy_loss", "sft_loss", "custom_loss"))
     distils = args.use_opd or args.advantage_estimator == "on_policy_distillation"
-    component = Component("policy", 1.0, built_in.policy_component(args))
+    component = Component("policy", 1.0, policy_component(args))
     own = LossSpec((component,), needs_advantages=True, distils="sampled" if distils else None)
     return completed(args, own)
 
@@ -78,6 +76,13 @@ def _advantages_need_old(args: ObjectiveSide) -> bool:
     distils = args.use_opd or args.advantage_estimator == "on_policy_distillation"
     hooked = args.custom_advantage_function_path or args.rollout_data_postprocess_path
     return bool(distils or args.kl_coef != 0 or hooked)
+
+
+def custom_config(args: LossArguments) -> dict[str, Any]:
+    """The `config` of a loss on log-probs of one sample: every flag by its name, `clip_range` (--eps-clip), and
+    `kl_coeff` if --kl-loss-coef is given."""
+    config = dict(vars(args)) | {"clip_range": args.eps_clip}
+    return config | {"kl_coeff": args.kl_loss_coef} if args.kl_loss_coef else config
 
 
 def _custom_spec(args: ObjectiveSide) -> LossSpec:
