@@ -27,7 +27,7 @@ def _name(path: Path) -> str:
 
 @cache
 def named(path: Path, *, late: bool = True) -> frozenset[str]:
-    """Modules and attributes that a file imports. `late`: those inside functions too, which no start waits for."""
+    """Modules and attributes that a file imports. `late`: also those of functions and annotations."""
     return frozenset(
         name for node in _imports(ast.parse(path.read_text()).body, late) for name in _names(node)
     )
@@ -39,7 +39,7 @@ def _imports(body: Iterable[ast.AST], late: bool) -> Iterator[ast.Import | ast.I
             yield node
         elif late or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-            yield from _imports([] if typing else ast.iter_child_nodes(node), late)
+            yield from _imports([] if typing and not late else ast.iter_child_nodes(node), late)
 
 
 def _names(node: ast.Import | ast.ImportFrom) -> list[str]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from openclaw.engine.generation import Generation, Increment
 from openclaw.errors import ClientError
@@ -15,7 +15,6 @@ from openclaw.formats.deltas import AnswerParser, CallArguments, CallStart, Delt
 from openclaw.formats.stop_strings import StopStrings
 from openclaw.gateway.chat_request import ChatRequest
 from openclaw.gateway.recorder import Recorder
-from openclaw.gateway.spans import Spans
 from openclaw.sessions.transcript import Transcript
 from openclaw.types import Message, NewTurn, TurnContext, TurnState
 
@@ -30,6 +29,15 @@ class Chunk:
     increment: Increment | None
 
 
+class Observer(Protocol):
+    """Watches answers, as spans of a trace do."""
+
+    async def around(
+        self, exchange: Exchange, run: Callable[[OnChunk], Awaitable[Completion]], on_chunk: OnChunk
+    ) -> Completion:
+        """Calls `run` with an `on_chunk`; returns or raises what it does."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
     """A request that is ready to run. Nothing was stored yet.
@@ -39,7 +47,7 @@ class Exchange:
     said so.
     timeout: seconds for the whole answer, waiting for engines included. began: when it was asked for (monotonic clock).
     opening: ids at the end of the prompt that are the beginning of the answer (a tool call that was asked for).
-    spans: None reports to nobody.
+    spans: reports the answer; None: it is not reported.
     """
 
     request: ChatRequest
@@ -52,7 +60,7 @@ class Exchange:
     timeout: float
     opening: tuple[int, ...] = ()
     began: float = field(default_factory=time.monotonic)
-    spans: Spans | None = None
+    spans: Observer | None = None
 
     def opened(self, opening: list[int], context_length: int) -> Exchange:
         """This exchange with an answer that begins with these ids. Raises ClientError when the context has no

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from openclaw.common.messages import text_of
 from openclaw.errors import ClientError
+from openclaw.gateway.exchange import Chunk, Completion, Exchange, OnChunk
 from openclaw.settings import Settings
 from openclaw.types import Message
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
-
-    from openclaw.gateway.exchange import Chunk, Completion, Exchange, OnChunk
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from slime.types import RolloutFnTrainOutput, Sample
 
 if TYPE_CHECKING:
     from slime.flags.run import LoopArguments
-    from slime.rollout.data_source import DataSource
 
 
 def path_of(pattern: str, rollout_id: int, evaluation: bool = False) -> Path:
@@ -65,7 +64,7 @@ def load(pattern: str, rollout_id: int, share: float = 1.0) -> list[Sample]:
 
 
 def replay(
-    args: LoopArguments, rollout_id: int, data_source: DataSource | None = None, evaluation: bool = False
+    args: LoopArguments, rollout_id: int, data_source: object = None, evaluation: bool = False
 ) -> RolloutFnTrainOutput:
     """The rollout function of `--load-debug-rollout-data`."""
     assert args.load_debug_rollout_data is not None
