@@ -10,7 +10,7 @@ import pytest
 from claw_base.settings.rules import check_flags
 from slime import replay
 from slime.arguments import Arguments
-from slime.arguments.rules.run import check_run
+from slime.arguments.rules.validation import check_run
 from slime.errors import ConfigError, DataError
 from slime.types import Sample
 

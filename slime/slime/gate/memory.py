@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary, finalize
 import torch
 from torch import Tensor
 
+from slime.training.core.checkpoint import random_state, restore_random_state
 from slime.training.core.host_copies import HostCopies, local_part, wait_for_copies
 from slime.training.core.part import reshard
-from slime.training.core.random_state import random_state, restore_random_state
 
 if TYPE_CHECKING:
     from slime.training.backend import Backend

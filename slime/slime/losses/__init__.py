@@ -8,11 +8,17 @@ from slime.losses.advantages import (
     group_counts,
     whiten,
 )
-from slime.losses.built_in import policy_component, targets_of, topk_divergence, topk_settings
+from slime.losses.built_in import policy_component, sft_loss, targets_of, topk_divergence, topk_settings
 from slime.losses.chunked import ChunkedDistribution
 from slime.losses.component import Component, Compute, LossBatch, LossSpec, compute_loss
 from slime.losses.corrections import custom_tis, opsm, tis
-from slime.losses.custom import load_custom_loss, pack_loss, sample_loss
+from slime.losses.custom import (
+    get_log_probs_and_entropy,
+    get_responses,
+    load_custom_loss,
+    pack_loss,
+    sample_loss,
+)
 from slime.losses.distillation import (
     clipped_topk_loss,
     combined_advantages,
@@ -23,7 +29,6 @@ from slime.losses.distillation import (
 from slime.losses.distribution import DenseDistribution, Distribution
 from slime.losses.echo import Rows, echo_loss
 from slime.losses.kl import approx_kl, kl_loss
-from slime.losses.logits import get_log_probs_and_entropy, get_responses
 from slime.losses.output import LossOutput
 from slime.losses.policy import entropy_loss, policy_loss
 from slime.losses.reducers import Reducer, sample_mean, sample_mean_weights, token_mean, weighted_sum
@@ -35,7 +40,6 @@ from slime.losses.settings import (
     TeacherSettings,
     settings_of,
 )
-from slime.losses.sft import sft_loss
 from slime.losses.step_wise import Span, normalized_spans, spans_of, steps_of
 from slime.losses.teacher_topk import Candidates, TopKTargets, choose_hints, overlaps, topk_targets
 from slime.losses.values import gae, ppo_advantages, value_loss

@@ -18,7 +18,6 @@ from slime.losses.output import LossOutput
 from slime.losses.policy import entropy_loss, policy_loss
 from slime.losses.reducers import Reducer
 from slime.losses.settings import PolicySettings, TeacherSettings, settings_of
-from slime.losses.sft import sft_loss
 from slime.losses.teacher_topk import SubsetMode, TopKTargets
 
 
@@ -150,3 +149,13 @@ def custom(
     losses = torch.stack([sample_loss(function, config, *part) for part in parts])
     loss = reducer(segments.spread(losses))
     return LossOutput(loss=loss, metrics={"custom_loss": loss.detach()})
+
+
+def sft_loss(dist: Distribution, target_ids: Tensor, reducer: Reducer) -> LossOutput:
+    """Cross-entropy of `target_ids` [T] under `dist`, in nats.
+
+    Returns:
+        The reduced loss, and `sft_loss` as its only metric.
+    """
+    loss = -reducer(dist.log_probs(target_ids))
+    return LossOutput(loss=loss, metrics={"sft_loss": loss.detach()})

@@ -11,7 +11,7 @@ sample at a time, so that its result does not depend on how samples are packed.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from slime.errors import ConfigError
 from slime.hooks import HOOKS, call_of
+from slime.losses.distribution import DenseDistribution
 from slime.plugins import load_attr
 
 SAMPLE_PARAMETERS = ("policy_logits", "reference_logits", "rewards", "advantages", "config")
@@ -90,3 +91,39 @@ def pack_loss(
 
 def _described(value: object) -> str:
     return f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def get_responses(
+    logits: Tensor,
+    *,
+    args: object,
+    unconcat_tokens: Sequence[Tensor],
+    total_lengths: Sequence[int],
+    response_lengths: Sequence[int],
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """(logits [R, V] that predict the response, its tokens [R]) of every sample of a pack with logits [1, N, V]."""
+    end = 0
+    for tokens, total, response in zip(unconcat_tokens, total_lengths, response_lengths, strict=True):
+        end += total
+        yield logits[0, end - response - 1 : end - 1], tokens[total - response :]
+
+
+def get_log_probs_and_entropy(
+    logits: Tensor,
+    *,
+    args: object,
+    unconcat_tokens: Sequence[Tensor],
+    total_lengths: Sequence[int],
+    response_lengths: Sequence[int],
+    with_entropy: bool = False,
+    **_: object,
+) -> tuple[Tensor, dict[str, list[Tensor]]]:
+    """An empty tensor (slime's second loss output), and "log_probs" (and "entropy"): [R] for every sample."""
+    found: dict[str, list[Tensor]] = {"log_probs": [], **({"entropy": []} if with_entropy else {})}
+    layout = {"unconcat_tokens": unconcat_tokens, "total_lengths": total_lengths}
+    for chunk, tokens in get_responses(logits, args=args, response_lengths=response_lengths, **layout):  # type: ignore[arg-type]
+        dist = DenseDistribution(chunk)
+        found["log_probs"].append(dist.log_probs(tokens))
+        if with_entropy:
+            found["entropy"].append(dist.entropy())
+    return torch.empty(0, device=logits.device), found

@@ -14,18 +14,16 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from slime.losses import LossSpec
-from slime.training.core.checkpoint import CheckpointWriter
+from slime.training.core.checkpoint import CheckpointWriter, seed_all
 from slime.training.core.critic import Critic
 from slime.training.core.distributed import device_of, join
 from slime.training.core.learner import Learner
 from slime.training.core.model import TrainedModel, ValueModel
 from slime.training.core.objective import loss_spec
 from slime.training.core.part import Part
-from slime.training.core.random_state import seed_all
 from slime.training.core.reference import PREFIX as REFERENCE
 from slime.training.core.reference import Reference
-from slime.training.core.teacher import Teacher
-from slime.training.core.teacher_model import make_teacher
+from slime.training.core.teacher import Teacher, make_teacher
 from slime.training.persistence import Persistent
 from slime.utils.sdpa import without_cudnn
 

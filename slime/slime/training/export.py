@@ -14,7 +14,7 @@ from torch import Tensor
 
 from claw_base.files import commit_folder, fresh_folder, temporary_beside
 from slime.training.core.distributed import broadcast
-from slime.training.core.precision import serves_fp32
+from slime.training.core.model import serves_fp32
 from slime.weights.checkpoints import is_checkpoint
 from slime.weights.checksum import checksum_of, weights_checksum
 from slime.weights.folders import copy_model_files, fp32_vectors, stored_dtype, write_weights

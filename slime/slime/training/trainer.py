@@ -29,10 +29,10 @@ from slime.training.core.metrics import (
     rollout_metrics,
     staleness_metrics,
 )
+from slime.training.core.model import computing_dtype
 from slime.training.core.optimizer import learning_rate
 from slime.training.core.packing import PackedBatch, check_samples
 from slime.training.core.postprocess import postprocess
-from slime.training.core.precision import computing_dtype
 from slime.training.core.step import by_sample, forward_backward, trained_log_probs
 from slime.training.core.token_records import TokenRecords
 from slime.training.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule

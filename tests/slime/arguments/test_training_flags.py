@@ -10,7 +10,7 @@ import pytest
 from claw_base.settings.rules import check_flags
 from slime.arguments import Arguments
 from slime.arguments.rules.algorithm import check_algorithm, check_lora, switch_adapters
-from slime.arguments.rules.optimizer import check_optimizer
+from slime.arguments.rules.validation import check_optimizer
 from slime.errors import ConfigError
 from slime.training.core.optimizer import learning_rate
 

@@ -14,18 +14,18 @@ from slime.arguments.rules.algorithm import (
     switch_adapters,
 )
 from slime.arguments.rules.engine import check_engine
-from slime.arguments.rules.optimizer import check_optimizer
 from slime.arguments.rules.parallel import check_parallel
-from slime.arguments.rules.recompute import check_recompute
 from slime.arguments.rules.rented import check_rented, prepare_rented
 from slime.arguments.rules.rollout import check_judge, check_reward, check_rollout, resolve_epochs
-from slime.arguments.rules.run import check_run
 from slime.errors import ConfigError
+from slime.flags.optimizer import WITH_END
+from slime.flags.rollout import UNBOUNDED
 from slime.hooks import HOOKS, load_hooks
 from slime.weights.checkpoints import is_torch_dist
 
 if TYPE_CHECKING:
     from slime.flags import Arguments
+    from slime.flags.parallel import ParallelArguments
 
 
 def validate(args: Arguments) -> None:
@@ -114,3 +114,129 @@ def _resolve_batches(args: Arguments) -> None:
 def _check_hooks(args: Arguments) -> None:
     for name in HOOKS:
         load_hooks(args, name)
+
+
+def check_optimizer(args: Arguments) -> None:
+    """Checks the optimizer and fills in `lr_decay_iters`, `lr_warmup_iters` and `lr_wsd_decay_iters`.
+
+    Raises:
+        ConfigError: what contradicts what, and what to do.
+    """
+    if args.min_lr > args.lr:
+        raise ConfigError(f"--min-lr {args.min_lr} is above --lr {args.lr}")
+    if args.lr_decay_style in WITH_END or args.lr_warmup_fraction is not None:
+        _resolve_end(args)
+    _resolve_warmup(args)
+    if args.lr_decay_style == "WSD":
+        _resolve_stable(args)
+
+
+def _resolve_end(args: Arguments) -> None:
+    if args.lr_decay_iters is None:
+        if args.num_rollout is None or args.num_rollout == UNBOUNDED:
+            flag = "--lr-warmup-fraction" if args.lr_warmup_fraction is not None else "--lr-decay-style"
+            raise ConfigError(f"{flag} needs an end: give --lr-decay-iters or --num-rollout")
+        assert args.global_batch_size is not None
+        samples = args.rollout_batch_size * args.n_samples_per_prompt
+        args.lr_decay_iters = args.num_rollout * args.train_epochs * -(-samples // args.global_batch_size)
+
+
+def _resolve_warmup(args: Arguments) -> None:
+    if args.lr_warmup_fraction is not None:
+        assert args.lr_decay_iters is not None
+        args.lr_warmup_iters = round(args.lr_warmup_fraction * args.lr_decay_iters)
+        args.lr_warmup_fraction = None
+    if args.lr_decay_style in WITH_END and (args.lr_decay_iters or 0) <= args.lr_warmup_iters:
+        raise ConfigError(f"--lr-warmup-iters {args.lr_warmup_iters} leaves no step to decay in")
+
+
+def _resolve_stable(args: Arguments) -> None:
+    assert args.lr_decay_iters is not None
+    if args.lr_wsd_decay_iters is None:
+        args.lr_wsd_decay_iters = max(1, args.lr_decay_iters // 10)
+    room = args.lr_decay_iters - args.lr_warmup_iters
+    if not 1 <= args.lr_wsd_decay_iters <= room:
+        raise ConfigError(f"--lr-wsd-decay-iters must be from 1 to {room}, got {args.lr_wsd_decay_iters}")
+
+
+MODULES = ("core_attn", "mlp")
+EVERY_LAYER = ("full", "uniform", 1)
+
+
+def check_recompute(args: Arguments) -> None:
+    """Checks the flags and fills in `recompute_modules`; Megatron-LM's words for every layer are taken by both backends.
+
+    Raises:
+        ConfigError: what contradicts what, and what to do.
+    """
+    if args.recompute_granularity == "selective":
+        _choose_modules(args)
+    asked = (args.recompute_granularity, args.recompute_method, args.recompute_num_layers)
+    if asked == EVERY_LAYER:
+        args.gradient_checkpointing = True
+        if args.train_backend != "megatron":
+            args.recompute_granularity = args.recompute_method = args.recompute_num_layers = None
+    elif args.recompute_granularity is not None:
+        if args.train_backend != "megatron":
+            raise ConfigError(
+                "--recompute-granularity: --train-backend fsdp computes every layer again or none; use "
+                "--gradient-checkpointing"
+            )
+        if args.gradient_checkpointing:
+            raise ConfigError(
+                "--gradient-checkpointing computes every layer again; drop it or --recompute-granularity"
+            )
+
+
+def _choose_modules(args: ParallelArguments) -> None:
+    args.recompute_modules = args.recompute_modules or MODULES[0]
+    for name in args.recompute_modules.split(","):
+        if name not in MODULES:
+            raise ConfigError(
+                f"--recompute-modules {name}: these can be computed again: {', '.join(MODULES)}"
+            )
+
+
+REPLAY = "slime.replay.replay"
+PLACEHOLDER = "{rollout_id}"
+
+
+def check_run(args: Arguments) -> None:
+    """Checks and completes the flags of `slime.flags.run`, in place. Raises ConfigError."""
+    if args.profile and args.profile_step_end <= args.profile_step_start:
+        raise ConfigError("--profile-step-end must be above --profile-step-start")
+    _check_replay(args)
+    _check_turns(args)
+
+
+def _check_replay(args: Arguments) -> None:
+    for name in ("save_debug_rollout_data", "load_debug_rollout_data"):
+        path = vars(args)[name]
+        if path is not None and PLACEHOLDER not in path:
+            raise ConfigError(
+                f"{option(name)} {path} needs {PLACEHOLDER} where the number of the rollout goes"
+            )
+    if args.load_debug_rollout_data is not None:
+        args.debug_train_only = True
+        args.rollout_function_path = REPLAY
+        args.disable_rollout_global_dataset = True
+
+
+def _check_turns(args: Arguments) -> None:
+    """Who shares which processors, and who steps aside."""
+    on_gpu = args.actor_num_gpus_per_node > 0
+    if args.colocate and on_gpu != (args.rollout_num_gpus > 0):
+        raise ConfigError(
+            "--colocate shares the trainers' GPUs (or processors) with the engines: set both of "
+            "--actor-num-gpus-per-node and --rollout-num-gpus, or neither"
+        )
+    if args.offload_train is None:
+        args.offload_train = args.colocate and on_gpu and args.train_backend != "megatron"  # which cannot
+    if args.offload_train and not on_gpu:
+        raise ConfigError("--offload-train moves trainers from GPUs to CPU memory; these train on the CPU")
+    if args.offload_rollout is None:
+        args.offload_rollout = args.colocate
+    if (args.offload_rollout or args.offload_train) and not args.colocate:
+        raise ConfigError(
+            "--offload-rollout and --offload-train need --colocate: otherwise engines serve while trainers work"
+        )

@@ -6,6 +6,7 @@ copied to the CPU first, and the ranks agree through a process group of its own,
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
@@ -26,7 +28,6 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 from claw_base.files import fresh_folder, temporary_beside
 from slime.errors import CheckpointError, TrainError
 from slime.training.core.part import Part, tensors_of
-from slime.training.core.random_state import random_state, restore_random_state
 from slime.training.core.safe_loading import SafePlanner, SafeReader
 from slime.weights.checkpoints import (
     TRAINER,
@@ -222,3 +223,32 @@ def _check_shapes(path: Path, parts: Sequence[Part], state: dict[str, Any], inde
             f"{wanted.get(name, 'not there')} here ({len(differ)} of {len(wanted)} tensors differ); "
             "give the model that it was trained from, or another --save"
         )
+
+
+def seed_all(seed: int) -> None:
+    """Seeds every random generator of this process."""
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+def random_state() -> dict[str, Any]:
+    """The state of every random generator of this process."""
+    name, keys, *rest = np.random.get_state(legacy=True)
+    state = {
+        "torch": torch.get_rng_state(),
+        "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
+        "python": random.getstate(),
+    }
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def restore_random_state(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    name, keys, *rest = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    random.setstate(state["python"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from slime.losses import Distribution
 from slime.training.core.packing import PackedBatch
+
+if TYPE_CHECKING:
+    from slime.flags import Arguments
+    from slime.flags.model import ModelArguments
 
 
 class PackModel(Protocol):
@@ -59,3 +64,38 @@ class ValueModel(PackModel, Protocol):
     def values(self, packed: PackedBatch) -> Tensor:
         """fp32 values [T] at the targets of the pack, before each of them."""
         ...
+
+
+@runtime_checkable
+class Pipelined(Protocol):
+    """A model that takes many packs at once, so that its stages work at the same time."""
+
+    def of_all(self, packs: Sequence[PackedBatch]) -> list[Tensor]:
+        """[T] of every pack: log-probs of its targets, or a critic's values."""
+        ...
+
+
+@torch.no_grad()
+def log_probs_of(model: TrainedModel, packs: Sequence[PackedBatch]) -> list[Tensor]:
+    """Log-probs of the targets of every pack, [T] each."""
+    if isinstance(model, Pipelined):
+        return model.of_all(packs)
+    return [model.distribution(packed).log_probs(packed.targets) for packed in packs]
+
+
+@torch.no_grad()
+def values_of_all(model: ValueModel, packs: Sequence[PackedBatch]) -> list[Tensor]:
+    """A critic's values of every pack, [T] each."""
+    return model.of_all(packs) if isinstance(model, Pipelined) else [model.values(packed) for packed in packs]
+
+
+def computing_dtype(args: ModelArguments, device_type: str) -> torch.dtype:
+    """bf16 on CUDA and with --bf16, else fp32."""
+    in_bf16 = args.bf16 or (device_type == "cuda" and not args.fp32)
+    return torch.bfloat16 if in_bf16 else torch.float32
+
+
+def serves_fp32(args: Arguments) -> bool:
+    """Whether vectors that the folder stores in fp32 (decays, which are taken to the power of a sequence's length) stay
+    so beside bf16 ones. The embedded engine holds all tensors in one dtype, and training computes as the engine does."""
+    return args.rollout_backend != "embedded"

@@ -28,9 +28,8 @@ from slime.training.core import echo
 from slime.training.core.batch import TrainBatch, ages, stale_weights
 from slime.training.core.custom_step import custom_loss, custom_pack
 from slime.training.core.learner import Learner
-from slime.training.core.model import TrainedModel
+from slime.training.core.model import TrainedModel, log_probs_of
 from slime.training.core.packing import PackedBatch, pack, trained_values
-from slime.training.core.passes import log_probs_of
 from slime.training.core.shared_rows import SharedRows
 from slime.training.schedule import MicroBatch, Step
 from slime.types import Sample

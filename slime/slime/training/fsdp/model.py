@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +13,16 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers.core_model_loading import revert_weight_conversion
 
+from slime.errors import ConfigError
 from slime.losses import ChunkedDistribution, DenseDistribution, Distribution
 from slime.training.core.packing import PackedBatch
 from slime.training.core.part import reshard
-from slime.training.fsdp.head import DeferredHead
-from slime.training.fsdp.images import inputs_with_images
 from slime.training.fsdp.lora import merged, merged_shapes, without_adapters
 from slime.training.fsdp.quantized import dequantized
 from slime.utils.decoders import BODY, body
+from slime.vision.files import read
 from slime.vision.models import PlacedImages, sees
+from slime.vision.place import ImagePlace
 from slime.weights.checksum import LM_HEAD
 
 if TYPE_CHECKING:
@@ -195,3 +196,77 @@ def whole_tensors(
 def _is_cast(tensor: Tensor) -> bool:
     """Whether a tensor may be cast before it is written: vectors are small, and some are written in fp32."""
     return tensor.is_floating_point() and tensor.dim() > 1
+
+
+AFTER_THE_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+
+
+class DeferredHead:
+    """Lets a causal language model return hidden states in place of logits.
+
+    FSDP keeps the weights of the outermost module, to which the head belongs, whole after its forward pass, so the
+    head can run afterwards.
+
+    Raises:
+        ConfigError: the model changes logits after its head.
+    """
+
+    def __init__(self, model: PreTrainedModel, chunk: int) -> None:
+        config = model.config.get_text_config()
+        changed = [name for name in AFTER_THE_HEAD if getattr(config, name, None) not in (None, 1, 1.0)]
+        if changed:
+            raise ConfigError(
+                f"--log-probs-chunk-size does not work with this model, which has a {changed[0]}; drop it"
+            )
+        self.chunk, self.is_deferred = chunk, False
+        head = model.get_output_embeddings()
+        self.project = head.forward
+        head.forward = self._forward
+
+    def _forward(self, hidden: Tensor) -> Tensor:
+        return hidden if self.is_deferred else self.project(hidden)
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Inside, what the model returns as logits are the inputs of its head."""
+        self.is_deferred = True
+        try:
+            yield
+        finally:
+            self.is_deferred = False
+
+
+def inputs_with_images(placed: PlacedImages, packed: PackedBatch) -> dict[str, Any]:
+    """Inputs of the model; its images are put in place.
+
+    A pack without images gets a blank one behind all others, which nothing attends to and no loss looks at: vision runs
+    on every rank or on none, because its weights are gathered from all.
+
+    Raises:
+        DataError: a file of an image is gone, or changed.
+    """
+    ids, device = packed.input_ids, packed.input_ids.device
+    positions = packed.position_ids if packed.position_ids.ndim == 3 else packed.position_ids.expand(3, 1, -1)
+    layout, images = packed.layout, packed.images
+    if images:
+        pixels = torch.cat([read(image.file).pixel_values for image in images])
+        grids = [image.grid for image in images]
+    else:
+        blank = _blank(placed, ids.shape[1])
+        ids = torch.cat([ids, torch.full((1, 1), placed.token, device=device)], dim=1)
+        positions = torch.cat([positions, torch.zeros_like(positions[:, :, :1])], dim=2)
+        layout, images, grids = (*layout, (1,)), (blank,), [blank.grid]
+        pixels = torch.zeros(blank.grid[1] * blank.grid[2], placed.patch)
+    places = [torch.arange(image.start, image.end) for image in images]
+    placed.at = torch.cat(places).to(device)
+    return {
+        "input_ids": ids,
+        "position_ids": positions,
+        "packed_layout": layout,
+        "pixel_values": pixels.to(device),
+        "image_grid_thw": torch.tensor(grids, device=device),
+    }
+
+
+def _blank(placed: PlacedImages, start: int) -> ImagePlace:
+    return ImagePlace(start, 1, (1, placed.merge, placed.merge), "")

@@ -10,7 +10,7 @@ from torch import nn
 
 from slime.training.attention.kernels import attention_name
 from slime.training.attention.linear import DECAY
-from slime.training.core.precision import computing_dtype, serves_fp32
+from slime.training.core.model import computing_dtype, serves_fp32
 from slime.training.megatron.core_config import read_config, transformer_config
 from slime.training.megatron.lora import add_adapters
 from slime.training.megatron.model import PackedGPT

@@ -19,8 +19,7 @@ from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausal
 
 from slime.errors import ConfigError
 from slime.training.fsdp.critic import load_critic
-from slime.training.fsdp.loading import load_model
-from slime.training.fsdp.loading_shards import open_shards
+from slime.training.fsdp.loading import load_model, open_shards
 from slime.weights.files import WeightFiles
 
 RANKS = 3

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from slime.errors import ConfigError, TrainError
 from slime.plugins import load_attr
 from slime.training import backend
-from slime.training.core.random_state import seed_all
+from slime.training.core.checkpoint import seed_all
 from slime.training.fsdp.model import gather_trained
 from slime.weights.checksum import weights_checksum
 from tests import FAKES, ROOT
