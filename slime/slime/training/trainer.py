@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -33,7 +34,7 @@ from slime.training.core.model import computing_dtype
 from slime.training.core.optimizer import learning_rate
 from slime.training.core.packing import PackedBatch, check_samples
 from slime.training.core.postprocess import postprocess
-from slime.training.core.step import by_sample, forward_backward, trained_log_probs
+from slime.training.core.step import StepInputs, Teach, by_sample, forward_backward, trained_log_probs
 from slime.training.core.token_records import TokenRecords
 from slime.training.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule
 from slime.trajectories import trajectories_of
@@ -101,8 +102,8 @@ class Trainer(Backend):
         schedule = build_schedule(lengths, responses, self._limits(global_batch_size=None))
         found: dict[int, list[float]] = {}
         for step in schedule.steps:
-            mine = step.ranks[self.replica]
-            found |= trained_log_probs(self.model, mine, samples, self.device, only_trained=False)
+            part = step.ranks[self.replica]
+            found |= trained_log_probs(self.model, part, samples, self.device, only_trained=False)
         merged = merge_over_ranks(found)
         return [merged.get(i, []) for i in range(len(samples))]
 
@@ -143,57 +144,80 @@ class Trainer(Backend):
         return build_schedule(lengths, trained, limits, companions, trajectories_of(samples))
 
     def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> TrainBatch:
-        """Reference log-probs, values, advantages, and old log-probs for the steps before which the policy will
-        have moved."""
+        """What the steps need of the models: old, reference and teacher log-probs, values, advantages.
+
+        Every rank makes the same calls in the same order: the models are spread over the ranks.
+        """
         data = TrainBatch(samples, version=self.version)
-        mine = [i for step in schedule.steps for micro_batch in step.ranks[self.replica] for i in micro_batch]
-        from_engine = self.args.use_rollout_logprobs
-        if from_engine:
-            data.old_log_probs = engine_log_probs(samples, mine)
-        elif schedule.steps and self.args.train_epochs == 1:
-            beside = [i for step in schedule.steps if _accompanies(step, samples) for i in step.samples]
-            data.unmoved = frozenset(schedule.steps[0].samples).union(beside)
+        positions = [i for step in schedule.steps for part in step.ranks[self.replica] for i in part]
+        if self.args.use_rollout_logprobs:
+            data.old_log_probs = engine_log_probs(samples, positions)
+        else:
+            data.ratio_one = self._with_ratio_one(schedule, samples)
         if self.critic is not None:
             data.values = self.critic.values(schedule, samples)
-        policy_loss = self.spec.needs_advantages or self.spec.teacher == "topk"
         for number, step in enumerate(schedule.steps):
-            part = step.ranks[self.replica]
-            if self.reference is not None:
-                found = self.reference.log_probs(part, samples, self.device)
-                data.ref_log_probs = (data.ref_log_probs or {}) | found
+            self._add_reference(step, data)
             if self.teacher is not None:
                 self.teacher.read(step, data, self.device)
-            later = number > 0 and not _accompanies(
-                step, samples
-            )  # companions are compared with the weights they meet
-            moves = later or self.args.train_epochs > 1 or self.asks_teacher_before
-            if not from_engine and (self.spec.needs_old or (moves and policy_loss)):
-                watch = self.teacher.keeping(number, step, data) if self.teacher and moves else None
-                data.old_log_probs |= trained_log_probs(self.model, part, samples, self.device, watch)
+            self._add_old_log_probs(number, step, data)
         if self.spec.needs_advantages:
-            data.advantages = token_advantages(self.args, data, mine, self.add_up)
+            data.advantages = token_advantages(self.args, data, positions, self.add_up)
         return data
+
+    def _with_ratio_one(self, schedule: Schedule, samples: Sequence[Sample]) -> frozenset[int]:
+        """Samples of which the step meets the weights of their old log-probs: those of the first step, and companions."""
+        if not schedule.steps or self.args.train_epochs != 1:
+            return frozenset()
+        companions = [i for step in schedule.steps if _accompanies(step, samples) for i in step.samples]
+        return frozenset(schedule.steps[0].samples).union(companions)
+
+    def _add_reference(self, step: Step, data: TrainBatch) -> None:
+        """Log-probs of the reference model."""
+        if self.reference is not None:
+            found = self.reference.log_probs(step.ranks[self.replica], data.samples, self.device)
+            data.ref_log_probs = (data.ref_log_probs or {}) | found
+
+    def _add_old_log_probs(self, number: int, step: Step, data: TrainBatch) -> None:
+        """Log-probs of the weights before the update, and in the same pass what a teacher says of likely ids.
+
+        Only the loss, or advantages, of some steps need them; the engine's may stand for them.
+        """
+        moves = self._moves_before(number, step, data.samples)
+        by_ratio = moves and (self.spec.needs_advantages or self.spec.teacher == "topk")
+        if self.args.use_rollout_logprobs or not (self.spec.needs_old or by_ratio):
+            return
+        watch = self.teacher.keeping(number, step, data) if self.teacher and moves else None
+        part = step.ranks[self.replica]
+        data.old_log_probs |= trained_log_probs(self.model, part, data.samples, self.device, watch)
+
+    def _moves_before(self, number: int, step: Step, samples: Sequence[Sample]) -> bool:
+        """The step meets other weights than those before the update, or the teacher is asked before it anyway.
+
+        Companions are compared with the weights that they meet.
+        """
+        later = number > 0 and not _accompanies(step, samples)
+        return later or self.args.train_epochs > 1 or self.asks_teacher_before
 
     def _step(
         self, number: int, step: Step, data: TrainBatch, mismatch: Mismatch, where: str
     ) -> dict[str, float]:
-        def compare(micro_batch: MicroBatch, packed: PackedBatch, log_probs: Tensor) -> None:
-            found = by_sample(micro_batch, packed, log_probs)
-            if records is not None:
-                records.add_log_probs(found)
-            for i, values in found.items():
-                known = {} if self.args.use_rollout_logprobs else data.old_log_probs
-                mismatch.add(data.samples[i], known.get(i, values))
-
-        learner, args, records = self.learner, self.args, self.records
-        teach = self.teacher.teaching(number, step, data) if self.teacher else None
-        if teach is not None and records is not None:
-            teach = records.watching(teach, step.ranks[self.replica])
+        """Trains on one step and returns its metrics; `where` stands in errors."""
+        learner, args = self.learner, self.args
+        report = partial(self._compare_with_engine, data, mismatch)
+        teach = self._teaching(number, step, data)
         try:
             learner.clear()
-            metrics = forward_backward(
-                learner, self.spec, step, self.replica, data, self.device, args, compare, teach
+            inputs = StepInputs(
+                args,
+                self.spec,
+                data,
+                step.ranks[self.replica],
+                step.denominator(args.calculate_per_token_loss),
+                self.device,
+                teach,
             )
+            metrics = forward_backward(learner, inputs, report)
             metrics["grad_norm"] = learner.clip(metrics["loss"], args.clip_grad, where)
             metrics["lr"] = learning_rate(args, self.global_step) * self.rate_scale
             learner.update(metrics["lr"])
@@ -203,6 +227,29 @@ class Trainer(Backend):
             return {f"companion_{name}": value for name, value in metrics.items()}
         self.global_step += 1
         return metrics
+
+    def _teaching(self, number: int, step: Step, data: TrainBatch) -> Teach | None:
+        """How the loss asks the teacher for likely ids; what it says is kept if token records are."""
+        teach = self.teacher.teaching(number, step, data) if self.teacher else None
+        if teach is None or self.records is None:
+            return teach
+        return self.records.watching(teach, step.ranks[self.replica])
+
+    def _compare_with_engine(
+        self,
+        data: TrainBatch,
+        mismatch: Mismatch,
+        micro_batch: MicroBatch,
+        packed: PackedBatch,
+        log_probs: Tensor,
+    ) -> None:
+        """Compares old log-probs, else these, with what the engine reported."""
+        found = by_sample(micro_batch, packed, log_probs)
+        if self.records is not None:
+            self.records.add_log_probs(found)
+        old = {} if self.args.use_rollout_logprobs else data.old_log_probs
+        for i, values in found.items():
+            mismatch.add(data.samples[i], old.get(i, values))
 
 
 def _accompanies(step: Step, samples: Sequence[Sample]) -> bool:

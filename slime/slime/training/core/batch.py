@@ -43,9 +43,9 @@ class TrainBatch:
 
     Attributes:
         ref_log_probs: None without a reference model.
-        old_log_probs: of samples in `unmoved` only where something else than the ratio needs them.
-        unmoved: samples of the first step, before which the policy does not move, and companions: in the loss their old
-            log-probs are the new ones.
+        old_log_probs: of samples in `ratio_one` only if something else than the ratio needs them.
+        ratio_one: samples of the first step, before which the policy does not move, and companions: in the loss their old
+            log-probs are the new ones, so the importance ratio is 1.
         values, returns: of the critic; None without one.
         teacher_log_probs: of a teacher in the trainer, for samples with a hint; None: the samples bring theirs.
         targets: by step and number of the micro-batch, for the steps before which the policy will have moved.
@@ -56,7 +56,7 @@ class TrainBatch:
     advantages: dict[int, Tensor] | None = None
     ref_log_probs: dict[int, list[float]] | None = None
     old_log_probs: dict[int, list[float]] = field(default_factory=dict)
-    unmoved: frozenset[int] = frozenset()
+    ratio_one: frozenset[int] = frozenset()
     values: dict[int, list[float]] | None = None
     returns: dict[int, Tensor] | None = None
     teacher_log_probs: dict[int, list[float]] | None = None
@@ -98,9 +98,9 @@ def _engine_flag(args: LossArguments) -> str:
     return "--use-tis" if args.use_tis else "--get-mismatch-metrics"
 
 
-def engine_log_probs(samples: Sequence[Sample], mine: Sequence[int]) -> dict[int, list[float]]:
-    """Log-probs that the engine reported for the trained tokens of the samples at positions `mine`."""
-    return {i: trained_values(samples[i], samples[i].rollout_log_probs or []) for i in mine}
+def engine_log_probs(samples: Sequence[Sample], positions: Sequence[int]) -> dict[int, list[float]]:
+    """Log-probs that the engine reported for the trained tokens of the samples at `positions`."""
+    return {i: trained_values(samples[i], samples[i].rollout_log_probs or []) for i in positions}
 
 
 def rewards_of(args: ObjectiveSide, samples: Sequence[Sample]) -> list[float]:
@@ -138,8 +138,8 @@ def compares_groups(args: ObjectiveSide) -> bool:
     return by_group and not done and not args.disable_rewards_normalization
 
 
-def sample_terms(args: ObjectiveSide, data: TrainBatch, mine: Sequence[int]) -> dict[int, SampleTerms]:
-    """What the estimators look at, for the samples at positions `mine`.
+def sample_terms(args: ObjectiveSide, data: TrainBatch, positions: Sequence[int]) -> dict[int, SampleTerms]:
+    """What the estimators look at, for the samples at `positions`.
 
     Raises:
         DataError: a reward or a step that cannot be used, of any sample of the rollout.
@@ -159,21 +159,21 @@ def sample_terms(args: ObjectiveSide, data: TrainBatch, mine: Sequence[int]) -> 
             teacher_log_probs=_tensor(data.teacher_of(i)),
             spans=spans[i],
         )
-        for i in mine
+        for i in positions
     }
 
 
 def token_advantages(
-    args: ObjectiveSide, data: TrainBatch, mine: Sequence[int], add_up: Callable[[Tensor], Tensor]
+    args: ObjectiveSide, data: TrainBatch, positions: Sequence[int], add_up: Callable[[Tensor], Tensor]
 ) -> dict[int, Tensor]:
-    """Advantages of the trained tokens of the samples at positions `mine`, by position.
+    """Advantages of the trained tokens of the samples at `positions`, by position.
 
     Order: estimator (or the user's function), distillation, whitening.
 
     Args:
         add_up: adds a vector up over the ranks, all of which must call this.
     """
-    terms, settings = sample_terms(args, data, mine), settings_of(AdvantageSettings, args)
+    terms, settings = sample_terms(args, data, positions), settings_of(AdvantageSettings, args)
     if args.custom_advantage_function_path:
         found = _custom(args, data, terms)
     elif data.values is not None:

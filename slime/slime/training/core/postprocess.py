@@ -44,7 +44,7 @@ def postprocess(
             continue
         setattr(data, field, (getattr(data, field) or {}) | _narrowed(name, after, masks, args))
         if name == "log_probs":
-            data.unmoved = frozenset()
+            data.ratio_one = frozenset()
 
 
 def _dictionary(data: TrainBatch, masks: dict[int, Any]) -> dict[str, Any]:

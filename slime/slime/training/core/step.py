@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +31,12 @@ from slime.training.core.learner import Learner
 from slime.training.core.model import TrainedModel, log_probs_of
 from slime.training.core.packing import PackedBatch, pack, trained_values
 from slime.training.core.shared_rows import SharedRows
-from slime.training.schedule import MicroBatch, Step
+from slime.training.schedule import MicroBatch
 from slime.types import Sample
 
 if TYPE_CHECKING:
     from slime.flags import Arguments
     from slime.flags.distillation import StalenessArguments
-    from slime.flags.sides import ObjectiveSide
 
 OnLogProbs = Callable[[MicroBatch, PackedBatch, Tensor], None]
 OnDistribution = Callable[[int, PackedBatch, Distribution], None]
@@ -45,44 +44,76 @@ LayOut = Callable[[Sequence[Sample], torch.device], PackedBatch]
 Teach = Callable[[int, PackedBatch, Distribution], TopKTargets]
 
 
-def forward_backward(
-    learner: Learner[TrainedModel],
-    spec: LossSpec,
-    step: Step,
-    replica: int,
-    data: TrainBatch,
-    device: torch.device,
-    args: Arguments,
-    on_log_probs: OnLogProbs,
-    teach: Teach | None = None,
-) -> dict[str, float]:
-    """Accumulates the gradient of the step's loss and returns its metrics, both over all ranks.
+@dataclass(frozen=True)
+class StepInputs:
+    """What this rank's share of one optimizer step is computed from.
 
-    Args:
-        replica: which micro-batches of the step are this rank's.
+    Attributes:
+        micro_batches: of this rank, as positions in `data.samples`.
+        denominator: samples of the whole step, or its tokens with --calculate-per-token-loss.
         teach: (number of the micro-batch, pack, distribution) -> what a teacher says of likely ids.
     """
-    mine, denominator = step.ranks[replica], step.denominator(args.calculate_per_token_loss)
+
+    args: Arguments
+    spec: LossSpec
+    data: TrainBatch
+    micro_batches: Sequence[MicroBatch]
+    denominator: float
+    device: torch.device
+    teach: Teach | None = None
+
+    def packs(self) -> list[PackedBatch]:
+        """Each micro-batch as one flat sequence, laid out as the loss takes it."""
+        lay_out: LayOut = custom_pack
+        if self.spec.on_logits is None:
+            lay_out = partial(pack, observed=self.args.echo_coef > 0)
+        return [lay_out([self.data.samples[i] for i in part], self.device) for part in self.micro_batches]
+
+    def loss_of(self, number: int, packed: PackedBatch, seen: Any) -> tuple[LossOutput, PackedBatch, Tensor]:
+        """Loss and metrics of a pack, its trained part, and the log-probs of the targets [T].
+
+        `seen` is what the model says of the pack: a distribution, or logits for a custom loss.
+        """
+        micro_batch = self.micro_batches[number]
+        if self.spec.on_logits is not None:
+            output, log_probs = custom_loss(
+                self.spec.on_logits, self.args, micro_batch, packed, seen, self.data, self.denominator
+            )
+            return output, packed, log_probs
+        trained, own, others = echo.split(packed, seen)
+        output, log_probs = self._of_components(number, trained, own)
+        return echo.add(self.args, output, others, self.denominator), trained, log_probs
+
+    def _of_components(
+        self, number: int, packed: PackedBatch, dist: Distribution
+    ) -> tuple[LossOutput, Tensor]:
+        """As `loss_of`; the log-probs are mostly those that the loss has asked for."""
+        args, micro_batch = self.args, self.micro_batches[number]
+        batch = loss_batch(micro_batch, packed, self.data, self.denominator, args.reward_key)
+        if self.teach is not None:
+            _keep_normaliser(dist)
+            batch = replace(batch, targets=self.teach(number, packed, dist))
+        weights = token_weights(micro_batch, self.data, args)
+        reducer = step_reducer(self.denominator, packed, args.calculate_per_token_loss, weights)
+        output = compute_loss(self.spec, dist, batch, reducer)
+        with torch.no_grad():
+            return output, dist.log_probs(packed.targets)
+
+
+def forward_backward(
+    learner: Learner[TrainedModel], inputs: StepInputs, on_log_probs: OnLogProbs
+) -> dict[str, float]:
+    """Accumulates the gradient of the step's loss and returns its metrics, both over all ranks."""
     seen_log_probs: list[tuple[MicroBatch, PackedBatch, Tensor]] = []
     metrics: list[dict[str, Tensor]] = []
 
     def loss_of(number: int, packed: PackedBatch, seen: Any) -> Tensor:
-        micro_batch = mine[number]
-        if spec.on_logits is not None:
-            output, log_probs = custom_loss(
-                spec.on_logits, args, micro_batch, packed, seen, data, denominator
-            )
-        else:
-            asked = None if teach is None else partial(teach, number)
-            packed, own, others = echo.split(packed, seen)
-            output, log_probs = _loss(spec, args, micro_batch, packed, own, data, denominator, asked)
-            output = echo.add(args, output, others, denominator)
+        output, trained, log_probs = inputs.loss_of(number, packed, seen)
         metrics.append({name: value.detach() for name, value in output.metrics.items()})
-        seen_log_probs.append((micro_batch, packed, log_probs.detach()))
+        seen_log_probs.append((inputs.micro_batches[number], trained, log_probs.detach()))
         return output.loss
 
-    lay_out: LayOut = partial(pack, observed=args.echo_coef > 0) if spec.on_logits is None else custom_pack
-    learner.accumulate([lay_out([data.samples[i] for i in part], device) for part in mine], loss_of)
+    learner.accumulate(inputs.packs(), loss_of)
     for micro_batch, packed, log_probs in seen_log_probs:
         on_log_probs(micro_batch, packed, log_probs)
     return learner.add_up(summed(metrics))
@@ -95,28 +126,6 @@ def summed(metrics: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
         for name, value in part.items():
             sums[name] = sums.get(name, 0.0) + float(value)
     return sums
-
-
-def _loss(
-    spec: LossSpec,
-    args: ObjectiveSide,
-    micro_batch: MicroBatch,
-    packed: PackedBatch,
-    dist: Distribution,
-    data: TrainBatch,
-    denominator: float,
-    teach: Callable[[PackedBatch, Distribution], TopKTargets] | None,
-) -> tuple[LossOutput, Tensor]:
-    """Loss and metrics of a pack, and the log-probs of its targets [T], mostly those that the loss has asked for."""
-    batch = loss_batch(micro_batch, packed, data, denominator, args.reward_key)
-    if teach is not None:
-        _keep_normaliser(dist)
-        batch = replace(batch, targets=teach(packed, dist))
-    weights = token_weights(micro_batch, data, args)
-    reducer = step_reducer(denominator, packed, args.calculate_per_token_loss, weights)
-    output = compute_loss(spec, dist, batch, reducer)
-    with torch.no_grad():
-        return output, dist.log_probs(packed.targets)
 
 
 def _keep_normaliser(dist: Distribution) -> None:
@@ -171,7 +180,7 @@ def loss_batch(
         segments = Segments((2,), (torch.ones(1, dtype=torch.bool, device=device),))
         denominator = math.inf
     taught = _teacher(micro_batch, packed, data)
-    moved = not data.unmoved.issuperset(micro_batch)
+    moved = not data.ratio_one.issuperset(micro_batch)
     return LossBatch(
         ids=packed.targets,
         advantages=values_of(micro_batch, packed, data.advantages),
@@ -195,12 +204,12 @@ def _reward(sample: Sample, key: str | None) -> float:
 
 def _teacher(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> tuple[Tensor, Tensor] | None:
     """The teacher's log-probs of the sampled tokens, and where there are some; None if nowhere."""
-    known = [data.teacher_of(i) for i in micro_batch]
-    if all(part is None for part in known):
+    per_sample = [data.teacher_of(i) for i in micro_batch]
+    if all(part is None for part in per_sample):
         return None
-    parts = [part or [0.0] * count for part, count in zip(known, packed.counts, strict=True)]
+    parts = [part or [0.0] * count for part, count in zip(per_sample, packed.counts, strict=True)]
     values = torch.tensor([value for part in parts for value in part], device=packed.targets.device)
-    return values, packed.spread([float(part is not None) for part in known]).bool()
+    return values, packed.spread([float(part is not None) for part in per_sample]).bool()
 
 
 def _older(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Tensor:
@@ -212,28 +221,28 @@ def _older(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Te
 def _behaviour(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Tensor | None:
     """What the engine reported of companions that were sampled as they are; NaN for all others."""
     samples = {i: data.samples[i] for i in micro_batch}
-    again = {i for i, one in samples.items() if one.companion and one.rollout_log_probs is not None}
-    if not again:
+    companions = {i for i, one in samples.items() if one.companion and one.rollout_log_probs is not None}
+    if not companions:
         return None
-    known = {
+    by_position = {
         i: trained_values(one, one.rollout_log_probs or [])
-        if i in again
+        if i in companions
         else [math.nan] * one.effective_response_length
         for i, one in samples.items()
     }
-    return values_of(micro_batch, packed, known)
+    return values_of(micro_batch, packed, by_position)
 
 
 def values_of(
-    micro_batch: MicroBatch, packed: PackedBatch, known: Mapping[int, object] | None
+    micro_batch: MicroBatch, packed: PackedBatch, by_position: Mapping[int, object] | None
 ) -> Tensor | None:
-    """What is known of single tokens of the micro-batch's samples, [T]; None if one of them lacks it."""
-    if known is None or not all(i in known for i in micro_batch):
+    """Values, by position, of single tokens of the micro-batch's samples, [T]; None if one of them lacks it."""
+    if by_position is None or not all(i in by_position for i in micro_batch):
         return None
     device = packed.targets.device
     if packed.is_filler:
         return torch.zeros(1, device=device)
-    values = [torch.as_tensor(known[i], dtype=torch.float32) for i in micro_batch]
+    values = [torch.as_tensor(by_position[i], dtype=torch.float32) for i in micro_batch]
     return torch.cat(values).to(device)
 
 
