@@ -6,7 +6,9 @@ import argparse
 
 from openclaw import __version__
 
+VERSION = f"OpenClaw-RL {__version__}"
+
 
 def add_version(parser: argparse.ArgumentParser) -> None:
     """The flag that prints the version and ends."""
-    parser.add_argument("--version", action="version", version=f"OpenClaw-RL {__version__}")
+    parser.add_argument("--version", action="version", version=VERSION)

@@ -15,9 +15,12 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TextIO
 
-from openclaw.common.version import add_version
+from claw_base.settings.command_line import parser_of
+from claw_base.settings.declare import REQUIRED, flag
+from openclaw.common.version import VERSION
 from openclaw.errors import ConfigError
 from openclaw.judge.backends.base import make_backend
 from openclaw.judge.metrics import JudgeMetrics
@@ -25,17 +28,22 @@ from openclaw.judge.score_lines import BadLine, LineScorer
 from openclaw.judge.settings import add_flags, load_settings
 
 
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """What is scored."""
+
+    file: str = flag(REQUIRED, "JSON lines; - for standard input", positional=True)
+    hint: bool = flag(False, "ask for hints too; `hint` is the longest of `hints`")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m openclaw.judge",
-        description="Scores replies by what followed them: one JSON object a line in, one a line out.",
-        epilog='A line: {"id": "1", "response": "42", "next_state": "Thanks!", "next_state_role": "user"}',
-    )
-    add_version(parser)
-    parser.add_argument("file", help="JSON lines; - for standard input")
-    parser.add_argument(
-        "--hint", action="store_true", help="ask for hints too; `hint` is the longest of `hints`"
+    parser = parser_of(
+        Lines,
+        "python -m openclaw.judge",
+        "Scores replies by what followed them: one JSON object a line in, one a line out.",
+        VERSION,
+        'A line: {"id": "1", "response": "42", "next_state": "Thanks!", "next_state_role": "user"}',
     )
     add_flags(parser.add_argument_group("judge", "Who judges, and how."), short=True)
     return parser
@@ -47,7 +55,7 @@ async def score_lines(args: argparse.Namespace, lines: TextIO) -> int:
     settings = load_settings(args)
     metrics = JudgeMetrics(settings.judge_backend)
     backend = make_backend(settings, metrics)
-    scorer = LineScorer(backend, settings, hint=args.hint)
+    scorer = LineScorer(backend, settings, hint=bool(args.hint))
     waiting: deque[tuple[int, asyncio.Task[str]]] = deque()
     bad = number = 0
     try:

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from openclaw.common.version import add_version
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
+from openclaw.common.version import VERSION
 from openclaw.errors import ConfigError
 from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.methods.method import Method
 from openclaw.methods.trial import tried
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """Which method is tried."""
+
+    path: str = flag(
+        REQUIRED,
+        "the method, as --method-path takes it: file.py:function or module:function",
+        positional=True,
+    )
+    model_path: str | None = flag(
+        None, "the policy's folder: methods that use hints render them for it", unit="path"
+    )
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Prints what the method makes of each case. Returns 1, with the reason on stderr, where a run could not use it."""
-    parser = argparse.ArgumentParser(prog="python -m openclaw.methods", description=__doc__)
-    parser.add_argument(
-        "path", help="the method, as --method-path takes it: file.py:function or module:function"
-    )
-    parser.add_argument("--model-path", help="the policy's folder: methods that use hints render them for it")
-    add_version(parser)
-    args = parser.parse_args(words)
+    args = parse(Trial, words, "python -m openclaw.methods", __doc__, VERSION)
     try:
         method = Method.load(args.path)
         prompts = HintedPrompts.of(args.model_path) if args.model_path else None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from claw_base.ports import listen
-from claw_base.settings.command_line import text_of_variable
-from openclaw.common.version import add_version
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
+from openclaw.common.version import VERSION
 from openclaw.errors import ClawError, ClientError, ConfigError
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.recorder import Recorder
@@ -27,6 +28,20 @@ from openclaw.store import RolloutStore
 from openclaw.views.source import ViewSource
 
 PORT = 30080
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageSettings:
+    """Which run is shown, and where."""
+
+    run_dir: Path = flag(REQUIRED, "folder of the run", positional=True)  # noqa: RUF009
+    host: str = flag("127.0.0.1", "address to listen on")
+    port: int = flag(PORT, "port to listen on; 0: any free one")
+    model_path: str | None = flag(
+        None, "folder of the model, for the texts of tokens; default: the run's", unit="path"
+    )
+    allow_changes: bool = flag(False, "let people overrule judges and delete; default: read only")
+    admin_key: str | None = flag(None, "key for /admin", env=("OPENCLAW_ADMIN_KEY",), variable_only=True)
 
 
 def source_of_run(run_dir: Path, model_path: str | None, admin_key: str | None, writable: bool) -> ViewSource:
@@ -58,9 +73,9 @@ def create_app(source: ViewSource) -> FastAPI:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line. Returns the exit status: 2 for what cannot work."""
-    args = _parser().parse_args(argv)
+    args = parse(PageSettings, argv, "python -m openclaw.page", __doc__, VERSION)
     try:
-        key = text_of_variable(Settings, "admin_key")
+        key = args.admin_key
         if args.host not in LOOPBACK and key is None:
             raise ConfigError(f"listening on {args.host} without a key: set OPENCLAW_ADMIN_KEY")
         source = source_of_run(args.run_dir, args.model_path, key, args.allow_changes)
@@ -78,23 +93,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m openclaw.page", description=__doc__, allow_abbrev=False)
-    add_version(parser)
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="folder of the run")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--port", type=int, default=PORT, help="port to listen on; 0: any free one")
-    parser.add_argument(
-        "--model-path", help="folder of the model, for the texts of tokens; default: the run's"
-    )
-    parser.add_argument(
-        "--allow-changes",
-        action="store_true",
-        help="let people overrule judges and delete; default: read only",
-    )
-    return parser
 
 
 def _arguments(run_dir: Path) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Asks the gateway of a run; needs its admin key (OPENCLAW_ADMIN_KEY) where it has
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -16,10 +15,9 @@ from typing import Any
 
 import httpx
 
-from claw_base.settings import command_line
-from claw_base.settings.declare import check, flag
-from openclaw.common.version import add_version
-from openclaw.errors import ConfigError
+from claw_base.settings.command_line import parse_command
+from claw_base.settings.declare import REQUIRED, check, flag
+from openclaw.common.version import VERSION
 from openclaw.versions.comparison import as_text
 
 TIMEOUT_SECONDS = 600.0
@@ -38,45 +36,74 @@ class VersionsSettings:
         check(self)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m openclaw.versions", description="Shows weight versions, goes back to one, pins one."
+class All(VersionsSettings):
+    """all versions, oldest first; what is done if no command is given"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class One(VersionsSettings):
+    """one version: why it was rejected, what was measured"""
+
+    version: int = flag(REQUIRED, "the version", positional=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollback(One):
+    """serves this version from now on and trains on from it"""
+
+    drop_turns: bool = flag(False, "what is undone is not learned again")
+
+
+class Pin(One):
+    """serves this version; training waits until unpin"""
+
+
+class Release(One):
+    """its quarantined samples are ready to be trained on again"""
+
+
+class Delete(One):
+    """its quarantined samples are dropped for good"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diff(VersionsSettings):
+    """what lies between two versions, and what both answer"""
+
+    a: int = flag(REQUIRED, "the one version", positional=True)
+    b: int = flag(REQUIRED, "the other one", positional=True)
+    prompts: Path | None = flag(  # noqa: RUF009
+        None,
+        'file that both answer, a prompt a line: a text, or {"messages": [...]} as in --gate-data',
+        unit="path",
     )
-    add_version(parser)
-    parser.add_argument("--url", default=None, help="the server's address, default http://127.0.0.1:30000")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    commands.add_parser("list", help="all versions, oldest first; what is done where no command is given")
-    for name, text in (
-        ("show", "one version: why it was rejected, what was measured"),
-        ("rollback", "serves this version from now on and trains on from it"),
-        ("pin", "serves this version; training waits until unpin"),
-        ("release", "its quarantined samples are ready to be trained on again"),
-        ("delete", "its quarantined samples are dropped for good"),
-    ):
-        one = commands.add_parser(name, help=text)
-        one.add_argument("version", type=int)
-        if name == "rollback":
-            one.add_argument("--drop-turns", action="store_true", help="what is undone is not learned again")
-    diff = commands.add_parser("diff", help="what lies between two versions, and what both answer")
-    diff.add_argument("version", type=int, metavar="A")
-    diff.add_argument("other", type=int, metavar="B")
-    diff.add_argument(
-        "--prompts",
-        type=Path,
-        help='file that both answer, a prompt a line: a text, or {"messages": [...]} as in --gate-data',
-    )
-    commands.add_parser("unpin", help="serves the newest weights again; training goes on")
-    return parser
+
+
+class Unpin(VersionsSettings):
+    """serves the newest weights again; training goes on"""
+
+
+COMMANDS: dict[str, type[VersionsSettings]] = {
+    "list": All,
+    "show": One,
+    "rollback": Rollback,
+    "pin": Pin,
+    "release": Release,
+    "delete": Delete,
+    "diff": Diff,
+    "unpin": Unpin,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 not possible, with one line on stderr."""
-    args = build_parser().parse_args(argv)
+    about = "Shows weight versions, goes back to one, pins one."
+    command, asked = parse_command(
+        COMMANDS, argv, "python -m openclaw.versions", about, VERSION, VersionsSettings, "list"
+    )
     try:
-        settings = command_line.load(VersionsSettings, {"url": args.url} if args.url else {})
-        print(_answer(args, settings))
-    except (ConfigError, VersionsError) as error:
+        print(_answer(command, asked))
+    except VersionsError as error:
         print(f"openclaw.versions: {error}", file=sys.stderr)
         return 2
     return 0
@@ -86,30 +113,31 @@ class VersionsError(Exception):
     """The server cannot be reached, or refuses; the message says why."""
 
 
-def _answer(args: argparse.Namespace, settings: VersionsSettings) -> str:
-    path = f"/admin/versions/{args.version}" if "version" in args else "/admin/versions"
-    match args.command or "list":
-        case "list":
-            return table(_call(settings, "GET", path))
-        case "show":
-            return json.dumps(_call(settings, "GET", path), indent=1)
-        case "diff":
-            return as_text(_compared(args, settings))
-        case "delete":
-            found = _call(settings, "DELETE", f"{path}/quarantine")
-        case "rollback":
-            found = _call(settings, "POST", f"{path}/rollback", {"drop_turns": args.drop_turns})
-        case command:
-            found = _call(settings, "POST", f"{path}/{command}", {})
+def _answer(command: str, asked: VersionsSettings) -> str:
+    match asked:
+        case Diff():
+            return as_text(_compared(asked))
+        case All():
+            return table(_call(asked, "GET", "/admin/versions"))
+        case Rollback():
+            path = f"/admin/versions/{asked.version}/rollback"
+            found = _call(asked, "POST", path, {"drop_turns": asked.drop_turns})
+        case Delete():
+            found = _call(asked, "DELETE", f"/admin/versions/{asked.version}/quarantine")
+        case Pin() | Release():
+            found = _call(asked, "POST", f"/admin/versions/{asked.version}/{command}", {})
+        case One():
+            return json.dumps(_call(asked, "GET", f"/admin/versions/{asked.version}"), indent=1)
+        case _:
+            found = _call(asked, "POST", f"/admin/versions/{command}", {})
     return json.dumps(found)
 
 
-def _compared(args: argparse.Namespace, settings: VersionsSettings) -> dict[str, Any]:
+def _compared(asked: Diff) -> dict[str, Any]:
     path = "/admin/versions/diff"
-    if args.prompts is None:
-        return _call(settings, "GET", f"{path}?a={args.version}&b={args.other}")
-    body = {"a": args.version, "b": args.other, "prompts": read_prompts(args.prompts)}
-    return _call(settings, "POST", path, body)
+    if asked.prompts is None:
+        return _call(asked, "GET", f"{path}?a={asked.a}&b={asked.b}")
+    return _call(asked, "POST", path, {"a": asked.a, "b": asked.b, "prompts": read_prompts(asked.prompts)})
 
 
 def read_prompts(path: Path) -> list[Any]:

@@ -6,7 +6,6 @@ python -m swe_rl.check INSTANCES [--most N] [--parallel 2]
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import sys
@@ -14,8 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.errors import ClawError
 from swe_rl.checkout import checkout, patch_of
 from swe_rl.grade import Grader
@@ -70,12 +72,17 @@ def _without_policy(instance: Instance, patch: str) -> str:
     return Grader(PatchPolicy(tests=False, configuration=False)).grade(instance, patch).reason
 
 
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """Which instances are graded."""
+
+    instances: Path = flag(REQUIRED, "file of instances", positional=True)  # noqa: RUF009
+    most: int | None = flag(None, "most instances")
+    parallel: int = flag(2, "so many at a time")
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m swe_rl.check", description=__doc__.split("\n\n")[0])
-    parser.add_argument("instances", type=Path)
-    parser.add_argument("--most", type=int, help="look at so many")
-    parser.add_argument("--parallel", type=int, default=2)
-    args = parser.parse_args()
+    args = parse(Checked, None, "python -m swe_rl.check", __doc__.split("\n\n")[0])
     began = time.monotonic()
     try:
         chosen = list(read_instances(args.instances))[: args.most]

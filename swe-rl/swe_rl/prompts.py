@@ -5,14 +5,16 @@ python -m swe_rl.prompts INSTANCES --output-dir FOLDER [--share 0.2] [--seed swe
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from claw_base.files import write_text
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.agents.splits import SHARE, split
 from slime.errors import ClawError
 from swe_rl.instance import Instance, read_instances
@@ -56,15 +58,20 @@ def write_prompts(
     return manifest
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m swe_rl.prompts", description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "instances", type=Path, help="JSONL or Parquet: SWE-bench, SWE-Gym, SWE-smith, R2E or the factory"
+@dataclass(frozen=True, kw_only=True)
+class Converted:
+    """Which instances become prompts, and where."""
+
+    instances: Path = flag(  # noqa: RUF009
+        REQUIRED, "JSONL or Parquet: SWE-bench, SWE-Gym, SWE-smith, R2E or the factory", positional=True
     )
-    parser.add_argument("--output-dir", type=Path, required=True)
-    parser.add_argument("--share", type=float, default=SHARE, help=f"that is held out (default: {SHARE:g})")
-    parser.add_argument("--seed", default=SEED, help="another text holds others out")
-    args = parser.parse_args()
+    output_dir: Path = flag(REQUIRED, "folder that is written")  # noqa: RUF009
+    share: float = flag(SHARE, "share that is held out")
+    seed: str = flag(SEED, "another text holds others out")
+
+
+def main() -> int:
+    args = parse(Converted, None, "python -m swe_rl.prompts", __doc__.splitlines()[0])
     try:
         made = write_prompts(list(read_instances(args.instances)), args.output_dir, args.share, args.seed)
     except (ClawError, OSError) as error:

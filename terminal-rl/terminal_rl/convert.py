@@ -5,13 +5,15 @@ Writes train.jsonl, heldout.jsonl and split_manifest.json. A folder that boxes c
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.agents.splits import split
 from slime.errors import ClawError
 from terminal_rl.task_folder import TaskError, TaskFolder, read_task, task_folders
@@ -71,22 +73,25 @@ def row(task: TaskFolder, folder: Path) -> dict[str, Any]:
     return {"task": [{"role": "user", "content": task.instruction}], "metadata": about}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Converted:
+    """Which tasks become prompts, and where."""
+
+    tasks_dir: Path = flag(  # noqa: RUF009
+        REQUIRED, "folder of task folders; DATASET_DIR of the run", aliases=("--tasks_dir",)
+    )
+    output_dir: Path | None = flag(  # noqa: RUF009
+        None,
+        "folder that is written; default: beside it, with _convert behind its name",
+        aliases=("--output_dir",),
+    )
+    train_split: float = flag(0.8, "share to train on; 1.0 holds nothing out", aliases=("--train_split",))
+    seed: str = flag(SEED, "seed of the split")
+    depth: int = flag(0, "1: tasks lie one folder further down", least=0, most=1)
+
+
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m terminal_rl.convert", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument(
-        "--tasks_dir", type=Path, required=True, help="folder of task folders; DATASET_DIR of the run"
-    )
-    parser.add_argument("--output_dir", type=Path, help="default: beside it, with _convert behind its name")
-    parser.add_argument(
-        "--train_split", type=float, default=0.8, help="share to train on; 1.0 holds nothing out"
-    )
-    parser.add_argument("--seed", default=SEED, help="of the split")
-    parser.add_argument(
-        "--depth", type=int, choices=(0, 1), default=0, help="1: tasks lie one folder further down"
-    )
-    said = parser.parse_args(words)
+    said = parse(Converted, words, "python -m terminal_rl.convert", (__doc__ or "").split("\n")[0])
     output = said.output_dir or said.tasks_dir.with_name(f"{said.tasks_dir.name}_convert")
     try:
         manifest = convert(said.tasks_dir, output, round(1 - said.train_split, 9), said.seed, said.depth)

@@ -28,8 +28,8 @@ DOCUMENTS = sorted(
         ("judge settings", judge_table(), "python -m openclaw.judge.settings"),
     ],
 )
-def test_settings_tables_of_the_readme_are_generated(name: str, generated: str, command: str) -> None:
-    text = (ROOT / "README.md").read_text()
+def test_tables_of_settings_are_generated(name: str, generated: str, command: str) -> None:
+    text = (ROOT / "instructions" / "settings.md").read_text()
     table = re.search(rf"<!-- {name}: .*?-->\n(.*?)\n<!-- end of {name} -->", text, re.DOTALL)
     assert table is not None
     assert table.group(1).strip() == generated.strip(), f"paste the output of: {command}"
@@ -56,7 +56,7 @@ def test_links_and_scripts_of_documents_exist(document: Path) -> None:
     ids=" ".join,
 )
 def test_commands_of_the_documents_show_their_help(command: list[str]) -> None:
-    path = f"{ROOT}:{ROOT / 'slime'}"
+    path = f"{ROOT}:{ROOT / 'base'}:{ROOT / 'slime'}"
     shown = subprocess.run(
         [sys.executable, *command],
         cwd=ROOT,

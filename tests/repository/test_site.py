@@ -43,7 +43,7 @@ def test_a_chinese_page_has_the_headings_and_commands_of_its_english_one(english
 @pytest.mark.parametrize(("english", "chinese"), PAIRS)
 def test_a_chinese_page_leads_where_its_english_one_does(english: str, chinese: str) -> None:
     links = [set(re.findall(r"\]\(([^)\s]+)\)", (ROOT / name).read_text())) for name in (english, chinese)]
-    allowed = {Path(name).name for pair in PAIRS for name in pair} | {"README.md#settings"}
+    allowed = {Path(name).name for pair in PAIRS for name in pair}
     differing = {link for link in links[0] ^ links[1] if Path(link).name not in allowed}
     assert differing == set()
 
@@ -74,6 +74,6 @@ def test_the_picture_of_the_loop_is_small_and_whole() -> None:
 def test_the_compose_file_starts_what_is_there_with_variables_that_are_known() -> None:
     service = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["openclaw"]
     assert (ROOT / service["command"][1]).is_file() and "SGLANG_API_KEY" in service["environment"]
-    known = (ROOT / "README.md").read_text() + (ROOT / "launch" / "env.sh").read_text()
+    known = (ROOT / "instructions" / "settings.md").read_text() + (ROOT / "launch" / "env.sh").read_text()
     assert [name for name in service["environment"] if name not in known] == []
     assert service["ports"] == ["127.0.0.1:30000:30000"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from claw_base.errors import ConfigError
-from claw_base.settings.declare import Flag, check_choice, convert, flags_of
+from claw_base.settings.declare import Flag, check, check_choice, convert, flags_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -26,6 +26,18 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
+
+
+class Help(argparse.Action):
+    """Prints the help of another parser, `shown`, and leaves the process."""
+
+    def __init__(self, *words: Any, shown: argparse.ArgumentParser, **options: Any) -> None:
+        super().__init__(*words, **(options | {"nargs": 0}))
+        self.shown = shown
+
+    def __call__(self, parser: argparse.ArgumentParser, *found: object) -> NoReturn:
+        self.shown.print_help()
+        parser.exit()
 
 
 def environment() -> Mapping[str, str]:
@@ -51,13 +63,21 @@ def add_flags(
         if not item.variable_only and (names is None or item.name in names):
             words = [item.options[0], *(alias for alias in item.aliases if alias.startswith(prefixes))]
             # `check` refuses a wrong choice together with wrong variables, in one line
-            kind = {"type": str} if item.choices else {}
-            parser.add_argument(*words, **(options_of(item, variables) | kind), default=None)
+            options = options_of(item, variables) | ({"type": str} if item.choices else {})
+            if item.positional:
+                words = [options.pop("dest")]
+            parser.add_argument(*words, **options, default=None)
 
 
 def options_of(item: Flag, variables: bool = True) -> dict[str, Any]:
     """What argparse needs to know of a flag, its default left out."""
     options: dict[str, Any] = {"dest": item.name, "help": help_of(item, variables).replace("%", "%%")}
+    if item.positional:
+        several = "+" if item.required else "*"
+        nargs = {"nargs": several if item.several else None if item.required else "?"}
+        return options | nargs | {"type": item.type, "metavar": item.unit or item.name.upper()}
+    if item.required:
+        options["required"] = True
     if item.type is bool:
         return options | {"action": "store_true" if item.default is False else argparse.BooleanOptionalAction}
     if item.several is list:
@@ -77,7 +97,12 @@ def metavar(item: Flag) -> str:
 
 def help_of(item: Flag, variables: bool = True) -> str:
     """The sentence of a flag with default, bounds and variables."""
-    said = item.default is False or item.default in (None, "", [], ()) or "default" in item.help.lower()
+    said = (
+        item.required
+        or item.default is False
+        or item.default in (None, "", [], ())
+        or "default" in item.help.lower()
+    )
     parts = [item.help, "" if said else f"(default: {item.default})"]
     parts.append(f"[{item.bounds.range}]" if item.bounds.range else "")
     parts.append(f"[env: {', '.join(item.env)}]" if variables and item.env else "")
@@ -95,6 +120,76 @@ def _choice(item: Flag) -> Callable[[str], str]:
         return text
 
     return read
+
+
+def parser_of(
+    cls: type[DataclassInstance], prog: str, description: str, version: str = "", epilog: str = ""
+) -> argparse.ArgumentParser:
+    """A parser of these settings, which leaves the process after --help and after a wrong command line."""
+    parser = _plain(prog=prog, description=description, epilog=epilog)
+    if version:
+        parser.add_argument("--version", action="version", version=version)
+    add_flags(parser, cls, prefixes=("-",))
+    return parser
+
+
+def parse(
+    cls: type[S], argv: Sequence[str] | None, prog: str, description: str, version: str = "", epilog: str = ""
+) -> S:
+    """The settings of one program, by its command line (None: the process's own) and the environment.
+
+    Raises:
+        SystemExit: 0 after --help or --version, 2 after a value that the settings refuse.
+    """
+    parser = parser_of(cls, prog, description, version, epilog)
+    return loaded(parser, cls, parser.parse_args(argv))
+
+
+def parse_command(
+    commands: Mapping[str, type[S]],
+    argv: Sequence[str] | None,
+    prog: str,
+    description: str,
+    version: str = "",
+    common: type[DataclassInstance] | None = None,
+    default: str | None = None,
+) -> tuple[str, S]:
+    """The command of a program that has several, and the settings of that command; as `parse`.
+
+    Args:
+        commands: the settings of each; the first line of their docstring is its help.
+        common: settings whose flags stand before the command; the others inherit from it.
+        default: the command that a command line means which names none.
+    """
+    parser = _plain(prog=prog, description=description)
+    if version:
+        parser.add_argument("--version", action="version", version=version)
+    if common is not None:
+        add_flags(parser, common)
+    before = {item.name for item in flags_of(common, inherited=True)} if common is not None else set()
+    parsers = parser.add_subparsers(dest="_command", metavar="COMMAND", required=default is None)
+    for name, cls in commands.items():
+        help = (cls.__doc__ or "").splitlines()[0]
+        one = parsers.add_parser(name, help=help, description=help, allow_abbrev=False)
+        add_flags(one, cls, {item.name for item in flags_of(cls, inherited=True)} - before)
+    found = parser.parse_args(argv)
+    command = str(found._command or default)
+    return command, loaded(parser, commands[command], found)
+
+
+def loaded(parser: argparse.ArgumentParser, cls: type[S], found: argparse.Namespace) -> S:
+    """As `load`, but leaves the process with status 2 after a value that the settings refuse."""
+    try:
+        settings = load(cls, vars(found))
+        check(settings)
+        return settings
+    except ConfigError as error:
+        parser.error(str(error))
+
+
+def _plain(**options: Any) -> argparse.ArgumentParser:
+    layout = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(allow_abbrev=False, formatter_class=layout, **options)
 
 
 def load(cls: type[S], given: Mapping[str, object], environ: Mapping[str, str] | None = None) -> S:
@@ -115,13 +210,6 @@ def from_environment(flags: Sequence[Flag], env: Mapping[str, str]) -> dict[str,
     """The values that variables give, by name of the flag. Raises ConfigError for one that does not fit."""
     named = [(item, name) for item in flags if (name := _variable(item, env)) is not None]
     return {item.name: convert(item, name, env[name]) for item, name in named}
-
-
-def text_of_variable(cls: type[DataclassInstance], name: str) -> str | None:
-    """The text that the environment has for one setting, for a parser that reads it itself; None: none."""
-    (item,) = (item for item in flags_of(cls, inherited=True) if item.name == name)
-    found = _variable(item, environment())
-    return None if found is None else environment()[found]
 
 
 def _variable(item: Flag, env: Mapping[str, str]) -> str | None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FALSE_WORDS",
+    "REQUIRED",
     "TRUE_WORDS",
     "Flag",
     "check",
@@ -41,6 +42,8 @@ __all__ = [
 
 TRUE_WORDS = {"1", "true", "yes", "on"}
 FALSE_WORDS = {"0", "false", "no", "off"}
+REQUIRED = dataclasses.MISSING
+"""The default of a setting that a command line must give."""
 Group = TypeVar("Group")
 
 
@@ -62,11 +65,13 @@ def flag(
     instead: str = "",
     choices: tuple[str, ...] = (),
     variable_only: bool = False,
+    main: bool = False,
+    positional: bool = False,
 ) -> Any:
     """A dataclass field that is a flag too.
 
     Args:
-        default: value without flag and environment; a list or a tuple makes the flag repeatable.
+        default: value without flag and environment; a list or a tuple makes the flag repeatable; REQUIRED: there is none.
         help: one sentence, with the unit.
         env: environment variables with the same meaning; the first one that is set counts.
         aliases: other spellings of the flag.
@@ -78,12 +83,15 @@ def flag(
         instead: what to do if none of the choices is meant; part of the refusal of another value.
         choices: allowed texts, if the annotation cannot list them as a Literal.
         variable_only: the command line does not take it, such as a key.
+        main: a person who starts a run sets it; the short help lists it.
+        positional: the command line has its value without a flag before it.
     """
     numbers = {"least": least, "most": most, "above": above, "below": below, "also": also}
     bounded = any(value is not None for value in numbers.values())
     metadata = {"help": help, "env": env, "aliases": aliases, "yields": yields, "env_unless": env_unless}
     metadata |= {"instead": instead, "bounds": Bounds(**numbers, unit=unit if bounded else ""), "unit": unit}
-    metadata |= {"rules": tuple(rules), "choices": choices, "variable_only": variable_only}
+    metadata |= {"rules": tuple(rules), "choices": choices, "variable_only": variable_only, "main": main}
+    metadata |= {"positional": positional}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -113,11 +121,17 @@ class Flag:
     unit: str
     instead: str
     variable_only: bool
+    main: bool
+    positional: bool
 
     @property
     def options(self) -> tuple[str, ...]:
         """All spellings, the main one first."""
         return (option(self.name), *self.aliases)
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
 
     @property
     def repeatable(self) -> bool:
@@ -140,7 +154,19 @@ def _flag(field: dataclasses.Field[Any], hint: Any) -> Flag:
         hint = get_args(hint)[0]
     about = field.metadata
     choices = tuple(get_args(hint)) if get_origin(hint) is Literal else about["choices"] or None
-    names = ("help", "env", "aliases", "yields", "env_unless", "bounds", "unit", "instead", "variable_only")
+    names = [
+        "help",
+        "env",
+        "aliases",
+        "yields",
+        "env_unless",
+        "bounds",
+        "unit",
+        "instead",
+        "variable_only",
+        "main",
+        "positional",
+    ]
     return Flag(
         name=field.name,
         type=str if choices else hint,

@@ -15,8 +15,8 @@ from claw_base.errors import ConfigError
 
 
 def option(name: str) -> str:
-    """The flag of a field: `save_interval` -> `--save-interval`."""
-    return "--" + name.replace("_", "-")
+    """The flag of a field: `save_interval` -> `--save-interval`, `from_` -> `--from`."""
+    return "--" + name.rstrip("_").replace("_", "-")
 
 
 @dataclass(frozen=True)

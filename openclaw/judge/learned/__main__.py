@@ -7,53 +7,59 @@ with the rules beside it. Learn again whenever there is more to learn from.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
 
-from openclaw.common.version import add_version
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, check, flag
+from openclaw.common.version import VERSION
 from openclaw.errors import ConfigError, StoreError
 from openclaw.judge.learned.classifier import Example
 from openclaw.judge.learned.examples import labelled_examples, stored_examples
 from openclaw.judge.learned.judge_file import learn
-from openclaw.settings import add_buffer_flags
 from openclaw.store import RolloutStore
 
+PROGRAM = "python -m openclaw.judge.learned"
 MOST = 4000
 MOST_WRONG = 0.02
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m openclaw.judge.learned", description="Learns a judge from stored votes and feedback."
+@dataclass(frozen=True, kw_only=True)
+class Learning:
+    """What a judge is learned from, and where it is written."""
+
+    rl_buffer_dir: str | None = flag(None, "folder of the rollout buffer", unit="path")
+    rl_buffer_url: str | None = flag(None, "SQLAlchemy URL of the rollout buffer, instead", unit="URL")
+    labelled: tuple[str, ...] = flag(
+        (),
+        'lines as python -m openclaw.judge reads them, with a "label" -1, 0 or 1; repeatable',
+        unit="file",
     )
-    add_version(parser)
-    add_buffer_flags(parser.add_mutually_exclusive_group())
-    parser.add_argument(
-        "--labelled", action="append", default=[], metavar="FILE",
-        help='lines as python -m openclaw.judge reads them, with a "label" -1, 0 or 1; repeatable',
-    )  # fmt: skip
-    parser.add_argument("--output", required=True, metavar="FILE", help="where the judge is written")
-    parser.add_argument("--most", type=int, default=MOST, help="newest judged turns that are read")
-    parser.add_argument(
-        "--most-wrong", type=float, default=MOST_WRONG,
-        help="share of turns that may get the opposite sign, and share of those without a sign that may get one",
-    )  # fmt: skip
-    return parser
+    output: str = flag(REQUIRED, "where the judge is written", unit="file")
+    most: int = flag(MOST, "newest judged turns that are read", least=1)
+    most_wrong: float = flag(
+        MOST_WRONG,
+        "share of turns that may get the opposite sign, and share of those without a sign that may get one",
+        least=0,
+        below=1,
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.rl_buffer_dir and self.rl_buffer_url:
+            raise ConfigError("--rl-buffer-dir and --rl-buffer-url contradict: give one of them")
+        if not (self.rl_buffer_dir or self.rl_buffer_url or self.labelled):
+            raise ConfigError("name a rollout buffer (--rl-buffer-dir), labelled lines (--labelled), or both")
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: Learning) -> None:
     """Learns, writes and prints. Raises ConfigError and StoreError."""
-    if args.most < 1 or not 0 <= args.most_wrong < 1:
-        raise ConfigError("--most must be 1 or more, --most-wrong from 0 to below 1")
     buffer = args.rl_buffer_url or args.rl_buffer_dir
-    if buffer is None and not args.labelled:
-        raise ConfigError("name a rollout buffer (--rl-buffer-dir), labelled lines (--labelled), or both")
     examples: list[Example] = labelled_examples(args.labelled)
     if buffer is not None:
         store = RolloutStore(buffer)
@@ -80,7 +86,7 @@ def _write(path: Path, data: bytes) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 written, 2 wrong configuration, store, or too little to learn from."""
     try:
-        run(build_parser().parse_args(argv))
+        run(parse(Learning, argv, PROGRAM, "Learns a judge from stored votes and feedback.", VERSION))
     except (ConfigError, StoreError) as error:
         print(f"openclaw.judge.learned: {error}", file=sys.stderr)
         return 2

@@ -6,7 +6,6 @@ writes train.jsonl, heldout.jsonl and split_manifest.json.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import sys
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from claw_base.files import write_text
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.errors import ConfigError
 
 SEED, SHARE = "agents-v1", 0.2
@@ -89,14 +90,19 @@ def write_split(source: Path, folder: Path, name: str, share: float = SHARE, see
     return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class Splitting:
+    """What is split, and how."""
+
+    tasks: Path = flag(REQUIRED, "JSON Lines, one task a row", positional=True)  # noqa: RUF009
+    out: Path = flag(REQUIRED, "folder for the two files and the manifest")  # noqa: RUF009
+    name: str = flag("task_name", "column, or metadata entry, that names the task")
+    share: float = flag(SHARE, "share of tasks that are held out")
+    seed: str = flag(SEED, "another text chooses other tasks")
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m slime.agents.splits", description=__doc__)
-    parser.add_argument("tasks", type=Path, help="JSON Lines, one task a row")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the two files and the manifest")
-    parser.add_argument("--name", default="task_name", help="column, or metadata entry, that names the task")
-    parser.add_argument("--share", type=float, default=SHARE, help="share of tasks that are held out")
-    parser.add_argument("--seed", default=SEED, help="another text chooses other tasks")
-    args = parser.parse_args()
+    args = parse(Splitting, None, "python -m slime.agents.splits", __doc__)
     try:
         found = write_split(args.tasks, args.out, args.name, args.share, args.seed)
     except ConfigError as error:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from claw_base.settings.command_line import Parser, from_environment, options_of
+from claw_base.settings.command_line import Help, Parser, from_environment, options_of
 from claw_base.settings.declare import Flag, flags_of
 from claw_base.settings.suggestions import suggestion
 from slime import __version__
@@ -32,11 +32,13 @@ class Completed(NamedTuple):
     Attributes:
         flags: those that are declared as groups, the plug-ins' too.
         filed: the values of --custom-config-path.
+        groups: the groups that declare the flags.
     """
 
     parser: Parser
     flags: list[Flag]
     filed: dict[str, Any]
+    groups: Sequence[type]
 
 
 def build_parser(
@@ -52,7 +54,7 @@ def build_parser(
     """
     parser = Parser(prog=prog, add_help=False, argument_default=argparse.SUPPRESS)
     for group in groups:
-        section = parser.add_argument_group((group.__doc__ or group.__name__).splitlines()[0].rstrip("."))
+        section = parser.add_argument_group(_title(group))
         for item in all_flags([group], variables):
             if not item.yields:
                 try:
@@ -62,6 +64,10 @@ def build_parser(
                         f"plug-in {group.__module__} declares a flag that exists already: {error}"
                     ) from error
     return parser
+
+
+def _title(group: type) -> str:
+    return (group.__doc__ or group.__name__).splitlines()[0].rstrip(".")
 
 
 def all_flags(groups: Sequence[type], variables: Mapping[str, tuple[str, ...]] | None = None) -> list[Flag]:
@@ -87,9 +93,9 @@ def read_values(
         ConfigError: an unknown flag, a value that does not fit, a plug-in that cannot be loaded.
         SystemExit: after --help.
     """
-    parser, flags, filed = complete_parser(argv, groups, env, prog)
+    parser, flags, filed, groups = complete_parser(argv, groups, env, prog)
     values = {item.name: item.default for item in flags} | from_environment(flags, env)
-    parser.add_argument("-h", "--help", action="help", help="show this and leave")
+    _add_help(parser, groups, prog)
     parser.add_argument("--version", action="version", version=f"slime {__version__}")
     given, unknown = parser.parse_known_args(list(argv))
     backend = (values | vars(given) | filed)["rollout_backend"]
@@ -103,6 +109,23 @@ def read_values(
     if shape and values.get("hf_checkpoint"):
         check_shape(values["hf_checkpoint"], shape)
     return values
+
+
+def _add_help(parser: Parser, groups: Sequence[type], prog: str | None) -> None:
+    """Adds --help, which shows the main flags, and --help-all, which shows those of plug-ins too."""
+    short = Parser(
+        prog=prog,
+        add_help=False,
+        usage="%(prog)s [FLAG VALUE]...",
+        epilog="--help-all shows every flag, with those of the plug-ins that the command line names.",
+    )
+    for group in groups:
+        if shown := [item for item in all_flags([group]) if item.main]:
+            section = short.add_argument_group(_title(group))
+            for item in shown:
+                section.add_argument(*item.options, **options_of(item))
+    parser.add_argument("-h", "--help", action=Help, shown=short, help="show the main flags and leave")
+    parser.add_argument("--help-all", action="help", help="show this and leave")
 
 
 def complete_parser(
@@ -122,7 +145,7 @@ def complete_parser(
     parser = build_parser(groups, prog, variables)
     add_plugin_flags(parser, modules)
     add_yielding_flags(parser, flags)
-    return Completed(parser, flags, config_file(early["custom_config_path"], flags))
+    return Completed(parser, flags, config_file(early["custom_config_path"], flags), groups)
 
 
 def _without_what_others_turn_off(
@@ -165,4 +188,4 @@ def _unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
     if not word.startswith("-"):
         return f"unexpected argument {word!r}; every value needs its flag before it"
     name = word.split("=", 1)[0]
-    return f"unknown flag {name}; {suggestion(word, parser, OTHER_WORDS) or '--help lists all flags'}"
+    return f"unknown flag {name}; {suggestion(word, parser, OTHER_WORDS) or '--help-all lists all flags'}"

@@ -18,7 +18,8 @@ from collections.abc import Callable
 
 from claw_base.hotswap.orphans import Lineage, Orphan, take_over
 from claw_base.ports import bind
-from slime.engines.embedded.arguments import EmbeddedArguments, add_arguments, from_namespace
+from claw_base.settings.command_line import parse
+from slime.engines.embedded.arguments import EmbeddedArguments
 from slime.errors import ConfigError
 from slime.plugins import load_attr
 
@@ -35,12 +36,13 @@ def launch_sglang(argv: list[str]) -> None:
 
 def launch_embedded(argv: list[str]) -> None:
     """Parse the embedded engine's flags and serve until a signal."""
-    parser = argparse.ArgumentParser(
-        prog="python -m slime.engines.launch --backend embedded",
+    args = parse(
+        EmbeddedArguments,
+        argv,
+        "python -m slime.engines.launch --backend embedded",
+        "Serves a model on this machine.",
         epilog="Other engines, with flags of their own: --backend sglang --help, --backend vllm --help.",
     )
-    add_arguments(parser)
-    args = from_namespace(parser.parse_args(argv))
     os.environ["OMP_NUM_THREADS"] = str(args.threads)  # read when torch is imported, below
     if args.nice:
         os.nice(args.nice)

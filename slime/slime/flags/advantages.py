@@ -57,6 +57,7 @@ class AdvantageArguments:
                 text="{flag} ppo needs advantages; drop the flag that disables them",
             ),
         ],
+        main=True,
     )
     custom_advantage_function_path: str | None = flag(
         None,

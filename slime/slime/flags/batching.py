@@ -16,6 +16,7 @@ class BatchArguments:
         "trajectories of one optimizer step, however many samples each has (default: from "
         "--num-steps-per-rollout, else the whole rollout)",
         least=1,
+        main=True,
     )
     num_steps_per_rollout: int | None = flag(
         None, "optimizer steps of a full rollout; sets --global-batch-size", least=1
@@ -29,6 +30,7 @@ class BatchArguments:
         "tokens of a packed micro-batch; a longer sample gets one of its own",
         env=("MAX_TOKENS_PER_GPU",),
         least=1,
+        main=True,
     )
     micro_batch_size: int | None = flag(
         None,

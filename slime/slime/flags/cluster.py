@@ -16,9 +16,12 @@ class ClusterArguments:
     train_backend: Literal["fsdp", "megatron", "rented"] = flag(
         "fsdp",
         "training backend: FSDP2 on the Hugging Face model, megatron-core, or a service (--rented-service)",
+        main=True,
     )
     actor_num_nodes: int = flag(1, "machines that train", least=1)
-    actor_num_gpus_per_node: int = flag(0, "GPUs that train on each machine; 0 trains on the CPU", least=0)
+    actor_num_gpus_per_node: int = flag(
+        0, "GPUs that train on each machine; 0 trains on the CPU", least=0, main=True
+    )
     num_train_processes: int = flag(
         1,
         "training processes where no GPU trains",

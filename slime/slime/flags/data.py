@@ -28,6 +28,7 @@ class DataArguments:
                 text="{flag} is not read with --disable-rollout-global-dataset; drop one of them",
             )
         ],
+        main=True,
     )
     data_source_path: str = flag(BUFFERED_SOURCE, "class(args) that hands out prompts")
     disable_rollout_global_dataset: bool = flag(

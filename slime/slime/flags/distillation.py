@@ -26,6 +26,7 @@ class DistillationArguments:
         "teacher in the trainer: base (the model that training began with), self (the policy before the update), "
         "or the folder of a model with the same vocabulary",
         aliases=("--opd-teacher-load", "--prm-teacher-load"),
+        main=True,
     )
     distill_topk: int = flag(0, "likely ids a position that a loss over them compares")
     distill_subset_mode: Literal["student", "teacher", "overlap"] | None = flag(

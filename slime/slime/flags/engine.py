@@ -15,19 +15,20 @@ class EngineArguments:
     """Inference engines. `--sglang-FLAG VALUE` is SGLang's own `--FLAG VALUE`, `--vllm-FLAG VALUE` is vLLM's."""
 
     rollout_backend: Literal["embedded", "sglang", "vllm", "rented"] = flag(
-        "embedded", "inference engine", aliases=("--backend",)
+        "embedded", "inference engine", aliases=("--backend",), main=True
     )
     engine_python: str | None = flag(
         None,
         "the Python that has SGLang or vLLM, each with a variable of its own (default: the one that runs this)",
         env=("SGLANG_PYTHON", "VLLM_PYTHON"),
     )
-    rollout_num_gpus: int = flag(0, "GPUs of all engines together; 0 serves on the CPU", least=0)
+    rollout_num_gpus: int = flag(0, "GPUs of all engines together; 0 serves on the CPU", least=0, main=True)
     rollout_num_gpus_per_engine: int = flag(
         1,
         "GPUs over which one engine splits the model (SGLang: --tp-size, vLLM: --tensor-parallel-size)",
         least=1,
         rules=[excludes("rollout_num_gpus", rollout_backend="embedded", text=ONE_GPU)],
+        main=True,
     )
     rollout_num_engines: int = flag(
         1,
@@ -112,6 +113,7 @@ class EngineArguments:
         env=("CONTEXT_LENGTH",),
         aliases=("--sglang-context-length",),
         least=1,
+        main=True,
     )
     max_running_requests: int | None = flag(
         None,

@@ -33,9 +33,10 @@ class EvaluationArguments:
                 text="{flag} would change nothing: --debug-train-only starts no engine to evaluate; drop one of them",
             ),
         ],
+        main=True,
     )
     eval_prompt_data: list[str] = flag(  # noqa: RUF009
-        [], "NAME FILE [NAME FILE ...]: data sets to evaluate on", rules=[EVALUATED]
+        [], "NAME FILE [NAME FILE ...]: data sets to evaluate on", rules=[EVALUATED], main=True
     )
     eval_config: str | None = flag(
         None,

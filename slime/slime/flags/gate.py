@@ -16,6 +16,7 @@ class GateArguments:
         False,
         "examine every update before it goes live; a rejected one is undone in the trainer, which goes on with the next "
         "batch (keeps a copy of weights and optimizer states in CPU memory)",
+        main=True,
     )
     gate_max_change: float = flag(
         0.1,
@@ -59,10 +60,8 @@ class GateArguments:
     gate_engine: Literal["serving", "cpu"] = flag(
         "serving",
         "what answers with the weights of a candidate: the engine that serves, where it holds a second set (embedded); "
-        "cpu: an engine of its own on the driver's CPUs, for SGLang and vLLM, of dense models that embedded serves",
-    )
-    gate_engine_threads: int = flag(
-        0, "threads of --gate-engine cpu; 0: half of the CPUs that the driver may use", least=0
+        "cpu: an engine of its own on half of the driver's CPUs, for SGLang and vLLM, of dense models that embedded "
+        "serves",
     )
     gate_on_reject: Literal["lower-lr", "skip"] = flag(
         "lower-lr",

@@ -14,7 +14,7 @@ DEFAULT_RANK, DEFAULT_ALPHA = 8, 16.0
 class LoraArguments:
     """LoRA. Any of these flags but --ship-adapters switches it on."""
 
-    use_lora: bool = flag(False, "train low-rank adapters beside a frozen model")
+    use_lora: bool = flag(False, "train low-rank adapters beside a frozen model", main=True)
     ship_adapters: bool | None = flag(
         None,
         "between checkpoints, engines get the adapter alone and merge it themselves; otherwise merged models "
@@ -33,10 +33,11 @@ class LoraArguments:
             ),
             not_by_megatron("its matrices are not kept in 4 bits"),
         ],
+        main=True,
     )
-    lora_rank: int | None = flag(None, f"rank of the adapters (default: {DEFAULT_RANK})", least=1)
+    lora_rank: int | None = flag(None, f"rank of the adapters (default: {DEFAULT_RANK})", least=1, main=True)
     lora_alpha: float | None = flag(
-        None, f"adapters are scaled by this over their rank (default: {DEFAULT_ALPHA:g})", above=0
+        None, f"adapters are scaled by this over their rank (default: {DEFAULT_ALPHA:g})", above=0, main=True
     )
     lora_dropout: float | None = flag(
         None, "share of adapter inputs that a training pass leaves out (default: 0)", least=0, below=1

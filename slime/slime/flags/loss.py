@@ -39,6 +39,7 @@ class LossArguments:
                 text="{flag} {value} needs --loss-spec-path or --custom-loss-function-path",
             )
         ],
+        main=True,
     )
     loss_spec_path: str | None = flag(
         None,
@@ -93,6 +94,7 @@ class LossArguments:
         "weight of that divergence; at 0 no reference model is loaded",
         least=0,
         rules=[needs("use_kl_loss", text="{flag} {value} needs --use-kl-loss")],
+        main=True,
     )
     kl_loss_type: Literal["k1", "k2", "k3", "low_var_kl"] = flag(
         "k1", "estimator of that divergence, and of the one of --kl-coef"

@@ -25,6 +25,7 @@ class ModelArguments:
         "folder of the Hugging Face model: first weights, tokenizer, configuration",
         env=("HF_CKPT", "MODEL_PATH", "BASE_MODEL_PATH"),
         aliases=("--model-path",),
+        main=True,
     )
     ref_load: str = flag(
         "", "folder of the reference model of the KL term (default: --hf-checkpoint)", env=("REF_LOAD",)
@@ -93,14 +94,16 @@ class ModelArguments:
         "folder of checkpoints and weight versions; resumed from its latest (default: RUN_DIR/checkpoints)",
         env=("SAVE_CKPT", "CKPT_SAVE_DIR"),
         aliases=("--save-dir",),
+        main=True,
     )
     load: str | None = flag(
         None,
         "checkpoint, folder of checkpoints or Hugging Face folder to start from while --save has no checkpoint yet",
         env=("RESUME_CKPT",),
         aliases=("--resume-from-checkpoint",),
+        main=True,
     )
-    save_interval: int = flag(1, "checkpoint every so many rollouts, and at a stop", least=1)
+    save_interval: int = flag(1, "checkpoint every so many rollouts, and at a stop", least=1, main=True)
     keep_checkpoints: int = flag(3, "newest checkpoints to keep; 0 keeps all", least=0)
     keep_weights: int = flag(
         3, "newest weight versions to keep; 0 keeps all; the live one always stays", least=0

@@ -17,7 +17,7 @@ OF_WSD = needs(
 class OptimizerArguments:
     """Optimizer (AdamW) and learning rate."""
 
-    lr: float = flag(1e-6, "highest learning rate", least=0)
+    lr: float = flag(1e-6, "highest learning rate", least=0, main=True)
     min_lr: float = flag(
         0.0,
         "learning rate at the end of the decay",

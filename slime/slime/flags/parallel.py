@@ -27,7 +27,7 @@ class ParallelArguments:
     """Division of the model (--train-backend megatron)."""
 
     tensor_model_parallel_size: int = flag(
-        1, "ranks among which every matrix is cut", aliases=("--tp",), least=1, rules=[OF_MEGATRON]
+        1, "ranks among which every matrix is cut", aliases=("--tp",), least=1, rules=[OF_MEGATRON], main=True
     )
     pipeline_model_parallel_size: int = flag(
         1, "ranks among which the layers are dealt", aliases=("--pp",), least=1, rules=[OF_MEGATRON]

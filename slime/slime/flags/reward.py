@@ -17,6 +17,7 @@ class RewardArguments:
         "math, deepscaler, dapo, f1, gpqa, ifbench, random or remote_rm; boxed_NAME judges only the last boxed answer; "
         "a sample's metadata.rm_type comes first",
         rules=[GENERATES_NOTHING],
+        main=True,
     )
     rm_url: str | None = flag(
         None, "where remote_rm POSTs prompt, response and label; the answer is the reward"
@@ -32,6 +33,7 @@ class RewardArguments:
                 text="--custom-rm-path and --rm-type both say where rewards come from; drop one of them",
             ),
         ],
+        main=True,
     )
     prm_model_path: str | None = flag(
         None,

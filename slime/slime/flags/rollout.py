@@ -17,6 +17,7 @@ class RolloutArguments:
     rollout_function_path: str = flag(
         DEFAULT_ROLLOUT,
         "f(args, rollout_id, data_source, evaluation=False) -> RolloutFnTrainOutput: one batch",
+        main=True,
     )
     service_path: list[str] = flag(  # noqa: RUF009
         [], "start(args, endpoints) -> list of server processes for slime to start and watch; may be repeated"
@@ -25,11 +26,15 @@ class RolloutArguments:
         None, "f(args, rollout_id, version, checkpoint), called after every engine confirmed a version"
     )
     num_rollout: int = flag(
-        UNBOUNDED, "rollouts to train; a run that is resumed counts those before", least=1
+        UNBOUNDED, "rollouts to train; a run that is resumed counts those before", least=1, main=True
     )
-    rollout_batch_size: int = flag(4, "prompts of one rollout", least=1)
+    rollout_batch_size: int = flag(4, "prompts of one rollout", least=1, main=True)
     n_samples_per_prompt: int = flag(
-        1, "samples of one prompt, which form a group", aliases=("--num-rollouts-per-prompt",), least=1
+        1,
+        "samples of one prompt, which form a group",
+        aliases=("--num-rollouts-per-prompt",),
+        least=1,
+        main=True,
     )
     reward_key: str | None = flag(None, "which of several rewards to train on")
     update_weights_interval: int = flag(

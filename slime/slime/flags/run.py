@@ -15,7 +15,7 @@ class RunArguments:
     """Run: folder and seed."""
 
     run_dir: str = flag(
-        "runs/slime", "folder of the run: process records, logs, live weights", env=("RUN_DIR",)
+        "runs/slime", "folder of the run: process records, logs, live weights", env=("RUN_DIR",), main=True
     )
     seed: int = flag(1234, "seed of every random number of the trainer")
     custom_config_path: str | None = flag(
@@ -27,8 +27,12 @@ class RunArguments:
 class LoopArguments:
     """Loop: what takes turns, what is left out, what is replayed."""
 
-    train_epochs: int = flag(1, "passes over the batch of every rollout", env=("TRAIN_EPOCHS",), least=1)
-    colocate: bool = flag(False, "engines and trainers share their processors or GPUs and take turns")
+    train_epochs: int = flag(
+        1, "passes over the batch of every rollout", env=("TRAIN_EPOCHS",), least=1, main=True
+    )
+    colocate: bool = flag(
+        False, "engines and trainers share their processors or GPUs and take turns", main=True
+    )
     offload_rollout: bool | None = flag(
         None,
         "engines give back their memory while the trainer works (default: with --colocate)",
@@ -141,7 +145,7 @@ class TrackingArguments:
 
     use_tensorboard: bool = flag(True, "write TensorBoard events")
     tensorboard_dir: str = flag("", "folder of TensorBoard events (default: RUN_DIR/tensorboard)")
-    use_wandb: bool = flag(False, "log to Weights & Biases (pip install wandb)")
+    use_wandb: bool = flag(False, "log to Weights & Biases (pip install wandb)", main=True)
     wandb_mode: Literal["online", "offline", "disabled"] | None = flag(
         None, "W&B mode (default: its own)", rules=[needs("use_wandb")]
     )

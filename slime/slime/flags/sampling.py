@@ -13,13 +13,13 @@ class SamplingArguments:
     """Sampling: one answer, and how many are asked for at once."""
 
     rollout_temperature: float = flag(
-        1.0, "sampling temperature; training divides the logits by the same number", above=0
+        1.0, "sampling temperature; training divides the logits by the same number", above=0, main=True
     )
     rollout_top_p: float = flag(
         1.0, "sample from the most likely tokens that make up this probability", above=0, most=1
     )
     rollout_top_k: int = flag(-1, "sample from this many most likely tokens; -1 from all", least=1, also=-1)
-    rollout_max_response_len: int = flag(1024, "most tokens of an answer", least=1)
+    rollout_max_response_len: int = flag(1024, "most tokens of an answer", least=1, main=True)
     rollout_stop: list[str] = flag([], "texts that end an answer", rules=[GENERATES_NOTHING])  # noqa: RUF009
     rollout_stop_token_ids: list[int] = flag([], "token ids that end an answer", rules=[GENERATES_NOTHING])  # noqa: RUF009
     rollout_skip_special_tokens: bool = flag(False, "leave special tokens out of the text of an answer")

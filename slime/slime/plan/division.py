@@ -9,12 +9,13 @@ the rest. Experts have world / (ep x pp) copies, all else has world / (tp x pp).
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.errors import ConfigError
 from slime.plan.shape import Shape, read_shape
 
@@ -83,14 +84,19 @@ def usual(shape: Shape, gpus: int, node: int, pp: int = 1, cp: int = 1) -> tuple
     return tensor, math.gcd(shape.experts, stage) if shape.experts else 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class Machines:
+    """Which model, and on which GPUs."""
+
+    model: str = flag(REQUIRED, "a folder with a config.json, or the name of a known model", positional=True)
+    gpus: int = flag(REQUIRED, "GPUs that train")
+    node: int = flag(REQUIRED, "GPUs of them on a machine")
+    pp: int = flag(1, "as the trainer's flag")
+    cp: int = flag(1, "as the trainer's flag")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m slime.plan.division", allow_abbrev=False)
-    parser.add_argument("model", help="a folder with a config.json, or the name of a known model")
-    for name, what in (("gpus", "that train"), ("node", "of them on a machine")):
-        parser.add_argument(f"--{name}", type=int, required=True, help=f"GPUs {what}")
-    for name in ("pp", "cp"):
-        parser.add_argument(f"--{name}", type=int, default=1, help="as the trainer's flag")
-    args = parser.parse_args(argv)
+    args = parse(Machines, argv, "python -m slime.plan.division", __doc__)
     try:
         shape = read_shape(args.model)
     except ConfigError:  # the trainer reports the error

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import psutil
 
-from claw_base.settings.command_line import from_environment
-from claw_base.settings.declare import option
+from claw_base.settings.command_line import from_environment, parse
+from claw_base.settings.declare import flag, option
 from slime.arguments import parse_args
 from slime.arguments.parser import complete_parser
 from slime.errors import ConfigError
@@ -40,23 +40,20 @@ _VARIABLES = re.compile(r"\[env:? ([A-Z0-9_, ]+)\]")
 _SECRET = re.compile(r"(?<=://)[^/@\s]+@")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is planned, and for which GPUs."""
+
+    num_gpus: int = flag(0, "GPUs of all machines together")
+    gpu: str = flag("", f"which, such as H100 or 24GB (default: this machine's, else {DEFAULT})")
+    usual_gpu: str = flag(DEFAULT, "the one to plan for if this machine has none")
+    script_variables: str = flag("", "names of variables that the script itself set")
+    all: bool = flag(False, "list the arguments that have their defaults too")
+    words: list[str] = flag([], "the driver's, after --", positional=True)  # noqa: RUF009
+
+
 def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m slime.plan.dry_run", description=__doc__, allow_abbrev=False
-    )
-    parser.add_argument("--num-gpus", type=int, default=0, help="GPUs of all machines together")
-    parser.add_argument(
-        "--gpu", default="", help=f"which, such as H100 or 24GB (default: this machine's, else {DEFAULT})"
-    )
-    parser.add_argument(
-        "--usual-gpu", default=DEFAULT, help="the one to plan for where this machine has none"
-    )
-    parser.add_argument(
-        "--script-variables", default="", help="names of variables that the script itself set"
-    )
-    parser.add_argument("--all", action="store_true", help="list the arguments that have their defaults too")
-    parser.add_argument("words", nargs="*", metavar="WORD", help="the driver's, after --")
-    own = parser.parse_args(argv)
+    own = parse(Plan, argv, "python -m slime.plan.dry_run", __doc__)
     env = os.environ if env is None else env
     marked = unmarked(own.words)
     words = [word for word, _ in marked]
@@ -104,7 +101,7 @@ def planned(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tup
 
 def model_of(words: Sequence[str], env: Mapping[str, str]) -> str:
     """The model folder that words and variables name, as they name it."""
-    parser, flags, filed = complete_parser(words, GROUPS, env)
+    parser, flags, filed, _ = complete_parser(words, GROUPS, env)
     values = (
         from_environment([item for item in flags if item.name == "hf_checkpoint"], env)
         | vars(parser.parse_known_args(list(words))[0])
@@ -172,7 +169,7 @@ def origins(
         args: what came out of `marked` and `env`.
         script_variables: names of variables that the launch script set by itself.
     """
-    parser, flags, filed = complete_parser([word for word, _ in marked], GROUPS, env)
+    parser, flags, filed, _ = complete_parser([word for word, _ in marked], GROUPS, env)
     defaults = {item.name: item.default for item in flags}
     actions = {action.dest: action for action in parser._actions}
     by_option = {name: action.dest for action in parser._actions for name in action.option_strings}

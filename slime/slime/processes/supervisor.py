@@ -14,7 +14,6 @@ it for a run whose supervisor is gone.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import os
@@ -25,12 +24,15 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import psutil
 
 from claw_base.run_folder import records, usage
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.errors import ConfigError
 from slime.processes import control, scaling
 from slime.processes.saving import ECHO, MORE, forget_saving, grace_of
@@ -243,29 +245,25 @@ def show_cursor() -> None:
             print("\x1b[?25h", end="", flush=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Supervised:
+    """What is supervised, or stopped."""
+
+    run_dir: Path = flag(REQUIRED, "folder of the run")  # noqa: RUF009
+    max_restarts: int = flag(20, f"restarts of the driver in {WINDOW:g} s")
+    parent: int | None = flag(None, "pid of a process with which the run ends")
+    cluster_retry: float = flag(15.0, "seconds until a cluster that changed is asked again")
+    stop: bool = flag(False, "end what the run folder records, start nothing")
+    after: int | None = flag(None, "with --stop: pid of a driver to wait for")
+    command: list[str] = flag([], "the driver and its arguments, after --", positional=True)  # noqa: RUF009
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == self.stop:
+            raise ConfigError("give the driver's command after --, or --stop")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m slime.processes.supervisor", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("--run-dir", type=Path, required=True, help="folder of the run")
-    parser.add_argument(
-        "--max-restarts", type=int, default=20, help=f"restarts of the driver in {WINDOW:g} s"
-    )
-    parser.add_argument("--parent", type=int, default=None, help="pid of a process with which the run ends")
-    parser.add_argument(
-        "--cluster-retry",
-        type=float,
-        default=15.0,
-        help="seconds until a cluster that changed is asked again",
-    )
-    parser.add_argument("--stop", action="store_true", help="end what the run folder records, start nothing")
-    parser.add_argument("--after", type=int, default=None, help="with --stop: pid of a driver to wait for")
-    parser.add_argument(
-        "command", nargs="*", metavar="COMMAND", help="the driver and its arguments, after --"
-    )
-    args = parser.parse_args(argv)
-    if bool(args.command) == args.stop:
-        parser.error("give the driver's command after --, or --stop")
+    args = parse(Supervised, argv, "python -m slime.processes.supervisor", __doc__.splitlines()[0])
     run_dir = args.run_dir.resolve()
     # conversations, weights and logs are for this user alone, also in a folder that others may read
     os.umask(0o077)

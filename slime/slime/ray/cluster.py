@@ -7,17 +7,19 @@ Exit status 0 when the machines, the GPUs and the folder are there on time, else
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
 import uuid
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.errors import ClusterError, ConfigError
 
 POLL_SECONDS = 1.0
@@ -95,16 +97,19 @@ def _sees(path: str) -> bool:
     return Path(path).exists()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Awaited:
+    """Which machines must be there."""
+
+    address: str = flag(REQUIRED, "address of Ray's head, HOST:PORT")
+    nodes: int = flag(REQUIRED, "machines that must be there")
+    gpus: int = flag(REQUIRED, "GPUs of all of them together")
+    shared: list[Path] = flag([], "folders that all of them must see")  # noqa: RUF009
+    timeout: float = flag(600.0, "seconds that they have to come")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m slime.ray.cluster", description=__doc__.splitlines()[0])
-    parser.add_argument("--address", required=True, help="of Ray's head, HOST:PORT")
-    parser.add_argument("--nodes", type=int, required=True, help="machines that must be there")
-    parser.add_argument("--gpus", type=int, required=True, help="GPUs of all of them together")
-    parser.add_argument(
-        "--shared", type=Path, nargs="+", default=[], help="folders that all of them must see"
-    )
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds that they have to come")
-    args = parser.parse_args(argv)
+    args = parse(Awaited, argv, "python -m slime.ray.cluster", __doc__.splitlines()[0])
     from slime.ray.runtime import join
 
     os.environ["RAY_ADDRESS"] = args.address

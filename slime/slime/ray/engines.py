@@ -211,7 +211,7 @@ def gate_spec(args: ServingSide, name: str, port: int) -> ServerSpec:
             raise ConfigError(
                 "--gate-engine cpu: the embedded engine runs no mixtures of experts and no linear attention; drop it"
             )
-    threads = args.gate_engine_threads or max(1, cpus() // 2)
+    threads = max(1, cpus() // 2)
     command = launch("embedded", args.hf_checkpoint, port)
     command += ["--device", "cpu", "--cast-weights", "--threads", str(threads), "--nice", "5"]
     command += ["--max-running-requests", "1", "--standby", "off"]

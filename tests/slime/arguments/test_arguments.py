@@ -276,10 +276,24 @@ def test_reading_arguments_needs_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_help_lists_plugin_flags_too(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_long_help_lists_plugin_flags_too(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_args([*words, "--help-all"], env={})
+    shown = capsys.readouterr().out
+    assert "--colour" in shown
+    assert all(item.options[0] in shown for group in GROUPS for item in flags_of(group))
+
+
+def test_the_short_help_lists_what_a_person_sets_and_names_the_long_one(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         parse_args([*words, "--help"], env={})
-    assert "--colour" in capsys.readouterr().out
+    listed = re.findall(r"^  (--[a-z0-9-]+)", shown := capsys.readouterr().out, re.MULTILINE)
+    assert set(listed) == {item.options[0] for group in GROUPS for item in flags_of(group) if item.main}
+    assert {"--hf-checkpoint", "--lr", "--use-lora", "--gate", "--save", "--rollout-backend"} < set(listed)
+    assert 25 <= len(listed) <= 40
+    assert "--help-all" in shown
 
 
 def test_a_run_tells_its_arguments_and_no_key(tmp_path: Path) -> None:

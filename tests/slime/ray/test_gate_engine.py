@@ -18,13 +18,13 @@ from slime.errors import ConfigError
 from slime.plan.host import HostUse, host_parts
 from slime.plan.memory import TrainerMemory
 from slime.plan.shape import KNOWN, shape_of
-from slime.ray.engines import GATE, gate_spec, model_servers
+from slime.ray.engines import GATE, cpus, gate_spec, model_servers
 from slime.ray.publisher import Publisher
 
 
 def arguments(model: str, run_dir: Path, **more: Any) -> Any:
     given = {
-        "gate": True, "gate_engine": "cpu", "gate_engine_threads": 3, "hf_checkpoint": model, "run_dir": str(run_dir),
+        "gate": True, "gate_engine": "cpu", "hf_checkpoint": model, "run_dir": str(run_dir),
         "rollout_num_gpus": 2, "rollout_num_gpus_per_engine": 2, "engine_count": 1, "rollout_external_engine_addrs": [],
         "prm_num_gpus": 0, "rented_judge": False, "prm_teacher_num_gpus": 0, "engine_start_limit": 60.0,
     }  # fmt: skip
@@ -37,7 +37,11 @@ def test_it_is_an_embedded_engine_on_the_cpu_whatever_serves(model_path: Path, t
     spec = gate_spec(args, "gate-engine-0", 31000)
     command = " ".join(spec.command)
     assert "--backend embedded" in command and "--device cpu --cast-weights" in command
-    assert "--threads 3" in command and spec.role == GATE and spec.url == "http://127.0.0.1:31000"
+    assert (
+        f"--threads {max(1, cpus() // 2)}" in command
+        and spec.role == GATE
+        and spec.url == "http://127.0.0.1:31000"
+    )
     for off in ({"gate": False}, {"gate_engine": "serving"}):
         assert [server.role for server in model_servers(arguments(str(model_path), tmp_path, **off))] == [
             "engine"

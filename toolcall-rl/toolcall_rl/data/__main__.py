@@ -6,28 +6,31 @@ python -m toolcall_rl.data sft ReTool-SFT.parquet --out retool_sft.jsonl
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from claw_base.files import write_text
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.errors import ConfigError, DataError
 from toolcall_rl.data.conversations import conversations
 from toolcall_rl.data.problems import Kept, problem_of, problems, read_rows
 
 
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Which files are prepared, and how."""
+
+    kind: str = flag(REQUIRED, "what is made", choices=("problems", "sft"), positional=True)
+    files: list[str] = flag(REQUIRED, "JSON Lines or Parquet; FILE@[0:100] takes a part", positional=True)  # noqa: RUF009
+    out: Path = flag(REQUIRED, "file that is written, JSON Lines")  # noqa: RUF009
+    without: list[str] = flag([], "files whose problems must not come")  # noqa: RUF009
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m toolcall_rl.data",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("kind", choices=("problems", "sft"))
-    parser.add_argument("files", nargs="+", help="JSON Lines or Parquet; FILE@[0:100] takes a part")
-    parser.add_argument("--out", type=Path, required=True, help="JSON Lines")
-    parser.add_argument("--without", nargs="*", default=[], help="files whose problems must not come")
-    args = parser.parse_args()
+    args = parse(Prepared, None, "python -m toolcall_rl.data", __doc__)
     try:
         found = _kept(args)
     except (ConfigError, DataError) as error:
@@ -40,7 +43,7 @@ def main() -> int:
     return 0
 
 
-def _kept(args: argparse.Namespace) -> Kept:
+def _kept(args: Prepared) -> Kept:
     if args.kind == "sft":
         return conversations(read_rows(args.files))
     held_out = [problem_of(where, row) for where, row in read_rows(args.without)]

@@ -5,27 +5,34 @@ python -m slime.agents.foreign my_env.py:environments --count 500 --out train.js
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from claw_base.files import write_text
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.agents.foreign.verifiers import VerifiersEnvironments
 from slime.errors import ConfigError, EnvironmentAway
 from slime.plugins import load_attr
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Which tasks are written."""
+
+    environments: str = flag(REQUIRED, "a VerifiersEnvironments: file.py:NAME", positional=True)
+    first: int = flag(0, "number of the first task")
+    count: int = flag(1000, "most tasks")
+    out: Path = flag(REQUIRED, "file that is written")  # noqa: RUF009
+
+
 def main(argv: Sequence[str] | None = None) -> None:
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("environments", help="a VerifiersEnvironments: file.py:NAME")
-    words.add_argument("--first", type=int, default=0, help="number of the first task")
-    words.add_argument("--count", type=int, default=1000)
-    words.add_argument("--out", type=Path, required=True)
-    given = words.parse_args(argv)
+    given = parse(Rows, argv, "python -m slime.agents.foreign", __doc__)
     try:
         made = load_attr(given.environments)
         if not isinstance(made, VerifiersEnvironments):

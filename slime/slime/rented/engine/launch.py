@@ -5,7 +5,6 @@ FOLDER holds tokenizer and configuration, no weights. Prints the ready line when
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -19,6 +18,8 @@ import uvicorn
 
 from claw_base.ports import bind
 from claw_base.run_folder.usage import Meter
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.engines.json_http import SERVER_OPTIONS
 from slime.engines.weights_file import first_weights
 from slime.errors import ConfigError
@@ -27,6 +28,7 @@ from slime.rented.engine.server import RentedServer
 from slime.rented.engine.weights import RentedVersions
 from slime.rented.service import Sampler, ServiceAway, ServiceRefuses, ServiceSettings, connect
 
+PROGRAM = "python -m slime.engines.launch --backend rented"
 RETRY_SECONDS = 2.0
 
 
@@ -34,55 +36,30 @@ RETRY_SECONDS = 2.0
 class RentedEngineArguments:
     """How one rented engine runs; each field is the flag of the same name."""
 
-    model_path: str
-    rented_service: str
-    rented_model: str
-    rented_url: str
-    host: str
-    port: int
-    weights_file: str | None
-    context_length: int | None
-    max_running_requests: int
-    rented_stream_tokens: int
-    usage_file: str | None
-    usage_role: str
-    log_level: str
+    model_path: str = flag(REQUIRED, "folder of tokenizer and configuration")
+    rented_service: str = flag(REQUIRED, "client of the service", unit="module:class")
+    rented_model: str = flag("", "the base model's name there; default: --model-path")
+    rented_url: str = flag("", "base URL of the service; default: its own")
+    host: str = flag("127.0.0.1", "address to listen on")
+    port: int = flag(30010, "port to listen on")
+    weights_file: str | None = flag(None, "the live version; none: the base model for ever", unit="JSON")
+    context_length: int | None = flag(None, "tokens of prompt and answer; default: the model's")
+    max_running_requests: int = flag(64, "requests that are sampled at a time")
+    rented_stream_tokens: int = flag(0, "tokens asked for at a time; 0: the whole answer")
+    usage_file: str | None = flag(None, "where tokens are counted", unit="JSON")
+    usage_role: str = flag("serving", "for whom they are counted")
+    log_level: str = flag("warning", "how much is logged", choices=("debug", "info", "warning", "error"))
 
-
-def parse(argv: list[str]) -> RentedEngineArguments:
-    parser = argparse.ArgumentParser(prog="python -m slime.engines.launch --backend rented")
-    parser.add_argument("--model-path", required=True, help="folder of tokenizer and configuration")
-    parser.add_argument(
-        "--rented-service", required=True, metavar="MODULE:CLASS", help="client of the service"
-    )
-    parser.add_argument(
-        "--rented-model", default="", help="the base model's name there; default: --model-path"
-    )
-    parser.add_argument("--rented-url", default="", help="base URL of the service; default: its own")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=30010)
-    parser.add_argument(
-        "--weights-file", metavar="JSON", help="the live version; none: the base model for ever"
-    )
-    parser.add_argument(
-        "--context-length", type=int, help="tokens of prompt and answer; default: the model's"
-    )
-    parser.add_argument("--max-running-requests", type=int, default=64)
-    parser.add_argument(
-        "--rented-stream-tokens", type=int, default=0, help="tokens asked for at a time; 0: the whole answer"
-    )
-    parser.add_argument("--usage-file", metavar="JSON", help="where tokens are counted")
-    parser.add_argument("--usage-role", default="serving", help="for whom they are counted")
-    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="warning")
-    found = vars(parser.parse_args(argv))
-    found["rented_model"] = found["rented_model"] or found["model_path"]
-    return RentedEngineArguments(**found)
+    @property
+    def model_there(self) -> str:
+        """The base model's name at the service."""
+        return self.rented_model or self.model_path
 
 
 async def serve(args: RentedEngineArguments) -> None:
     """Serves until a signal. Raises ConfigError, and OSError for a port that is taken."""
     folder = ModelFolder.read(args.model_path, args.context_length)
-    settings = ServiceSettings(args.rented_model, args.rented_url)
+    settings = ServiceSettings(args.model_there, args.rented_url)
     service = connect(args.rented_service, settings)
     meter = Meter(Path(args.usage_file) if args.usage_file else None, args.usage_role)
     with bind(args.host, args.port) as listener:
@@ -121,7 +98,7 @@ async def _reached(ask: object) -> None:
 
 def launch(argv: list[str]) -> int:
     """What `slime.engines.launch` calls; returns an exit status, 2 for what was refused."""
-    args = parse(argv)
+    args = parse(RentedEngineArguments, argv, PROGRAM, "Serves a model at a service.")
     try:
         asyncio.run(serve(args))
     except (ConfigError, ServiceRefuses) as error:
