@@ -13,8 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from openclaw.engine.client import REFUSED, EngineClient
-from openclaw.engine.cumulative_stream import SKIPPED
+from openclaw.engine.client import REFUSED, SKIPPED, EngineClient
 from openclaw.errors import ClientError, EngineError
 
 log = logging.getLogger(__name__)

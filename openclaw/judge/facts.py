@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 
 from openclaw.common.messages import LINE_BREAK, said_in, text_of
 from openclaw.judge.questions import question_about
-from openclaw.judge.rules.bounds import bounded
 from openclaw.judge.rules.results import rejects_result
 from openclaw.judge.rules.tool_calls import ToolCall, calls_in
 from openclaw.judge.rules.tool_results import TOOL_ROLES, read_tool_result
+from openclaw.judge.rules.wordings import bounded
 from openclaw.types import Message, Turn
 
 FactsHook = Callable[[Turn], bool | None]

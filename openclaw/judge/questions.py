@@ -1,12 +1,14 @@
-"""The question to a judge, the same for every backend."""
+"""The question to a judge, and the score of its votes: the same for every backend."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from openclaw.common.messages import LINE_BREAK, text_of
-from openclaw.types import Message, Turn
+from openclaw.types import Message, Turn, Vote
 
 NextStateRole = Literal["user", "tool"]
 
@@ -43,3 +45,18 @@ def question_about(turn: Turn) -> JudgeQuestion:
         role="user" if any(message.get("role") == "user" for message in next_state) else "tool",
         messages=turn.messages,
     )
+
+
+def majority_score(votes: Sequence[Vote], threshold: float = 0.0) -> float:
+    """The score most valid votes agree on: 1.0, -1.0 or 0.0.
+
+    A vote without a score is not valid. 0.0 for a tie, for no valid vote, and when the majority's share of
+    the valid votes is below `threshold` (0 to 1).
+    """
+    counts = Counter(vote.score for vote in votes if vote.score is not None)
+    if not counts:
+        return 0.0
+    (score, most), *others = counts.most_common(2)
+    if others and others[0][1] == most:
+        return 0.0
+    return float(score) if most / counts.total() >= threshold else 0.0

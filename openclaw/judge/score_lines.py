@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from openclaw.errors import JudgeError
 from openclaw.judge.backends.base import JudgeBackend
 from openclaw.judge.hints import find_hints
-from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.questions import JudgeQuestion, majority_score
 from openclaw.judge.settings import JudgeSettings
-from openclaw.judge.votes import majority_score
 
 
 class BadLine(Exception):

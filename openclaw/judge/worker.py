@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING
 
 from openclaw.common.version import add_version
 from openclaw.errors import ConfigError, StoreError
-from openclaw.judge.asker import JudgeLimits
 from openclaw.judge.backends.base import make_backend
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.settings import JudgeSettings, add_flags, load_settings
 from openclaw.judge.teacher import settings as teacher_settings
-from openclaw.judge.turn_judge import TurnJudge
+from openclaw.judge.turn_judge import JudgeLimits, TurnJudge
 from openclaw.methods.method import Method, MethodContext, Needs
 from openclaw.settings import add_buffer_flags
 from openclaw.store import RolloutStore, StoreWriter

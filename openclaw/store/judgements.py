@@ -15,6 +15,7 @@ from openclaw.store.database import Database, slices
 from openclaw.store.feedback import feedback_is_current
 from openclaw.store.memory import remember
 from openclaw.store.rows import (
+    check_turn,
     judgement_from_row,
     judgement_row,
     mask_fits,
@@ -24,7 +25,6 @@ from openclaw.store.rows import (
     turn_from_row,
     unpack_ids,
 )
-from openclaw.store.states import check_turn
 from openclaw.types import Drop, Judgement, SampleDraft, SampleState, Turn, TurnState
 
 REASON_CHARS = 160

@@ -13,10 +13,9 @@ from openclaw.store.memory import MemoryTable
 from openclaw.store.people import PeopleTable
 from openclaw.store.quarantine import QuarantineTable
 from openclaw.store.samples import SampleTable
-from openclaw.store.sessions import SessionTable
 from openclaw.store.status import StatusTable
 from openclaw.store.token_records import TokenRecordTable
-from openclaw.store.turns import TurnTable
+from openclaw.store.turns import SessionTable, TurnTable
 from openclaw.store.versions import VersionTable
 
 

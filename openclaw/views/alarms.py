@@ -9,7 +9,7 @@ import orjson
 
 from claw_base.run_folder.records import dead_roles
 from openclaw.judge.settings import JudgeSettings
-from openclaw.trainer_hooks.backlog import Backlog
+from openclaw.trainer_hooks.next_batch import Backlog
 from openclaw.views.source import ViewSource
 
 Json = dict[str, Any]

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from openclaw.errors import StoreError
-from openclaw.judge.asker import JudgeLimits
 from openclaw.judge.backends.base import JudgeBackend
 from openclaw.judge.backends.http import JudgeUnavailable
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import RulesBackend
 from openclaw.judge.teacher.log_probs import TeacherError
-from openclaw.judge.turn_judge import TeacherOnEngine, TurnJudge
+from openclaw.judge.turn_judge import JudgeLimits, TeacherOnEngine, TurnJudge
 from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.methods.method import MethodContext
 from openclaw.store import RolloutStore, StoreWriter

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from openclaw.judge.rules.sentiment import read_feedback
+from openclaw.judge.rules.english import read_feedback
 from openclaw_test.people.scripted_user import ScriptedUser, complaint, find_flaw, thanks
 from tiny_claw import wordings
 from tiny_claw.manners import Style, write_reply

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from openclaw.judge.asker import JudgeLimits
 from openclaw.judge.rules.judge import RulesBackend
-from openclaw.judge.turn_judge import TurnJudge
+from openclaw.judge.turn_judge import JudgeLimits, TurnJudge
 from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.methods.method import Method, MethodContext, hints_of
 from openclaw.store import RolloutStore, StoreWriter

@@ -8,10 +8,6 @@ from itertools import pairwise
 from openclaw.judge.rules.wordings import CHINESE
 
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
-_KANA = re.compile(r"[ぁ-ヿ]")
-_ONLY_CHINESE = re.compile(r"[么吗这们说谢对请给还嗎麼這們什]")
-"""Signs that Japanese does not write so."""
-_LATIN_WORD = re.compile(r"[A-Za-z]{2,}")
 _SENTENCE = re.compile(r"[。!?!?;;\n…~]+")
 _CLAUSE = re.compile(r"[,,、::\s]+")
 _QUOTED = re.compile(r"[“\"「『《][^”\"」』》]*[”\"」』》]|(?<!\w)'[^']*'(?!\w)")
@@ -33,22 +29,6 @@ _STORY_LENGTH = 6
 _TEXT_LENGTH = 4000
 _CLAUSES = 60
 """Clauses read of a message."""
-
-
-def is_chinese(text: str) -> bool:
-    """Whether a text has enough Chinese characters for the Chinese rules."""
-    return _HAN.search(text[:_TEXT_LENGTH]) is not None and not is_japanese(text)
-
-
-def is_japanese(text: str) -> bool:
-    """Whether a text has Japanese syllables, and no sign that only Chinese has."""
-    read = text[:_TEXT_LENGTH]
-    return _KANA.search(read) is not None and not _ONLY_CHINESE.search(read)
-
-
-def has_english(text: str) -> bool:
-    """Whether a text with Chinese characters has words in Latin letters beside them."""
-    return _LATIN_WORD.search(text[:_TEXT_LENGTH]) is not None
 
 
 def read_chinese_feedback(text: str, conversation: str = "") -> tuple[int, str]:

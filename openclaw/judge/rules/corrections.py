@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 
-from openclaw.judge.rules.chinese import is_chinese, is_japanese
-from openclaw.judge.rules.sentiment import before_task
-from openclaw.judge.rules.topics import words_of
+from openclaw.judge.rules.english import before_task, words_of
+from openclaw.judge.rules.languages import is_chinese, is_japanese
 
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
 _FEWEST_WORDS = 3

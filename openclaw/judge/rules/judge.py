@@ -15,13 +15,20 @@ from difflib import SequenceMatcher
 
 from openclaw.common.messages import LINE_BREAK, last_said, text_of
 from openclaw.judge.questions import JudgeQuestion
-from openclaw.judge.rules.bounds import bounded
-from openclaw.judge.rules.chinese import has_english, is_chinese, is_japanese, read_chinese_feedback
+from openclaw.judge.rules.chinese import read_chinese_feedback
 from openclaw.judge.rules.corrections import correction_in
-from openclaw.judge.rules.languages import language_of, read_listed, read_signs
-from openclaw.judge.rules.sentiment import read_feedback
+from openclaw.judge.rules.english import read_feedback
+from openclaw.judge.rules.languages import (
+    has_english,
+    is_chinese,
+    is_japanese,
+    language_of,
+    read_listed,
+    read_signs,
+)
 from openclaw.judge.rules.tool_calls import calls_in
 from openclaw.judge.rules.tool_results import TOOL_ROLES, read_tool_results
+from openclaw.judge.rules.wordings import bounded
 from openclaw.types import Message, Vote
 
 _REPLY = re.compile(

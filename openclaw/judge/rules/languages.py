@@ -10,7 +10,6 @@ import re
 import tomllib
 from collections.abc import Container
 
-from openclaw.judge.rules.chinese import is_japanese
 from openclaw.judge.rules.wordings import FOLDER, LISTED, SIGNS
 
 _WORD = re.compile(r"[^\W\d_]+(?:'\w+)?")
@@ -23,6 +22,11 @@ _LATIN = re.compile(r"[a-zà-öø-ÿ]", re.IGNORECASE)
 _RUSSIAN = re.compile(r"[а-яё]", re.IGNORECASE)
 _OTHER_CYRILLIC = re.compile(r"[ґєіїўђјљњћџ]", re.IGNORECASE)
 _JAPANESE_WORD = re.compile(r"[一-鿿]+|[ァ-ヴー]{2,}")
+_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
+_KANA = re.compile(r"[ぁ-ヿ]")
+_ONLY_CHINESE = re.compile(r"[么吗这们说谢对请给还嗎麼這們什]")
+"""Signs that Japanese does not write so."""
+_LATIN_WORD = re.compile(r"[A-Za-z]{2,}")
 _TEXT_LENGTH = 4000
 _SHORT_WORDS = 5
 _TOPIC_LETTERS = 4
@@ -35,6 +39,22 @@ _LETTERS = {
 """Letters that speak for a language."""
 _FEW_MARKS = 2
 """Words and letters from which a message tells its language; one alone may be borrowed."""
+
+
+def is_chinese(text: str) -> bool:
+    """Whether a text has enough Chinese characters for the Chinese rules."""
+    return _HAN.search(text[:_TEXT_LENGTH]) is not None and not is_japanese(text)
+
+
+def is_japanese(text: str) -> bool:
+    """Whether a text has Japanese syllables, and no sign that only Chinese has."""
+    read = text[:_TEXT_LENGTH]
+    return _KANA.search(read) is not None and not _ONLY_CHINESE.search(read)
+
+
+def has_english(text: str) -> bool:
+    """Whether a text with Chinese characters has words in Latin letters beside them."""
+    return _LATIN_WORD.search(text[:_TEXT_LENGTH]) is not None
 
 
 def language_of(text: str, conversation: str = "") -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from openclaw.judge.rules.bounds import bounded
-from openclaw.judge.rules.wordings import RESULTS
+from openclaw.judge.rules.wordings import RESULTS, bounded
 
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
 _PLAIN = str.maketrans("’‘？！：", "''?!:")

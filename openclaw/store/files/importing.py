@@ -25,7 +25,7 @@ from openclaw.store.files.jsonl import (
 )
 from openclaw.store.rollout_store import RolloutStore
 from openclaw.store.rows import body_row, check_new_turn, judgement_row, mask_fits, pack_json, turn_row
-from openclaw.store.sessions import touch
+from openclaw.store.turns import touch
 from openclaw.types import Session, TurnState, WeightVersion
 
 BATCH = 200

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openclaw.engine import cumulative_stream
-from openclaw.engine.cumulative_stream import SKIPPED, CumulativeAnswers
+from openclaw.engine import client as cumulative_stream
+from openclaw.engine.client import SKIPPED, CumulativeAnswers
 
 TRICKS = ("plain", '"output_ids": [1, 2]', '],[]]"output_token_logprobs":[[', "\\", "[]", "\u2028", "🦀")
 

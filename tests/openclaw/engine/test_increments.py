@@ -9,8 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from openclaw.engine.client import EngineClient
-from openclaw.engine.cumulative_stream import SKIPPED, StreamedAnswers
+from openclaw.engine.client import SKIPPED, EngineClient, StreamedAnswers
 from openclaw.engine.generation import EngineRequest, Generation
 from openclaw.errors import EngineError
 from tests.fakes.scripted_engine import FakeEngine

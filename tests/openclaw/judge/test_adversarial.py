@@ -14,8 +14,8 @@ import pytest
 
 import openclaw
 from openclaw.judge.questions import JudgeQuestion
-from openclaw.judge.rules.bounds import END_CHARACTERS, bounded
 from openclaw.judge.rules.judge import hint_by_rules, vote_by_rules
+from openclaw.judge.rules.wordings import END_CHARACTERS, bounded
 
 UNITS = (
     "\n", "\n\n", " ", " \n", "\t", "-", "'", '"', "“", "(", "[", "<", "=", ".", "1", "\\", "{", "a", "a ", "no ", "not ",

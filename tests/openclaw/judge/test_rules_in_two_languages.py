@@ -13,8 +13,8 @@ import pytest
 
 from claw_lab import environment
 from openclaw.judge.questions import JudgeQuestion
-from openclaw.judge.rules.chinese import is_chinese
 from openclaw.judge.rules.judge import vote_by_rules
+from openclaw.judge.rules.languages import is_chinese
 
 DATA = Path(__file__).parent / "data"
 AGREEMENT = [sys.executable, "-m", "claw_lab.benchmarks.learning.judge_agreement"]

@@ -6,8 +6,7 @@ import pytest
 
 from openclaw.errors import ConfigError
 from openclaw.judge.backends.prompts import PromptSet, read_eval_vote, read_hint_vote
-from openclaw.judge.questions import JudgeQuestion, question_about
-from openclaw.judge.votes import majority_score
+from openclaw.judge.questions import JudgeQuestion, majority_score, question_about
 from openclaw.types import Turn, Vote
 
 

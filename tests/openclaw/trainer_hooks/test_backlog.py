@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from openclaw.store import RolloutStore
-from openclaw.trainer_hooks.backlog import REPEAT_SECONDS, Backlog, BacklogWatch
 from openclaw.trainer_hooks.lease import lease_batch
+from openclaw.trainer_hooks.next_batch import REPEAT_SECONDS, Backlog, BacklogWatch
 from openclaw.types import NewTurn, SampleDraft
 from tests.fakes.hook_flags import hook_flags
 

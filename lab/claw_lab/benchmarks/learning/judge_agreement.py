@@ -22,9 +22,8 @@ from openclaw.errors import JudgeError
 from openclaw.judge.backends.base import JudgeBackend, make_backend
 from openclaw.judge.hints import find_hints
 from openclaw.judge.metrics import JudgeMetrics
-from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.questions import JudgeQuestion, majority_score
 from openclaw.judge.settings import add_flags, load_settings
-from openclaw.judge.votes import majority_score
 
 DATA = ROOT / "tests" / "openclaw" / "judge" / "data"
 
