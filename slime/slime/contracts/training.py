@@ -18,7 +18,7 @@ from slime.losses import (
     pack_loss,
     sample_loss,
 )
-from slime.losses.reducers import weighted_sum
+from slime.losses.formula import weighted_sum
 from slime.rollout.groups import flatten
 from slime.training.core.batch import TrainBatch, token_advantages
 from slime.training.core.custom_step import custom_batch

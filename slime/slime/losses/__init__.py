@@ -8,9 +8,21 @@ from slime.losses.advantages import (
     group_counts,
     whiten,
 )
-from slime.losses.built_in import policy_component, sft_loss, targets_of, topk_divergence, topk_settings
 from slime.losses.chunked import ChunkedDistribution
-from slime.losses.component import Component, Compute, LossBatch, LossSpec, compute_loss
+from slime.losses.component import (
+    Component,
+    Compute,
+    LossBatch,
+    LossSpec,
+    compute_loss,
+    entropy_loss,
+    policy_component,
+    policy_loss,
+    sft_loss,
+    targets_of,
+    topk_divergence,
+    topk_settings,
+)
 from slime.losses.corrections import custom_tis, opsm, tis
 from slime.losses.custom import (
     get_log_probs_and_entropy,
@@ -26,13 +38,19 @@ from slime.losses.distillation import (
     reverse_kl_topk,
     tail_log_prob,
 )
-from slime.losses.distribution import DenseDistribution, Distribution
 from slime.losses.echo import Rows, echo_loss
+from slime.losses.formula import (
+    DenseDistribution,
+    Distribution,
+    LossOutput,
+    Reducer,
+    Segments,
+    sample_mean,
+    sample_mean_weights,
+    token_mean,
+    weighted_sum,
+)
 from slime.losses.kl import approx_kl, kl_loss
-from slime.losses.output import LossOutput
-from slime.losses.policy import entropy_loss, policy_loss
-from slime.losses.reducers import Reducer, sample_mean, sample_mean_weights, token_mean, weighted_sum
-from slime.losses.segments import Segments
 from slime.losses.settings import (
     AdvantageSettings,
     CorrectionSettings,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from slime.losses.distribution import DenseDistribution, Distribution
+from slime.losses.formula import DenseDistribution, Distribution
 
 
 class ChunkedDistribution:

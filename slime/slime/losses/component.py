@@ -1,18 +1,23 @@
-"""What a loss is made of: the inputs of a micro-batch, weighted components, and their sum."""
+"""The sum of weighted components that is minimised, and the components that every method can take.
+
+Policy gradients: PPO's clip (Schulman 2017) with an upper clip of its own (DAPO, Yu 2025) and the dual clip (Ye 2020),
+the sequence ratio of GSPO (Zheng 2025) and the clipped importance weight of CISPO (MiniMax-M1, 2025).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from slime.losses.distribution import Distribution
-from slime.losses.output import LossOutput
-from slime.losses.reducers import Reducer
-from slime.losses.segments import Segments
+from slime.losses.corrections import Correction, PolicyTerms, corrections_of
+from slime.losses.custom import sample_loss
+from slime.losses.formula import Distribution, LossOutput, Reducer, Segments
+from slime.losses.kl import KLType, kl_loss
+from slime.losses.settings import PolicySettings, settings_of
 from slime.losses.teacher_topk import SubsetMode, TopKTargets
 
 Compute = Callable[[Distribution, "LossBatch", Reducer], LossOutput]
@@ -115,3 +120,215 @@ def compute_loss(spec: LossSpec, dist: Distribution, batch: LossBatch, reducer: 
     if total is None:
         raise ValueError("every component of the loss has weight 0")
     return LossOutput(loss=total, metrics=metrics | {"loss": total.detach()})
+
+
+def policy_component(args: Any, clip: tuple[float, float | None] | None = None) -> Compute:
+    """The policy component.
+
+    Args:
+        args: `PolicySettings`, or the arguments that a hook gets, whose own hooks are loaded.
+        clip: replaces the two clips.
+    """
+    settings = settings_of(PolicySettings, args)
+    low, high = clip or (settings.eps_clip, settings.eps_clip_high)
+    named = settings.advantage_estimator
+    objective: Any = named if named in ("gspo", "cispo") else "ppo"
+    corrections = corrections_of(settings.corrections)
+    make_reducer = settings.make_reducer
+
+    def compute(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+        if batch.advantages is None:
+            raise ValueError("policy_loss needs advantages")
+        own = _pg_reducer(make_reducer, settings.calculate_per_token_loss, batch) if make_reducer else None
+        return policy_loss(
+            dist,
+            batch.ids,
+            batch.old_log_probs if settings.follows_teacher else ratio_from(dist, batch),
+            batch.advantages,
+            reducer,
+            low,
+            high,
+            settings.eps_clip_c,
+            objective,
+            batch.segments,
+            batch.rollout_log_probs,
+            corrections,
+            own,
+            batch.older,
+        )
+
+    return compute
+
+
+def ratio_from(dist: Distribution, batch: LossBatch) -> Tensor | None:
+    """Log-probs [T] that the importance ratio counts from: of what is trained again those of the weights that wrote it,
+    else the old ones. So PPO's clip bounds how far all its trainings together move a token. Advantages of a teacher need
+    no such bound: they are nothing where the policy agrees with it."""
+    if batch.behaviour_log_probs is None:
+        return batch.old_log_probs
+    old = dist.log_probs(batch.ids).detach() if batch.old_log_probs is None else batch.old_log_probs
+    return torch.where(batch.behaviour_log_probs.isnan(), old, batch.behaviour_log_probs)
+
+
+def _pg_reducer(make: Callable[..., Reducer], per_token: bool, batch: LossBatch) -> Reducer:
+    """slime's hook: f(total_lengths, response_lengths, loss_masks, per_token) -> reducer of [sum of R].
+
+    It sums over samples, as slime's own reducers do; the division by the samples of the step comes after it.
+    """
+    segments = batch.segments
+    if segments is None:
+        raise ValueError("a custom reducer needs to know the samples of the tokens")
+    masks = [mask.float() for mask in segments.masks]
+    reduce = make(list(segments.total_lengths), list(segments.response_lengths), masks, per_token)
+    return lambda values: reduce(segments.widen(values)) / batch.denominator
+
+
+def entropy_term(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+    return entropy_loss(dist, reducer)
+
+
+def kl_term(
+    kind: KLType, unbiased: bool, dist: Distribution, batch: LossBatch, reducer: Reducer
+) -> LossOutput:
+    if batch.ref_log_probs is None:
+        raise ValueError("kl_loss needs the log-probs of a reference model")
+    old = None
+    if unbiased:
+        old = dist.log_probs(batch.ids).detach() if batch.old_log_probs is None else batch.old_log_probs
+    return kl_loss(dist, batch.ids, batch.ref_log_probs, reducer, kind, old)
+
+
+def sft_term(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+    return sft_loss(dist, batch.ids, reducer)
+
+
+def custom_term(
+    function: Callable[..., object],
+    config: dict[str, Any],
+    dist: Distribution,
+    batch: LossBatch,
+    reducer: Reducer,
+) -> LossOutput:
+    """A user's loss on each sample; its value stands for every token, so that the reducer weighs samples."""
+    segments, advantages, reference = batch.segments, batch.advantages, batch.ref_log_probs
+    if segments is None or advantages is None or reference is None or batch.rewards is None:
+        raise ValueError("a custom loss needs samples, rewards, advantages and a reference model")
+    parts = zip(
+        segments.split(dist.log_probs(batch.ids)),
+        segments.split(reference),
+        batch.rewards,
+        segments.split(advantages),
+        strict=True,
+    )
+    losses = torch.stack([sample_loss(function, config, *part) for part in parts])
+    loss = reducer(segments.spread(losses))
+    return LossOutput(loss=loss, metrics={"custom_loss": loss.detach()})
+
+
+def sft_loss(dist: Distribution, target_ids: Tensor, reducer: Reducer) -> LossOutput:
+    """Cross-entropy of `target_ids` [T] under `dist`, in nats.
+
+    Returns:
+        The reduced loss, and `sft_loss` as its only metric.
+    """
+    loss = -reducer(dist.log_probs(target_ids))
+    return LossOutput(loss=loss, metrics={"sft_loss": loss.detach()})
+
+
+Objective = Literal["ppo", "gspo", "cispo"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+LOG_RATIO_LIMIT = 20.0
+
+
+def policy_loss(
+    dist: Distribution,
+    ids: Tensor,
+    old_log_probs: Tensor | None,
+    advantages: Tensor,
+    reducer: Reducer,
+    eps_clip: float = 0.2,
+    eps_clip_high: float | None = None,
+    eps_clip_c: float | None = None,
+    objective: Objective = "ppo",
+    segments: Segments | None = None,
+    rollout_log_probs: Tensor | None = None,
+    corrections: Sequence[Correction] = (),
+    pg_reducer: Reducer | None = None,
+    older: Tensor | None = None,
+) -> LossOutput:
+    """max(-r A, -clip(r, 1 - eps_clip, 1 + eps_clip_high) A) with r = exp(new - old log-prob).
+
+    The log of r is held within +-20: an infinite r would make NaN of an advantage of 0.
+
+    Args:
+        ids, old_log_probs, advantages: [T]. No old log-probs: the policy has not moved since, they are the
+            new ones.
+        eps_clip_high: upper clip; `eps_clip` if None.
+        eps_clip_c: dual clip, above 1: where A < 0 the loss of a token is at most -eps_clip_c A.
+        objective: "gspo": the log of r is the mean of new - old over the sample. "cispo": the loss of a token
+            is -clip(r) A log-prob, with no gradient through the clipped r.
+        segments: samples of the tokens; GSPO and most corrections need them.
+        rollout_log_probs: the engine's [T], for corrections.
+        corrections: change the loss of single tokens, in this order.
+        pg_reducer: reduces this loss instead of `reducer`, which still reduces the metrics.
+        older: [T] of bool, tokens that older weights wrote, for corrections.
+
+    Raises:
+        ValueError: for an unknown objective.
+    """
+    if objective not in OBJECTIVES:
+        raise ValueError(f"unknown objective {objective!r}; choose {', '.join(OBJECTIVES)}")
+    log_probs = dist.log_probs(ids)
+    old = log_probs.detach() if old_log_probs is None else old_log_probs
+    log_ratio = log_probs - old
+    if objective == "gspo":
+        log_ratio = _of_samples(segments).spread(_of_samples(segments).mean(log_ratio))
+    ratio = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+    limits = 1 - eps_clip, 1 + (eps_clip if eps_clip_high is None else eps_clip_high)
+    if objective == "cispo":
+        per_token, hit = _cispo(log_probs, ratio, advantages, limits)
+    else:
+        per_token, hit = clipped_surrogate(ratio, advantages, limits)
+    measured = {"pg_clipfrac": hit, "ppo_kl": -log_ratio, "ois": ratio}
+    if eps_clip_c is not None:
+        per_token, measured["pg_dual_clipfrac"] = _dual_clip(per_token, advantages, eps_clip_c)
+    terms = PolicyTerms(old - log_probs.detach(), old, advantages, rollout_log_probs, segments, older)
+    for correct in corrections:
+        per_token, extra = correct(per_token, terms)
+        measured |= extra
+    loss = (pg_reducer or reducer)(per_token)
+    metrics = {name: reducer(values).detach() for name, values in measured.items()}
+    return LossOutput(loss=loss, metrics={"pg_loss": loss.detach(), **metrics})
+
+
+def clipped_surrogate(
+    ratio: Tensor, advantages: Tensor, limits: tuple[float, float]
+) -> tuple[Tensor, Tensor]:
+    """PPO's max(-r A, -clip(r, *limits) A), and 1 where the clip decides; of any shape."""
+    plain, clipped = -ratio * advantages, -ratio.clamp(*limits) * advantages
+    return torch.maximum(plain, clipped), (clipped > plain).to(ratio.dtype)
+
+
+def _cispo(
+    log_probs: Tensor, ratio: Tensor, advantages: Tensor, limits: tuple[float, float]
+) -> tuple[Tensor, Tensor]:
+    weight = ratio.detach().clamp(*limits)
+    return -weight * advantages * log_probs, (weight != ratio).to(ratio.dtype)
+
+
+def _dual_clip(per_token: Tensor, advantages: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+    bounded = torch.minimum(-bound * advantages, per_token)
+    hit = (advantages < 0) & (bounded < per_token)
+    return torch.where(advantages < 0, bounded, per_token), hit.to(per_token.dtype)
+
+
+def _of_samples(segments: Segments | None) -> Segments:
+    if segments is None:
+        raise ValueError("the sequence ratio of GSPO needs to know the samples of the tokens")
+    return segments
+
+
+def entropy_loss(dist: Distribution, reducer: Reducer) -> LossOutput:
+    """Reduced entropy, in nats, at the sampling temperature; a bonus has a negative weight."""
+    entropy = reducer(dist.entropy())
+    return LossOutput(loss=entropy, metrics={"entropy": entropy.detach()})

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slime.losses.segments import Segments
+from slime.losses.formula import Segments
 from slime.losses.settings import CorrectionSettings
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from slime.losses.distribution import Distribution
-from slime.losses.output import LossOutput
-from slime.losses.policy import LOG_RATIO_LIMIT, clipped_surrogate
-from slime.losses.reducers import Reducer
-from slime.losses.teacher_topk import TopKTargets
+from slime.losses.component import LOG_RATIO_LIMIT, LossBatch, clipped_surrogate
+from slime.losses.formula import Distribution, LossOutput, Reducer
+from slime.losses.settings import TeacherSettings, settings_of
+from slime.losses.teacher_topk import SubsetMode, TopKTargets
 
 NO_MASS = -1e4  # stands for log 0 without its gradients of NaN
 ALL_MASS = -1e-7  # largest log-prob of a subset that leaves a tail
@@ -110,3 +110,30 @@ def combined_advantages(
     """
     gap = torch.where(taught, teacher_log_probs - old_log_probs, torch.zeros_like(old_log_probs))
     return w_opd * gap + w_rl * rewards, gap
+
+
+def targets_of(batch: LossBatch) -> TopKTargets:
+    """The teacher's log-probs of likely ids. Raises ValueError if no teacher was asked."""
+    if batch.targets is None:
+        raise ValueError("a distillation over likely ids needs to know what the teacher says of them")
+    return batch.targets
+
+
+def topk_divergence(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+    """`reverse_kl_topk` of the batch, as a component."""
+    return reverse_kl_topk(dist, targets_of(batch), reducer)
+
+
+def topk_settings(args: Any, subset: SubsetMode) -> dict[str, float]:
+    """How likely ids and hints are chosen, as numbers for `LossSpec.reported`.
+
+    Args:
+        args: `TeacherSettings`, or the arguments that a hook gets.
+        subset: as in `LossSpec`.
+    """
+    settings = settings_of(TeacherSettings, args)
+    modes, selections = ("student", "overlap", "teacher"), ("shortest", "token_optimal", "sequence_optimal")
+    return {
+        "distill_subset_mode_id": float(modes.index(settings.distill_subset_mode or subset)),
+        "hint_selection_mode_id": float(selections.index(settings.hint_selection)),
+    }

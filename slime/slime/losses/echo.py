@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from slime.losses.distribution import Distribution
-from slime.losses.output import LossOutput
-from slime.losses.reducers import Reducer
+from slime.losses.formula import Distribution, LossOutput, Reducer
 
 
 class Rows:

@@ -7,9 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from slime.losses.distribution import Distribution
-from slime.losses.output import LossOutput
-from slime.losses.reducers import Reducer
+from slime.losses.formula import Distribution, LossOutput, Reducer
 
 KLType = Literal["k1", "k2", "k3", "low_var_kl"]
 LOW_VAR_LIMIT = 10.0

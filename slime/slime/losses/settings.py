@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from slime.hooks import load_hook
+from slime.losses.formula import Reducer
 from slime.losses.kl import KLType
-from slime.losses.reducers import Reducer
 
 S = TypeVar("S")
 

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from slime.losses.distribution import Distribution
+from slime.losses.formula import Distribution
 
 SubsetMode = Literal["student", "teacher", "overlap"]
 HintSelection = Literal["shortest", "token_optimal", "sequence_optimal"]

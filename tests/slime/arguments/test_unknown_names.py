@@ -18,7 +18,7 @@ from slime.engines.client import ROUTES
 from slime.engines.launch import BACKENDS
 from slime.errors import ConfigError
 from slime.losses import DenseDistribution, estimator
-from slime.losses.policy import policy_loss
+from slime.losses.component import policy_loss
 from slime.losses.teacher_topk import choose_hints
 from slime.ray.train_actor import TRAINERS, trainer_class
 from slime.rollout.loss_masks import KINDS

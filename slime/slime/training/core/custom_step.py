@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from slime.losses import LossOutput, pack_loss, weighted_sum
-from slime.losses.distribution import DenseDistribution
+from slime.losses.formula import DenseDistribution
 from slime.training.core.batch import TrainBatch, widened
 from slime.training.core.packing import PackedBatch, pack
 from slime.training.schedule import MicroBatch

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError, unknown_name
 from slime.hooks import load_hook
-from slime.losses import Component, LossSpec, built_in, load_custom_loss, policy_component
+from slime.losses import Component, LossSpec, load_custom_loss, policy_component
+from slime.losses.component import custom_term, entropy_term, kl_term, sft_term
 
 if TYPE_CHECKING:
     from slime.flags.loss import LossArguments
@@ -22,7 +23,7 @@ def loss_spec(args: ObjectiveSide) -> LossSpec:
         ConfigError: an unknown name, a hook that cannot be loaded, or one that makes something else.
     """
     if args.loss_type == "sft_loss":
-        return LossSpec((Component("sft", 1.0, built_in.sft),))
+        return LossSpec((Component("sft", 1.0, sft_term),))
     if args.loss_spec_path:
         return completed(args, own_spec(args))
     if args.loss_type == "custom_loss":
@@ -54,9 +55,9 @@ def completed(args: ObjectiveSide, own: LossSpec) -> LossSpec:
     if own.on_logits is not None:
         return own
     use_kl = args.use_kl_loss and args.kl_loss_coef != 0
-    common = [Component("entropy", -args.entropy_coef, built_in.entropy)]
+    common = [Component("entropy", -args.entropy_coef, entropy_term)]
     if use_kl:
-        divergence = partial(built_in.divergence, args.kl_loss_type, args.use_unbiased_kl)
+        divergence = partial(kl_term, args.kl_loss_type, args.use_unbiased_kl)
         common.append(Component("kl", args.kl_loss_coef, divergence))
     gradient = own.needs_advantages
     return replace(
@@ -94,5 +95,5 @@ def _custom_spec(args: ObjectiveSide) -> LossSpec:
         return LossSpec((), advantages, wants_reference, needs_old=advantages, on_logits=function)
     if not advantages:
         raise ConfigError("this custom loss takes advantages; drop --disable-compute-advantages-and-returns")
-    component = Component("custom", 1.0, partial(built_in.custom, function, custom_config(args)))
+    component = Component("custom", 1.0, partial(custom_term, function, custom_config(args)))
     return LossSpec((component,), True, needs_reference=True, needs_old=_advantages_need_old(args))

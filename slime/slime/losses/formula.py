@@ -1,0 +1,194 @@
+"""What the formula of a loss takes and returns: a distribution, the samples of its tokens, a reducer, an output.
+
+A loss never touches logits, so the same loss works on a dense distribution and on one whose vocabulary is sharded over
+ranks. All arithmetic is fp32 or better, whatever the dtype of the logits.
+
+A reducer sums weighted tokens and never divides by what happens to be in its micro-batch. So the sum over all
+micro-batches and ranks of a step is the step's value, however its samples were packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+
+class Distribution(Protocol):
+    """One categorical distribution for each of T positions, at the sampling temperature of its token."""
+
+    def log_probs(self, ids: Tensor) -> Tensor:
+        """Log-probabilities of `ids` [T] or [T, K], in the same shape. Differentiable."""
+        ...
+
+    def logsumexp(self) -> Tensor:
+        """Log-normaliser of the tempered logits, [T]."""
+        ...
+
+    def entropy(self) -> Tensor:
+        """Entropy in nats, [T]. Differentiable."""
+        ...
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """The k most likely tokens: (log-probs [T, K] in falling order, ids [T, K])."""
+        ...
+
+    def guided(self, plain: Any, strength: float) -> Distribution:
+        """What a hint changes in the distribution, `strength` times: classifier-free guidance (Ho and Salimans 2022,
+        arXiv 2207.12598; of language models Sanchez et al. 2023, arXiv 2306.17806).
+
+        log p = strength log p(. | hinted prompt) - (strength - 1) log p(. | plain prompt), normalised. At 1, and where
+        both prompts are the same, it is the hinted distribution, which is `self`.
+
+        Args:
+            plain: of the same tokens at the same temperatures, by the same model, and so of the same kind.
+            strength: 1 or more.
+        """
+        ...
+
+
+class DenseDistribution:
+    """Distribution over a whole vocabulary that is held in one tensor.
+
+    Args:
+        logits: [T, V], any floating dtype; computed in fp32 (float64 stays float64).
+        temperature: one number, or [T] for a value per position; greater than 0.
+    """
+
+    def __init__(self, logits: Tensor, temperature: float | Tensor = 1.0) -> None:
+        if logits.dim() != 2:
+            raise ValueError(f"logits must have shape [T, V], got {list(logits.shape)}")
+        scaled = logits if logits.dtype == torch.float64 else logits.float()
+        if isinstance(temperature, Tensor):
+            scaled = scaled / temperature.to(scaled.dtype).reshape(-1, 1)
+        elif temperature != 1.0:
+            scaled = scaled / temperature
+        self.logits = scaled
+        self._logsumexp: Tensor | None = None
+
+    def logsumexp(self) -> Tensor:
+        cached = self._logsumexp
+        wants_grad = torch.is_grad_enabled() and self.logits.requires_grad
+        if cached is None or (wants_grad and not cached.requires_grad):
+            cached = self._logsumexp = torch.logsumexp(self.logits, dim=-1)
+        return cached
+
+    def log_probs(self, ids: Tensor) -> Tensor:
+        columns = ids if ids.dim() == 2 else ids.unsqueeze(-1)
+        gathered = self.logits.gather(-1, columns) - self.logsumexp().unsqueeze(-1)
+        return gathered if ids.dim() == 2 else gathered.squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        log_probs = self.logits - self.logsumexp().unsqueeze(-1)
+        negative: Tensor = torch.linalg.vecdot(log_probs.exp(), log_probs)
+        return -negative
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        values, ids = self.logits.topk(k, dim=-1)
+        return values - self.logsumexp().unsqueeze(-1), ids
+
+    def guided(self, plain: DenseDistribution, strength: float) -> DenseDistribution:
+        """See Distribution."""
+        return DenseDistribution(torch.lerp(plain.logits, self.logits, strength))
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The samples of a micro-batch, one after the other. The losses see their T trained tokens only.
+
+    Attributes:
+        total_lengths: tokens of each sample, prompt and response.
+        masks: [R] of bool for each sample: which response tokens are trained, at least one of them.
+    """
+
+    total_lengths: tuple[int, ...]
+    masks: tuple[Tensor, ...]
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Trained tokens of each sample; their sum is T."""
+        return tuple(int(mask.sum()) for mask in self.masks)
+
+    @property
+    def response_lengths(self) -> tuple[int, ...]:
+        """Response tokens of each sample, trained or not."""
+        return tuple(len(mask) for mask in self.masks)
+
+    @cached_property
+    def _positions(self) -> Tensor:
+        return torch.cat(self.masks).nonzero().squeeze(-1)
+
+    def split(self, values: Tensor) -> list[Tensor]:
+        """[T] -> one tensor a sample."""
+        return list(torch.split(values, list(self.counts)))
+
+    def mean(self, values: Tensor) -> Tensor:
+        """[T] -> mean of each sample [S]."""
+        return torch.stack([part.mean() for part in self.split(values)])
+
+    def spread(self, values: Tensor) -> Tensor:
+        """One value a sample [S] -> [T]."""
+        return values.repeat_interleave(torch.tensor(self.counts, device=values.device))
+
+    def widen(self, values: Tensor) -> Tensor:
+        """[T] -> all response tokens [sum of R], 0 on those that are not trained. Differentiable."""
+        wide = values.new_zeros(sum(self.response_lengths))
+        return wide.index_copy(0, self._positions, values)
+
+    def widen_split(self, values: Tensor) -> list[Tensor]:
+        """[T] -> [R] for each sample, 0 on tokens that are not trained."""
+        return list(torch.split(self.widen(values), list(self.response_lengths)))
+
+    def narrow(self, values: Tensor | Sequence[Tensor]) -> Tensor:
+        """The inverse of `widen` and `widen_split`: [sum of R] -> [T]."""
+        flat = values if isinstance(values, Tensor) else torch.cat(list(values))
+        return flat[self._positions]
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """A differentiable loss and detached metrics, all scalars and all reduced in the same way."""
+
+    loss: Tensor
+    metrics: dict[str, Tensor] = field(default_factory=dict)
+
+
+Reducer = Callable[[Tensor], Tensor]
+
+
+def weighted_sum(weights: Tensor, denominator: float = 1.0) -> Reducer:
+    """Reducer of x [T] to sum(x * weights) / denominator. Tokens of weight 0 never count, not even NaN.
+
+    Raises:
+        ValueError: if the denominator is not positive.
+    """
+    if denominator <= 0:
+        raise ValueError(f"the denominator of a loss must be positive, got {denominator}")
+
+    def reduce(values: Tensor) -> Tensor:
+        kept = torch.where(weights != 0, values, torch.zeros_like(values))
+        return (kept * weights.to(values.dtype)).sum() / denominator
+
+    return reduce
+
+
+def sample_mean_weights(loss_masks: Sequence[Tensor]) -> Tensor:
+    """Token weights [sum of lengths] under which every sample counts as the mean over its own trained tokens.
+
+    A sample without trained tokens weighs nothing.
+    """
+    return torch.cat([mask.float() / max(float(mask.sum()), 1.0) for mask in loss_masks])
+
+
+def sample_mean(loss_masks: Sequence[Tensor], num_samples: float) -> Reducer:
+    """Mean over samples of the mean over trained tokens; `num_samples` counts the whole step, all ranks."""
+    return weighted_sum(sample_mean_weights(loss_masks), num_samples)
+
+
+def token_mean(loss_masks: Sequence[Tensor], num_tokens: float) -> Reducer:
+    """Mean over trained tokens; `num_tokens` counts the whole step, all ranks."""
+    return weighted_sum(torch.cat([mask.float() for mask in loss_masks]), num_tokens)
