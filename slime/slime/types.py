@@ -1,13 +1,21 @@
-"""The vocabulary of the trainer: a sample and what rollout functions return."""
+"""The vocabulary of the trainer: a sample, samples that belong together, and what rollout functions return.
+
+* A group is the samples of one prompt.
+* A trajectory is the samples that answer one of them: a generate function may answer with several (a list), such as one a
+  turn. They share the group and the index of the sample that was asked for. What is compared, counted or averaged is the
+  trajectory, however many samples it was written in.
+"""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 from slime.errors import DataError
 from slime.vision.place import ImagePlace, problem
@@ -279,3 +287,115 @@ class RolloutFnEvalOutput:
 
     data: dict[str, dict[str, Any]]
     metrics: dict[str, float] | None = None
+
+
+def trajectories_of(samples: Iterable[Sample]) -> list[Hashable]:
+    """The trajectory of each sample: samples of the same group and index share one, and one
+    without an index is alone."""
+    return [
+        ("alone", position) if sample.index is None else (sample.group_index, sample.index)
+        for position, sample in enumerate(samples)
+    ]
+
+
+def by_trajectory(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """The samples of each trajectory, in the order of the first of each."""
+    found: dict[Hashable, list[Sample]] = defaultdict(list)
+    for sample, trajectory in zip(samples, trajectories_of(samples), strict=True):
+        found[trajectory].append(sample)
+    return list(found.values())
+
+
+Group: TypeAlias = Sequence[Any]
+"""n_samples_per_prompt entries, each a Sample or a list of Samples."""
+
+DONE = (SampleStatus.COMPLETED, SampleStatus.TRUNCATED)
+FAILURE = "failure"
+ATTEMPTS = "rollout_attempts"
+
+
+def flatten(groups: Any) -> Iterator[Sample]:
+    """The samples in lists of any depth, in order."""
+    if isinstance(groups, Sample):
+        yield groups
+        return
+    for group in groups:
+        yield from flatten(group)
+
+
+def group_id(group: Group) -> int | str:
+    """The group index of its samples. Raises DataError if it has none or several."""
+    found = {sample.group_index for sample in flatten(group)}
+    if len(found) != 1 or None in found:
+        raise DataError(
+            f"the samples of a group must share one group_index, these have {sorted(map(str, found))}"
+        )
+    (index,) = found
+    assert index is not None
+    return index
+
+
+def is_done(sample: Sample) -> bool:
+    return sample.status in DONE
+
+
+def fresh(sample: Sample) -> Sample:
+    """The sample as it was before anything was generated."""
+    metadata = {
+        name: value for name, value in sample.metadata.items() if name not in (FAILURE, "start_rollout_id")
+    }
+    return Sample(
+        group_index=sample.group_index,
+        index=sample.index,
+        session_id=sample.session_id,
+        prompt=copy.deepcopy(sample.prompt),
+        label=copy.deepcopy(sample.label),
+        metadata=copy.deepcopy(metadata),
+        generate_function_path=sample.generate_function_path,
+        custom_rm_path=sample.custom_rm_path,
+    )
+
+
+def to_retry(group: Group, keep_partial: bool) -> list[Any]:
+    """The group with what is finished as it is, and the rest to be generated again.
+
+    Args:
+        keep_partial: an interrupted answer is continued; otherwise it starts again.
+    """
+    return [_entry_to_retry(entry, keep_partial) for entry in group]
+
+
+def _entry_to_retry(entry: object, keep_partial: bool) -> Any:
+    samples = list(flatten(entry))
+    if all(map(is_done, samples)):
+        return entry
+    if isinstance(entry, Sample) and entry.status is SampleStatus.ABORTED and keep_partial:
+        return entry
+    return fresh(samples[0])
+
+
+def statuses(group: Group) -> set[SampleStatus]:
+    return {sample.status for sample in flatten(group)}
+
+
+def has_bad_reward(group: Group, reward_key: str | None) -> bool:
+    """Whether a reward of the group is there and is not a finite number."""
+    return any(
+        not _is_finite(sample.reward, reward_key) for sample in flatten(group) if sample.reward is not None
+    )
+
+
+def _is_finite(reward: object, key: str | None) -> bool:
+    value = reward.get(key) if isinstance(reward, dict) and key is not None else reward
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def rewards_of(samples: Iterable[Sample], reward_key: str | None) -> list[float]:
+    """The rewards that are finite numbers; the trainer decides whether a missing one matters."""
+    found = []
+    for sample in samples:
+        try:
+            found.append(sample.get_reward_value(reward_key))
+        except DataError:
+            continue
+    return found

@@ -23,7 +23,7 @@ TRAINER = (
     ("utils", "flags"),
     ("vision", "sandbox"),
     ("types", "plugins"),
-    ("hooks", "processes", "replay", "tracking", "trajectories"),
+    ("hooks", "processes", "replay", "tracking"),
     ("losses", "weights"),
     ("engines", "rollout", "training"),
     ("rented",),

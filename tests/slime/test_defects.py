@@ -13,9 +13,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from slime.arguments import Arguments
 from slime.contracts.examples import VOCABULARY, example_groups
-from slime.rollout.groups import flatten
 from slime.training.fsdp import FSDPTrainer
-from slime.types import Sample
+from slime.types import Sample, flatten
 from tests import ROOT
 
 HOOK = """

@@ -14,8 +14,7 @@ from slime.losses import group_advantages, group_counts, normalized_spans, steps
 from slime.rollout.metrics import batch_metrics, pass_rate_metrics
 from slime.training.core.batch import rewards_of
 from slime.training.schedule import SURPLUS, ScheduleLimits, build_schedule
-from slime.trajectories import by_trajectory, trajectories_of
-from slime.types import Sample, SampleStatus
+from slime.types import Sample, SampleStatus, by_trajectory, trajectories_of
 
 
 def turns(trajectory: Any, count: int, reward: float, group: int = 0, **metadata: Any) -> list[Sample]:

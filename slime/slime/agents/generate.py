@@ -13,8 +13,7 @@ from slime.agents.step_judge import StepJudge
 from slime.agents.step_prompt import StepPrompt, step_prompt
 from slime.agents.tool_calls import CallFormat
 from slime.errors import ConfigError, EnvironmentAway
-from slime.rollout.groups import fresh
-from slime.types import Sample
+from slime.types import Sample, fresh
 
 if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide

@@ -16,8 +16,7 @@ from slime.agents.conversation import continuation
 from slime.agents.scores import json_lines
 from slime.errors import ConfigError
 from slime.rollout.tokenizer import ChatTokenizer, load_tokenizer
-from slime.trajectories import by_trajectory
-from slime.types import Sample
+from slime.types import Sample, by_trajectory
 
 TOKEN_RECORDS = "token_records"
 ARGUMENTS = "arguments.json"

@@ -16,7 +16,7 @@ from typing import Any
 from claw_base.files import write_text
 from slime.agents.scores import Evaluation, change, json_lines, read_evaluations
 from slime.errors import ConfigError
-from slime.rollout.episodes import AWAY, EVALUATIONS
+from slime.rollout.metrics import AWAY, EVALUATIONS
 from slime.utils.line_chart import COLOURS, LineChart, words
 
 METRICS = "metrics.jsonl"

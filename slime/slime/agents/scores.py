@@ -18,8 +18,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from slime.errors import ConfigError
-from slime.rollout.episodes import EVALUATIONS
-from slime.rollout.metrics import pass_at_k
+from slime.rollout.metrics import EVALUATIONS, pass_at_k
 
 Z = 1.959964  # of 95 %
 Row = Mapping[str, Any]

@@ -16,8 +16,7 @@ from slime.agents.checks import checked_outcome
 from slime.agents.protocol import Outcome, Task
 from slime.agents.trajectory import Turn, as_one, one_each
 from slime.errors import EnvironmentAway
-from slime.rollout.groups import fresh
-from slime.types import Sample, SampleStatus
+from slime.types import Sample, SampleStatus, fresh
 
 if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slime.agents.protocol import Step
-from slime.rollout.groups import fresh
-from slime.types import Sample
+from slime.types import Sample, fresh
 
 
 @dataclass

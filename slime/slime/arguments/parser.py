@@ -1,4 +1,7 @@
-"""Command line + environment + plug-ins -> Arguments."""
+"""Command line, environment, plug-ins and a YAML file -> Arguments.
+
+The keys of `--custom-config-path` are flags, or anything that a plug-in wants to read from `args`.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ import argparse
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from claw_base.settings.command_line import Help, Parser, from_environment, options_of
-from claw_base.settings.declare import Flag, flags_of
+from claw_base.settings.declare import Flag, convert, flags_of
 from claw_base.settings.suggestions import suggestion
 from slime import __version__
-from slime.arguments.config_file import config_file
 from slime.arguments.plugin_flags import (
     add_plugin_flags,
     plugin_groups,
@@ -189,3 +192,50 @@ def _unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
         return f"unexpected argument {word!r}; every value needs its flag before it"
     name = word.split("=", 1)[0]
     return f"unknown flag {name}; {suggestion(word, parser, OTHER_WORDS) or '--help-all lists all flags'}"
+
+
+def config_file(path: str | None, flags: Sequence[Flag]) -> dict[str, Any]:
+    """The values of the file by name; they win over the command line, as in slime. {} without a file.
+
+    Dashes in keys are read as underscores. Keys that are no flag become attributes of the arguments as they are.
+
+    Raises:
+        ConfigError: no such file, no YAML, not a mapping, or a value that its flag cannot take.
+    """
+    if path is None:
+        return {}
+    import yaml
+
+    file = Path(path).expanduser()
+    try:
+        found = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"--custom-config-path {path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"--custom-config-path {path} is not YAML: {' '.join(str(error).split())}"
+        ) from error
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ConfigError(
+            f"--custom-config-path {path} must map names to values, and holds a {type(found).__name__}"
+        )
+    by_name = {item.name: item for item in flags}
+    values: dict[str, Any] = {}
+    for key, value in found.items():
+        name = str(key).replace("-", "_")
+        values[name] = _typed(by_name[name], value, path) if name in by_name else value
+    return values
+
+
+def _typed(item: Flag, value: object, path: str) -> Any:
+    where = f"{path}: {item.name}"
+    if value is None:
+        return item.default
+    if item.repeatable:
+        several = value if isinstance(value, list) else [value]
+        return [one for each in several for one in convert(item, where, str(each))]
+    if isinstance(value, dict | list):
+        raise ConfigError(f"{where} must be one {item.type.__name__}, not a {type(value).__name__}")
+    return convert(item, where, str(value))

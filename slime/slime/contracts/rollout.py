@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from slime.contracts.examples import example_group, example_groups
 from slime.errors import ConfigError
 from slime.processes.servers import ServerSpec
-from slime.rollout.groups import flatten
 from slime.rollout.post_process import samples_of, set_rewards
 from slime.rollout.rm_hub import async_rm, batched_async_rm
-from slime.types import Sample
+from slime.types import Sample, flatten
 
 if TYPE_CHECKING:
     from slime.flags import Arguments

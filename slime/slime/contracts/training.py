@@ -19,15 +19,13 @@ from slime.losses import (
     sample_loss,
 )
 from slime.losses.formula import weighted_sum
-from slime.rollout.groups import flatten
 from slime.training.core.batch import TrainBatch, token_advantages
-from slime.training.core.custom_step import custom_batch
 from slime.training.core.objective import custom_config, loss_spec
 from slime.training.core.packing import pack
-from slime.training.core.postprocess import postprocess
 from slime.training.core.step import loss_batch, step_reducer
+from slime.training.core.user_hooks import custom_batch, postprocess
 from slime.training.schedule import ScheduleLimits, build_schedule
-from slime.types import Sample
+from slime.types import Sample, flatten
 
 if TYPE_CHECKING:
     from slime.flags import Arguments

@@ -14,8 +14,8 @@ from slime.training.core.host_copies import HostCopies, local_part, wait_for_cop
 from slime.training.core.part import reshard
 
 if TYPE_CHECKING:
-    from slime.training.backend import Backend
     from slime.training.core.part import Part
+    from slime.training.trainer import Backend
 
 
 SPARE: WeakKeyDictionary[Backend, list[HostCopies]] = WeakKeyDictionary()

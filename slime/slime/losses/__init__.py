@@ -19,9 +19,6 @@ from slime.losses.component import (
     policy_component,
     policy_loss,
     sft_loss,
-    targets_of,
-    topk_divergence,
-    topk_settings,
 )
 from slime.losses.corrections import custom_tis, opsm, tis
 from slime.losses.custom import (
@@ -37,6 +34,9 @@ from slime.losses.distillation import (
     log1mexp,
     reverse_kl_topk,
     tail_log_prob,
+    targets_of,
+    topk_divergence,
+    topk_settings,
 )
 from slime.losses.echo import Rows, echo_loss
 from slime.losses.formula import (

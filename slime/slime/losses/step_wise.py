@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slime.errors import DataError
-from slime.trajectories import trajectories_of
-from slime.types import Sample
+from slime.types import Sample, trajectories_of
 
 STD_EPSILON = 1e-6
 """Added to every standard deviation that rewards are divided by."""

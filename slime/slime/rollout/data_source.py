@@ -14,8 +14,7 @@ from slime.hooks import load_hook
 from slime.rollout import data_state
 from slime.rollout.data_state import InFlightGroups, read_groups, written_groups
 from slime.rollout.dataset import load_dataset, training_spec
-from slime.rollout.groups import Group
-from slime.types import Sample
+from slime.types import Group, Sample
 
 if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide

@@ -13,8 +13,7 @@ from typing import Any
 
 from claw_base.files import write_text
 from slime.errors import DataError
-from slime.rollout.groups import Group, group_id
-from slime.types import Sample
+from slime.types import Group, Sample, group_id
 
 logger = logging.getLogger(__name__)
 

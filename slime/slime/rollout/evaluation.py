@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError, EngineError
 from slime.rollout.dataset import Dataset, DatasetSpec, load_dataset
-from slime.rollout.episodes import attempt_rows, solves, write_attempts
 from slime.rollout.eval_datasets import EvalDataset, eval_datasets
 from slime.rollout.event_loop import run
-from slime.rollout.groups import flatten, fresh, is_done, rewards_of
-from slime.rollout.metrics import error_counts, length_metrics, pass_rates, ratio, repetition
+from slime.rollout.metrics import (
+    attempt_rows,
+    error_counts,
+    length_metrics,
+    pass_rates,
+    ratio,
+    repetition,
+    solves,
+    write_attempts,
+)
 from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import sampling_params
-from slime.types import RolloutFnEvalOutput, Sample, SampleStatus
+from slime.types import RolloutFnEvalOutput, Sample, SampleStatus, flatten, fresh, is_done, rewards_of
 
 if TYPE_CHECKING:
     from slime.flags.sampling import SamplingArguments

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slime.rollout.groups import flatten
-from slime.types import Sample, SampleStatus
+from slime.types import Sample, SampleStatus, flatten
 
 if TYPE_CHECKING:
     from slime.flags import Arguments

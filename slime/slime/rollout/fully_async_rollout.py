@@ -31,11 +31,10 @@ from slime.rollout.engine_pool import EngineAway, EnginePool
 from slime.rollout.evaluation import evaluate
 from slime.rollout.event_loop import run
 from slime.rollout.group_filter import GroupFilter, Verdict
-from slime.rollout.groups import Group, to_retry
 from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.sglang_rollout import discard
 from slime.rollout.state import GenerateState
-from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput
+from slime.types import Group, RolloutFnEvalOutput, RolloutFnTrainOutput, to_retry
 from slime.weights.versions import read_live
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from slime.errors import DataError
 from slime.hooks import load_hook
 from slime.rollout.filters import as_output
-from slime.rollout.groups import ATTEMPTS, FAILURE, Group, flatten, has_bad_reward, statuses
 from slime.rollout.metrics import reward_failures
-from slime.types import SampleStatus
+from slime.types import ATTEMPTS, FAILURE, Group, SampleStatus, flatten, has_bad_reward, statuses
 
 if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide

@@ -13,10 +13,9 @@ from slime.errors import ConfigError, DataError, EngineError, EnvironmentAway, R
 from slime.hooks import load_hook, load_hooks, load_path
 from slime.rollout.engine_pool import EngineRefused, Interrupt
 from slime.rollout.generate import generate
-from slime.rollout.groups import ATTEMPTS, FAILURE, Group, flatten, fresh, is_done
 from slime.rollout.rm_hub import async_rm, batched_async_rm
 from slime.rollout.state import GenerateState, current_interrupt
-from slime.types import Sample, SampleStatus
+from slime.types import ATTEMPTS, FAILURE, Group, Sample, SampleStatus, flatten, fresh, is_done
 
 if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide

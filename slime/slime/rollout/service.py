@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 from slime import replay
 from slime.errors import DataError
 from slime.hooks import load_hook
-from slime.rollout.episodes import episode_metrics
-from slime.rollout.groups import flatten
-from slime.rollout.metrics import batch_metrics, pass_rate_metrics, reward_failures, speed_metrics
+from slime.rollout.metrics import (
+    batch_metrics,
+    episode_metrics,
+    pass_rate_metrics,
+    reward_failures,
+    speed_metrics,
+)
 from slime.rollout.post_process import post_processed
-from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput, Sample
+from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput, Sample, flatten
 
 if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from slime.errors import ConfigError, DataError
 from slime.rollout.dataset import template_variables
-from slime.rollout.groups import flatten
 from slime.rollout.loss_masks import Masked, masked
 from slime.rollout.sglang_rollout import discard
 from slime.rollout.tokenizer import load_tokenizer
-from slime.types import RolloutFnTrainOutput, Sample, SampleStatus
+from slime.types import RolloutFnTrainOutput, Sample, SampleStatus, flatten
 
 if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide

@@ -20,10 +20,9 @@ from slime.rollout.evaluation import evaluate
 from slime.rollout.event_loop import run
 from slime.rollout.generate import generate
 from slime.rollout.group_filter import GroupFilter, Verdict
-from slime.rollout.groups import Group, group_id, to_retry
 from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import GenerateState
-from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput
+from slime.types import Group, RolloutFnEvalOutput, RolloutFnTrainOutput, group_id, to_retry
 
 if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide

@@ -14,7 +14,7 @@ import torch
 
 from claw_lab.long.gpu_check import __main__ as gpu_check
 from claw_lab.long.gpu_check import kernels, training
-from slime.training.attention.packed import packed_attention
+from slime.training.attention.kernels import packed_attention
 from slime.training.fsdp import FSDPTrainer
 
 ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"

@@ -22,8 +22,7 @@ from slime.rollout.event_loop import run
 from slime.rollout.group_filter import GroupFilter, Verdict
 from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import sampling_params
-from slime.trajectories import by_trajectory
-from slime.types import Sample, SampleStatus
+from slime.types import Sample, SampleStatus, by_trajectory
 from tests import ROOT
 from tests.slime.agents.scripted import END, TOKENIZER, ScriptedEngine
 from tests.slime.rollout.conftest import make_args, model, record_engine  # noqa: F401

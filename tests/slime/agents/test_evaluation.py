@@ -18,8 +18,8 @@ from slime.agents.report import closing_line, curve, of_dataset, summary, table
 from slime.agents.scores import change, estimate, read_evaluations
 from slime.agents.splits import split, write_split
 from slime.errors import ConfigError, EnvironmentAway
-from slime.rollout.episodes import attempt_rows, episode_metrics, write_attempts
 from slime.rollout.evaluation import evaluate
+from slime.rollout.metrics import attempt_rows, episode_metrics, write_attempts
 from slime.types import Sample, SampleStatus
 from tests.slime.rollout.conftest import fake, make_args, model  # noqa: F401
 

@@ -22,8 +22,8 @@ from slime.agents.step_judge import ChatJudge, EngineJudge, StepJudge
 from slime.agents.step_prompt import read_vote, step_prompt
 from slime.errors import ConfigError, EngineError
 from slime.losses.step_wise import spans_of
-from slime.rollout.episodes import episode_metrics
 from slime.rollout.event_loop import run
+from slime.rollout.metrics import episode_metrics
 from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import sampling_params
 from slime.types import Sample

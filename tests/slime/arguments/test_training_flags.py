@@ -9,10 +9,9 @@ import pytest
 
 from claw_base.settings.rules import check_flags
 from slime.arguments import Arguments
-from slime.arguments.rules.algorithm import check_algorithm, check_lora, switch_adapters
-from slime.arguments.rules.validation import check_optimizer
+from slime.arguments.rules.validation import check_algorithm, check_lora, check_optimizer, switch_adapters
 from slime.errors import ConfigError
-from slime.training.core.optimizer import learning_rate
+from slime.training.core.learner import learning_rate
 
 
 def checked(**changes: Any) -> Arguments:

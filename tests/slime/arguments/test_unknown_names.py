@@ -24,8 +24,8 @@ from slime.ray.train_actor import TRAINERS, trainer_class
 from slime.rollout.loss_masks import KINDS
 from slime.tracking import display
 from slime.training.attention.kernels import KERNELS, attention_name
+from slime.training.core.learner import learning_rate
 from slime.training.core.objective import loss_spec
-from slime.training.core.optimizer import learning_rate
 
 
 def changed(**values: Any) -> Arguments:

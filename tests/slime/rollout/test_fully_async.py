@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from slime.errors import EngineError
 from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.fully_async_rollout import generate_rollout_fully_async, may_start, missing
-from slime.rollout.groups import flatten
+from slime.types import flatten
 from slime.weights.versions import WeightVersion, write_live
 
 

@@ -10,9 +10,8 @@ import pytest
 from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.evaluation import evaluate
 from slime.rollout.fully_async_rollout import generate_rollout_fully_async
-from slime.rollout.groups import flatten
 from slime.rollout.sglang_rollout import generate_rollout
-from slime.types import Sample, SampleStatus
+from slime.types import Sample, SampleStatus, flatten
 
 LONG = ["--rollout-max-response-len", "40"]
 

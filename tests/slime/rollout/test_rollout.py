@@ -14,9 +14,8 @@ import pytest
 from slime.errors import ConfigError, DataError, EngineError
 from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.filters import DynamicFilterOutput
-from slime.rollout.groups import flatten
 from slime.rollout.sglang_rollout import generate_rollout
-from slime.types import RolloutFnTrainOutput, Sample, SampleStatus
+from slime.types import RolloutFnTrainOutput, Sample, SampleStatus, flatten
 
 HERE = __file__
 

@@ -11,7 +11,7 @@ import torch
 
 from claw_base.files import commit_folder, fresh_folder, private_folder, recover_folder, write_text
 from slime.errors import ConfigError
-from slime.training.core.optimizer import learning_rate
+from slime.training.core.learner import learning_rate
 from slime.utils.certificates import certificates
 from slime.utils.logging import event
 from slime.weights.checksum import weights_checksum

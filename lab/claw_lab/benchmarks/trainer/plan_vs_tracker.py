@@ -36,8 +36,8 @@ from slime.plan.division import Division
 from slime.plan.hardware import GIB
 from slime.plan.memory import TrainerMemory, trainer_parts
 from slime.plan.shape import KNOWN, shape_of
+from slime.training.attention.kernels import SDPA
 from slime.training.attention.linear import keep_sequences_apart
-from slime.training.attention.packed import NAME
 from slime.training.core.packing import PackedBatch, pack
 from slime.training.fsdp.loading import shard, switch_off_dropout
 from slime.training.fsdp.model import equip
@@ -110,12 +110,12 @@ def pretended_group(size: int) -> Iterator[None]:
     if dist.is_initialized():
         dist.destroy_process_group()
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=size)
-    original = AttentionInterface._global_mapping[NAME]
-    AttentionInterface.register(NAME, stand_in)
+    original = AttentionInterface._global_mapping[SDPA]
+    AttentionInterface.register(SDPA, stand_in)
     try:
         yield
     finally:
-        AttentionInterface.register(NAME, original)
+        AttentionInterface.register(SDPA, original)
         dist.destroy_process_group()
         gc.collect()
 
@@ -125,7 +125,7 @@ def fsdp_step(folder: str, plan: TrainerMemory) -> float:
     mesh = init_device_mesh("cpu", (plan.gpus,))
     with FakeTensorMode(allow_non_fake_inputs=True):
         model = AutoModelForCausalLM.from_config(
-            AutoConfig.from_pretrained(folder), dtype=torch.float32, attn_implementation=NAME
+            AutoConfig.from_pretrained(folder), dtype=torch.float32, attn_implementation=SDPA
         )
         keep_sequences_apart(model, folder)
         switch_off_dropout(model)

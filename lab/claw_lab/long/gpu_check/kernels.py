@@ -14,10 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from claw_lab.long.gpu_check.bench import EPSILON, GIB, Bench, refuse
-from slime.training.attention.flex import block_mask
-from slime.training.attention.kernels import KERNELS
-from slime.training.attention.packed import packed_attention
-from slime.training.attention.varlen import takes_varlen
+from slime.training.attention.kernels import KERNELS, block_mask, packed_attention, takes_varlen
 from slime.training.core.fused import compiled_swiglu, rms_norm, swiglu
 
 PACKAGES = ("torch", "transformers", "peft", "triton", "megatron-core", "bitsandbytes", "flash-attn")

@@ -1,23 +1,366 @@
-"""Which function computes the attention over packed sequences: the values of --attn-implementation.
+"""Attention over packed sequences, by the kernels of --attn-implementation.
 
-All of them read the same layout and compute the same; the loop over sequences is the reference.
+All kernels read the same layout and compute the same. It travels as the keyword argument `packed_layout` from the model's
+forward to here.
+
+* `sdpa`: one causal SDPA call a sequence, no mask over the whole pack. The reference; it runs wherever torch does.
+* `varlen`, `flash_attention_2`: one FlashAttention call for the whole pack. torch brings such a kernel for GPUs since
+  Ampere, in 16 bits; the flash-attn package has the same one.
+* `flex_attention`: one call, its mask written down block by block. torch's own way to such a mask computes all N x N
+  numbers of it first, 10 GB and more of 32,768 tokens.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.varlen import varlen_attn
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from slime.errors import ConfigError, unknown_name
-from slime.training.attention.flex import flex_packed_attention
-from slime.training.attention.packed import NAME as SDPA
-from slime.training.attention.packed import packed_attention
-from slime.training.attention.varlen import best_attention, flash_attention, varlen_attention
+from slime.errors import ConfigError, TrainError, unknown_name
+from slime.training.core.packing import Layout
+from slime.utils.logging import event
 
 if TYPE_CHECKING:
     from slime.flags.model import ModelArguments
+
+SDPA = "slime_packed"
+"""Under which transformers knows the loop over sequences."""
+UNSUPPORTED = ("softcap", "s_aux", "sinks", "position_bias")
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    packed_layout: Layout | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N, heads, D].
+
+    Raises:
+        TrainError: the model wants an attention that this function does not compute.
+    """
+    layout = layout_of(query, packed_layout, attention_mask, others)
+    how = {"dropout_p": dropout, "scale": scaling}
+    parts = (torch.split(x, [n for run in layout for n in run], dim=2) for x in (query, key, value))
+    pieces = zip(*parts, strict=True)
+    outputs = []
+    for run in layout:
+        q, trunk_k, trunk_v = next(pieces)
+        outputs.append(_attend(q, trunk_k, trunk_v, 0, sliding_window, how))
+        for _ in run[1:]:
+            q, k, v = next(pieces)
+            k, v = torch.cat([trunk_k, k], dim=2), torch.cat([trunk_v, v], dim=2)
+            outputs.append(_attend(q, k, v, run[0], sliding_window, how))
+    return torch.cat(outputs, dim=2).transpose(1, 2).contiguous(), None
+
+
+def layout_of(
+    query: Tensor, packed: Layout | None, attention_mask: Tensor | None, others: dict[str, Any]
+) -> Layout:
+    """The layout of queries [1, heads, N, D]; without one they are one sequence. Raises TrainError where a model asks
+    for more than causal attention with a window."""
+    wanted = [name for name in UNSUPPORTED if others.get(name) is not None]
+    if wanted or attention_mask is not None:
+        raise TrainError(
+            f"packed attention does not compute {wanted or 'attention masks'}; use another model"
+        )
+    return packed or ((query.shape[2],),)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, before: int, window: int | None, how: dict[str, Any]) -> Tensor:
+    """Causal attention of queries that follow on `before` keys."""
+    mask = _mask(q.shape[2], before, window, q.device)
+    fewer = q.shape[1] != k.shape[1]
+    if fewer and repeats_heads(q.device, q.dtype, mask is not None):
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+        fewer = False
+    return scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, enable_gqa=fewer, **how)
+
+
+def repeats_heads(device: torch.device, dtype: torch.dtype, masked: bool) -> bool:
+    """Whether keys and values get as many heads as queries before torch computes.
+
+    On a GPU only FlashAttention takes fewer, which has neither masks nor fp32; the other kernel that takes them makes the
+    whole matrix of scores.
+    """
+    return device.type == "cuda" and (masked or dtype not in (torch.bfloat16, torch.float16))
+
+
+def _mask(length: int, before: int, window: int | None, device: torch.device) -> Tensor | None:
+    """Boolean [length, before + length], or None where plain causal attention is the same."""
+    if window is not None and before + length <= window:
+        window = None
+    if window is None and before == 0:
+        return None
+    queries = torch.arange(before, before + length, device=device)
+    distance = queries[:, None] - torch.arange(before + length, device=device)[None, :]
+    return (distance >= 0) if window is None else (distance >= 0) & (distance < window)
+
+
+logger = logging.getLogger(__name__)
+
+LONGEST_HEAD, HEAD_UNIT = 256, 8
+"""Numbers of a head: the most that the kernel takes, and what their count must divide by."""
+AMPERE = (8, 0)
+
+
+def varlen_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    packed_layout: Layout | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N, heads, D]; 16 bits on CUDA."""
+    layout = layout_of(query, packed_layout, attention_mask, others)
+    q, k, v = rows(query, key, value, layout)
+    queries, keys, _order = varlen_layout(layout, query.device)
+    output = varlen_attn(
+        q,
+        k,
+        v,
+        queries,
+        keys,
+        *longest(layout),
+        scale=scaling,
+        window_size=(-1 if sliding_window is None else sliding_window - 1, 0),
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    assert isinstance(output, Tensor)
+    return output.unsqueeze(0), None
+
+
+def best_attention(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **how: Any
+) -> tuple[Tensor, None]:
+    """torch's kernel where it takes the model's heads on this device, else one call a sequence. Shapes as above."""
+    fits = takes_varlen(query.device, query.dtype, query.shape[-1])
+    attend = varlen_attention if fits else packed_attention
+    return attend(module, query, key, value, *rest, **how)
+
+
+@lru_cache
+def takes_varlen(device: torch.device, dtype: torch.dtype, width: int) -> bool:
+    """Whether torch's kernel takes heads of `width` numbers; logged once for each kind."""
+    fits = (
+        device.type == "cuda"
+        and dtype in (torch.bfloat16, torch.float16)
+        and width <= LONGEST_HEAD
+        and width % HEAD_UNIT == 0
+        and torch.cuda.get_device_capability(device) >= AMPERE
+    )
+    event(
+        logger,
+        "attention of packs",
+        kernel="varlen" if fits else "sdpa",
+        device=device.type,
+        dtype=dtype,
+        head=width,
+    )
+    return fits
+
+
+def flash_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    packed_layout: Layout | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """The same by the flash-attn package."""
+    from flash_attn import flash_attn_varlen_func
+
+    layout = layout_of(query, packed_layout, attention_mask, others)
+    q, k, v = rows(query, key, value, layout)
+    queries, keys, _order = varlen_layout(layout, query.device)
+    longest_query, longest_key = longest(layout)
+    output = flash_attn_varlen_func(
+        q,
+        k,
+        v,
+        cu_seqlens_q=queries,
+        cu_seqlens_k=keys,
+        max_seqlen_q=longest_query,
+        max_seqlen_k=longest_key,
+        dropout_p=dropout,
+        softmax_scale=scaling,
+        causal=True,
+        window_size=(-1, -1) if sliding_window is None else (sliding_window - 1, 0),
+    )
+    return output.unsqueeze(0), None
+
+
+def rows(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+    """[1, heads, N, D] each -> queries [N, heads, D]; keys and values of all pieces one after the other."""
+    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+    _queries, _keys, order = varlen_layout(layout, query.device)
+    return (q, k, v) if order is None else (q, k.index_select(0, order), v.index_select(0, order))
+
+
+def longest(layout: Layout) -> tuple[int, int]:
+    """Tokens of the longest piece, and the most keys that a piece sees."""
+    return max(n for run in layout for n in run), max(run[0] + max(run[1:], default=0) for run in layout)
+
+
+@lru_cache(maxsize=2)
+def varlen_layout(layout: Layout, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Ends of the query pieces and of their keys, each from 0 on, and the positions of these keys in the pack; None
+    where these are the pack as it is.
+
+    A branch has the trunk's keys before its own, and its queries stand at the end of them.
+    """
+    queries, keys, start = [0], [0], 0
+    order: list[int] = []
+    for run in layout:
+        trunk = range(start, start + run[0])
+        for number, length in enumerate(run):
+            own = range(start, start + length)
+            order += [*trunk, *own] if number else own
+            queries.append(queries[-1] + length)
+            keys.append(len(order))
+            start += length
+    ends = [torch.tensor(x, dtype=torch.int32, device=device) for x in (queries, keys)]
+    return ends[0], ends[1], None if len(order) == start else torch.tensor(order, device=device)
+
+
+BLOCK = 128
+"""Tokens along each side of a block of the mask."""
+
+
+def flex_packed_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    packed_layout: Layout | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N, heads, D]. Compiled on CUDA."""
+    layout = layout_of(query, packed_layout, attention_mask, others)
+    mask = block_mask(layout, sliding_window, query.device)
+    attend = _compiled() if query.is_cuda else flex_attention
+    grouped = query.shape[1] != key.shape[1]
+    output = attend(query, key, value, block_mask=mask, scale=scaling, enable_gqa=grouped)
+    return output.transpose(1, 2).contiguous(), None
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> Any:
+    return torch.compile(flex_attention, dynamic=True)
+
+
+@lru_cache(maxsize=2)
+def block_mask(layout: Layout, window: int | None, device: torch.device) -> BlockMask:
+    """What flex attention needs to know of a pack, from the ends of its pieces: memory grows with N and with the square
+    of pieces and blocks, never with that of N."""
+    tokens = sum(n for run in layout for n in run)
+    partial, full = _blocks(_fragments(layout), -(-tokens // BLOCK), window)
+    some, some_ids, all_, all_ids = (x.to(device) for kind in (partial, full) for x in _ordered(kind))
+    sees, lengths = visible(layout, window, device), (tokens, tokens)
+    return BlockMask.from_kv_blocks(some, some_ids, all_, all_ids, BLOCK, sees, lengths)
+
+
+def visible(
+    layout: Layout, window: int | None, device: torch.device
+) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """Whether the token at place q of the pack sees the one at k, as flex attention asks for it."""
+    pieces = [
+        (number, branch, n, run[0]) for number, run in enumerate(layout) for branch, n in enumerate(run)
+    ]
+    lengths = torch.tensor([n for _, _, n, _ in pieces])
+    run_of, branch_of = (
+        torch.tensor([piece[i] for piece in pieces]).repeat_interleave(lengths).to(device) for i in (0, 1)
+    )
+    behind = torch.tensor([trunk if branch else 0 for _, branch, _, trunk in pieces])
+    first = lengths.cumsum(0) - lengths
+    place_of = (torch.arange(int(lengths.sum())) + (behind - first).repeat_interleave(lengths)).to(device)
+
+    def sees(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        known = (branch_of[k] == 0) | (branch_of[k] == branch_of[q])
+        distance = place_of[q] - place_of[k]
+        near = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+        return (run_of[q] == run_of[k]) & known & near
+
+    return sees
+
+
+class _Fragments(NamedTuple):
+    """Pieces, cut where blocks end; all [F]. `first`, `last`: places of their ends in what they see of their run."""
+
+    run: Tensor
+    branch: Tensor
+    block: Tensor
+    first: Tensor
+    last: Tensor
+
+
+def _fragments(layout: Layout) -> _Fragments:
+    found, start = [], 0
+    for number, run in enumerate(layout):
+        for branch, length in enumerate(run):
+            shift = (run[0] if branch else 0) - start
+            cuts = [start, *range((start // BLOCK + 1) * BLOCK, start + length, BLOCK), start + length]
+            for a, b in pairwise(cuts):
+                if a < b:
+                    found.append((number, branch, a // BLOCK, a + shift, b - 1 + shift))
+            start += length
+    return _Fragments(*torch.tensor(found).unbind(1))
+
+
+def _blocks(parts: _Fragments, blocks: int, window: int | None) -> tuple[Tensor, Tensor]:
+    """[blocks, blocks] of queries by keys: those of which some pairs see each other, and those of which all do."""
+    q, k = (_Fragments(*(x.unsqueeze(dim) for x in parts)) for dim in (1, 0))
+    least, most = q.first - k.last, q.last - k.first
+    within = (q.run == k.run) & ((k.branch == 0) | (k.branch == q.branch))
+    near = within & (most >= 0)
+    whole = within & (least >= 0)
+    if window is not None:
+        near, whole = near & (least < window), whole & (most < window)
+    of_block = (q.block * blocks + k.block).flatten()
+    size = parts.last - parts.first + 1
+    pairs = (size.unsqueeze(1) * size.unsqueeze(0) * whole).flatten()
+    grid = torch.zeros(2, blocks * blocks, dtype=torch.long)
+    grid[0].index_add_(0, of_block, near.flatten().long())
+    grid[1].index_add_(0, of_block, pairs)
+    full = (grid[1] == BLOCK * BLOCK).view(blocks, blocks)
+    return (grid[0] > 0).view(blocks, blocks) & ~full, full
+
+
+def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """How many blocks each row has [1, 1, blocks], and their numbers before those of the others."""
+    order = blocks.int().argsort(dim=-1, descending=True, stable=True).int()
+    return blocks.sum(-1).int()[None, None], order[None, None]
+
 
 KERNELS: dict[str, Any] = {
     "auto": best_attention,

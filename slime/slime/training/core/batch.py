@@ -27,9 +27,7 @@ from slime.losses import (
     whiten,
 )
 from slime.training.core.packing import trained_values
-from slime.training.core.teacher_data import check_hints, check_topk
-from slime.trajectories import trajectories_of
-from slime.types import Sample
+from slime.types import Sample, trajectories_of
 
 if TYPE_CHECKING:
     from slime.flags.distillation import StalenessArguments
@@ -96,6 +94,28 @@ def _engine_flag(args: LossArguments) -> str:
     if args.use_rollout_logprobs:
         return "--use-rollout-logprobs"
     return "--use-tis" if args.use_tis else "--get-mismatch-metrics"
+
+
+def check_hints(samples: Sequence[Sample]) -> None:
+    """Raises DataError for a sample that a loss without rewards cannot use, as it has no teacher."""
+    for sample in samples:
+        if not sample.teacher_tokens_candidates and sample.effective_response_length:
+            raise DataError(
+                f"sample {sample.index!r} has no hint, so no teacher; this loss has nothing else to train"
+            )
+
+
+def check_topk(k: int, samples: Sequence[Sample], every: bool) -> None:
+    """Raises DataError for a sample whose teacher said less than --distill-topk `k` asks for, or, where `every` one
+    needs a teacher, has none."""
+    for sample in samples:
+        ids = sample.teacher_topk_indices
+        if ids is None and every and sample.effective_response_length:
+            raise DataError(f"sample {sample.index!r} has no teacher_topk_indices, which this loss needs")
+        if ids and len(ids[0]) < k:
+            raise DataError(
+                f"sample {sample.index!r} brings {len(ids[0])} ids a token from its teacher, --distill-topk asks for {k}"
+            )
 
 
 def engine_log_probs(samples: Sequence[Sample], positions: Sequence[int]) -> dict[int, list[float]]:

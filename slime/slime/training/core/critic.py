@@ -14,9 +14,8 @@ from torch import Tensor
 
 from slime.losses import value_loss
 from slime.training.core.batch import TrainBatch
-from slime.training.core.learner import Learner
+from slime.training.core.learner import Learner, learning_rate
 from slime.training.core.model import ValueModel, values_of_all
-from slime.training.core.optimizer import learning_rate
 from slime.training.core.packing import PackedBatch, pack
 from slime.training.core.part import Part
 from slime.training.core.step import by_sample, step_reducer, summed, values_of

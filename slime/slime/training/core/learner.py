@@ -1,18 +1,22 @@
-"""A model with its gradients and its optimizer, as steps of policy and critic use it, whatever holds them."""
+"""A model with its gradients and its optimizer (AdamW), as steps of policy and critic use it, and its learning rate."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from slime.errors import unknown_name
 from slime.training.core.model import PackModel
-from slime.training.core.optimizer import set_learning_rate
 from slime.training.core.packing import PackedBatch
 from slime.training.core.part import Part
+
+if TYPE_CHECKING:
+    from slime.flags.optimizer import OptimizerArguments
 
 Model = TypeVar("Model", bound=PackModel, covariant=True)
 LossOf = Callable[[int, PackedBatch, Any], Tensor]
@@ -58,3 +62,65 @@ class Learner(ABC, Generic[Model]):
         """One step of the optimizer at a learning rate."""
         set_learning_rate(self.optimizer, rate)
         self.move()
+
+
+def build_optimizer(model: nn.Module, args: OptimizerArguments) -> torch.optim.AdamW:
+    """AdamW over the trainable parameters. The learning rate is set before every step."""
+    return torch.optim.AdamW(
+        [parameter for parameter in model.parameters() if parameter.requires_grad],
+        lr=args.lr,
+        betas=(args.adam_beta1, args.adam_beta2),
+        eps=args.adam_eps,
+        weight_decay=args.weight_decay,
+        fused=True,
+    )
+
+
+def learning_rate(args: OptimizerArguments, step: int, highest: float | None = None) -> float:
+    """Learning rate of optimizer step `step`, from 0: linear warm-up, then the chosen decay to `min_lr`.
+
+    It follows from the number of the step alone, so a resumed run goes on exactly where it was.
+
+    Args:
+        highest: in place of --lr; the lowest one keeps its proportion to it.
+    """
+    top = args.lr if highest is None else highest
+    lowest = args.min_lr * top / args.lr if args.lr else 0.0
+    warmup = args.lr_warmup_iters
+    if step < warmup:
+        return float(top * (step + 1) / warmup)
+    if args.lr_decay_style == "inverse-square-root":
+        return float(max(lowest, top * math.sqrt(max(warmup, 1) / max(step + 1, warmup, 1))))
+    if args.lr_decay_style == "constant":
+        return float(top)
+    assert args.lr_decay_iters is not None
+    return float(lowest + (top - lowest) * _share(args, step - warmup, args.lr_decay_iters - warmup))
+
+
+def _share(args: OptimizerArguments, step: int, steps: int) -> float:
+    """How much of the way from the lowest to the highest rate is left after `step` of `steps` of the decay."""
+    style: str = args.lr_decay_style
+    if style == "WSD":  # warm-up, stable, decay: the highest rate until the last steps
+        assert args.lr_wsd_decay_iters is not None
+        step, steps, style = (
+            step - (steps - args.lr_wsd_decay_iters),
+            args.lr_wsd_decay_iters,
+            args.lr_wsd_decay_style,
+        )
+    progress = min(1.0, max(0.0, step / steps))
+    shares: dict[str, float] = {
+        "linear": 1 - progress,
+        "cosine": (1 + math.cos(math.pi * progress)) / 2,
+        "exponential": 2 * 0.5**progress - 1,
+        "minus_sqrt": 1 - math.sqrt(progress),
+    }
+    if style not in shares:
+        raise unknown_name(
+            "decay of the learning rate", style, ("constant", "inverse-square-root", "WSD", *shares)
+        )
+    return shares[style]
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate

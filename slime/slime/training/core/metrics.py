@@ -16,8 +16,7 @@ from slime.training.core.batch import TrainBatch, ages, compares_groups
 from slime.training.core.distributed import max_over_ranks, sum_over_ranks
 from slime.training.core.packing import trained_values
 from slime.training.schedule import Schedule
-from slime.trajectories import trajectories_of
-from slime.types import Sample
+from slime.types import Sample, trajectories_of
 
 if TYPE_CHECKING:
     from slime.flags.distillation import StalenessArguments

@@ -1,4 +1,7 @@
-"""The gradient of one optimizer step over the micro-batches of a schedule, and log-probs without one."""
+"""The gradient of one optimizer step over the micro-batches of a schedule, and log-probs without one.
+
+With --echo-coef what others wrote is learned too, beside the trained tokens of a pack.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,22 @@ from slime.losses import (
     Segments,
     TopKTargets,
     compute_loss,
+    echo_loss,
     weighted_sum,
 )
-from slime.training.core import echo
 from slime.training.core.batch import TrainBatch, ages, stale_weights
-from slime.training.core.custom_step import custom_loss, custom_pack
 from slime.training.core.learner import Learner
 from slime.training.core.model import TrainedModel, log_probs_of
 from slime.training.core.packing import PackedBatch, pack, trained_values
 from slime.training.core.shared_rows import SharedRows
+from slime.training.core.user_hooks import custom_loss, custom_pack
 from slime.training.schedule import MicroBatch
 from slime.types import Sample
 
 if TYPE_CHECKING:
     from slime.flags import Arguments
     from slime.flags.distillation import StalenessArguments
+    from slime.flags.loss import LossArguments
 
 OnLogProbs = Callable[[MicroBatch, PackedBatch, Tensor], None]
 OnDistribution = Callable[[int, PackedBatch, Distribution], None]
@@ -80,9 +84,9 @@ class StepInputs:
                 self.spec.on_logits, self.args, micro_batch, packed, seen, self.data, self.denominator
             )
             return output, packed, log_probs
-        trained, own, others = echo.split(packed, seen)
+        trained, own, others = split_others(packed, seen)
         output, log_probs = self._of_components(number, trained, own)
-        return echo.add(self.args, output, others, self.denominator), trained, log_probs
+        return add_echo(self.args, output, others, self.denominator), trained, log_probs
 
     def _of_components(
         self, number: int, packed: PackedBatch, dist: Distribution
@@ -285,3 +289,44 @@ def by_sample(micro_batch: MicroBatch, packed: PackedBatch, values: Tensor) -> d
         return {}
     parts = torch.split(values, list(packed.counts))
     return {i: part.tolist() for i, part in zip(micro_batch, parts, strict=True)}
+
+
+@dataclass(frozen=True)
+class Others:
+    """Tokens that somebody else wrote: their distribution, ids [E], and how many belong to each sample."""
+
+    dist: Distribution
+    ids: Tensor
+    counts: tuple[int, ...]
+
+
+def split_others(packed: PackedBatch, seen: Distribution) -> tuple[PackedBatch, Distribution, Others | None]:
+    """The pack and the distribution of its trained tokens, and the others; None where there are none."""
+    if not sum(packed.observed):
+        return packed, seen, None
+    own, ids = packed.apart()
+    total, size = len(packed.targets), len(own.targets)
+    others = Others(Rows(seen, total, size, total - size), ids, packed.observed)
+    return own, Rows(seen, total, 0, size), others
+
+
+def add_echo(
+    args: LossArguments, output: LossOutput, others: Others | None, denominator: float
+) -> LossOutput:
+    """The loss with `echo_coef` times the cross-entropy of what others wrote.
+
+    With --calculate-per-token-loss its tokens are summed over the trained tokens of the step, else it is the mean over
+    samples of the mean over such tokens of each.
+    """
+    if not args.echo_coef:
+        return output
+    if others is None:
+        return LossOutput(
+            output.loss, {**output.metrics, "echo_loss": torch.zeros_like(output.loss.detach())}
+        )
+    counts = torch.tensor(others.counts, device=others.ids.device)
+    weights = torch.ones(len(counts)) if args.calculate_per_token_loss else 1.0 / counts.clamp(min=1)
+    reducer = weighted_sum(weights.to(others.ids.device).repeat_interleave(counts), denominator)
+    found = echo_loss(others.dist, others.ids, reducer)
+    loss = output.loss + args.echo_coef * found.loss
+    return LossOutput(loss, {**output.metrics, **found.metrics, "loss": loss.detach()})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from itertools import accumulate, takewhile
+from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,13 +19,13 @@ from transformers import AutoTokenizer
 
 from slime.errors import ConfigError
 from slime.losses import Candidates, Distribution, TopKTargets, topk_targets
+from slime.losses.teacher_topk import OUTSIDE
 from slime.training.core.batch import TrainBatch
 from slime.training.core.model import TrainedModel, log_probs_of
 from slime.training.core.objective import loss_spec
 from slime.training.core.packing import PackedBatch, pack
 from slime.training.core.reference import Reference
 from slime.training.core.step import OnDistribution, Teach
-from slime.training.core.teacher_data import given_topk, hint_groups
 from slime.training.schedule import MicroBatch, Step
 from slime.types import Sample
 
@@ -262,6 +262,39 @@ def _common_prefix(prompts: Sequence[Sequence[int]]) -> int:
     """How many tokens all prompts begin with."""
     columns = zip(*prompts, strict=False)
     return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+
+
+def given_topk(samples: Sequence[Sample], packed: PackedBatch, k: int) -> Candidates:
+    """What the samples bring: the K likeliest ids of their one teacher."""
+    length, device = len(packed.targets), packed.targets.device
+    present = torch.zeros(1, length, dtype=torch.bool, device=device)
+    log_probs = torch.zeros(1, length, k, device=device)
+    ids = torch.zeros(1, length, k, dtype=torch.long, device=device)
+    ends = [0, *accumulate(packed.counts)]
+    for (start, end), sample in zip(pairwise(ends), samples, strict=True):
+        if sample.teacher_topk_indices is None or sample.teacher_topk_log_probs is None:
+            continue
+        kept = [t for t, trained in enumerate(sample.mask) if trained]
+        present[0, start:end] = True
+        ids[0, start:end] = torch.tensor([sample.teacher_topk_indices[t][:k] for t in kept], device=device)
+        rows = [sample.teacher_topk_log_probs[t][:k] for t in kept]
+        log_probs[0, start:end] = torch.tensor(rows, device=device)
+    return Candidates(present, log_probs, ids)
+
+
+def hint_groups(samples: Sequence[Sample], packed: PackedBatch) -> Tensor:
+    """[T]: tokens that get one hint together, which are those of a sample, or of a step of an agent."""
+    found: list[int] = []
+    number = 0
+    for sample in samples:
+        spans = (sample.metadata.get("step_wise") or {}).get("step_token_spans")
+        wide = [OUTSIDE if spans else number] * sample.response_length
+        for start, end in spans or ():
+            wide[start:end] = [number] * len(wide[start:end])
+            number += 1
+        number += 0 if spans else 1
+        found += [group for group, trained in zip(wide, sample.mask, strict=True) if trained]
+    return torch.tensor(found if samples else [0], device=packed.targets.device)
 
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")

@@ -1,9 +1,14 @@
-"""A Hugging Face model, loaded, adapted and sharded by FSDP2 as the flags want it."""
+"""The models of a rank, policy or critic, loaded, adapted and sharded by FSDP2 as the flags want them.
+
+--fused-layers gives some of their layers one kernel each.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
+from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -13,12 +18,19 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, Offlo
 from torch.distributed.tensor import DTensor
 from transformers import AutoConfig
 from transformers.initialization import no_init_weights
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
+from transformers.models.qwen2.modeling_qwen2 import Qwen2MLP, Qwen2RMSNorm
+from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeRMSNorm
+from transformers.models.qwen3.modeling_qwen3 import Qwen3MLP, Qwen3RMSNorm
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeRMSNorm
 from transformers.utils import logging as transformers_logging
 
 from slime.errors import ConfigError
 from slime.training.attention.kernels import attention_name
 from slime.training.attention.linear import keep_exact, keep_sequences_apart
+from slime.training.core.fused import compiled_swiglu, fuses_activations, fuses_norms, rms_norm
 from slime.training.core.model import computing_dtype, serves_fp32
+from slime.training.core.packing import PackedBatch
 from slime.training.fsdp.lora import add_adapters
 from slime.training.fsdp.model import PackedModel, equip
 from slime.training.fsdp.quantized import four_bit_config, four_bit_parameters, keep_packing
@@ -257,3 +269,80 @@ def _check_shape(target: Tensor, source: Source, files: WeightFiles) -> None:
         raise ConfigError(
             f"{files.folder}: {named} makes a tensor of {shape}, and config.json says {list(target.shape)}"
         )
+
+
+class PackedValues(nn.Module):
+    """The body of a causal language model with one linear output instead of a vocabulary.
+
+    With adapters, body and adapters are those of LoRA, and the output is trained as a whole.
+
+    Attributes:
+        in_fp32: its modules that compute in fp32 whatever the others do.
+
+    Raises:
+        ConfigError: a model that sees.
+    """
+
+    def __init__(self, model: PreTrainedModel, seed: int) -> None:
+        super().__init__()
+        if sees(model.config):
+            raise ConfigError(
+                "--advantage-estimator ppo: the critic would not see the images of the policy; take grpo"
+            )
+        self.body = model.get_decoder()
+        self.config = model.config
+        self._no_split_modules = model._no_split_modules
+        self.in_fp32 = ("head",)
+        width = model.config.get_text_config().hidden_size
+        self.head = nn.Linear(width, 1, bias=False, dtype=torch.float32)
+        generator = torch.Generator().manual_seed(seed)  # every rank draws the same
+        nn.init.normal_(self.head.weight, std=(width + 1) ** -0.5, generator=generator)
+
+    def values(self, packed: PackedBatch) -> Tensor:
+        """fp32 values [T] at the targets of the pack, before each of them."""
+        values: Tensor = self(
+            positions=packed.logit_positions,
+            input_ids=packed.input_ids,
+            position_ids=packed.position_ids,
+            packed_layout=packed.layout,
+        )
+        return values
+
+    def forward(self, positions: Tensor, **inputs: Any) -> Tensor:
+        """Values [T] in fp32 at `positions` [T] of the pack."""
+        hidden = self.body(use_cache=False, **inputs).last_hidden_state[0, positions]
+        values: Tensor = self.head(hidden.float()).squeeze(-1).clone()  # FSDP wants no view
+        return values
+
+
+def load_critic(args: Arguments, mesh: DeviceMesh) -> PackedValues:
+    """The critic of the flags. Raises ConfigError as `load_as`."""
+    return load_as(partial(_value_model, args=args), args.critic_load or args.hf_checkpoint, mesh, args)
+
+
+def _value_model(model: PreTrainedModel, args: TrainingSide) -> PackedValues:
+    if args.use_lora:
+        add_adapters(model, args)  # in place
+    return PackedValues(model, args.seed)
+
+
+NORMS = (LlamaRMSNorm, Qwen2RMSNorm, Qwen2MoeRMSNorm, Qwen3RMSNorm, Qwen3MoeRMSNorm)
+GATED = (LlamaMLP, Qwen2MLP, Qwen3MLP)
+
+
+def fuse(model: nn.Module, args: TrainingSide) -> None:
+    """Gives norms and feed-forward networks of known kinds their fused forward, in place; others stay as they are."""
+    for module in model.modules():
+        if isinstance(module, NORMS) and fuses_norms(args):
+            module.forward = MethodType(_norm, module)
+        if isinstance(module, GATED) and fuses_activations(args) and module.config.hidden_act == "silu":
+            module.forward = MethodType(_feed_forward, module)
+
+
+def _norm(module: Any, hidden_states: Tensor) -> Tensor:
+    return rms_norm(hidden_states, module.weight, module.variance_epsilon)
+
+
+def _feed_forward(module: Any, x: Tensor) -> Tensor:
+    output: Tensor = module.down_proj(compiled_swiglu()(module.gate_proj(x), module.up_proj(x)))
+    return output

@@ -16,14 +16,11 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from slime.errors import TrainError
 from slime.training.core.distributed import add_up, sum_over_ranks
-from slime.training.core.learner import Learner, LossOf
-from slime.training.core.optimizer import build_optimizer
+from slime.training.core.learner import Learner, LossOf, build_optimizer
 from slime.training.core.packing import PackedBatch
 from slime.training.core.part import Part
 from slime.training.export import Weights
-from slime.training.fsdp.critic import PackedValues, load_critic
-from slime.training.fsdp.fused import fuse
-from slime.training.fsdp.loading import load_model
+from slime.training.fsdp.loading import PackedValues, fuse, load_critic, load_model
 from slime.training.fsdp.lora import write_adapter
 from slime.training.fsdp.model import PackedModel, export_weights, gather_trained
 from slime.training.trainer import Trainer

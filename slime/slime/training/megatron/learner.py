@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from slime.training.core.learner import Learner, LossOf
-from slime.training.core.optimizer import build_optimizer
+from slime.training.core.learner import Learner, LossOf, build_optimizer
 from slime.training.core.packing import PackedBatch
 from slime.training.megatron.checkpoint import MegatronPart
 from slime.training.megatron.gradients import Gradients

@@ -1,21 +1,26 @@
-"""A model of this backend, built and filled from a Hugging Face folder."""
+"""The models of this backend, built and filled from a Hugging Face folder.
+
+The critic is the body of a model with one linear output, spread over the same ranks as the policy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from slime.training.attention.kernels import attention_name
 from slime.training.attention.linear import DECAY
 from slime.training.core.model import computing_dtype, serves_fp32
+from slime.training.core.packing import PackedBatch
 from slime.training.megatron.core_config import read_config, transformer_config
 from slime.training.megatron.lora import add_adapters
 from slime.training.megatron.model import PackedGPT
 from slime.training.megatron.parallel import Parallel
-from slime.training.megatron.pipeline import ShardedModel
+from slime.training.megatron.pipeline import ShardedModel, wide
+from slime.training.megatron.weight_map import Entry
 from slime.training.megatron.weights import WeightMap
 from slime.weights.folders import fp32_vectors
 
@@ -74,3 +79,55 @@ def _keep_exact(weights: WeightMap, stored: Container[str]) -> None:
         if last in DECAY and entry.sources[0] in stored:
             module = weights.model.get_submodule(path)
             setattr(module, last, nn.Parameter(getattr(module, last).detach().float()))
+
+
+HEAD = "value_head.weight"
+
+
+class PackedValues(PackedGPT):
+    """One stage; the last one can make a value of each row in place of logits."""
+
+    has_head = False
+
+    def __init__(self, *how: Any) -> None:
+        super().__init__(*how)
+        if self.post_process:
+            self.output_layer = None
+
+    def add_head(self, seed: int) -> None:
+        """The linear output, drawn as under FSDP. Every rank draws the same."""
+        width, like = self.config.hidden_size, next(self.parameters())
+        drawn = torch.empty(1, width)
+        nn.init.normal_(drawn, std=(width + 1) ** -0.5, generator=torch.Generator().manual_seed(seed))
+        self.value_head = nn.Linear(width, 1, bias=False, device=like.device, dtype=like.dtype)
+        self.value_head.weight.data.copy_(drawn)
+
+
+class ShardedValues(ShardedModel):
+    """A model in parts whose losses see values [T]."""
+
+    def _of(self, output: Tensor, packed: PackedBatch) -> Any:
+        return self._own(output, packed).float()
+
+    def _say(self, output: Tensor, packed: PackedBatch) -> Tensor:
+        return self._own(output, packed).to(wide(self.dtype))
+
+    def _own(self, output: Tensor, packed: PackedBatch) -> Tensor:
+        hidden, rows = self.core.own_rows(output, packed)
+        return rows.share(self.core.value_head(hidden).flatten())
+
+    def values(self, packed: PackedBatch) -> Tensor:
+        """fp32 values [T] of the pack, on every rank, without gradients."""
+        return self.of_all([packed])[0].float()
+
+
+def load_critic(args: Arguments, parallel: Parallel, device: torch.device) -> ShardedValues:
+    """The critic of the flags. Raises ConfigError as `load_core`."""
+    folder = args.critic_load or args.hf_checkpoint
+    core, weights = load_core(PackedValues, folder, args, parallel, device)
+    if args.use_lora:
+        add_adapters(core, weights, args)
+    if core.post_process:
+        core.add_head(args.seed)
+        weights.entries[HEAD] = Entry((HEAD,), "value")
+    return ShardedValues(core, weights)

@@ -1,7 +1,13 @@
-"""One pipeline stage of a decoder on megatron-core, run on a pack."""
+"""One pipeline stage of a decoder on megatron-core, run on a pack.
+
+The backward pass may compute activations again instead of keeping them. megatron-core's own checkpoints ask CUDA for its
+random state. These work on CPUs too, and nothing is drawn at random in a layer but the dropout of adapters, whose state
+torch keeps.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -30,6 +36,7 @@ from megatron.core.transformer.transformer_layer import (
     get_transformer_layer_offset,
 )
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from slime.training.core.packing import Layout, PackedBatch
 from slime.training.core.shared_rows import OwnRows
@@ -40,10 +47,10 @@ from slime.training.megatron.mlp import GatedMLP
 from slime.training.megatron.moe import MixtureOfExperts
 from slime.training.megatron.norms import RMSNorm, ZeroCentredRMSNorm
 from slime.training.megatron.parallel import Parallel
-from slime.training.megatron.recompute import recompute
 from slime.utils.decoders import HYBRIDS, has_experts, is_linear
 
 if TYPE_CHECKING:
+    from megatron.core.transformer.transformer_block import TransformerBlock
     from transformers import PretrainedConfig
 
     from slime.flags.sides import TrainingSide
@@ -199,3 +206,41 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
 
 def _part(values: Tensor, rank: int, ranks: int) -> Tensor:
     return values.chunk(ranks)[rank]
+
+
+MODULES = {"core_attn": "self_attention.core_attention", "mlp": "mlp"}
+
+
+def recompute(block: TransformerBlock, args: TrainingSide) -> None:
+    """Applies the flags to a transformer block of megatron-core."""
+    granularity = args.recompute_granularity
+    if args.gradient_checkpointing or (granularity, args.recompute_method) == ("full", "uniform"):
+        block.config = copy.copy(block.config)
+        block.config.recompute_granularity = "full"  # the block then asks for what is put in place here
+        block._checkpointed_forward = partial(_in_groups, block.layers, args.recompute_num_layers or 1)
+    elif granularity == "selective":
+        assert args.recompute_modules is not None
+        for layer in block.layers:
+            for name in args.recompute_modules.split(","):
+                _again(layer.get_submodule(MODULES[name]))
+    elif granularity == "full":
+        for layer in block.layers[: args.recompute_num_layers]:
+            _again(layer)
+
+
+def _again(module: Any) -> None:
+    module.forward = partial(checkpoint, module.forward, use_reentrant=False)
+
+
+def _in_groups(layers: nn.ModuleList, size: int, hidden_states: Tensor, **inputs: Any) -> Tensor:
+    """The layers one after the other; only the input of every `size` of them is kept."""
+    mask = inputs["attention_mask"]
+
+    def run(hidden: Tensor, first: int) -> Tensor:
+        for layer in layers[first : first + size]:
+            hidden, _context = layer(hidden_states=hidden, attention_mask=mask)
+        return hidden
+
+    for first in range(0, len(layers), size):
+        hidden_states = checkpoint(run, hidden_states, first, use_reentrant=False)
+    return hidden_states

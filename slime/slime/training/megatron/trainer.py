@@ -11,10 +11,9 @@ from torch import Tensor
 
 from slime.training.export import Weights
 from slime.training.megatron.checkpoint import MegatronPart
-from slime.training.megatron.critic import ShardedValues, load_critic
 from slime.training.megatron.gradients import Gradients
 from slime.training.megatron.learner import MegatronLearner
-from slime.training.megatron.loading import load_model
+from slime.training.megatron.loading import ShardedValues, load_critic, load_model
 from slime.training.megatron.lora import adapter_writer
 from slime.training.megatron.parallel import Parallel, divide, sum_over
 from slime.training.megatron.pipeline import ShardedModel

@@ -14,11 +14,19 @@ from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 
 from slime.errors import ConfigError
-from slime.training.attention import packed, varlen
-from slime.training.attention.flex import block_mask, flex_packed_attention, visible
-from slime.training.attention.kernels import attention_name
-from slime.training.attention.packed import packed_attention, repeats_heads
-from slime.training.attention.varlen import best_attention, takes_varlen, varlen_attention, varlen_layout
+from slime.training.attention import kernels
+from slime.training.attention.kernels import (
+    attention_name,
+    best_attention,
+    block_mask,
+    flex_packed_attention,
+    packed_attention,
+    repeats_heads,
+    takes_varlen,
+    varlen_attention,
+    varlen_layout,
+    visible,
+)
 
 CPU = torch.device("cpu")
 LAYOUT = ((7, 3, 9, 1), (12,), (2, 4))
@@ -61,7 +69,7 @@ def slow_varlen_attn(*given: Any, **named: Any) -> torch.Tensor:
 def test_one_varlen_call_a_pack_and_the_loop_over_sequences_agree(
     monkeypatch: pytest.MonkeyPatch, window: int | None, layout: Any
 ) -> None:
-    monkeypatch.setattr(varlen, "varlen_attn", slow_varlen_attn)
+    monkeypatch.setattr(kernels, "varlen_attn", slow_varlen_attn)
     how: dict[str, Any] = {"scaling": 0.3, "sliding_window": window, "packed_layout": layout}
     results = []
     for attend in (packed_attention, varlen_attention):
@@ -193,9 +201,9 @@ def test_repeated_heads_compute_what_fewer_heads_compute(
         asked.append(enable_gqa)
         return scaled_dot_product_attention(*given, enable_gqa=enable_gqa, **named)
 
-    monkeypatch.setattr(packed, "scaled_dot_product_attention", attend)
+    monkeypatch.setattr(kernels, "scaled_dot_product_attention", attend)
     for repeats in (False, True):
-        monkeypatch.setattr(packed, "repeats_heads", lambda *_, repeats=repeats: repeats)
+        monkeypatch.setattr(kernels, "repeats_heads", lambda *_, repeats=repeats: repeats)
         tensors, asked[:] = inputs(torch.float64), []
         output = packed_attention(
             torch.nn.Module(), *tensors, None, packed_layout=LAYOUT, sliding_window=window
@@ -233,6 +241,6 @@ def test_no_attention_of_a_trainer_may_take_cudnn(
         seen.append(torch.backends.cuda.cudnn_sdp_enabled())
         return scaled_dot_product_attention(*given, **named)
 
-    monkeypatch.setattr(packed, "scaled_dot_product_attention", attend)
+    monkeypatch.setattr(kernels, "scaled_dot_product_attention", attend)
     make_trainer(gradient_checkpointing=True).train(0, make_samples(2))
     assert seen and not any(seen)

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from slime.errors import DataError
-from slime.training.attention.packed import NAME as ATTENTION
+from slime.training.attention.kernels import SDPA as ATTENTION
 from slime.training.core.packing import check_samples, pack
 from slime.training.fsdp.model import equip
 from slime.types import Sample

@@ -15,7 +15,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 from slime.errors import ConfigError
 from slime.losses import ChunkedDistribution, DenseDistribution
 from slime.training.core.fused import fuses_activations, fuses_norms, rms_norm
-from slime.training.fsdp import fused
+from slime.training.fsdp import loading
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 RICH: dict[str, Any] = {
@@ -160,7 +160,7 @@ def test_fused_layers_compute_what_the_plain_ones_compute(
 ) -> None:
     """In fp32 but for the order of sums; compiled functions run as they are written here."""
     norms = list[int]()
-    monkeypatch.setattr(fused, "rms_norm", lambda *given: norms.append(1) or rms_norm(*given))
+    monkeypatch.setattr(loading, "rms_norm", lambda *given: norms.append(1) or rms_norm(*given))
     found = []
     with torch.compiler.set_stance("force_eager"):
         for kind in ("off", "all"):

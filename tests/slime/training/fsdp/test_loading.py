@@ -18,8 +18,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from slime.errors import ConfigError
-from slime.training.fsdp.critic import load_critic
-from slime.training.fsdp.loading import load_model, open_shards
+from slime.training.fsdp.loading import load_critic, load_model, open_shards
 from slime.weights.files import WeightFiles
 
 RANKS = 3

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from slime.errors import ConfigError, TrainError
 from slime.plugins import load_attr
-from slime.training import backend
+from slime.training import trainer as training
 from slime.training.core.checkpoint import seed_all
 from slime.training.fsdp.model import gather_trained
 from slime.weights.checksum import weights_checksum
@@ -89,7 +89,7 @@ def test_drawing_adapters_seeds_nothing_but_their_own_draw(
     torch.manual_seed(3)
     assert torch.equal(torch.get_rng_state(), state)
     seeded.clear()
-    monkeypatch.setattr(backend, "seed_all", lambda seed: seed_all(seed + 5))
+    monkeypatch.setattr(training, "seed_all", lambda seed: seed_all(seed + 5))
     second = lora_trainer(seed=3)
     assert seeds == {3} and set(seeded) == {8}
     theirs = state_of(second)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from slime.training.attention.packed import packed_attention
+from slime.training.attention.kernels import packed_attention
 
 AGAIN: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "nothing": ({}, (1, 1, 1, 1)),
