@@ -109,8 +109,9 @@ class Backend(Persistent):
         if self.spec.needs_reference:
             self.reference = Reference(args, self.model, first, self.load_frozen)
         if self.spec.teacher is not None:
-            known = self.replica, self.model, self.reference, first, self.load_frozen
-            self.teacher = make_teacher(args, *known)
+            self.teacher = make_teacher(
+                args, self.replica, self.model, self.reference, first, self.load_frozen
+            )
         self.writer = CheckpointWriter(args.save, in_background=args.async_save)
 
     @property
@@ -140,11 +141,11 @@ class Backend(Persistent):
     def resident(self) -> list[Part]:
         """All that takes memory where it trains: `parts`, and the models that stay as they are."""
         parts = self.parts
-        known = [part.model for part in parts]
+        models = [part.model for part in parts]
         for holder in (self.reference, self.teacher):
             frozen = None if holder is None else holder.model
-            if frozen is not None and not any(frozen is model for model in known):
-                known.append(frozen)
+            if frozen is not None and not any(frozen is model for model in models):
+                models.append(frozen)
                 parts.append(Part(frozen, None))
         return parts
 
@@ -214,14 +215,14 @@ class Trainer(Backend):
         if self.args.rollout_data_postprocess_path:
             postprocess(self.args, rollout_id, data, schedule, self.replica)
         mismatch = Mismatch(self.version)
-        keeps = self.args.keep_token_records > 0
-        self.records = TokenRecords(self.args, rollout_id, self.version) if keeps else None
-        where = f"rollout {rollout_id}"
-        metrics = self.critic.train(schedule, data, where) if self.critic else {}
-        waits = self.critic is not None and rollout_id < self.args.num_critic_only_steps
+        records_tokens = self.args.keep_token_records > 0
+        self.records = TokenRecords(self.args, rollout_id, self.version) if records_tokens else None
+        label = f"rollout {rollout_id}"
+        metrics = self.critic.train(schedule, data, label) if self.critic else {}
+        critic_only = self.critic is not None and rollout_id < self.args.num_critic_only_steps
         steps = [
-            self._step(number, step, data, mismatch, f"{where}, step {epoch * len(schedule.steps) + number}")
-            for epoch in range(0 if waits else self.args.train_epochs)
+            self._step(number, step, data, mismatch, f"{label}, step {epoch * len(schedule.steps) + number}")
+            for epoch in range(0 if critic_only else self.args.train_epochs)
             for number, step in enumerate(schedule.steps)
         ]
         if self.reference is not None and self.reference.follow(rollout_id):
@@ -243,12 +244,14 @@ class Trainer(Backend):
         lengths = [len(sample.tokens) for sample in samples]
         responses = [sample.response_length for sample in samples]
         schedule = build_schedule(lengths, responses, self._limits(global_batch_size=None))
-        found: dict[int, list[float]] = {}
+        log_probs: dict[int, list[float]] = {}
         for step in schedule.steps:
-            part = step.ranks[self.replica]
-            found |= trained_log_probs(self.model, part, samples, self.device, only_trained=False)
-        merged = merge_over_ranks(found)
-        return [merged.get(i, []) for i in range(len(samples))]
+            micro_batches = step.ranks[self.replica]
+            log_probs |= trained_log_probs(
+                self.model, micro_batches, samples, self.device, only_trained=False
+            )
+        of_all_ranks = merge_over_ranks(log_probs)
+        return [of_all_ranks.get(i, []) for i in range(len(samples))]
 
     def probe(self) -> Probe | None:
         """What these weights say, for an engine that may load them wrong (SGLang, vLLM). Every rank must call
@@ -279,12 +282,12 @@ class Trainer(Backend):
         )
 
     def _schedule(self, samples: Sequence[Sample]) -> Schedule:
-        behind = [len(sample.next_tokens) if self.args.echo_coef else 0 for sample in samples]
-        lengths = [len(sample.tokens) + more for sample, more in zip(samples, behind, strict=True)]
-        trained = [sample.effective_response_length for sample in samples]
+        observed = [len(sample.next_tokens) if self.args.echo_coef else 0 for sample in samples]
+        lengths = [len(sample.tokens) + count for sample, count in zip(samples, observed, strict=True)]
+        trained_lengths = [sample.effective_response_length for sample in samples]
         companions = {i: sample.companion for i, sample in enumerate(samples) if sample.companion}
         limits = self._limits(self.args.global_batch_size)
-        return build_schedule(lengths, trained, limits, companions, trajectories_of(samples))
+        return build_schedule(lengths, trained_lengths, limits, companions, trajectories_of(samples))
 
     def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> TrainBatch:
         """What the steps need of the models: old, reference and teacher log-probs, values, advantages.
@@ -292,7 +295,9 @@ class Trainer(Backend):
         Every rank makes the same calls in the same order: the models are spread over the ranks.
         """
         data = TrainBatch(samples, version=self.version)
-        positions = [i for step in schedule.steps for part in step.ranks[self.replica] for i in part]
+        positions = [
+            i for step in schedule.steps for micro_batch in step.ranks[self.replica] for i in micro_batch
+        ]
         if self.args.use_rollout_logprobs:
             data.old_log_probs = engine_log_probs(samples, positions)
         else:
@@ -318,21 +323,23 @@ class Trainer(Backend):
     def _add_reference(self, step: Step, data: TrainBatch) -> None:
         """Log-probs of the reference model."""
         if self.reference is not None:
-            found = self.reference.log_probs(step.ranks[self.replica], data.samples, self.device)
-            data.ref_log_probs = (data.ref_log_probs or {}) | found
+            log_probs = self.reference.log_probs(step.ranks[self.replica], data.samples, self.device)
+            data.ref_log_probs = (data.ref_log_probs or {}) | log_probs
 
     def _add_old_log_probs(self, number: int, step: Step, data: TrainBatch) -> None:
         """Log-probs of the weights before the update, and in the same pass what a teacher says of likely ids.
 
         Only the loss, or advantages, of some steps need them; the engine's may stand for them.
         """
-        moves = self._moves_before(number, step, data.samples)
-        by_ratio = moves and (self.spec.needs_advantages or self.spec.teacher == "topk")
+        policy_moved = self._moves_before(number, step, data.samples)
+        by_ratio = policy_moved and (self.spec.needs_advantages or self.spec.teacher == "topk")
         if self.args.use_rollout_logprobs or not (self.spec.needs_old or by_ratio):
             return
-        watch = self.teacher.keeping(number, step, data) if self.teacher and moves else None
-        part = step.ranks[self.replica]
-        data.old_log_probs |= trained_log_probs(self.model, part, data.samples, self.device, watch)
+        on_distribution = self.teacher.keeping(number, step, data) if self.teacher and policy_moved else None
+        micro_batches = step.ranks[self.replica]
+        data.old_log_probs |= trained_log_probs(
+            self.model, micro_batches, data.samples, self.device, on_distribution
+        )
 
     def _moves_before(self, number: int, step: Step, samples: Sequence[Sample]) -> bool:
         """The step meets other weights than those before the update, or the teacher is asked before it anyway.
@@ -387,12 +394,12 @@ class Trainer(Backend):
         log_probs: Tensor,
     ) -> None:
         """Compares old log-probs, else these, with what the engine reported."""
-        found = by_sample(micro_batch, packed, log_probs)
+        new_log_probs = by_sample(micro_batch, packed, log_probs)
         if self.records is not None:
-            self.records.add_log_probs(found)
-        old = {} if self.args.use_rollout_logprobs else data.old_log_probs
-        for i, values in found.items():
-            mismatch.add(data.samples[i], old.get(i, values))
+            self.records.add_log_probs(new_log_probs)
+        old_log_probs = {} if self.args.use_rollout_logprobs else data.old_log_probs
+        for i, new in new_log_probs.items():
+            mismatch.add(data.samples[i], old_log_probs.get(i, new))
 
 
 def _accompanies(step: Step, samples: Sequence[Sample]) -> bool:

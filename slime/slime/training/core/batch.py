@@ -147,8 +147,8 @@ def check_reward_key(samples: Sequence[Sample], key: str | None) -> None:
     """Raises ConfigError: all rewards have names, and none is `key`; no other batch of the run would do either."""
     names = [set(sample.reward) for sample in samples if isinstance(sample.reward, Mapping)]
     if names and len(names) == len(samples) and not any(key in some for some in names):
-        known, now = ", ".join(sorted(set().union(*names))), "is not given" if key is None else f"is {key}"
-        raise ConfigError(f"rewards have the names {known}: choose one with --reward-key, which {now}")
+        listed, state = ", ".join(sorted(set().union(*names))), "is not given" if key is None else f"is {key}"
+        raise ConfigError(f"rewards have the names {listed}: choose one with --reward-key, which {state}")
 
 
 def compares_groups(args: ObjectiveSide) -> bool:
@@ -167,9 +167,9 @@ def sample_terms(args: ObjectiveSide, data: TrainBatch, positions: Sequence[int]
     samples, rewards = data.samples, rewards_of(args, data.samples)
     spans: Sequence[Any] = [()] * len(samples)
     if args.advantage_estimator == "step_wise":
-        found = steps_of(samples, args.reward_key)
+        steps = steps_of(samples, args.reward_key)
         groups = [sample.group_index for sample in samples]
-        spans = normalized_spans(found, groups, normalize=not args.disable_rewards_normalization)
+        spans = normalized_spans(steps, groups, normalize=not args.disable_rewards_normalization)
     return {
         i: SampleTerms(
             reward=rewards[i],
@@ -195,20 +195,20 @@ def token_advantages(
     """
     terms, settings = sample_terms(args, data, positions), settings_of(AdvantageSettings, args)
     if args.custom_advantage_function_path:
-        found = _custom(args, data, terms)
+        advantages = _custom(args, data, terms)
     elif data.values is not None:
         values = [torch.tensor(data.values[i]) for i in terms]
-        found, returns = ppo_advantages(settings, list(terms.values()), values)
+        advantages, returns = ppo_advantages(settings, list(terms.values()), values)
         data.returns = dict(zip(terms, returns, strict=True))
     else:
         estimate = estimator(settings)
-        found = [estimate(item) for item in terms.values()]
+        advantages = [estimate(item) for item in terms.values()]
     if args.use_opd:
-        pairs = zip(found, terms.values(), strict=True)
-        found = [distilled(values, item, args.opd_kl_coef) for values, item in pairs]
+        pairs = zip(advantages, terms.values(), strict=True)
+        advantages = [distilled(values, item, args.opd_kl_coef) for values, item in pairs]
     if args.normalize_advantages:
-        found = whiten(found, add_up)
-    return dict(zip(terms, found, strict=True))
+        advantages = whiten(advantages, add_up)
+    return dict(zip(terms, advantages, strict=True))
 
 
 def _custom(args: ObjectiveSide, data: TrainBatch, terms: dict[int, SampleTerms]) -> list[Tensor]:
@@ -231,13 +231,15 @@ def _custom(args: ObjectiveSide, data: TrainBatch, terms: dict[int, SampleTerms]
         "metadata": [sample.metadata for sample in samples],
     }
     load_hook(args, "custom_advantage_function_path")(args, rollout_data)
-    found = [torch.as_tensor(values, dtype=torch.float32) for values in rollout_data.get("advantages", ())]
-    if [len(values) for values in found] != rollout_data["response_lengths"]:
+    advantages = [
+        torch.as_tensor(values, dtype=torch.float32) for values in rollout_data.get("advantages", ())
+    ]
+    if [len(values) for values in advantages] != rollout_data["response_lengths"]:
         raise DataError(
             f"{args.custom_advantage_function_path} must set rollout_data['advantages'] to one tensor of "
             "response_length numbers a sample"
         )
-    return [values[item.mask] for values, item in zip(found, terms.values(), strict=True)]
+    return [values[item.mask] for values, item in zip(advantages, terms.values(), strict=True)]
 
 
 def _kl(args: LossArguments, item: SampleTerms) -> Tensor | None:

@@ -54,14 +54,16 @@ class Critic:
     @torch.no_grad()
     def values(self, schedule: Schedule, samples: Sequence[Sample]) -> dict[int, list[float]]:
         """Value before every trained token of this rank's samples, by position."""
-        found: dict[int, list[float]] = {}
+        by_position: dict[int, list[float]] = {}
         self.model.eval()
-        parts = [micro_batch for step in schedule.steps for micro_batch in step.ranks[self.replica]]
-        packs = [pack([samples[i] for i in micro_batch], self.device) for micro_batch in parts]
-        for micro_batch, packed, values in zip(parts, packs, values_of_all(self.model, packs), strict=True):
-            found |= by_sample(micro_batch, packed, values)
+        micro_batches = [micro_batch for step in schedule.steps for micro_batch in step.ranks[self.replica]]
+        packs = [pack([samples[i] for i in micro_batch], self.device) for micro_batch in micro_batches]
+        for micro_batch, packed, values in zip(
+            micro_batches, packs, values_of_all(self.model, packs), strict=True
+        ):
+            by_position |= by_sample(micro_batch, packed, values)
         self.model.train()
-        return found
+        return by_position
 
     def train(self, schedule: Schedule, data: TrainBatch, where: str) -> dict[str, float]:
         """One optimizer step for each step of the schedule; mean of their metrics.
@@ -69,19 +71,24 @@ class Critic:
         Raises:
             TrainError: loss or gradient is not finite; that step and later ones were not applied.
         """
-        found = [
+        of_steps = [
             self._step(step, data, f"{where}, step {number} of the critic")
             for number, step in enumerate(schedule.steps)
         ]
-        return {name: sum(step[name] for step in found) / len(found) for name in found[0]} if found else {}
+        if not of_steps:
+            return {}
+        return {name: sum(step[name] for step in of_steps) / len(of_steps) for name in of_steps[0]}
 
     def _step(self, step: Step, data: TrainBatch, where: str) -> dict[str, float]:
-        mine, metrics_of = step.ranks[self.replica], list[dict[str, Tensor]]()
+        micro_batches, metrics_of = step.ranks[self.replica], list[dict[str, Tensor]]()
 
         def loss_of(number: int, packed: PackedBatch, values: Tensor) -> Tensor:
             by_token = self.args.calculate_per_token_loss
             reducer = step_reducer(step.denominator(by_token), packed, by_token)
-            old, returns = (values_of(mine[number], packed, known) for known in (data.values, data.returns))
+            old, returns = (
+                values_of(micro_batches[number], packed, by_position)
+                for by_position in (data.values, data.returns)
+            )
             assert old is not None and returns is not None
             output = value_loss(values, old, returns, reducer, self.args.value_clip)
             metrics_of.append({name: value.detach() for name, value in output.metrics.items()})
@@ -89,7 +96,9 @@ class Critic:
 
         try:
             self.learner.clear()
-            packs = [pack([data.samples[i] for i in micro_batch], self.device) for micro_batch in mine]
+            packs = [
+                pack([data.samples[i] for i in micro_batch], self.device) for micro_batch in micro_batches
+            ]
             self.learner.accumulate(packs, loss_of)
             metrics = self.learner.add_up(summed(metrics_of))
             norm = self.learner.clip(metrics["value_loss"], self.args.clip_grad, where)

@@ -30,11 +30,11 @@ KINDS = ("", "_stale", "_spanning")
 
 def mean_of_steps(steps: list[dict[str, float]]) -> dict[str, float]:
     """Mean of every metric over the steps that have it."""
-    found: dict[str, list[float]] = {}
+    by_name: dict[str, list[float]] = {}
     for step in steps:
         for name, value in step.items():
-            found.setdefault(name, []).append(value)
-    return {name: sum(values) / len(values) for name, values in found.items()}
+            by_name.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in by_name.items()}
 
 
 def rollout_metrics(samples: Sequence[Sample], schedule: Schedule) -> dict[str, float]:
@@ -66,13 +66,13 @@ def advantage_metrics(
         return {}
     own = [i for i in data.advantages if not data.samples[i].companion]
     gaps = [_gap(data, i) for i in own] if use_opd else []
-    known = [gap for gap in gaps if gap is not None]
+    taught_gaps = [gap for gap in gaps if gap is not None]
     sums = [
         sum(float(data.advantages[i].mean()) for i in own),
         len(own),
-        sum(known),
+        sum(taught_gaps),
     ]
-    total, count, gap, taught = add_up(torch.tensor([*sums, len(known)], dtype=torch.float64)).tolist()
+    total, count, gap, taught = add_up(torch.tensor([*sums, len(taught_gaps)], dtype=torch.float64)).tolist()
     metrics = {"advantage": total / max(count, 1)}
     return metrics | ({"opd_reverse_kl": gap / max(taught, 1), "opd_samples": taught} if use_opd else {})
 
@@ -89,19 +89,19 @@ def staleness_metrics(
 ) -> dict[str, float]:
     """Mean age of the trained tokens and the largest, in versions; the share of older tokens, and how many tokens
     and samples hold some beyond --max-staleness."""
-    found = [
+    token_ages = [
         ages(samples[i], version) for step in schedule.steps for i in step.samples if not samples[i].companion
     ]
-    count = max(sum(map(len, found)), 1)
+    count = max(sum(map(len, token_ages)), 1)
     metrics = {
-        "staleness": sum(map(sum, found)) / count,
-        "staleness_max": float(max((max(part) for part in found if part), default=0)),
-        "older_tokens": sum(age > 0 for part in found for age in part) / count,
+        "staleness": sum(map(sum, token_ages)) / count,
+        "staleness_max": float(max((max(of_sample) for of_sample in token_ages if of_sample), default=0)),
+        "older_tokens": sum(age > 0 for of_sample in token_ages for age in of_sample) / count,
     }
     if args.max_staleness is not None:
-        beyond = [sum(age > args.max_staleness for age in part) for part in found]
-        metrics["stale_tokens"] = float(sum(beyond))
-        metrics["stale_samples"] = float(sum(number > 0 for number in beyond))
+        too_old = [sum(age > args.max_staleness for age in of_sample) for of_sample in token_ages]
+        metrics["stale_tokens"] = float(sum(too_old))
+        metrics["stale_samples"] = float(sum(number > 0 for number in too_old))
     return metrics
 
 
@@ -135,12 +135,12 @@ class Mismatch:
         """Mean and `_max` of every kind that occurred on any rank. Every rank must call this."""
         total, count = sum_over_ranks(self.total), sum_over_ranks(self.count)
         largest = max_over_ranks(self.largest)
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for kind in KINDS:
             if count[kind]:
-                found[f"{METRIC}{kind}"] = total[kind] / count[kind]
-                found[f"{METRIC}_max{kind}"] = largest[kind]
-        return found
+                metrics[f"{METRIC}{kind}"] = total[kind] / count[kind]
+                metrics[f"{METRIC}_max{kind}"] = largest[kind]
+        return metrics
 
     @staticmethod
     def alarm(metrics: dict[str, float], limit: float) -> dict[str, float]:

@@ -218,8 +218,8 @@ def _teacher(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> 
 
 def _older(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Tensor:
     """Which tokens older weights wrote than those before the update."""
-    found = [age > 0 for i in micro_batch for age in ages(data.samples[i], data.version)]
-    return torch.tensor(found if micro_batch else [False], device=packed.targets.device)
+    written_before = [age > 0 for i in micro_batch for age in ages(data.samples[i], data.version)]
+    return torch.tensor(written_before if micro_batch else [False], device=packed.targets.device)
 
 
 def _behaviour(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Tensor | None:
@@ -266,21 +266,21 @@ def trained_log_probs(
     Args:
         on_distribution: sees the distribution of every micro-batch, with its number.
     """
-    found: dict[int, list[float]] = {}
+    by_position: dict[int, list[float]] = {}
     model.eval()
     packs = [pack([samples[i] for i in micro_batch], device, **how) for micro_batch in micro_batches]
     if on_distribution is None:
-        said = log_probs_of(model, packs)
+        per_pack = log_probs_of(model, packs)
     else:
-        said = []
+        per_pack = []
         for number, packed in enumerate(packs):
             dist = model.distribution(packed)
-            said.append(dist.log_probs(packed.targets))
+            per_pack.append(dist.log_probs(packed.targets))
             on_distribution(number, packed, dist)
     model.train()
-    for micro_batch, packed, values in zip(micro_batches, packs, said, strict=True):
-        found |= by_sample(micro_batch, packed, values)
-    return found
+    for micro_batch, packed, values in zip(micro_batches, packs, per_pack, strict=True):
+        by_position |= by_sample(micro_batch, packed, values)
+    return by_position
 
 
 def by_sample(micro_batch: MicroBatch, packed: PackedBatch, values: Tensor) -> dict[int, list[float]]:
@@ -327,6 +327,6 @@ def add_echo(
     counts = torch.tensor(others.counts, device=others.ids.device)
     weights = torch.ones(len(counts)) if args.calculate_per_token_loss else 1.0 / counts.clamp(min=1)
     reducer = weighted_sum(weights.to(others.ids.device).repeat_interleave(counts), denominator)
-    found = echo_loss(others.dist, others.ids, reducer)
-    loss = output.loss + args.echo_coef * found.loss
-    return LossOutput(loss, {**output.metrics, **found.metrics, "loss": loss.detach()})
+    echo = echo_loss(others.dist, others.ids, reducer)
+    loss = output.loss + args.echo_coef * echo.loss
+    return LossOutput(loss, {**output.metrics, **echo.metrics, "loss": loss.detach()})

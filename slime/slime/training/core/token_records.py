@@ -67,8 +67,8 @@ class TokenRecords:
             if data.samples[i].companion:
                 continue
             names = ("advantage", "log_prob", "hint", "teacher_gap")
-            known = zip(names, [one.get(i) for one in (*merged, gaps)], strict=True)
-            rows.append(self._row(data.samples[i], {name: v for name, v in known if v is not None}))
+            pairs = zip(names, [one.get(i) for one in (*merged, gaps)], strict=True)
+            rows.append(self._row(data.samples[i], {name: v for name, v in pairs if v is not None}))
         folder = Path(self._args.run_dir) / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -88,12 +88,12 @@ class TokenRecords:
             if teacher is not None
         }
 
-    def _row(self, sample: Sample, known: dict[str, list[float]]) -> dict[str, Any]:
+    def _row(self, sample: Sample, values_by_name: dict[str, list[float]]) -> dict[str, Any]:
         about = {"sample": sample.index, "turn_id": sample.metadata.get("turn_id")}
         about |= {"rollout_id": self._rollout_id, "version": self._version}
         if not sample.teacher_tokens_candidates:  # a teacher that reads the plain prompt
-            known.pop("hint", None)
-        return about | {name: widened(sample.mask, values) for name, values in known.items()}
+            values_by_name.pop("hint", None)
+        return about | {name: widened(sample.mask, values) for name, values in values_by_name.items()}
 
 
 def disagreement(targets: TopKTargets) -> Tensor:
