@@ -40,24 +40,22 @@ from slime.losses.distillation import (
 )
 from slime.losses.echo import Rows, echo_loss
 from slime.losses.formula import (
+    AdvantageSettings,
+    CorrectionSettings,
     DenseDistribution,
     Distribution,
     LossOutput,
+    PolicySettings,
     Reducer,
     Segments,
+    TeacherSettings,
     sample_mean,
     sample_mean_weights,
+    settings_of,
     token_mean,
     weighted_sum,
 )
 from slime.losses.kl import approx_kl, kl_loss
-from slime.losses.settings import (
-    AdvantageSettings,
-    CorrectionSettings,
-    PolicySettings,
-    TeacherSettings,
-    settings_of,
-)
 from slime.losses.step_wise import Span, normalized_spans, spans_of, steps_of
 from slime.losses.teacher_topk import Candidates, TopKTargets, choose_hints, overlaps, topk_targets
 from slime.losses.values import gae, ppo_advantages, value_loss

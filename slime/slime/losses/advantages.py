@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from slime.errors import DataError, unknown_name
-from slime.losses.kl import KLType, approx_kl
-from slime.losses.settings import AdvantageSettings
+from slime.losses.formula import AdvantageSettings, KLType
+from slime.losses.kl import approx_kl
 from slime.losses.step_wise import STD_EPSILON, Span
 
 WHITENING_EPSILON = 1e-8

@@ -15,9 +15,16 @@ from torch import Tensor
 
 from slime.losses.corrections import Correction, PolicyTerms, corrections_of
 from slime.losses.custom import sample_loss
-from slime.losses.formula import Distribution, LossOutput, Reducer, Segments
-from slime.losses.kl import KLType, kl_loss
-from slime.losses.settings import PolicySettings, settings_of
+from slime.losses.formula import (
+    Distribution,
+    KLType,
+    LossOutput,
+    PolicySettings,
+    Reducer,
+    Segments,
+    settings_of,
+)
+from slime.losses.kl import kl_loss
 from slime.losses.teacher_topk import SubsetMode, TopKTargets
 
 Compute = Callable[[Distribution, "LossBatch", Reducer], LossOutput]

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slime.losses.formula import Segments
-from slime.losses.settings import CorrectionSettings
+from slime.losses.formula import CorrectionSettings, Segments
 
 
 @dataclass(frozen=True)

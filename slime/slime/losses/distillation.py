@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from slime.losses.component import LOG_RATIO_LIMIT, LossBatch, clipped_surrogate
-from slime.losses.formula import Distribution, LossOutput, Reducer
-from slime.losses.settings import TeacherSettings, settings_of
+from slime.losses.formula import Distribution, LossOutput, Reducer, TeacherSettings, settings_of
 from slime.losses.teacher_topk import SubsetMode, TopKTargets
 
 NO_MASS = -1e4  # stands for log 0 without its gradients of NaN

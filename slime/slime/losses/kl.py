@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-from slime.losses.formula import Distribution, LossOutput, Reducer
+from slime.losses.formula import Distribution, KLType, LossOutput, Reducer
 
-KLType = Literal["k1", "k2", "k3", "low_var_kl"]
 LOW_VAR_LIMIT = 10.0
 
 

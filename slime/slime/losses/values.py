@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from slime.losses.advantages import SampleTerms, reward_divergence
-from slime.losses.formula import LossOutput, Reducer
-from slime.losses.settings import AdvantageSettings
+from slime.losses.formula import AdvantageSettings, LossOutput, Reducer
 
 
 @torch.no_grad()
