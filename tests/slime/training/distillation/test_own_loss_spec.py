@@ -63,7 +63,7 @@ def test_its_flags_are_listed_read_and_refused(
     words = [*f"--hf-checkpoint {model_folder} --rollout-function-path {hook} --run-dir {tmp_path}".split()]
     words += [*f"--disable-rollout-global-dataset --loss-spec-path {FILE} --distill-topk 4".split()]
     with pytest.raises(SystemExit):
-        parse_args([*words, "--help"], env={})
+        parse_args([*words, "--help-all"], env={})
     assert "[env: JSD_BETA]" in capsys.readouterr().out
     args: Any = parse_args(words, env={"JSD_BETA": "0.25"})
     assert (args.jsd_beta, args.jsd_w_rl, args.teacher_source) == (0.25, 0.0, "trainer")
