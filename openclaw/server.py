@@ -28,7 +28,7 @@ from openclaw.errors import ClawError
 from openclaw.gateway.door import GatewayDoor, launched_engine
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.app import gateway_app
-from openclaw.http.middleware.protocol import patient_for
+from openclaw.http.middleware import patient_for
 from openclaw.page.app import add_page
 from openclaw.settings import Settings, load_settings
 from openclaw.store.database import shown

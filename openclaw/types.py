@@ -22,6 +22,9 @@ Source = Literal["gateway", "import", "environment"]
 
 ENVIRONMENT: Source = "environment"
 
+USER_JUDGE = "user"
+"""`judge` of a judgement that a person gave."""
+
 RenderMode = Literal["full", "bridge"]
 """A prompt rendered from all messages, or the parent turn's own ids and what is new."""
 

@@ -12,7 +12,7 @@ import orjson
 from openclaw.clients.registry import is_side_turn, named_session
 from openclaw.common.messages import messages_in
 from openclaw.errors import ClientError
-from openclaw.gateway.fields import string
+from openclaw.gateway.chat_request import string
 from openclaw.sessions.transcript import YES, is_true
 from openclaw.types import ENVIRONMENT, Source
 

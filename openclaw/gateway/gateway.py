@@ -20,13 +20,18 @@ from openclaw.formats.rendering import ChatFormat, ModelFolder, RawPrompt
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import SURELY_READ, Tokenizer, TooManyTokens
 from openclaw.gateway.caller import Caller
-from openclaw.gateway.chat_request import SHOWN, ChatRequest
+from openclaw.gateway.chat_request import (
+    LARGE_HISTORY_CHARACTERS,
+    SHOWN,
+    ChatRequest,
+    check_number,
+    is_large,
+    too_long,
+)
 from openclaw.gateway.exchange import Exchange
-from openclaw.gateway.idempotency import InFlight, SharedGeneration
 from openclaw.gateway.preferences import active_preferences, inject, not_yet_stated, prefix_still_valid
 from openclaw.gateway.recorder import Recorder
-from openclaw.gateway.running import Admission, RunningAnswers
-from openclaw.gateway.sizes import LARGE_HISTORY_CHARACTERS, check_number, is_large, too_long
+from openclaw.gateway.running import Admission, InFlight, RunningAnswers, SharedGeneration
 from openclaw.gateway.spans import spans_of
 from openclaw.methods.hinted_prompt import with_memory
 from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer

@@ -58,6 +58,6 @@ def inject(
     """The new messages of a conversation whose prompt has the wishes `stand`, with the others behind the person's last
     words; and all that stand in the prompt then. Results of tools alone get none."""
     more = [wish for wish in wishes if wish not in stand]
-    if not any(message["role"] == "user" for message in new):
-        more = []
+    if not more or not any(message["role"] == "user" for message in new):
+        return new, list(stand)
     return with_memory(new, more), [*stand, *more]

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from openclaw.errors import StoreAway, StoreError
-from openclaw.gateway.idempotency import InFlight
+from openclaw.gateway.running import InFlight
 from openclaw.sessions.transcript import Parent, Transcript, same_answer
 from openclaw.store import RolloutStore, StoreWriter
-from openclaw.store.feedback import TurnReward
+from openclaw.store.judgements import TurnReward
 from openclaw.types import Feedback, Message, NewTurn, Turn, TurnState
 
 T = TypeVar("T")

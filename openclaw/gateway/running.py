@@ -1,15 +1,26 @@
-"""How many answers are sampled at a time, and who waits first when there are too many.
+"""The answers that are sampled now: how many at a time, which waits first, how a repeated request joins.
 
 The order under overload: health and administration are never counted; answers that run go on; main turns wait when all
-places are taken; side turns already wait when half of them are, and behind main turns.
+places are taken; side turns already wait when half of them are, and after main turns.
+
+A client that lost its connection, or timed out, says that it repeats a request (`X-Stainless-Retry-Count`, as OpenAI's
+clients send it, or the same `Idempotency-Key`). While its first attempt is being answered there is one turn, not two: the
+client gets the answer that is being sampled, from its beginning. A request that only looks the same asks for another
+answer and gets its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from weakref import WeakSet, WeakValueDictionary
+
+from openclaw.engine.client import EngineClient
+from openclaw.engine.generation import EngineRequest, Generation, Increment
+from openclaw.gateway.caller import RequestKey
+from openclaw.types import RenderMode
 
 
 class Admission:
@@ -71,3 +82,92 @@ class RunningAnswers:
                 if not waiter.done():
                     self.running += 1
                     waiter.set_result(None)
+
+
+POLL_SECONDS = 0.02
+"""How often a repeated request looks for new tokens of the first attempt."""
+
+
+class SharedGeneration(Generation):
+    """A generation that later attempts of the same request can follow.
+
+    Args:
+        turn_id: of the turn that all attempts share. first: the attempt to follow; None: there is none.
+        mode: how the prompt was rendered. memory: what was remembered of the person and stands in it.
+    """
+
+    def __init__(
+        self,
+        engines: EngineClient,
+        request: EngineRequest,
+        session_id: str,
+        turn_id: str,
+        first: SharedGeneration | None,
+        mode: RenderMode = "full",
+        memory: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(engines, request, session_id)
+        self.request = request
+        self.session_id = session_id
+        self.turn_id = turn_id
+        self.mode = mode
+        self.memory = None if memory is None else list(memory)
+        self._first = first
+        self.ended = False
+
+    def with_prompt(self, prompt_ids: list[int], room: int) -> SharedGeneration:
+        """This generation itself, not begun, after another prompt: later attempts must find it. `request` stays."""
+        self._request = super().with_prompt(prompt_ids, room)._request
+        return self
+
+    async def run(self) -> AsyncGenerator[Increment, None]:
+        """Increments until finished: the first attempt's while that runs, then its own."""
+        try:
+            if self._first is not None:
+                async with aclosing(self._follow(self._first)) as increments:
+                    async for increment in increments:
+                        yield increment
+                self._first = None
+            async with aclosing(super().run()) as increments:
+                async for increment in increments:
+                    yield increment
+        finally:
+            self.ended = True
+
+    async def _follow(self, first: SharedGeneration) -> AsyncGenerator[Increment, None]:
+        over = False
+        while not over:
+            over = first.ended
+            have = len(self.ids)
+            new = Increment(first.ids[have:], first.log_probs[have:], [])
+            if new.ids:
+                self.ids += new.ids
+                self.log_probs += new.log_probs
+                yield new
+            elif not over:
+                await asyncio.sleep(POLL_SECONDS)
+        self._closed_spans = first.spans
+        self.finish_reason, self.matched = first.finish_reason, first.matched
+
+
+class InFlight:
+    """The generations that run."""
+
+    def __init__(self) -> None:
+        self._newest: WeakValueDictionary[bytes, SharedGeneration] = WeakValueDictionary()
+        self._all: WeakSet[SharedGeneration] = WeakSet()
+
+    def find(self, key: RequestKey) -> SharedGeneration | None:
+        """The running generation that a request repeats, if the request says that it is repeated."""
+        found = self._newest.get(key.digest) if key.repeated else None
+        return None if found is None or found.ended else found
+
+    def add(self, key: RequestKey, generation: SharedGeneration) -> SharedGeneration:
+        """Registers a generation, so that repeated requests find it."""
+        self._newest[key.digest] = generation
+        self._all.add(generation)
+        return generation
+
+    def continues(self, turn_id: str) -> bool:
+        """Whether a turn, one of whose attempts was given up, is still being answered to another."""
+        return any(one.turn_id == turn_id and not one.ended for one in list(self._all))

@@ -32,9 +32,7 @@ from openclaw.http.admin import (
 )
 from openclaw.http.dialects import chat, completions, messages, responses
 from openclaw.http.metrics import Metrics
-from openclaw.http.middleware.access_log import AccessLog
-from openclaw.http.middleware.fast_route import FastRoute
-from openclaw.http.middleware.guard import RequestGuard
+from openclaw.http.middleware import AccessLog, FastRoute, RequestGuard
 from openclaw.settings import Settings
 from openclaw.store import RolloutStore
 from openclaw.views.source import ViewSource

@@ -21,7 +21,7 @@ from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.running import RunningAnswers
 from openclaw.http.metrics import Metrics
-from openclaw.http.middleware.access_log import access_of
+from openclaw.http.middleware import access_of
 
 log = logging.getLogger(__name__)
 

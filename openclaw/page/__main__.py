@@ -21,7 +21,7 @@ from openclaw.errors import ClawError, ClientError, ConfigError
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.recorder import Recorder
 from openclaw.http.admin import changes, records
-from openclaw.http.middleware.protocol import HttpProtocol
+from openclaw.http.middleware import HttpProtocol
 from openclaw.page.app import add_page
 from openclaw.settings import LOOPBACK, Settings
 from openclaw.store import RolloutStore

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from openclaw.errors import ClientError
-from openclaw.gateway.fields import whole
+from openclaw.gateway.chat_request import whole
 from openclaw.http.browser import HEADERS, check_change
 from openclaw.page.html import page
 from openclaw.page.html_routes import PageRoute, diff_page

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import RedirectResponse, Response
 
 from openclaw.errors import ClientError, StoreError
-from openclaw.gateway.fields import printable, whole
+from openclaw.gateway.chat_request import printable, whole
 from openclaw.http.browser import HEADERS, check_reader
 from openclaw.page.html import STATIC, page
 from openclaw.page.notices import notices_of

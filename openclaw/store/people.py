@@ -10,10 +10,9 @@ from sqlalchemy import ColumnElement, func, or_, select, true
 
 from openclaw.store import schema
 from openclaw.store.database import Database, slices
-from openclaw.store.feedback import USER_JUDGE
 from openclaw.store.rows import unpack_json
 from openclaw.store.shares import Person
-from openclaw.types import SampleState
+from openclaw.types import USER_JUDGE, SampleState
 
 _IS_SCORED = (schema.judgement.c.kind == "eval", schema.judgement.c.score != 0)
 

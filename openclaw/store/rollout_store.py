@@ -6,9 +6,8 @@ from pathlib import Path
 
 from openclaw.store.database import Database
 from openclaw.store.deletion import Deletion
-from openclaw.store.feedback import FeedbackTable
 from openclaw.store.gate_turns import GateTurnTable
-from openclaw.store.judgements import JudgementTable
+from openclaw.store.judgements import FeedbackTable, JudgementTable
 from openclaw.store.memory import MemoryTable
 from openclaw.store.people import PeopleTable
 from openclaw.store.quarantine import QuarantineTable

@@ -16,7 +16,7 @@ import uvicorn
 from sqlalchemy import create_engine
 
 from claw_base.ports import listen
-from openclaw.http.middleware.protocol import patient_for
+from openclaw.http.middleware import patient_for
 from openclaw.server import create_app
 from openclaw.settings import Settings
 from openclaw.store import RolloutStore

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from openclaw.errors import ClientError
-from openclaw.gateway.fields import integer, number, parse_body, printable, string
+from openclaw.gateway.chat_request import integer, number, parse_body, printable, string
 from openclaw.http.browser import check_change
 from openclaw.views import changes
 from openclaw.views.again import again

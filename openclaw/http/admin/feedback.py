@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from openclaw.errors import ClientError
 from openclaw.gateway.caller import person_named
-from openclaw.gateway.fields import number, parse_body, string
+from openclaw.gateway.chat_request import number, parse_body, string
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.recorder import Recorder
 from openclaw.http.auth import check_client, key_name

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from claw_base.run_folder.records import live_processes
 from openclaw.errors import ClientError
-from openclaw.gateway.fields import parse_body
+from openclaw.gateway.chat_request import parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_admin
 

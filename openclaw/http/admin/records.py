@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response, StreamingResponse
 
 from openclaw.errors import ClientError
-from openclaw.gateway.fields import printable, whole
+from openclaw.gateway.chat_request import printable, whole
 from openclaw.http.browser import HEADERS, check_reader
 from openclaw.store.files.exporting import export_lines
 from openclaw.views.learning import learning

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from openclaw.errors import ClientError
 from openclaw.gateway.caller import LONGEST_NAME, person_of
-from openclaw.gateway.fields import boolean, integer, parse_body, string
+from openclaw.gateway.chat_request import boolean, integer, parse_body, string
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_admin, check_client
 from openclaw.store import RolloutStore

@@ -14,8 +14,7 @@ from claw_base.errors import OrderError
 from claw_base.run_folder import orders
 from openclaw.common.messages import text_of
 from openclaw.errors import ClientError
-from openclaw.gateway.chat_request import ChatRequest, chat_request
-from openclaw.gateway.fields import parse_body
+from openclaw.gateway.chat_request import ChatRequest, chat_request, parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.trial import answers_of
 from openclaw.http.auth import check_admin

@@ -14,9 +14,8 @@ from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.caller import Caller
-from openclaw.gateway.chat_request import chat_request
+from openclaw.gateway.chat_request import chat_request, parse_body
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
-from openclaw.gateway.fields import parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
 from openclaw.http.openapi import CHAT

@@ -22,11 +22,19 @@ from openclaw.formats.raw_text import RawText
 from openclaw.formats.rendering import RawPrompt
 from openclaw.formats.tokenizer import SURELY_READ, Tokenizer
 from openclaw.gateway.caller import Caller
-from openclaw.gateway.chat_request import MAX_ANSWERS, MAX_TOP_LOGPROBS, ChatRequest, chat_request
+from openclaw.gateway.chat_request import (
+    LARGE_HISTORY_CHARACTERS,
+    MAX_ANSWERS,
+    MAX_TOP_LOGPROBS,
+    ChatRequest,
+    boolean,
+    chat_request,
+    integer,
+    parse_body,
+    too_long,
+)
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
-from openclaw.gateway.fields import boolean, integer, parse_body
 from openclaw.gateway.gateway import Gateway
-from openclaw.gateway.sizes import LARGE_HISTORY_CHARACTERS, too_long
 from openclaw.http.auth import check_client
 from openclaw.http.dialects.chat import DONE, OpenAIErrors, usage
 from openclaw.http.openapi import COMPLETION

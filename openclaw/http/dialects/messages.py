@@ -18,9 +18,8 @@ from openclaw.common.messages import content_of
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallEnd, CallStart, Delta, TextDelta, TextKind
 from openclaw.gateway.caller import Caller
-from openclaw.gateway.chat_request import chat_request
+from openclaw.gateway.chat_request import chat_request, function_call, function_tools, parse_body
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
-from openclaw.gateway.fields import function_call, function_tools, parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
 from openclaw.http.openapi import ANTHROPIC, COUNT_TOKENS

@@ -18,9 +18,8 @@ from openclaw.common.messages import content_of
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallEnd, CallStart, Delta, TextDelta
 from openclaw.gateway.caller import Caller, person_named
-from openclaw.gateway.chat_request import chat_request
+from openclaw.gateway.chat_request import chat_request, function_call, parse_body
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
-from openclaw.gateway.fields import function_call, parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
 from openclaw.http.dialects.chat import OpenAIErrors, usage

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from openclaw.gateway.fields import wrong
+from openclaw.gateway.chat_request import wrong
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]

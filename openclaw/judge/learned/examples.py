@@ -16,8 +16,7 @@ from openclaw.judge.learned.features import features_of
 from openclaw.judge.questions import JudgeQuestion, question_about
 from openclaw.judge.score_lines import BadLine, Line
 from openclaw.store import RolloutStore, schema
-from openclaw.store.feedback import USER_JUDGE
-from openclaw.types import ENVIRONMENT, Judgement, TurnState
+from openclaw.types import ENVIRONMENT, USER_JUDGE, Judgement, TurnState
 
 RULES_WEIGHT, MODEL_WEIGHT, PERSON_WEIGHT = 0.1, 1.0, 4.0
 """Votes of the rules say what the classifier begins with; those of a model count; a person outranks both."""

@@ -13,7 +13,7 @@ import pytest
 from openclaw.engine.generation import EngineRequest
 from openclaw.gateway.caller import RequestKey
 from openclaw.gateway.gateway import Prompt
-from openclaw.gateway.idempotency import InFlight, SharedGeneration
+from openclaw.gateway.running import InFlight, SharedGeneration
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 TEXT = "hello there, how are you today? the answer is 42."

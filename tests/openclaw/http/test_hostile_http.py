@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from openclaw.http.middleware.protocol import LONGEST_HEAD
+from openclaw.http.middleware import LONGEST_HEAD
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret-key\r\n"

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from openclaw.errors import ConfigError
-from openclaw.http.middleware.guard import RateLimit, RequestGuard
+from openclaw.http.middleware import RateLimit, RequestGuard
 from openclaw.settings import Settings, load_settings
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]

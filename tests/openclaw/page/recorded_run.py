@@ -16,7 +16,7 @@ from typing import Any
 import uvicorn
 
 from claw_base.ports import listen
-from openclaw.http.middleware.protocol import HttpProtocol
+from openclaw.http.middleware import HttpProtocol
 from openclaw.server import create_app
 from openclaw.settings import Settings
 from openclaw.store import RolloutStore

@@ -29,7 +29,7 @@ from claw_lab import MODEL
 from claw_lab.benchmarks.faults import fault_table
 from claw_lab.benchmarks.faults.odd_requests import OddRequests
 from claw_lab.benchmarks.serving.fake_engine import fake_engine
-from openclaw.http.middleware.protocol import HttpProtocol
+from openclaw.http.middleware import HttpProtocol
 from openclaw.server import create_app
 from openclaw.settings import Settings
 

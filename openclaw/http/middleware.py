@@ -1,6 +1,12 @@
-"""Guards every request: headers, size of the body, rate, what a client has open, timeouts; adds the sender as headers.
+"""What every request passes before its route, from the outside in.
 
-Plain ASGI: it costs a few microseconds a request and a fraction of one a streamed chunk. Sizes of headers: `protocol.py`.
+* `HttpProtocol`: uvicorn's HTTP with limits on headers and on the time that they take.
+* `AccessLog`: one line a request in the log: method, path, status, time, tokens, session. No content, query, key, person.
+* `RequestGuard`: size of the body, rate, what a client has open, timeouts; it adds the sender as headers.
+* `FastRoute`: bypasses FastAPI routing for the hottest path.
+
+Checks of bytes, addresses and times go here; checks of what a body means go to its dialect or to the gateway. Plain ASGI:
+it costs a few microseconds a request and a fraction of one a streamed chunk.
 """
 
 from __future__ import annotations
@@ -10,21 +16,186 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 import orjson
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from openclaw.errors import ClientError
+from openclaw.errors import ClientError, StoreError
 from openclaw.gateway.caller import PEER_HEADER, PERSON_HEADER
 from openclaw.http.auth import key_name
 from openclaw.settings import Settings
 
+if TYPE_CHECKING:
+    from asyncio import TimerHandle, Transport
+
 log = logging.getLogger(__name__)
+
+LONGEST_HEAD = 64 << 10
+"""Bytes."""
+_BESIDE_A_HEADER = len(b": \r\n")
+_TOO_LONG = b'{"error":{"message":"address and headers are longer than %d bytes",' % LONGEST_HEAD
+_TOO_LONG += b'"type":"invalid_request_error","param":null,"code":"headers_too_large"}}'
+_REFUSAL = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
+)
+_REFUSAL += b"content-length: %d\r\n\r\n%s" % (len(_TOO_LONG), _TOO_LONG)
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection, with a limit on what a client may send beside bodies: address, headers, trailers, chunk extensions.
+
+    What is neither head nor body yet is counted, and a head when it is whole, as it may come in one piece; when it is too
+    much, the client is let go. So is one whose head is not whole within `head_seconds` from when it connected or began
+    it, for a connection that asks nothing takes one of the files that this process may have open.
+    """
+
+    head_seconds = 60.0
+    _patience: TimerHandle | None = None
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._unread, self._refused = 0, False
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait_for_head(self) -> None:
+        if self._patience is None:
+            self._patience = self.loop.call_later(self.head_seconds, self._lose_patience)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _lose_patience(self) -> None:
+        self._patience = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+        else:  # it sends its next request before it has read this answer
+            self._wait_for_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        self._unread += len(data)
+        super().data_received(data)
+        if self._unread > LONGEST_HEAD and not self.transport.is_closing():
+            self._let_go()
+
+    def send_400_response(self, msg: str) -> None:
+        """Ends a connection whose bytes cannot be parsed, or whose head `on_headers_complete` refused."""
+        if self._refused:
+            self._let_go()
+        else:
+            super().send_400_response(msg)
+
+    def _let_go(self) -> None:
+        log.info("a client that sent more than %d bytes of headers was let go", LONGEST_HEAD)
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(_REFUSAL)
+        self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        self._stop_waiting()
+        length = len(self.url) + sum(
+            len(name) + len(value) + _BESIDE_A_HEADER for name, value in self.headers
+        )
+        if length > LONGEST_HEAD:
+            self._refused = True
+            raise ValueError(length)  # ends the parsing, and comes back as `send_400_response`
+        self._unread = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unread = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unread = 0
+        super().on_message_complete()
+
+
+def patient_for(seconds: float) -> type[HttpProtocol]:
+    """That protocol with another `head_seconds`."""
+    return type("HttpProtocol", (HttpProtocol,), {"head_seconds": seconds})
+
+
+access_log = logging.getLogger("openclaw.access")
+
+QUIET = ("/healthz", "/readyz", "/health", "/metrics", "/status", "/v1/turns/", "/admin/", "/static/")
+"""Paths that programs ask all the time: logged at level debug."""
+LEFT = 499
+"""The client went away before an answer began."""
+_KEY = "openclaw.access"
+
+
+@dataclass
+class Access:
+    """What a route tells of a request while it runs."""
+
+    session: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+def access_of(scope: MutableMapping[str, Any]) -> Access:
+    """Of a request that the log passes on; of any other, one that nobody reads."""
+    found = scope.get(_KEY)
+    return found if isinstance(found, Access) else Access()
+
+
+class AccessLog:
+    """Middleware, outermost: refusals of the others are logged too."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        level = logging.DEBUG if scope.get("path", "").startswith(QUIET) else logging.INFO
+        if scope["type"] != "http" or not access_log.isEnabledFor(level):
+            await self.app(scope, receive, send)
+            return
+        access, status, began = Access(), LEFT, time.perf_counter()
+
+        async def told(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app({**scope, _KEY: access}, receive, told)
+        except Exception:
+            status = 500
+            raise
+        finally:
+            access_log.log(level, "%s", _line(scope, status, time.perf_counter() - began, access))
+
+
+def _line(scope: Scope, status: int, seconds: float, access: Access) -> str:
+    words = [scope["method"], quote(scope["path"]), str(status), f"{1000 * seconds:.0f}ms"]
+    if access.session:
+        words += [
+            f"prompt={access.prompt_tokens}",
+            f"completion={access.completion_tokens}",
+            f"session={quote(access.session, safe=':@+,')}",
+        ]
+    return " ".join(words)
+
 
 LIMITED = ("/v1/", "/sessions/")
 """Paths on which the rate is limited."""
@@ -253,3 +424,30 @@ class Shares:
         if share is None:
             share = self._open[client] = Share(*self._most)
         return share
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+Failure = Callable[[Request, Exception], Awaitable[Response]]
+
+
+class FastRoute:
+    """Middleware: sends POST requests to the paths of `handlers` straight to their handlers; `failure` makes
+    error responses."""
+
+    def __init__(self, app: ASGIApp, handlers: Mapping[str, Handler], failure: Failure) -> None:
+        self._app = app
+        self._handlers = handlers
+        self._failure = failure
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        posted = scope["type"] == "http" and scope["method"] == "POST"
+        handler = self._handlers.get(scope["path"]) if posted else None
+        if handler is None:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive, send)
+        try:
+            response = await handler(request)
+        except (ClientError, StoreError) as error:
+            response = await self._failure(request, error)
+        await response(scope, receive, send)

@@ -1,1 +1,0 @@
-"""What every request passes before its route: header limits, sizes, rates, times."""
