@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import before_release, parts
+from tests.fakes.fixtures import MakeTrainer, MakeTrainingArgs
 
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
@@ -99,7 +100,7 @@ def write_qwen3() -> Callable[..., str]:
 
 
 @pytest.fixture
-def training_args(tmp_path: Path) -> Callable[..., Any]:
+def training_args(tmp_path: Path) -> MakeTrainingArgs:
     """f(model_folder, **values): arguments that train it with raw rewards and save into the test's folder."""
     from slime.arguments import Arguments
 
@@ -122,12 +123,12 @@ def training_args(tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def make_trainer(make_args: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+def make_trainer(make_args: Callable[..., Any]) -> Iterator[MakeTrainer]:
     """f(**flags): a trainer of one rank, of the backend of its flags, with the arguments of `make_args`, which each
     folder has; it is closed after the test."""
     trainers: list[Any] = []
 
-    def make(**changes: Any) -> Any:
+    def make(**changes: object) -> Any:
         args = make_args(**changes)
         if args.train_backend == "megatron":
             from slime.training.megatron import MegatronTrainer as Trainer

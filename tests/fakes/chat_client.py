@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.fakes.running_gateway import RunningGateway
+
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 MODEL = "small-qwen3"
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'
@@ -15,11 +17,11 @@ TOOLS: list[Any] = [
 ]
 
 
-def ask(gateway: Any, **options: Any) -> Any:
+def ask(gateway: RunningGateway, **options: Any) -> Any:
     return gateway.client.chat.completions.create(**{"model": MODEL, "messages": HELLO, **options})
 
 
-def streamed(gateway: Any, **options: Any) -> list[Any]:
+def streamed(gateway: RunningGateway, **options: object) -> list[Any]:
     return list(ask(gateway, stream=True, **options))
 
 

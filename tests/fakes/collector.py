@@ -54,7 +54,7 @@ def collector() -> Iterator[Collector]:
             self.send_header("content-length", "0")
             self.end_headers()
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             """Nothing is printed."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:

@@ -12,7 +12,12 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+    from slime.rollout.data_source import DataSource
+
 
 KILLED, STOPPED = 100.0, 1500.0
 """The rollouts in whose steps something happens have rewards above these."""
@@ -64,7 +69,9 @@ def compute_loss(
     return -(policy_logits * (advantages.clamp(-1, 1) + 0.1 * noise)).mean()
 
 
-def generate_rollout(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
+def generate_rollout(
+    args: Arguments, rollout_id: int, data_source: DataSource, evaluation: bool = False
+) -> Any:
     """The recorded samples that come with the prompts, from a process that stops, hangs, or ends."""
     from slime.types import Sample
 
@@ -85,7 +92,7 @@ def over(point: str) -> bool:
     return before
 
 
-def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
+def on_weights_live(args: Arguments, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
     told = {"rollout_id": rollout_id, "version": version, **checkpoint}
     with (Path(args.run_dir) / "live.jsonl").open("a") as file:
         file.write(json.dumps(told) + "\n")

@@ -38,16 +38,16 @@ class Server:
         self.url: str = self.ready["url"]
         self.client = httpx.Client(base_url=self.url, timeout=60.0, trust_env=False)
 
-    def post(self, path: str, body: Any) -> httpx.Response:
+    def post(self, path: str, body: object) -> httpx.Response:
         return self.client.post(path, json=body)
 
-    def generate(self, prompt: list[int], *, logprobs: bool = True, **options: Any) -> dict[str, Any]:
+    def generate(self, prompt: list[int], *, logprobs: bool = True, **options: object) -> dict[str, Any]:
         """Request options by name; everything else goes to sampling_params."""
         answer = self.post("/generate", body(prompt, logprobs, **options))
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def stream(self, prompt: list[int], **options: Any) -> Iterator[dict[str, Any]]:
+    def stream(self, prompt: list[int], **options: object) -> Iterator[dict[str, Any]]:
         """Parsed chunks of a streamed request; checks the closing [DONE]."""
         with self.client.stream(
             "POST", "/generate", json={**body(prompt, True, **options), "stream": True}
@@ -94,6 +94,6 @@ REQUEST_OPTIONS = {
 }
 
 
-def body(prompt: list[int], logprobs: bool = True, **options: Any) -> dict[str, Any]:
+def body(prompt: list[int], logprobs: bool = True, **options: object) -> dict[str, Any]:
     outer = {name: options.pop(name) for name in list(options) if name in REQUEST_OPTIONS}
     return {"input_ids": prompt, "return_logprob": logprobs, "sampling_params": options, **outer}

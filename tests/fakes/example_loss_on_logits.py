@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from slime.losses import get_log_probs_and_entropy
 
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
 
 def custom_loss(
-    args: Any, batch: dict[str, Any], logits: Tensor, sum_of_sample_mean: Callable[[Tensor], Tensor]
+    args: Arguments, batch: dict[str, Any], logits: Tensor, sum_of_sample_mean: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Logits are [1, N, V]."""
     layout = {name: batch[name] for name in ("unconcat_tokens", "total_lengths", "response_lengths")}

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from slime.rented.service import ServiceSettings, Wish
 from tests.fakes import trainer
 from tests.fakes.local_service import LocalService, log_probs
-from tests.fakes.trainer import TrainerHouse, later
+from tests.fakes.trainer import Body, TrainerHouse, later
 
 ACCOUNT, KEY = "accounts/me", "fw_secret"
 SHAPE = "accounts/fireworks/trainingShapes/tiny"
@@ -88,11 +88,11 @@ def _controlled(house: FireworksHouse, answer: Callable[[FireworksHouse, Request
     return handle
 
 
-def accounts(house: FireworksHouse, request: Request, body: Any) -> Response:
+def accounts(house: FireworksHouse, request: Request, body: Body) -> Response:
     return JSONResponse({"accounts": [{"name": ACCOUNT}]})
 
 
-def shapes(house: FireworksHouse, request: Request, body: Any) -> Response:
+def shapes(house: FireworksHouse, request: Request, body: Body) -> Response:
     if request.path_params["shape"] != "tiny":
         return JSONResponse({"trainingShapeVersions": []})
     snapshot = {
@@ -104,47 +104,47 @@ def shapes(house: FireworksHouse, request: Request, body: Any) -> Response:
     return JSONResponse({"trainingShapeVersions": [version]})
 
 
-def create_job(house: FireworksHouse, request: Request, body: Any) -> Response:
+def create_job(house: FireworksHouse, request: Request, body: Body) -> Response:
     name = request.query_params["rlorTrainerJobId"]
     house.options["trainer"] = body
     house.jobs[name] = {"name": f"{ACCOUNT}/rlorTrainerJobs/{name}", "state": "JOB_STATE_RUNNING"}
     return JSONResponse(house.jobs[name])
 
 
-def get_job(house: FireworksHouse, request: Request, body: Any) -> Response:
+def get_job(house: FireworksHouse, request: Request, body: Body) -> Response:
     found = house.jobs.get(request.path_params["job"])
     return JSONResponse(found) if found else JSONResponse({"error": {"message": "no such job"}}, 404)
 
 
-def resume_job(house: FireworksHouse, request: Request, body: Any) -> Response:
+def resume_job(house: FireworksHouse, request: Request, body: Body) -> Response:
     found = house.jobs[request.path_params["job"].removesuffix(":resume")]
     found["state"] = "JOB_STATE_RUNNING"
     return JSONResponse(found)
 
 
-def delete_job(house: FireworksHouse, request: Request, body: Any) -> Response:
+def delete_job(house: FireworksHouse, request: Request, body: Body) -> Response:
     house.jobs.pop(request.path_params["job"], None)
     return JSONResponse({})
 
 
-def create_deployment(house: FireworksHouse, request: Request, body: Any) -> Response:
+def create_deployment(house: FireworksHouse, request: Request, body: Body) -> Response:
     name = request.query_params["deploymentId"]
     house.options["deployment"] = body
     house.deployments[name] = {"name": f"{ACCOUNT}/deployments/{name}", "state": "READY", **body}
     return JSONResponse(house.deployments[name])
 
 
-def get_deployment(house: FireworksHouse, request: Request, body: Any) -> Response:
+def get_deployment(house: FireworksHouse, request: Request, body: Body) -> Response:
     found = house.deployments.get(request.path_params["name"])
     return JSONResponse(found) if found else JSONResponse({"error": {"message": "not found"}}, 404)
 
 
-def change_deployment(house: FireworksHouse, request: Request, body: Any) -> Response:
+def change_deployment(house: FireworksHouse, request: Request, body: Body) -> Response:
     house.deployments[request.path_params["name"]] |= body
     return get_deployment(house, request, body)
 
 
-def hot_load(house: FireworksHouse, request: Request, body: Any) -> Response:
+def hot_load(house: FireworksHouse, request: Request, body: Body) -> Response:
     if request.method == "POST":
         if body["identity"] not in house.snapshots:
             return JSONResponse({"error": {"message": f"no snapshot {body['identity']}"}}, 400)
@@ -163,7 +163,7 @@ def hot_load(house: FireworksHouse, request: Request, body: Any) -> Response:
     return JSONResponse({"replicas": [replica]})
 
 
-def complete(house: FireworksHouse, request: Request, body: Any) -> Response:
+def complete(house: FireworksHouse, request: Request, body: Body) -> Response:
     """Streams one event, as `DeploymentSampler` reads it."""
     house.options["completion"] = body
     if house.target is not None:

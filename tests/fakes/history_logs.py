@@ -41,7 +41,7 @@ def openclaw_said(text: str) -> Json:
     return {"role": "user", "content": [{"type": "text", "text": f"[Fri 2026-11-20 08:00 UTC] {text}"}]}
 
 
-def openclaw_answered(text: str, call: tuple[str, Json] | None = None, **more: Any) -> Json:
+def openclaw_answered(text: str, call: tuple[str, Json] | None = None, **more: object) -> Json:
     parts: list[Json] = [{"type": "thinking", "thinking": "hm"}]
     parts += [{"type": "text", "text": text}] if text else []
     if call:
@@ -67,7 +67,7 @@ class ClaudeLog:
         self.lines: list[Json] = [{"type": "file-history-snapshot", "messageId": "x", "snapshot": {}}]
         self._session, self._last = session, None
 
-    def add(self, kind: str, message: Json | None, parent: str | None = None, **more: Any) -> str:
+    def add(self, kind: str, message: Json | None, parent: str | None = None, **more: object) -> str:
         own = f"u{len(self.lines)}"
         line = {
             "parentUuid": parent or self._last, "isSidechain": False, "userType": "external", "cwd": "/w",
@@ -94,7 +94,7 @@ def text(words: str) -> Json:
     return {"type": "text", "text": words}
 
 
-def use(id_: str, name: str, **arguments: Any) -> Json:
+def use(id_: str, name: str, **arguments: object) -> Json:
     return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
 
 

@@ -26,14 +26,14 @@ TRAINER: dict[str, Any] = {
 """The trainer's own flags."""
 
 
-def hook_flags(location: str | None = None, **changes: Any) -> SimpleNamespace:
+def hook_flags(location: str | None = None, **changes: object) -> SimpleNamespace:
     """All of them; flags of the hooks that are not named have their defaults."""
     where = {"rl_buffer_url": location if location and "://" in location else None}
     where["rl_buffer_dir"] = None if where["rl_buffer_url"] else location
     return SimpleNamespace(**(TRAINER | where | changes))
 
 
-def hook_settings(location: str | None = None, **changes: Any) -> HookSettings:
+def hook_settings(location: str | None = None, **changes: object) -> HookSettings:
     """The same, as the hooks read them."""
     return HookSettings.of(hook_flags(location, **changes))
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,10 @@ from slime.rented.service import (
     ServiceSettings,
     Wish,
 )
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 Value = TypeVar("Value")
 
@@ -105,7 +109,7 @@ class LocalService:
         return found
 
 
-def log_probs(model: Any, ids: Sequence[int]) -> Tensor:
+def log_probs(model: PreTrainedModel, ids: Sequence[int]) -> Tensor:
     """Of ids 1 to N - 1 at temperature 1."""
     tokens = torch.tensor([list(ids)])
     values = torch.log_softmax(model(input_ids=tokens).logits[0, :-1].float(), -1)
@@ -113,7 +117,7 @@ def log_probs(model: Any, ids: Sequence[int]) -> Tensor:
 
 
 class LocalSampler:
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
 
     @torch.no_grad()
@@ -150,7 +154,7 @@ class LocalSampler:
 class LocalTrained:
     """All weights are trained, so that a trainer of whole models must do exactly the same."""
 
-    def __init__(self, model: Any, optimizer: Any) -> None:
+    def __init__(self, model: PreTrainedModel, optimizer: dict[str, Any] | None) -> None:
         self.model = model
         self.optimizer = torch.optim.AdamW(model.parameters())
         if optimizer is not None:
@@ -204,7 +208,7 @@ class LocalTrained:
     def save_state(self, name: str) -> Future[str]:
         return self._keep("state", name, copy.deepcopy(self.optimizer.state_dict()))
 
-    def _keep(self, kind: str, name: str, optimizer: Any) -> Future[str]:
+    def _keep(self, kind: str, name: str, optimizer: dict[str, Any] | None) -> Future[str]:
         def answer() -> str:
             HOUSE.ask(kind)
             address = f"local://{kind}/{name}/{len(HOUSE.kept)}"

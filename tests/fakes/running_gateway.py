@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 from openai import OpenAI
@@ -72,3 +72,9 @@ class RunningGateway:
 
     def turn(self, completion_id: str) -> Any:
         return self.store.turns.get_by_completion(completion_id)
+
+
+class StartGateway(Protocol):
+    """A gateway with these settings, in front of its usual engine and these `engines`."""
+
+    def __call__(self, engines: tuple[FakeEngine, ...] = (), **changes: object) -> RunningGateway: ...

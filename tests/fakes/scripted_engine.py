@@ -153,7 +153,7 @@ class FakeEngine:
         one = {"ids": ids, "log_probs": [-0.1] * len(ids), "text": "", "ended": True}
         self._whole(writer, 200, {"answers": [one for _ in body["prompts"]]})
 
-    def _whole(self, writer: asyncio.StreamWriter, status: int, body: Any) -> None:
+    def _whole(self, writer: asyncio.StreamWriter, status: int, body: object) -> None:
         data = json.dumps(body).encode()
         writer.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%s" % (status, len(data), data))
 

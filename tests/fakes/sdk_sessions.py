@@ -25,7 +25,7 @@ def sessions_end(library: str) -> Iterator[None]:
     opened: list[Any] = []
     construct = holder.__init__
 
-    def remember(self: Any, *args: Any, **words: Any) -> None:
+    def remember(self: Any, *args: object, **words: object) -> None:
         construct(self, *args, **words)
         opened.append(self)
 

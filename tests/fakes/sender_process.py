@@ -29,16 +29,16 @@ class SenderProcess:
         self.process: Any = None
         self.started = 0
 
-    def meet(self, *words: Any) -> Future[Any]:
+    def meet(self, *words: object) -> Future[Any]:
         return self.ask("meet", *words)
 
-    def join(self, *words: Any) -> Future[None]:
+    def join(self, *words: object) -> Future[None]:
         return self.ask("join", *words)
 
-    def send(self, *words: Any) -> Future[None]:
+    def send(self, *words: object) -> Future[None]:
         return self.ask("send", *words)
 
-    def share(self, *words: Any) -> Future[list[str]]:
+    def share(self, *words: object) -> Future[list[str]]:
         return self.ask("share", *words)
 
     def drop(self) -> Future[None]:
@@ -47,7 +47,7 @@ class SenderProcess:
     def leave(self) -> Future[None]:
         return self.ask("leave")
 
-    def ask(self, *words: Any) -> Future[Any]:
+    def ask(self, *words: object) -> Future[Any]:
         with self.starting:
             if self.process is None:
                 self.started += 1

@@ -9,10 +9,13 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
 
 
-def after_weights_are_written(args: Any, version_dir: str, rollout_engines: Any) -> None:
+def after_weights_are_written(args: Arguments, version_dir: str, rollout_engines: Any) -> None:
     import numpy
     from safetensors.numpy import load_file, save_file
 
@@ -38,7 +41,7 @@ def after_weights_are_written(args: Any, version_dir: str, rollout_engines: Any)
     return None
 
 
-def gate_samples(args: Any, rollout_id: int, version: int) -> list[Any]:
+def gate_samples(args: Arguments, rollout_id: int, version: int) -> list[Any]:
     """Called in the middle of an examination, and at the start of a run. With --gate-engine cpu there is a wish, which
     every answer obeys."""
     if version > 1:
@@ -49,13 +52,13 @@ def gate_samples(args: Any, rollout_id: int, version: int) -> list[Any]:
     return [{"tokens": [5, 6, 7], "response_length": 0, "label": "", "metadata": about}]
 
 
-def on_weights_rejected(args: Any, rollout_id: int, version: int, rejection: dict[str, Any]) -> None:
+def on_weights_rejected(args: Arguments, rollout_id: int, version: int, rejection: dict[str, Any]) -> None:
     with (Path(args.run_dir) / "rejected.jsonl").open("a") as file:
         file.write(json.dumps({"rollout_id": rollout_id, "version": version, **rejection}) + "\n")
     die(args, "rejected")
 
 
-def die(args: Any, point: str) -> None:
+def die(args: Arguments, point: str) -> None:
     order = Path(args.run_dir) / "die.json"
     if not order.exists():
         return
@@ -68,7 +71,7 @@ def die(args: Any, point: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
+def on_weights_live(args: Arguments, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
     with (Path(args.run_dir) / "live.jsonl").open("a") as file:
         file.write(json.dumps({"rollout_id": rollout_id, "version": version, **checkpoint}) + "\n")
     if "undo" in checkpoint:

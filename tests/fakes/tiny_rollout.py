@@ -8,9 +8,14 @@ import random
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput, Sample
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+    from slime.rollout.data_source import DataSource
+
 
 FAKE_SERVER = Path(__file__).with_name("small_server.py")
 
@@ -21,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spoilt-rollout", type=int, default=None, help="rollout that cannot be trained on")
 
 
-def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
+def start(args: Arguments, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
     assert endpoints["policy"], "the engines' addresses are known before anything starts"
     command = [sys.executable, str(FAKE_SERVER), str(args.fake_port)]
     return [
@@ -34,7 +39,9 @@ def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
     ]
 
 
-def generate_rollout(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
+def generate_rollout(
+    args: Arguments, rollout_id: int, data_source: DataSource, evaluation: bool = False
+) -> Any:
     """The same samples for the same rollout id."""
     time.sleep(args.seconds_a_batch)
     samples = [sample(rollout_id, index) for index in range(2)]
@@ -43,7 +50,7 @@ def generate_rollout(args: Any, rollout_id: int, data_source: Any, evaluation: b
     return RolloutFnTrainOutput(samples=[[sample] for sample in samples])
 
 
-def evaluate(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
+def evaluate(args: Arguments, rollout_id: int, data_source: DataSource, evaluation: bool = False) -> Any:
     return RolloutFnEvalOutput(data={"tiny": {"rewards": [0.0, 1.0]}}, metrics={"eval/tiny": rollout_id / 2})
 
 
@@ -61,6 +68,6 @@ def sample(rollout_id: int, index: int) -> Sample:
     )
 
 
-def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
+def on_weights_live(args: Arguments, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
     with (Path(args.run_dir) / "live.jsonl").open("a") as file:
         file.write(json.dumps({"rollout_id": rollout_id, "version": version, **checkpoint}) + "\n")

@@ -8,13 +8,17 @@ import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from claw_lab.tiny_models.vision import MARKS, random_model, save_processor
 from slime.types import Sample
 from slime.vision.files import read
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 VOCABULARY, END = 320, 1
 SPECIAL = ["<pad>", "<eos>", *MARKS.values()]
@@ -29,7 +33,7 @@ TEMPLATE = """{%- for message in messages -%}
 {%- if add_generation_prompt %}assistant:{% endif %}"""
 
 
-def save_vision_model(folder: Path, seed: int, **changes: Any) -> Path:
+def save_vision_model(folder: Path, seed: int, **changes: object) -> Path:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     ids = {name: SPECIAL.index(token) for name, token in MARKS.items()}
@@ -82,7 +86,7 @@ def load_reference(folder: Path) -> Any:
     ).eval()
 
 
-def reference_log_probs(model: Any, sample: Sample) -> list[float]:
+def reference_log_probs(model: PreTrainedModel, sample: Sample) -> list[float]:
     """Of the response, by transformers alone, which finds images by their tokens and positions by itself."""
     types = torch.zeros(1, len(sample.tokens), dtype=torch.int)
     images: dict[str, Any] = {}

@@ -19,7 +19,7 @@ from slime.engines.vllm.worker import Wanted, compare, read_tensors
 STEP_SECONDS = 0.005
 
 
-def make_params(**options: Any) -> SimpleNamespace:
+def make_params(**options: object) -> SimpleNamespace:
     """vLLM's SamplingParams."""
     return SimpleNamespace(**{"stop_token_ids": [], "logprobs": None, "prompt_logprobs": None, **options})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
 
@@ -48,7 +47,7 @@ async def surroundings(request: pytest.FixtureRequest) -> AsyncIterator[Surround
 def environment(surroundings: Surroundings) -> MakeEnvironment:
     """f(**settings): an environment in the browser of this test."""
 
-    def make(**settings: Any) -> GuiEnvironment:
+    def make(**settings: object) -> GuiEnvironment:
         return GuiEnvironment(GuiSettings(**{"unit": UNIT, **settings}), surroundings)
 
     return make

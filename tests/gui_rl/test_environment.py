@@ -30,7 +30,7 @@ FORMAT = GuiFormat(UNIT)
 pytestmark = pytest.mark.timeout(600)
 
 
-def row(pages: Sequence[dict[str, Any]], expected: object = None, **more: Any) -> dict[str, Any]:
+def row(pages: Sequence[dict[str, Any]], expected: object = None, **more: object) -> dict[str, Any]:
     """Metadata of a task on made pages."""
     evaluator = {
         "func": "exact_match",

@@ -28,7 +28,7 @@ TAB = {
 }
 
 
-def config(**more: Any) -> dict[str, Any]:
+def config(**more: object) -> dict[str, Any]:
     return {"id": "one", "instruction": "do it", "config": LAUNCHES, "evaluator": TAB, **more}
 
 
@@ -53,7 +53,7 @@ class FakeScreen:
 async def test_getters_see_tabs_addresses_elements_and_what_pages_keep() -> None:
     visit = Visit(state={"cart": ["mug"], "coupon": "X"})
 
-    async def got(kind: str, **settings: Any) -> Any:
+    async def got(kind: str, **settings: object) -> Any:
         return await get(FakeScreen(), visit, {"type": kind, **settings})  # type: ignore[arg-type]
 
     assert await got("active_tab_info") == {

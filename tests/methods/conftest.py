@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,7 +32,7 @@ def store(tmp_path: Path) -> Iterator[RolloutStore]:
 def answered(store: RolloutStore, make_turn: Callable[..., Turn]) -> Callable[..., Turn]:
     """f(next_message, **changes): a stored turn that this message followed, claimed by a judge."""
 
-    def make(said: str, **changes: Any) -> Turn:
+    def make(said: str, **changes: object) -> Turn:
         turn = make_turn(**changes)
         names = NewTurn.__dataclass_fields__
         store.turns.record(NewTurn(**{name: getattr(turn, name) for name in names}))

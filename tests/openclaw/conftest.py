@@ -23,11 +23,10 @@ from openclaw.store import RolloutStore
 from openclaw.types import Drop, Judgement, NewTurn, SampleDraft, Turn, Vote
 from tests.fakes.gateway_model import build_model
 from tests.fakes.postgresql import running_server
-from tests.fakes.running_gateway import KEY, RunningGateway
+from tests.fakes.running_gateway import KEY, RunningGateway, StartGateway
 from tests.fakes.scripted_engine import FakeEngine
 
 THANKS = [{"role": "user", "content": "Thanks!"}]
-StartGateway = Callable[..., RunningGateway]
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +53,7 @@ def start_gateway(model: Path, engine: FakeEngine, tmp_path: Path) -> Iterator[S
     stops: list[Callable[[], None]] = []
     opened = contextlib.ExitStack()
 
-    def start(engines: tuple[FakeEngine, ...] = (), **changes: Any) -> RunningGateway:
+    def start(engines: tuple[FakeEngine, ...] = (), **changes: object) -> RunningGateway:
         values: dict[str, Any] = {
             "model_path": str(model),
             "engine_url": tuple(one.url for one in (engine, *engines)),
@@ -154,7 +153,7 @@ def store(location: str) -> Iterator[RolloutStore]:
 def make_turn() -> Callable[..., NewTurn]:
     numbers = itertools.count()
 
-    def make(**changes: Any) -> NewTurn:
+    def make(**changes: object) -> NewTurn:
         number = next(numbers)
         values: dict[str, Any] = {
             "completion_id": f"chatcmpl-{number}",
@@ -178,7 +177,7 @@ def make_turn() -> Callable[..., NewTurn]:
 def make_sample(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Callable[..., Turn]:
     """Takes a turn through capture, answer and judgement: its sample is ready (or dropped)."""
 
-    def make(reward: float = 1.0, drop: str | None = None, **changes: Any) -> Turn:
+    def make(reward: float = 1.0, drop: str | None = None, **changes: object) -> Turn:
         turn = store.turns.record(make_turn(**changes))
         assert store.turns.answer(turn.id, THANKS)
         judgement = Judgement(kind="eval", score=reward, votes=[Vote(score=int(reward))], judge="test")

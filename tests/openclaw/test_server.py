@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
@@ -24,6 +23,7 @@ from openclaw.engine.process import EngineProcess
 from openclaw.errors import ConfigError
 from openclaw.server import main
 from tests import ROOT
+from tests.fakes.running_gateway import RunningGateway, StartGateway
 
 FAKE_LAUNCHER = """
 import json, sys, http.server, os
@@ -166,7 +166,7 @@ def test_runtime_imports_no_trainer() -> None:
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
-def test_status_counts_turns_and_names_the_version(gateway: Any) -> None:
+def test_status_counts_turns_and_names_the_version(gateway: RunningGateway) -> None:
     gateway.says("hello")
     for options in ({}, {"temperature": 0}):
         gateway.http.post(
@@ -180,7 +180,7 @@ def test_status_counts_turns_and_names_the_version(gateway: Any) -> None:
     ]
 
 
-def test_metrics_are_prometheus_text(gateway: Any) -> None:
+def test_metrics_are_prometheus_text(gateway: RunningGateway) -> None:
     gateway.says("hello")
     gateway.http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}]})
     text = gateway.http.get("/metrics").text
@@ -190,7 +190,7 @@ def test_metrics_are_prometheus_text(gateway: Any) -> None:
     assert "openclaw_weight_version 0.0" in text and "openclaw_judge_failing_turns 0.0" in text
 
 
-def test_plain_server_records_nothing(start_gateway: Any, tmp_path: Path) -> None:
+def test_plain_server_records_nothing(start_gateway: StartGateway, tmp_path: Path) -> None:
     gateway = start_gateway(enable_rl_intercept=False, rl_buffer_dir=None)
     gateway.says("hello")
     answer = gateway.http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}]})
@@ -200,7 +200,7 @@ def test_plain_server_records_nothing(start_gateway: Any, tmp_path: Path) -> Non
     assert gateway.http.get("/status").json()["weight_version"] == 3
 
 
-def test_processes_of_the_run_are_those_alive(start_gateway: Any, tmp_path: Path) -> None:
+def test_processes_of_the_run_are_those_alive(start_gateway: StartGateway, tmp_path: Path) -> None:
     folder = tmp_path / "run" / "processes"
     folder.mkdir(parents=True)
     me = psutil.Process()
@@ -216,7 +216,7 @@ def test_processes_of_the_run_are_those_alive(start_gateway: Any, tmp_path: Path
     assert listed == {"judge": me.ppid(), "gateway": os.getpid()}
 
 
-def test_administration_needs_its_own_key_if_one_is_set(start_gateway: Any) -> None:
+def test_administration_needs_its_own_key_if_one_is_set(start_gateway: StartGateway) -> None:
     gateway = start_gateway(admin_key="admin")
     assert gateway.http.get("/admin/processes").status_code == 401
     right = {"Authorization": "Bearer admin"}

@@ -73,7 +73,7 @@ class Served:
     def __init__(self, *answers: str) -> None:
         self.answers, self.asked, self.ended = list(answers), [], 0  # type: ignore[var-annotated]
 
-    async def chat(self, messages: list[dict[str, Any]], **_: Any) -> Answer:
+    async def chat(self, messages: list[dict[str, Any]], **_: object) -> Answer:
         self.asked.append([message["content"] for message in messages])
         return Answer(text=self.answers[min(len(self.asked), len(self.answers)) - 1], finish_reason="stop")
 

@@ -29,11 +29,11 @@ PASSAGES = [
 class Recorder:
     """An SDK client that notes what it is asked and answers what it was told."""
 
-    def __init__(self, **answers: Any) -> None:
+    def __init__(self, **answers: object) -> None:
         self.answers, self.asked = answers, {}
 
     def __getattr__(self, name: str) -> Callable[..., Future[Any]]:
-        def call(*args: Any, **words: Any) -> Future[Any]:
+        def call(*args: object, **words: object) -> Future[Any]:
             self.asked[name] = (*args, words) if words else args
             future: Future[Any] = Future()
             answer = self.answers[name]

@@ -10,10 +10,11 @@ import pytest
 
 from tests import ROOT
 
-FOLDERS = {"openclaw": ROOT / "openclaw", "slime": ROOT / "slime" / "slime"}
+FOLDERS = {"openclaw": ROOT / "openclaw", "slime": ROOT / "slime" / "slime", "tests": ROOT / "tests"}
 MOST = {
     "openclaw": {"alone": 0.026, "in Callable": 0.003, "in another type": 0.04},
     "slime": {"alone": 0.023, "in Callable": 0.005, "in another type": 0.023},
+    "tests": {"alone": 0.05},
 }
 """Shares of annotated parameters, as measured when last lowered; JSON that is not checked yet is most of them."""
 

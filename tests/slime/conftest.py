@@ -88,14 +88,14 @@ def reward_args() -> Callable[..., SimpleNamespace]:
     """f(**flags): the flags of rewards alone."""
     from slime.flags.reward import RewardArguments
 
-    def make(**changes: Any) -> SimpleNamespace:
+    def make(**changes: object) -> SimpleNamespace:
         defaults = asdict(RewardArguments()) | {"rollout_reward_timeout": 5.0, "rollout_seed": 42}
         return SimpleNamespace(**(defaults | changes))
 
     return make
 
 
-def build_samples(count: int = 6, seed: int = 0, **changes: Any) -> list[Sample]:
+def build_samples(count: int = 6, seed: int = 0, **changes: object) -> list[Sample]:
     """Samples of different lengths with masks of several segments and different temperatures."""
     rng = random.Random(seed)
     samples = []

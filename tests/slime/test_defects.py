@@ -74,7 +74,7 @@ def model_folder(tmp_path: Path) -> str:
     return str(tmp_path / "model")
 
 
-def train_once(model: str, save: Path, **changes: Any) -> dict[str, float]:
+def train_once(model: str, save: Path, **changes: object) -> dict[str, float]:
     values: dict[str, Any] = {
         "hf_checkpoint": model,
         "ref_load": model,

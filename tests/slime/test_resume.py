@@ -75,7 +75,7 @@ def final_state(run_dir: Path) -> dict[str, Any]:
     return state
 
 
-def flat(name: str, value: Any) -> list[tuple[str, Any]]:
+def flat(name: str, value: object) -> list[tuple[str, Any]]:
     if not isinstance(value, dict):
         return [(name, value)]
     return [pair for key, inner in value.items() for pair in flat(f"{name}.{key}", inner)]

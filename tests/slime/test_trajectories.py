@@ -17,7 +17,7 @@ from slime.training.schedule import SURPLUS, ScheduleLimits, build_schedule
 from slime.types import Sample, SampleStatus, by_trajectory, trajectories_of
 
 
-def turns(trajectory: Any, count: int, reward: float, group: int = 0, **metadata: Any) -> list[Sample]:
+def turns(trajectory: Any, count: int, reward: float, group: int = 0, **metadata: object) -> list[Sample]:
     """One trajectory, a sample a turn."""
     return [
         Sample(

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewra
 class Played:
     """An episode that a test plays."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, **settings: object) -> None:
         self.environment = TerminalEnvironment(TerminalSettings(folder, **settings))
         self.last = Observation()
 
@@ -35,13 +35,13 @@ class Played:
         self.start = await self.environment.reset(Task("", metadata={"task_path": name}))
         return self
 
-    async def call(self, name: str, **arguments: Any) -> str:
+    async def call(self, name: str, **arguments: object) -> str:
         self.last = await self.environment.step(Action("", (ToolCall(name, arguments),)))
         [message] = self.last.messages
         assert message["role"] == "tool"
         return str(message["content"])
 
-    async def run(self, command: str, **more: Any) -> str:
+    async def run(self, command: str, **more: object) -> str:
         return await self.call("shell_exec", id="main", command=command, **more)
 
 
@@ -53,7 +53,7 @@ async def play(write_task: Write) -> Any:
     """f(settings): an episode of a task of one test, which is begun; it is closed at the end."""
     folder, begun = write_task().path.parent, []
 
-    async def play(**settings: Any) -> Played:
+    async def play(**settings: object) -> Played:
         begun.append(Played(folder, **settings))
         return await begun[-1].begin()
 

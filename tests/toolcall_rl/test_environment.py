@@ -45,7 +45,7 @@ def odd(x: int) -> str:
     return "half: \ud800"
 
 
-def function(name: str, **more: Any) -> dict[str, Any]:
+def function(name: str, **more: object) -> dict[str, Any]:
     return {"type": "function", "path": f"{__file__}:{name}", **more}
 
 
@@ -54,7 +54,7 @@ def environment(*tools: dict[str, Any], rules: Rules | None = None) -> ToolEnvir
     return ToolEnvironment(toolset, ReToolFormat(toolset.python), rules or Rules(RewardRules()))
 
 
-async def shown(environment: ToolEnvironment, name: str, **arguments: Any) -> str:
+async def shown(environment: ToolEnvironment, name: str, **arguments: object) -> str:
     seen = await environment.step(Action("", (ToolCall(name, arguments),)))
     return "\n".join(message["content"] for message in seen.messages)
 

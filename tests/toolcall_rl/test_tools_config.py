@@ -16,7 +16,7 @@ from toolcall_rl.tools.mcp import McpSource
 from toolcall_rl.tools.python import PythonSource
 
 
-def text_of(*tools: dict[str, Any], **more: Any) -> str:
+def text_of(*tools: dict[str, Any], **more: object) -> str:
     return json.dumps({"tools": list(tools), **more})
 
 

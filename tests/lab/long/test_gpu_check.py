@@ -74,7 +74,7 @@ def test_a_kernel_that_lets_a_token_see_too_much_fails_the_check(
 
 
 def test_a_kernel_that_cannot_run_fails_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*given: Any, **named: Any) -> Any:
+    def broken(*given: object, **named: object) -> Any:
         raise RuntimeError("no such image")
 
     monkeypatch.setitem(kernels.KERNELS, "auto", broken)

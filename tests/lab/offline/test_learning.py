@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ from openclaw_test.people.scripted_user import ScriptedUser
 from openclaw_test.people.tastes import STUDENT
 from tests import ROOT
 
+MakeLoop = Callable[..., LocalLoop]
+
 LEARNING = [method for method in METHODS.values() if method.flags is not None]
 
 
@@ -48,10 +50,10 @@ def chat() -> ChatModel:
 
 
 @pytest.fixture
-def make_loop(chat: ChatModel) -> Iterator[Any]:
+def make_loop(chat: ChatModel) -> Iterator[MakeLoop]:
     loops: list[LocalLoop] = []
 
-    def make(method: str, seed: int = 0, **changes: Any) -> LocalLoop:
+    def make(method: str, seed: int = 0, **changes: object) -> LocalLoop:
         loops.append(LocalLoop(chat, replace(Setting(METHODS[method]), **changes), seed))
         return loops[-1]
 
@@ -76,7 +78,7 @@ def talk(loop: LocalLoop, sessions: int, seed: int = 0, person: str | None = Non
 
 
 @pytest.mark.parametrize("method", LEARNING, ids=lambda method: method.name)
-def test_every_method_trains_on_what_was_said(method: Any, make_loop: Any) -> None:
+def test_every_method_trains_on_what_was_said(method: Any, make_loop: MakeLoop) -> None:
     loop = make_loop(method.name, batch=2)
     talk(loop, 4)
     assert loop.version >= 1
@@ -91,7 +93,7 @@ def test_every_method_trains_on_what_was_said(method: Any, make_loop: Any) -> No
     assert set(counts["dropped"]) <= {"session_done", "neutral_score", "no_hint", "no_signal"}
 
 
-def test_the_same_seed_gives_the_same_conversations_and_updates(make_loop: Any) -> None:
+def test_the_same_seed_gives_the_same_conversations_and_updates(make_loop: MakeLoop) -> None:
     one, other = make_loop("binary_rl", seed=5, lr=2e-3), None
     first = talk(one, 4, seed=5)
     losses = [metrics["loss"] for metrics in one.metrics]
@@ -100,7 +102,7 @@ def test_the_same_seed_gives_the_same_conversations_and_updates(make_loop: Any) 
     assert [metrics["loss"] for metrics in other.metrics] == losses
 
 
-def test_people_can_be_answered_behind_the_newest_version_as_in_a_real_loop(make_loop: Any) -> None:
+def test_people_can_be_answered_behind_the_newest_version_as_in_a_real_loop(make_loop: MakeLoop) -> None:
     loop = make_loop("binary_rl", batch=2, behind=1)
     talk(loop, 4)
     assert loop.version >= 2
@@ -108,7 +110,7 @@ def test_people_can_be_answered_behind_the_newest_version_as_in_a_real_loop(make
 
 
 def test_anchors_are_trained_in_a_step_of_their_own_and_change_nothing_of_what_people_teach(
-    make_loop: Any,
+    make_loop: MakeLoop,
 ) -> None:
     plain = make_loop("topk_select", batch=2, extra=("--replay-steps", "0", "--anchor-share", "0"))
     talk(plain, 2)
@@ -124,7 +126,7 @@ def test_anchors_are_trained_in_a_step_of_their_own_and_change_nothing_of_what_p
 
 
 def test_a_wish_works_at_once_and_is_distilled_from_answers_under_it_while_they_train_as_sampled(
-    make_loop: Any, monkeypatch: pytest.MonkeyPatch
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     distilled: list[Any] = []
     row = anchors.memory_row
@@ -148,7 +150,7 @@ def test_a_wish_works_at_once_and_is_distilled_from_answers_under_it_while_they_
 
 
 def test_a_habit_is_learned_within_ten_conversations_and_explicit_wishes_are_still_obeyed(
-    chat: ChatModel, make_loop: Any
+    chat: ChatModel, make_loop: MakeLoop
 ) -> None:
     before = explicit_wishes(chat, 100, "search").lists
     loop = make_loop("topk_select", seed=100)
@@ -162,7 +164,7 @@ def test_a_habit_is_learned_within_ten_conversations_and_explicit_wishes_are_sti
 
 
 def test_without_training_the_memory_puts_hints_into_the_next_prompts(
-    chat: ChatModel, make_loop: Any
+    chat: ChatModel, make_loop: MakeLoop
 ) -> None:
     loop, memory = make_loop("memory"), Memory()
     conversation = Talk([], "s", memory)

@@ -7,7 +7,6 @@ import random
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ from tests.fakes.local_service import LocalService, move_in
 
 
 @pytest.fixture
-def args(tmp_path: Path) -> Any:
+def args(tmp_path: Path) -> SimpleNamespace:
     move_in()
     return SimpleNamespace(
         rented_service="tests.fakes.local_service:LocalService", rented_model=str(MODEL), rented_url="",
@@ -30,14 +29,14 @@ def args(tmp_path: Path) -> Any:
 
 
 def test_a_service_that_takes_the_run_is_asked_in_silence_and_its_tokens_are_counted(
-    args: Any, capsys: pytest.CaptureFixture[str]
+    args: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ask_first(args)
     assert "service" not in capsys.readouterr().err  # what transformers writes is not ours
     assert usage_of(args.run_dir)["serving"]["prefill"] > 50
 
 
-def test_a_tokenizer_of_another_model_is_refused_in_one_line(args: Any, tmp_path: Path) -> None:
+def test_a_tokenizer_of_another_model_is_refused_in_one_line(args: SimpleNamespace, tmp_path: Path) -> None:
     for path in MODEL.glob("*.json"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     tokenizer = json.loads((MODEL / "tokenizer.json").read_text())
@@ -52,7 +51,7 @@ def test_a_tokenizer_of_another_model_is_refused_in_one_line(args: Any, tmp_path
 
 
 def test_what_the_service_refuses_is_refused_before_anything_starts(
-    args: Any, monkeypatch: pytest.MonkeyPatch
+    args: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(service: LocalService) -> None:
         raise ServiceRefuses("no such account")
@@ -64,7 +63,7 @@ def test_what_the_service_refuses_is_refused_before_anything_starts(
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_service_that_is_away_is_told_of_in_one_line_and_left_to_the_run(
-    silent: bool, args: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    silent: bool, args: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     over = threading.Event()
     if silent:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from openclaw.http.dialects import responses_tools
+from tests.fakes.running_gateway import RunningGateway, StartGateway
 
 REQUESTS = Path(__file__).parent / "requests"
 RUNNERS = {
@@ -31,7 +32,7 @@ NAMED = {
 
 
 @pytest.fixture
-def gateway(start_gateway: Any) -> Any:
+def gateway(start_gateway: StartGateway) -> Any:
     return start_gateway(served_model_name="tiny-claw")
 
 
@@ -44,7 +45,7 @@ def _is_title(request: dict[str, Any]) -> bool:
     return not request["body"].get("tools")
 
 
-def _ask(gateway: Any, request: dict[str, Any], says: str) -> Any:
+def _ask(gateway: RunningGateway, request: dict[str, Any], says: str) -> Any:
     """The turn that was stored of this request."""
     gateway.says(says)
     answer = gateway.http.post(request["path"], headers=request["headers"], json=request["body"])
@@ -67,7 +68,7 @@ def _answers(client: str) -> list[str]:
 
 @pytest.mark.parametrize("client", RUNNERS)
 def test_a_talk_of_the_client_is_one_session_whose_turns_have_their_next_states(
-    gateway: Any, client: str
+    gateway: RunningGateway, client: str
 ) -> None:
     main = []
     answers = iter(_answers(client))
@@ -91,7 +92,7 @@ def test_a_talk_of_the_client_is_one_session_whose_turns_have_their_next_states(
 
 
 @pytest.mark.parametrize(("client", "count"), [("codex", 0), ("claude", 1), ("opencode", 1), ("hermes", 0)])
-def test_the_request_for_a_title_is_a_side_turn(gateway: Any, client: str, count: int) -> None:
+def test_the_request_for_a_title_is_a_side_turn(gateway: RunningGateway, client: str, count: int) -> None:
     titles = [request for request in _requests(client) if _is_title(request)]
     assert len(titles) == count
     for request in titles:
@@ -101,7 +102,7 @@ def test_the_request_for_a_title_is_a_side_turn(gateway: Any, client: str, count
 @pytest.mark.parametrize(
     ("field", "value"), [("request_kind", "compaction"), ("thread_source", "memory_consolidation")]
 )
-def test_what_codex_does_on_its_own_is_a_side_turn(gateway: Any, field: str, value: str) -> None:
+def test_what_codex_does_on_its_own_is_a_side_turn(gateway: RunningGateway, field: str, value: str) -> None:
     request = copy.deepcopy(_requests("codex")[0])
     metadata = json.loads(request["headers"]["x-codex-turn-metadata"])
     request["headers"]["x-codex-turn-metadata"] = json.dumps({**metadata, field: value})
@@ -116,13 +117,15 @@ def test_what_codex_does_on_its_own_is_a_side_turn(gateway: Any, field: str, val
         ("opencode", "x-parent-session-id"),
     ],
 )
-def test_a_turn_of_a_subagent_is_a_side_turn(gateway: Any, client: str, header: str) -> None:
+def test_a_turn_of_a_subagent_is_a_side_turn(gateway: RunningGateway, client: str, header: str) -> None:
     request = copy.deepcopy(_requests(client)[-1])
     request["headers"][header] = "one"
     assert _ask(gateway, request, "hello").turn_type == "side"
 
 
-def test_codex_gets_the_functions_of_a_namespace_and_calls_of_them_under_its_own_names(gateway: Any) -> None:
+def test_codex_gets_the_functions_of_a_namespace_and_calls_of_them_under_its_own_names(
+    gateway: RunningGateway,
+) -> None:
     request = _requests("codex")[0]
     arguments = {"name": "multi_agent_v1__close_agent", "arguments": {"target": "a"}}
     call = f"<tool_call>\n{json.dumps(arguments)}\n</tool_call>"
@@ -150,7 +153,7 @@ def test_a_tool_that_only_openai_runs_is_left_out_and_logged_once(caplog: pytest
     assert "'web_search'" in line
 
 
-def test_the_account_of_a_claude_code_that_is_signed_in_is_the_person(gateway: Any) -> None:
+def test_the_account_of_a_claude_code_that_is_signed_in_is_the_person(gateway: RunningGateway) -> None:
     request = copy.deepcopy(_requests("claude")[1])
     user = {"device_id": "d", "account_uuid": "ada", "session_id": "s"}
     request["body"]["metadata"] = {"user_id": json.dumps(user)}

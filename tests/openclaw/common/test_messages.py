@@ -22,7 +22,9 @@ PARTS = [{"type": "text", "text": "That is"}, {"type": "image_url"}, "odd", {"ty
         (7, "", ""),
     ],
 )
-def test_parts_are_joined_as_a_template_writes_them_or_by_lines(content: Any, text: str, lines: str) -> None:
+def test_parts_are_joined_as_a_template_writes_them_or_by_lines(
+    content: object, text: str, lines: str
+) -> None:
     message = {"role": "user", "content": content}
     assert (text_of(message), text_of(message, LINE_BREAK)) == (text, lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -17,14 +18,16 @@ from openclaw.engine.client import SKIPPED, CumulativeAnswers
 TRICKS = ("plain", '"output_ids": [1, 2]', '],[]]"output_token_logprobs":[[', "\\", "[]", "\u2028", "🦀")
 
 
-def chunk(ids: list[int], text: str, scores: bool, **more: Any) -> dict[str, Any]:
+def chunk(ids: list[int], text: str, scores: bool, **more: object) -> dict[str, Any]:
     meta: dict[str, Any] = {"id": "r", "finish_reason": None, "completion_tokens": len(ids)}
     if scores:
         meta["output_token_logprobs"] = [[-((token * 7) % 97) / 13, token, None] for token in ids]
     return {"text": text, "output_ids": ids, "meta_info": {**meta, **more}}
 
 
-def whole(answers: list[dict[str, Any]], write: Any) -> tuple[list[int], list[Any], list[Any]]:
+def whole(
+    answers: list[dict[str, Any]], write: Callable[[object], bytes]
+) -> tuple[list[int], list[Any], list[Any]]:
     """(ids, log-probs, everything else) as somebody reads them who goes on where the last answer ended."""
     reader, ids, scores, rest = CumulativeAnswers(), list[int](), list[Any](), list[Any]()
     for answer in answers:
@@ -44,7 +47,12 @@ def whole(answers: list[dict[str, Any]], write: Any) -> tuple[list[int], list[An
     numbers=st.sampled_from([(0, 9), (0, 150_000), (1, 1)]), short=st.booleans(),
 )  # fmt: skip
 def test_reading_ends_gives_what_reading_the_whole_gives(
-    write: Any, steps: list[int], text: str, scores: bool, numbers: tuple[int, int], short: bool
+    write: Callable[[object], bytes],
+    steps: list[int],
+    text: str,
+    scores: bool,
+    numbers: tuple[int, int],
+    short: bool,
 ) -> None:
     ids = [random.Random(1).randint(*numbers) for _ in range(100)]
     answers, at = [], 1 if short else 30

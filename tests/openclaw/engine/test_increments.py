@@ -18,7 +18,7 @@ SAID = [*range(100, 130), 2]
 SAMPLING = {"temperature": 1.0}
 
 
-def increment(ids: list[int], count: int, **more: Any) -> bytes:
+def increment(ids: list[int], count: int, **more: object) -> bytes:
     scores = [[-token / 100, token, None] for token in ids]
     meta = {"completion_tokens": count, "output_token_logprobs": scores, "finish_reason": None, **more}
     return orjson.dumps({"text": "x", "output_ids": ids, "meta_info": meta})

@@ -27,7 +27,7 @@ def form() -> ChatFormat:
     return found
 
 
-def tool(name: str = "f", description: str = "d", schema: Any = None) -> dict[str, Any]:
+def tool(name: str = "f", description: str = "d", schema: dict[str, Any] | None = None) -> dict[str, Any]:
     return {
         "type": "function",
         "function": {"name": name, "description": description, "parameters": schema or {"type": "object"}},

@@ -17,6 +17,7 @@ from openclaw.gateway.canaries import MOST, Canaries, Count
 from openclaw.store import RolloutStore
 from openclaw.types import Drop, Judgement, NewTurn, Turn
 from tests.fakes.chat_client import HELLO
+from tests.fakes.running_gateway import StartGateway
 
 WISH = "Please write it in plain sentences."
 LIST, PROSE = [8, 9], [10, 11]
@@ -136,7 +137,7 @@ def test_what_an_engine_refuses_is_not_counted(asked_for: RolloutStore, chat_for
 
 
 def test_the_gateway_asks_its_canaries_and_stores_nothing_of_them(
-    start_gateway: Any, monkeypatch: pytest.MonkeyPatch
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(canary_watch, "LOOK_SECONDS", 0.02)
     gateway = start_gateway(memory=True)

@@ -11,16 +11,19 @@ import pytest
 
 from openclaw.errors import StoreAway
 from openclaw.formats.qwen_parser import Qwen3StreamParser
+from openclaw.types import Turn
+from tests.fakes.running_gateway import RunningGateway, StartGateway
+from tests.fakes.scripted_engine import FakeEngine
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 TEXT = "hello there, how are you today? the answer is 42."
 
 
-def ask(gateway: Any, **options: Any) -> Any:
+def ask(gateway: RunningGateway, **options: Any) -> Any:
     return gateway.client.chat.completions.create(**{"messages": HELLO, "model": "small-qwen3", **options})
 
 
-def check_turn(gateway: Any, turn: Any, ids: list[int]) -> None:
+def check_turn(gateway: RunningGateway, turn: Turn, ids: list[int]) -> None:
     assert turn.completion_ids == ids
     assert turn.completion_log_probs == [
         gateway.engine.log_prob(len(turn.prompt_ids) + index + 1, token) for index, token in enumerate(ids)
@@ -28,7 +31,7 @@ def check_turn(gateway: Any, turn: Any, ids: list[int]) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_answer_goes_on_where_the_engine_died(gateway: Any, stream: bool) -> None:
+def test_answer_goes_on_where_the_engine_died(gateway: RunningGateway, stream: bool) -> None:
     ids = gateway.says(TEXT)
     gateway.engine.die_after = 6
     if stream:
@@ -48,7 +51,7 @@ def test_answer_goes_on_where_the_engine_died(gateway: Any, stream: bool) -> Non
     assert turn.state == "captured"
 
 
-def test_request_waits_for_an_engine_that_is_not_up_yet(gateway: Any) -> None:
+def test_request_waits_for_an_engine_that_is_not_up_yet(gateway: RunningGateway) -> None:
     ids = gateway.says(TEXT)
     gateway.engine.stop()
     assert gateway.http.get("/readyz").status_code == 503
@@ -58,7 +61,7 @@ def test_request_waits_for_an_engine_that_is_not_up_yet(gateway: Any) -> None:
     assert gateway.http.get("/readyz").json() == {"ready": True}
 
 
-def test_no_engine_in_time_is_a_timeout_and_stores_nothing(start_gateway: Any) -> None:
+def test_no_engine_in_time_is_a_timeout_and_stores_nothing(start_gateway: StartGateway) -> None:
     gateway = start_gateway(request_timeout=0.4)
     gateway.engine.stop()
     answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO})
@@ -67,7 +70,7 @@ def test_no_engine_in_time_is_a_timeout_and_stores_nothing(start_gateway: Any) -
     assert gateway.store.status.counts()["turns"] == {}
 
 
-def test_stream_that_runs_out_of_time_ends_in_an_error_without_done(start_gateway: Any) -> None:
+def test_stream_that_runs_out_of_time_ends_in_an_error_without_done(start_gateway: StartGateway) -> None:
     gateway = start_gateway(request_timeout=0.5)
     gateway.says(TEXT)
     gateway.engine.pause = 0.2
@@ -77,14 +80,14 @@ def test_stream_that_runs_out_of_time_ends_in_an_error_without_done(start_gatewa
     assert gateway.store.status.counts()["turns"] == {"aborted": 1}
 
 
-def test_versions_of_a_turn_that_saw_an_update_are_spans(gateway: Any) -> None:
+def test_versions_of_a_turn_that_saw_an_update_are_spans(gateway: RunningGateway) -> None:
     ids = gateway.says(TEXT)
     gateway.engine.switch_after = 7
     turn = gateway.turn(ask(gateway).id)
     assert turn.version_spans == [(3, 0, 7), (4, 7, len(ids))]
 
 
-def test_spans_over_a_restart_and_an_update_are_joined(gateway: Any) -> None:
+def test_spans_over_a_restart_and_an_update_are_joined(gateway: RunningGateway) -> None:
     ids = gateway.says(TEXT)
     gateway.engine.die_after, gateway.engine.switch_after = 6, 9
     turn = gateway.turn(ask(gateway).id)
@@ -92,7 +95,7 @@ def test_spans_over_a_restart_and_an_update_are_joined(gateway: Any) -> None:
     assert turn.version_spans == [(3, 0, 9), (4, 9, len(ids))]
 
 
-def test_client_that_leaves_stops_the_engine_and_keeps_the_part_as_aborted(gateway: Any) -> None:
+def test_client_that_leaves_stops_the_engine_and_keeps_the_part_as_aborted(gateway: RunningGateway) -> None:
     ids = gateway.says(TEXT * 20)
     gateway.engine.pause = 0.02
     body = {"messages": HELLO, "stream": True}
@@ -109,7 +112,7 @@ def test_client_that_leaves_stops_the_engine_and_keeps_the_part_as_aborted(gatew
     assert turn.response_message["content"] in TEXT * 20
 
 
-def test_client_that_leaves_a_whole_answer_is_noticed_too(gateway: Any) -> None:
+def test_client_that_leaves_a_whole_answer_is_noticed_too(gateway: RunningGateway) -> None:
     gateway.says(TEXT * 20)
     gateway.engine.pause = 0.05
     with pytest.raises(httpx.ReadTimeout):
@@ -118,7 +121,7 @@ def test_client_that_leaves_a_whole_answer_is_noticed_too(gateway: Any) -> None:
     gateway.wait_for(lambda: gateway.engine.disconnects)
 
 
-def test_turn_is_in_the_store_before_the_client_reads_its_end(gateway: Any) -> None:
+def test_turn_is_in_the_store_before_the_client_reads_its_end(gateway: RunningGateway) -> None:
     gateway.says(TEXT)
     seen = []
     for chunk in ask(gateway, stream=True):
@@ -127,7 +130,7 @@ def test_turn_is_in_the_store_before_the_client_reads_its_end(gateway: Any) -> N
     assert seen[-1] == (True, True)
 
 
-def test_answer_that_cannot_be_stored_is_no_complete_answer(gateway: Any) -> None:
+def test_answer_that_cannot_be_stored_is_no_complete_answer(gateway: RunningGateway) -> None:
     gateway.says(TEXT)
     gateway.app.state.gateway.recorder._writer.close()
     whole = gateway.http.post("/v1/chat/completions", json={"messages": HELLO})
@@ -137,13 +140,13 @@ def test_answer_that_cannot_be_stored_is_no_complete_answer(gateway: Any) -> Non
 
 
 def test_an_answer_waits_while_the_server_of_the_store_is_away(
-    gateway: Any, monkeypatch: pytest.MonkeyPatch
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway.says(TEXT)
     store = gateway.app.state.gateway.recorder.store
     tries, record = [], store.turns.record
 
-    def away(turn: Any) -> Any:
+    def away(turn: Turn) -> Any:
         tries.append(turn)
         if len(tries) < 4:
             raise StoreAway("the server is stopped")
@@ -155,7 +158,7 @@ def test_an_answer_waits_while_the_server_of_the_store_is_away(
 
 
 def test_a_session_that_was_deleted_is_stored_again_although_the_clock_was_set_back(
-    gateway: Any, monkeypatch: pytest.MonkeyPatch
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway.says(TEXT)
     gateway.http.delete("/admin/sessions/s/content")
@@ -165,7 +168,7 @@ def test_a_session_that_was_deleted_is_stored_again_although_the_clock_was_set_b
     assert gateway.store.status.counts()["turns"] == {"captured": 1}
 
 
-def test_what_the_engine_refuses_is_the_clients_error(gateway: Any) -> None:
+def test_what_the_engine_refuses_is_the_clients_error(gateway: RunningGateway) -> None:
     gateway.engine.refuse = "sampling_params.json_schema: not supported"
     body = {"messages": HELLO, "response_format": {"type": "json_object"}, "stream": True}
     answer = gateway.http.post("/v1/chat/completions", json=body)
@@ -174,7 +177,7 @@ def test_what_the_engine_refuses_is_the_clients_error(gateway: Any) -> None:
 
 
 def test_sessions_stay_on_their_engine_and_move_when_it_is_gone(
-    start_gateway: Any, second_engine: Any
+    start_gateway: StartGateway, second_engine: FakeEngine
 ) -> None:
     gateway = start_gateway(engines=(second_engine,))
     gateway.says(TEXT)
@@ -191,7 +194,7 @@ def test_sessions_stay_on_their_engine_and_move_when_it_is_gone(
     gateway.engine.start()
 
 
-def test_answer_under_way_when_its_session_is_deleted_leaves_nothing(gateway: Any) -> None:
+def test_answer_under_way_when_its_session_is_deleted_leaves_nothing(gateway: RunningGateway) -> None:
     gateway.says(TEXT * 20)
     gateway.engine.pause = 0.02
     body = {"messages": HELLO, "stream": True, "session_id": "s"}
@@ -209,7 +212,7 @@ def test_answer_under_way_when_its_session_is_deleted_leaves_nothing(gateway: An
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_fault_of_the_server_is_told_and_keeps_the_tokens(
-    gateway: Any, stream: bool, monkeypatch: pytest.MonkeyPatch
+    gateway: RunningGateway, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway.says(TEXT)
     fed = Qwen3StreamParser.feed

@@ -14,14 +14,14 @@ from slime.errors import EnvironmentAway
 from slime.plugins import load_attr
 from slime.types import Sample, SampleStatus
 from tests import ROOT
-from tests.fakes.running_gateway import KEY
+from tests.fakes.running_gateway import KEY, RunningGateway, StartGateway
 
 PARAMS = {"temperature": 0.7, "top_p": 1.0, "max_new_tokens": 300}
 play: Any = load_attr(f"{ROOT}/slime/examples/my_agent/harness.py:play")
 CALL = f"<tool_call>\n{json.dumps({'name': 'guess', 'arguments': {'number': 4}})}\n</tool_call>"
 
 
-def generate(gateway: Any, harness: Any, label: str = "7", **options: Any) -> Any:
+def generate(gateway: RunningGateway, harness: Any, label: str = "7", **options: Any) -> Any:
     """What an episode leaves."""
     made = through_gateway(harness, url=gateway.url, api_key=KEY, admin_key=KEY, **options)
     sample = Sample(
@@ -31,14 +31,16 @@ def generate(gateway: Any, harness: Any, label: str = "7", **options: Any) -> An
 
 
 @pytest.fixture
-def guessing(start_gateway: Any) -> Any:
+def guessing(start_gateway: StartGateway) -> RunningGateway:
     """A gateway whose model always guesses 4."""
     gateway = start_gateway(admin_key=KEY)
     gateway.says(CALL)
     return gateway
 
 
-def test_a_trajectory_is_read_back_with_the_ids_log_probs_and_versions_of_the_store(guessing: Any) -> None:
+def test_a_trajectory_is_read_back_with_the_ids_log_probs_and_versions_of_the_store(
+    guessing: RunningGateway,
+) -> None:
     sample = generate(guessing, play)
     assert sample.reward == {"score": -1.0, "acc": 0.0} and sample.status is SampleStatus.COMPLETED
     assert (sample.group_index, sample.index, sample.temperature) == (5, 40, 0.7)
@@ -58,7 +60,7 @@ def test_a_trajectory_is_read_back_with_the_ids_log_probs_and_versions_of_the_st
     assert {str(turn.state) for turn in stored} == {"captured"}, "the store's own methods train on none of it"
 
 
-def test_one_sample_a_turn_is_the_same_turns(guessing: Any) -> None:
+def test_one_sample_a_turn_is_the_same_turns(guessing: RunningGateway) -> None:
     samples = generate(guessing, play, per_turn=True)
     assert [sample.metadata["turn"] for sample in samples] == list(range(6))
     [stored] = guessing.store.turns.of_sessions([samples[0].metadata["session"]], 100)[0].values()
@@ -66,7 +68,7 @@ def test_one_sample_a_turn_is_the_same_turns(guessing: Any) -> None:
     assert generate(guessing, play, label="4").reward == {"score": 0.9, "acc": 1.0}
 
 
-def test_a_harness_that_rewrites_its_history_gives_one_sample_a_turn(guessing: Any) -> None:
+def test_a_harness_that_rewrites_its_history_gives_one_sample_a_turn(guessing: RunningGateway) -> None:
     async def forgetful(door: Door, task: Task) -> Outcome:
         for text in ("a", "b"):
             body = {"messages": [{"role": "user", "content": text}]}
@@ -77,7 +79,9 @@ def test_a_harness_that_rewrites_its_history_gives_one_sample_a_turn(guessing: A
     assert len(generate(guessing, forgetful)) == 2
 
 
-def test_what_harness_or_gateway_cannot_help_is_tried_again_and_never_a_failed_task(guessing: Any) -> None:
+def test_what_harness_or_gateway_cannot_help_is_tried_again_and_never_a_failed_task(
+    guessing: RunningGateway,
+) -> None:
     calls: list[str] = []
 
     async def fragile(door: Door, task: Task) -> Outcome:

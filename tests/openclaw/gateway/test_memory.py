@@ -10,6 +10,7 @@ from openclaw.gateway.preferences import inject
 from openclaw.methods.hinted_prompt import HINT_HEADER
 from openclaw.types import Drop, Judgement, Turn, Vote
 from tests.fakes.chat_client import CALL, HELLO, TOOLS
+from tests.fakes.running_gateway import RunningGateway, StartGateway
 
 WISH = "Please write it in plain sentences."
 OTHER = "Never use any emoji, please."
@@ -17,13 +18,13 @@ LATER: list[Any] = [{"role": "user", "content": "a new question"}]
 
 
 @pytest.fixture
-def remembering(start_gateway: Any) -> Any:
+def remembering(start_gateway: StartGateway) -> RunningGateway:
     gateway = start_gateway(memory=True)
     gateway.says("hi")
     return gateway
 
 
-def ask(gateway: Any, messages: list[Any] = LATER, key: str | None = None, **more: Any) -> Turn:
+def ask(gateway: RunningGateway, messages: list[Any] = LATER, key: str | None = None, **more: Any) -> Turn:
     """The stored turn of a request; `key` names the bearer's, `headers` are further ones."""
     headers = more.pop("headers", {}) | ({"Authorization": f"Bearer {key}"} if key else {})
     answer = gateway.http.post("/v1/chat/completions", json={"messages": messages, **more}, headers=headers)
@@ -32,7 +33,7 @@ def ask(gateway: Any, messages: list[Any] = LATER, key: str | None = None, **mor
     return turn
 
 
-def complain(gateway: Any, turn: Turn, wish: str = WISH) -> None:
+def complain(gateway: RunningGateway, turn: Turn, wish: str = WISH) -> None:
     """What the judge stores of a complaint about a turn."""
     gateway.store.turns.answer(turn.id, [{"role": "user", "content": "I do not like that."}])
     vote = Vote(score=1, hint=wish)
@@ -40,7 +41,7 @@ def complain(gateway: Any, turn: Turn, wish: str = WISH) -> None:
     assert gateway.store.judgements.finish(turn.id, found, Drop("test"))
 
 
-def prompt(gateway: Any, turn: Turn) -> str:
+def prompt(gateway: RunningGateway, turn: Turn) -> str:
     """What the engine was given last, which is what was stored."""
     assert turn.prompt_ids == gateway.engine.requests[-1]["input_ids"]
     text: str = gateway.tokenizer.decode(turn.prompt_ids)
@@ -48,7 +49,7 @@ def prompt(gateway: Any, turn: Turn) -> str:
 
 
 def test_a_wish_stands_in_the_very_next_prompt_and_is_stored_apart_from_the_messages(
-    remembering: Any,
+    remembering: RunningGateway,
 ) -> None:
     complain(remembering, ask(remembering, HELLO, user="ada"))
     turn = ask(remembering, user="ada")
@@ -56,7 +57,7 @@ def test_a_wish_stands_in_the_very_next_prompt_and_is_stored_apart_from_the_mess
     assert (turn.memory, turn.messages) == ([WISH], LATER)
 
 
-def test_a_wish_stands_in_nobody_elses_prompt(remembering: Any) -> None:
+def test_a_wish_stands_in_nobody_elses_prompt(remembering: RunningGateway) -> None:
     complain(remembering, ask(remembering, HELLO, user="ada"))
     for others in ({"user": "bob"}, {}):
         turn = ask(remembering, **others)
@@ -68,7 +69,7 @@ def test_a_wish_stands_in_nobody_elses_prompt(remembering: Any) -> None:
     assert [wish.text for wish in remembering.store.memory.wishes()] == [WISH]
 
 
-def test_no_key_gets_or_writes_the_memory_of_another_named_keys_bearer(start_gateway: Any) -> None:
+def test_no_key_gets_or_writes_the_memory_of_another_named_keys_bearer(start_gateway: StartGateway) -> None:
     gateway = start_gateway(memory=True, api_keys="ada=key-a,bob=key-b")
     gateway.says("hi")
     complain(gateway, ask(gateway, HELLO, key="key-a"))
@@ -79,13 +80,15 @@ def test_no_key_gets_or_writes_the_memory_of_another_named_keys_bearer(start_gat
     assert ask(gateway, user="ada").memory is None  # the key without a name
 
 
-def test_nothing_is_remembered_unless_it_is_asked_for(gateway: Any) -> None:
+def test_nothing_is_remembered_unless_it_is_asked_for(gateway: RunningGateway) -> None:
     gateway.says("hi")
     complain(gateway, ask(gateway, HELLO, user="ada"))
     assert ask(gateway, user="ada").memory is None and gateway.store.memory.wishes() == []
 
 
-def test_a_conversation_that_goes_on_keeps_its_ids_and_has_each_wish_once(remembering: Any) -> None:
+def test_a_conversation_that_goes_on_keeps_its_ids_and_has_each_wish_once(
+    remembering: RunningGateway,
+) -> None:
     complain(remembering, ask(remembering, HELLO, user="ada"))
     remembering.says(CALL)
     first = ask(remembering, user="ada", tools=TOOLS)
@@ -110,13 +113,13 @@ def test_new_words_in_a_conversation_bring_the_wishes_that_it_does_not_have() ->
     assert inject(result, [WISH, OTHER], [WISH]) == (result, [WISH])
 
 
-def test_what_the_person_says_in_the_conversation_itself_is_not_repeated(remembering: Any) -> None:
+def test_what_the_person_says_in_the_conversation_itself_is_not_repeated(remembering: RunningGateway) -> None:
     complain(remembering, ask(remembering, HELLO, user="ada"))
     said = ask(remembering, [{"role": "user", "content": f"a new question. {WISH}"}], user="ada")
     assert prompt(remembering, said).count(WISH) == 1 and said.memory == []
 
 
-def test_ids_with_a_memory_begin_no_prompt_that_may_not_have_it(remembering: Any) -> None:
+def test_ids_with_a_memory_begin_no_prompt_that_may_not_have_it(remembering: RunningGateway) -> None:
     complain(remembering, ask(remembering, HELLO, user="ada"))
     ask(remembering, user="ada")
     going_on = [*LATER, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "go on"}]
@@ -127,7 +130,7 @@ def test_ids_with_a_memory_begin_no_prompt_that_may_not_have_it(remembering: Any
     assert WISH not in prompt(remembering, ask(remembering, going_on, user="ada"))
 
 
-def test_a_memory_makes_no_prompt_too_long(start_gateway: Any) -> None:
+def test_a_memory_makes_no_prompt_too_long(start_gateway: StartGateway) -> None:
     gateway = start_gateway(memory=True, context_length=64)
     gateway.says("hi")
     complain(gateway, ask(gateway, HELLO, user="ada"), "x y z " * 40)
@@ -135,7 +138,7 @@ def test_a_memory_makes_no_prompt_too_long(start_gateway: Any) -> None:
     assert turn.memory == [] and len(turn.prompt_ids) < 64
 
 
-def test_deletion_of_the_person_takes_the_memory_along(remembering: Any) -> None:
+def test_deletion_of_the_person_takes_the_memory_along(remembering: RunningGateway) -> None:
     complain(remembering, ask(remembering, HELLO, user="ada"))
     remembering.store.deletion.delete_person("ada")
     assert remembering.store.memory.wishes() == []
@@ -143,7 +146,7 @@ def test_deletion_of_the_person_takes_the_memory_along(remembering: Any) -> None
 
 
 def test_a_person_sees_and_deletes_what_is_remembered_and_the_administrator_of_all(
-    start_gateway: Any,
+    start_gateway: StartGateway,
 ) -> None:
     gateway = start_gateway(memory=True, api_keys="ada=key-a,bob=key-b")
     gateway.says("hi")
@@ -161,7 +164,7 @@ def test_a_person_sees_and_deletes_what_is_remembered_and_the_administrator_of_a
     assert ask(gateway, key="key-a").memory == []
 
 
-def test_what_is_asked_for_now_comes_before_what_is_remembered(remembering: Any) -> None:
+def test_what_is_asked_for_now_comes_before_what_is_remembered(remembering: RunningGateway) -> None:
     complain(remembering, ask(remembering, HELLO, user="ada"))
     complain(remembering, ask(remembering, HELLO, user="ada"), OTHER)
     as_list = [{"role": "user", "content": "What is there to see? As a list, please."}]
@@ -172,7 +175,7 @@ def test_what_is_asked_for_now_comes_before_what_is_remembered(remembering: Any)
 
 @pytest.mark.parametrize("thinking", [True, False])
 def test_a_wish_that_stands_gives_way_to_what_the_conversation_asks_for_later(
-    remembering: Any, thinking: bool
+    remembering: RunningGateway, thinking: bool
 ) -> None:
     options = {"user": "ada", "chat_template_kwargs": {"enable_thinking": thinking}}
     complain(remembering, ask(remembering, HELLO, user="ada"))

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
@@ -20,6 +19,7 @@ import pytest
 from claw_base.ports import free_port, listen
 from openclaw.types import Drop, Judgement, Vote
 from tests import ROOT
+from tests.fakes.running_gateway import RunningGateway
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a door needs Linux")
 HELLO = [{"role": "user", "content": "hi there"}]
@@ -27,14 +27,14 @@ WISH = "Please write it in plain sentences."
 TEXT = "hello there, how are you today? the answer is 42."
 
 
-def command(gateway: Any) -> list[str]:
+def command(gateway: RunningGateway) -> list[str]:
     flags = ["--model-path", str(gateway.model), "--engine-url", gateway.engine.url, "--port", "0"]
     flags += ["--enable-rl-intercept", "--rl-buffer-dir", str(gateway.buffer), "--log-level", "warning"]
     return [sys.executable, "-m", "openclaw.server", *flags]
 
 
 @pytest.fixture
-def server(gateway: Any) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def server(gateway: RunningGateway) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A gateway as processes of its own, on the store and engine of `gateway`, and its URL."""
     gateway.says(TEXT)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -62,7 +62,7 @@ def stream(url: str) -> str:
 
 
 def test_a_planned_restart_breaks_none_of_sixteen_streams(
-    gateway: Any, server: tuple[subprocess.Popen[str], str]
+    gateway: RunningGateway, server: tuple[subprocess.Popen[str], str]
 ) -> None:
     process, url = server
     first = worker(url)
@@ -81,7 +81,7 @@ def test_a_planned_restart_breaks_none_of_sixteen_streams(
 
 
 def test_a_killed_gateway_refuses_no_connection_and_the_spare_answers(
-    gateway: Any, server: tuple[subprocess.Popen[str], str]
+    gateway: RunningGateway, server: tuple[subprocess.Popen[str], str]
 ) -> None:
     process, url = server
     gateway.wait_for(lambda: len(psutil.Process(process.pid).children()) == 2, 30)
@@ -96,7 +96,9 @@ def test_a_killed_gateway_refuses_no_connection_and_the_spare_answers(
         assert worker(url) != killed
 
 
-def test_a_wish_stands_in_the_prompts_of_the_gateway_that_comes_after_a_killed_one(gateway: Any) -> None:
+def test_a_wish_stands_in_the_prompts_of_the_gateway_that_comes_after_a_killed_one(
+    gateway: RunningGateway,
+) -> None:
     gateway.says(TEXT)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([*command(gateway), "--memory"], stdout=subprocess.PIPE, text=True, env=env)
@@ -133,7 +135,9 @@ if any("openclaw.server" in word for word in sys.orig_argv):
 """A program that takes long to start: as long as a file is there."""
 
 
-def test_a_spare_takes_over_while_the_next_program_is_slow_to_start(gateway: Any, tmp_path: Path) -> None:
+def test_a_spare_takes_over_while_the_next_program_is_slow_to_start(
+    gateway: RunningGateway, tmp_path: Path
+) -> None:
     gateway.says(TEXT)
     (tmp_path / "sitecustomize.py").write_text(HELD)
     (tmp_path / "processes").mkdir()
@@ -171,7 +175,7 @@ def test_a_spare_takes_over_while_the_next_program_is_slow_to_start(gateway: Any
         process.wait(60)
 
 
-def test_a_socket_that_systemd_hands_over_is_used(gateway: Any) -> None:
+def test_a_socket_that_systemd_hands_over_is_used(gateway: RunningGateway) -> None:
     gateway.says(TEXT)
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]

@@ -14,13 +14,14 @@ from openclaw.engine.generation import EngineRequest
 from openclaw.gateway.caller import RequestKey
 from openclaw.gateway.gateway import Prompt
 from openclaw.gateway.running import InFlight, SharedGeneration
+from tests.fakes.running_gateway import RunningGateway
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 TEXT = "hello there, how are you today? the answer is 42."
 AGAIN = {"X-Stainless-Retry-Count": "1"}
 
 
-def ask(gateway: Any, headers: dict[str, str] | None = None, **body: Any) -> dict[str, Any]:
+def ask(gateway: RunningGateway, headers: dict[str, str] | None = None, **body: object) -> dict[str, Any]:
     answer = gateway.http.post(
         "/v1/chat/completions", json={"messages": HELLO, **body}, headers=headers or {}
     )
@@ -34,7 +35,7 @@ def ask(gateway: Any, headers: dict[str, str] | None = None, **body: Any) -> dic
 
 
 @pytest.fixture
-def slow(gateway: Any) -> Any:
+def slow(gateway: RunningGateway) -> RunningGateway:
     gateway.says(TEXT)
     gateway.engine.pause = 0.3
     return gateway
@@ -43,7 +44,7 @@ def slow(gateway: Any) -> Any:
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("names", [({}, AGAIN), ({"Idempotency-Key": "k"}, {"Idempotency-Key": "k"})])
 def test_second_try_gets_the_first_ones_answer_from_its_beginning(
-    slow: Any, stream: bool, names: tuple[dict[str, str], dict[str, str]]
+    slow: RunningGateway, stream: bool, names: tuple[dict[str, str], dict[str, str]]
 ) -> None:
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(ask, slow, names[0], stream=stream)
@@ -55,7 +56,7 @@ def test_second_try_gets_the_first_ones_answer_from_its_beginning(
     assert slow.store.status.counts()["turns"] == {"captured": 1}
 
 
-def test_second_try_goes_on_when_the_first_ones_client_leaves(slow: Any) -> None:
+def test_second_try_goes_on_when_the_first_ones_client_leaves(slow: RunningGateway) -> None:
     ids = slow.says(TEXT)
     slow.engine.pause = 0.4  # time for the second try to arrive, on a busy machine too
     with ThreadPoolExecutor(1) as pool:
@@ -74,7 +75,7 @@ def test_second_try_goes_on_when_the_first_ones_client_leaves(slow: Any) -> None
     assert slow.store.status.counts()["turns"] == {"captured": 1}
 
 
-def test_requests_that_do_not_say_so_and_other_bodies_are_turns_of_their_own(slow: Any) -> None:
+def test_requests_that_do_not_say_so_and_other_bodies_are_turns_of_their_own(slow: RunningGateway) -> None:
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(ask, slow)
         slow.wait_for(lambda: slow.engine.requests)
@@ -83,7 +84,7 @@ def test_requests_that_do_not_say_so_and_other_bodies_are_turns_of_their_own(slo
     assert len(ids) == 3 and slow.store.status.counts()["turns"] == {"captured": 3}
 
 
-def test_try_after_the_first_is_over_is_answered_anew(gateway: Any) -> None:
+def test_try_after_the_first_is_over_is_answered_anew(gateway: RunningGateway) -> None:
     gateway.says(TEXT)
     assert ask(gateway)["id"] != ask(gateway, AGAIN)["id"]
 
@@ -100,13 +101,13 @@ def test_a_request_that_forces_a_tool_call_is_found_by_its_later_tries() -> None
 
 
 def test_a_joined_try_is_stored_with_the_rendering_of_the_ids_that_it_follows(
-    slow: Any, monkeypatch: pytest.MonkeyPatch
+    slow: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The parent may be gone when the second try arrives, which would then be rendered as a whole."""
     modes: list[Any] = ["bridge", "full"]
     rendered = slow.app.state.gateway._render
 
-    async def render(*asked: Any) -> Prompt:
+    async def render(*asked: object) -> Prompt:
         return Prompt((await rendered(*asked)).ids, modes.pop(0))
 
     monkeypatch.setattr(slow.app.state.gateway, "_render", render)

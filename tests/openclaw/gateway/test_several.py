@@ -15,22 +15,25 @@ from typing import Any
 import httpx
 import pytest
 
+from openclaw.types import Turn
 from tests import ROOT
+from tests.fakes.running_gateway import RunningGateway, StartGateway
+from tests.fakes.scripted_engine import FakeEngine
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
 
-def ask(gateway: Any, messages: list[Any] = HELLO, **body: Any) -> Any:
+def ask(gateway: RunningGateway, messages: list[Any] = HELLO, **body: object) -> Any:
     answer = gateway.http.post("/v1/chat/completions", json={"messages": messages, **body})
     assert answer.status_code == 200, answer.text
     return gateway.turn(answer.json()["id"])
 
 
-def follow(turn: Any, text: str) -> list[Any]:
+def follow(turn: Turn, text: str) -> list[Any]:
     return [*turn.messages, turn.response_message, {"role": "user", "content": text}]
 
 
-def test_a_talk_goes_on_at_any_gateway(start_gateway: Any, tmp_path: Path) -> None:
+def test_a_talk_goes_on_at_any_gateway(start_gateway: StartGateway, tmp_path: Path) -> None:
     one, two = (start_gateway(run_dir=str(tmp_path)) for _ in range(2))
     one.says("hi")
     first = ask(one)
@@ -41,7 +44,7 @@ def test_a_talk_goes_on_at_any_gateway(start_gateway: Any, tmp_path: Path) -> No
     two.wait_for(lambda: one.store.status.counts()["turns"] == {"answered": 2, "captured": 1})
 
 
-def test_gateways_together_count_the_turns_of_a_session_once(start_gateway: Any) -> None:
+def test_gateways_together_count_the_turns_of_a_session_once(start_gateway: StartGateway) -> None:
     gateways = [start_gateway() for _ in range(3)]
     gateways[0].says("hi")
     with ThreadPoolExecutor(6) as pool:
@@ -50,7 +53,9 @@ def test_gateways_together_count_the_turns_of_a_session_once(start_gateway: Any)
     assert gateways[1].store.sessions.get("s").turns == 18
 
 
-def test_engine_that_is_gone_is_not_asked_first_again(start_gateway: Any, second_engine: Any) -> None:
+def test_engine_that_is_gone_is_not_asked_first_again(
+    start_gateway: StartGateway, second_engine: FakeEngine
+) -> None:
     gateway = start_gateway(engines=(second_engine,))
     second_engine.say = gateway.says("hi")
     engines = gateway.app.state.gateway.engines
@@ -66,7 +71,9 @@ def test_engine_that_is_gone_is_not_asked_first_again(start_gateway: Any, second
     gone.start()
 
 
-def test_answer_begun_on_one_engine_is_finished_on_another(start_gateway: Any, second_engine: Any) -> None:
+def test_answer_begun_on_one_engine_is_finished_on_another(
+    start_gateway: StartGateway, second_engine: FakeEngine
+) -> None:
     gateway = start_gateway(engines=(second_engine,))
     ids = gateway.says("hello there, how are you today? the answer is 42.")
     engines = gateway.app.state.gateway.engines
@@ -82,7 +89,7 @@ Process = tuple[subprocess.Popen[str], httpx.Client]
 
 
 @pytest.fixture
-def two_processes(gateway: Any) -> Iterator[tuple[Process, Process]]:
+def two_processes(gateway: RunningGateway) -> Iterator[tuple[Process, Process]]:
     """Gateways as processes of their own, on the store and engine of `gateway`."""
     flags = ["--model-path", str(gateway.model), "--engine-url", gateway.engine.url, "--port", "0"]
     flags += ["--enable-rl-intercept", "--rl-buffer-dir", str(gateway.buffer), "--log-level", "warning"]
@@ -105,7 +112,7 @@ def client_of(process: subprocess.Popen[str]) -> httpx.Client:
 
 
 def test_processes_share_conversations_and_one_s_death_takes_nothing_from_another(
-    gateway: Any, two_processes: tuple[Process, Process]
+    gateway: RunningGateway, two_processes: tuple[Process, Process]
 ) -> None:
     ids = gateway.says("hello there, how are you today? the answer is 42.")
     (doomed, one), (_, two) = two_processes

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from openclaw.gateway.spans import message_of, spans_of
 from openclaw.settings import Settings, load_settings
 from tests.fakes.collector import Collector, collector
-from tests.openclaw.conftest import StartGateway
+from tests.fakes.running_gateway import RunningGateway, StartGateway
 
 CLIENT, ERROR = 3, 2
 ASK = {"messages": [{"role": "user", "content": "what is 2+2?"}], "session_id": "s1", "temperature": 0.5}
@@ -26,7 +27,7 @@ def collecting() -> Iterator[Collector]:
         yield found
 
 
-def sent(gateway: Any, collecting: Collector) -> list[dict[str, Any]]:
+def sent(gateway: RunningGateway, collecting: Collector) -> list[dict[str, Any]]:
     """All spans, once what waited was sent."""
     gateway.app.state.gateway.spans.close()
     return collecting.spans
@@ -105,7 +106,7 @@ def test_nothing_is_made_of_an_answer_when_no_collector_is_named(start_gateway: 
 
 
 def test_without_the_packages_serving_goes_on_and_the_log_says_what_to_install(
-    model: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     settings = Settings(model_path=str(model), backend="embedded", otel_endpoint="http://127.0.0.1:4318")
@@ -114,7 +115,7 @@ def test_without_the_packages_serving_goes_on_and_the_log_says_what_to_install(
     assert "pip install '.[otel]'" in caplog.text
 
 
-def test_the_endpoint_is_the_variable_of_opentelemetry(model: Any) -> None:
+def test_the_endpoint_is_the_variable_of_opentelemetry(model: Path) -> None:
     named = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
     arguments = ["--model-path", str(model), "--backend", "embedded"]
     assert load_settings(arguments, named).otel_endpoint == "http://collector:4318"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
 from tests.fakes.chat_client import CALL, TOOLS, ask, finish_of, streamed, text_of
+from tests.fakes.running_gateway import RunningGateway
 
 
-def test_streamed_answer_comes_in_pieces_with_usage_last(gateway: Any) -> None:
+def test_streamed_answer_comes_in_pieces_with_usage_last(gateway: RunningGateway) -> None:
     gateway.says("hello there, how are you today?")
     gateway.engine.pause, gateway.engine.chunk = 0.01, 1
     chunks = streamed(gateway, stream_options={"include_usage": True})
@@ -23,7 +23,9 @@ def test_streamed_answer_comes_in_pieces_with_usage_last(gateway: Any) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
-def test_line_ends_of_unicode_break_no_event_for_clients_that_cut_text(gateway: Any, path: str) -> None:
+def test_line_ends_of_unicode_break_no_event_for_clients_that_cut_text(
+    gateway: RunningGateway, path: str
+) -> None:
     text = "one\u2028two\u2029three\u0085four"
     gateway.says(text)
     asked = "input" if path.endswith("responses") else "messages"
@@ -38,7 +40,7 @@ def test_line_ends_of_unicode_break_no_event_for_clients_that_cut_text(gateway: 
     assert stored == {"captured": 1}
 
 
-def test_stored_ids_are_the_sampled_ones_where_the_text_encodes_to_others(gateway: Any) -> None:
+def test_stored_ids_are_the_sampled_ones_where_the_text_encodes_to_others(gateway: RunningGateway) -> None:
     tokenizer = gateway.tokenizer
     ids = [tokenizer.encode(letter)[0] for letter in "hello there"] + [tokenizer.token_id("<|im_end|>")]
     assert ids[:-1] != tokenizer.encode("hello there")
@@ -52,7 +54,7 @@ def test_stored_ids_are_the_sampled_ones_where_the_text_encodes_to_others(gatewa
     assert len(set(turn.completion_log_probs)) > 1 and turn.version_spans == [(3, 0, len(ids))]
 
 
-def test_ids_in_a_stream_add_up_to_the_stored_ones(gateway: Any) -> None:
+def test_ids_in_a_stream_add_up_to_the_stored_ones(gateway: RunningGateway) -> None:
     gateway.says("<think>\nhow\n</think>\n\nhello there, 你好 🦀!")
     chunks = streamed(gateway, extra_body={"return_token_ids": True})
     ids = [token for c in chunks for token in c.choices[0].token_ids]
@@ -63,7 +65,7 @@ def test_ids_in_a_stream_add_up_to_the_stored_ones(gateway: Any) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 1000])
-def test_reasoning_comes_as_reasoning(gateway: Any, chunk: int) -> None:
+def test_reasoning_comes_as_reasoning(gateway: RunningGateway, chunk: int) -> None:
     gateway.says("<think>\nthe user said hello\n</think>\n\nhello there")
     gateway.engine.chunk = chunk
     chunks = streamed(gateway)
@@ -72,7 +74,9 @@ def test_reasoning_comes_as_reasoning(gateway: Any, chunk: int) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 1000])
-def test_tool_calls_are_streamed_name_first_then_arguments_in_fragments(gateway: Any, chunk: int) -> None:
+def test_tool_calls_are_streamed_name_first_then_arguments_in_fragments(
+    gateway: RunningGateway, chunk: int
+) -> None:
     gateway.says(f"let me see\n{CALL}\n{CALL}")
     gateway.engine.chunk = chunk
     chunks = streamed(gateway, tools=TOOLS, tool_choice="auto")
@@ -90,7 +94,7 @@ def test_tool_calls_are_streamed_name_first_then_arguments_in_fragments(gateway:
 
 
 @pytest.mark.parametrize("missing", [2, 3, 4])
-def test_tool_call_cut_by_length_is_never_complete(gateway: Any, missing: int) -> None:
+def test_tool_call_cut_by_length_is_never_complete(gateway: RunningGateway, missing: int) -> None:
     limit = len(gateway.says(CALL)) - missing
     chunks = streamed(gateway, tools=TOOLS, max_tokens=limit)
     calls = [call for c in chunks for call in c.choices[0].delta.tool_calls or []]
@@ -101,7 +105,7 @@ def test_tool_call_cut_by_length_is_never_complete(gateway: Any, missing: int) -
     assert whole.message.tool_calls is None and whole.finish_reason == "length"
 
 
-def test_answer_cut_by_length_says_so(gateway: Any) -> None:
+def test_answer_cut_by_length_says_so(gateway: RunningGateway) -> None:
     gateway.says("hello there, how are you today?")
     answer = ask(gateway, max_completion_tokens=2)
     assert answer.choices[0].finish_reason == "length" and answer.usage.completion_tokens == 2
@@ -109,7 +113,7 @@ def test_answer_cut_by_length_says_so(gateway: Any) -> None:
 
 
 @pytest.mark.parametrize("stop", ["are", "how are", "\n"])
-def test_stop_string_never_shows(gateway: Any, stop: str) -> None:
+def test_stop_string_never_shows(gateway: RunningGateway, stop: str) -> None:
     text = "hello there, how are you" if stop != "\n" else "hello\n"
     gateway.engine.say = gateway.tokenizer.encode(text)
     gateway.engine.finish, gateway.engine.chunk = {"type": "stop", "matched": stop}, 1
@@ -119,12 +123,12 @@ def test_stop_string_never_shows(gateway: Any, stop: str) -> None:
     assert finish_of(chunks) == "stop"
 
 
-def test_text_that_only_began_like_a_stop_string_is_shown(gateway: Any) -> None:
+def test_text_that_only_began_like_a_stop_string_is_shown(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     assert text_of(streamed(gateway, stop="there, friend")) == "hello there"
 
 
-def test_many_clients_at_once_each_get_their_answer(gateway: Any) -> None:
+def test_many_clients_at_once_each_get_their_answer(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     gateway.engine.pause = 0.002
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.fakes.running_gateway import RunningGateway
+
 ASK: list[Any] = [{"role": "user", "content": "a secret question"}]
 
 
 @pytest.fixture
-def lines(caplog: pytest.LogCaptureFixture) -> Any:
+def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     caplog.set_level(logging.INFO, "openclaw.access")
     return lambda: [record.getMessage() for record in caplog.records if record.name == "openclaw.access"]
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_answer_is_one_line_without_content(gateway: Any, lines: Any, stream: bool) -> None:
+def test_an_answer_is_one_line_without_content(
+    gateway: RunningGateway, lines: Callable[[], list[str]], stream: bool
+) -> None:
     gateway.says("a secret answer")
     body = {"messages": ASK, "session_id": "my session", "user": "ann", "stream": stream}
     assert gateway.http.post("/v1/chat/completions?key=hidden", json=body).status_code == 200
@@ -29,7 +34,9 @@ def test_an_answer_is_one_line_without_content(gateway: Any, lines: Any, stream:
     assert found and int(found[1]) == len(gateway.engine.say)
 
 
-def test_refusals_are_told_and_what_programs_ask_all_the_time_is_not(gateway: Any, lines: Any) -> None:
+def test_refusals_are_told_and_what_programs_ask_all_the_time_is_not(
+    gateway: RunningGateway, lines: Callable[[], list[str]]
+) -> None:
     assert gateway.http.post("/v1/chat/completions", content=b"{").status_code == 400
     assert httpx.post(f"{gateway.url}/v1/chat/completions", json={}).status_code == 401
     assert gateway.http.get("/no%0Aplace").status_code == 404

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tests.fakes.chat_client import HELLO, MODEL, ask, streamed
+from tests.fakes.running_gateway import RunningGateway
 
 
-def test_whole_answer_has_text_usage_and_session(gateway: Any) -> None:
+def test_whole_answer_has_text_usage_and_session(gateway: RunningGateway) -> None:
     ids = gateway.says("the answer is 42.")
     answer = ask(gateway)
     assert answer.choices[0].message.content == "the answer is 42."
@@ -17,14 +16,14 @@ def test_whole_answer_has_text_usage_and_session(gateway: Any) -> None:
     assert answer.session_id == gateway.turn(answer.id).session_id
 
 
-def test_ids_and_log_probs_do_not_leak_unasked(gateway: Any) -> None:
+def test_ids_and_log_probs_do_not_leak_unasked(gateway: RunningGateway) -> None:
     gateway.says("hello")
     answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO}).json()
     assert set(answer) == {"id", "object", "created", "model", "session_id", "choices", "usage"}
     assert set(answer["choices"][0]) == {"index", "message", "logprobs", "finish_reason"}
 
 
-def test_sampling_options_reach_the_engine(gateway: Any) -> None:
+def test_sampling_options_reach_the_engine(gateway: RunningGateway) -> None:
     gateway.says("hello")
     ask(gateway, temperature=1.1, top_p=0.9, seed=5, max_tokens=7, extra_body={"top_k": 4})
     sent = gateway.engine.requests[0]["sampling_params"]
@@ -34,7 +33,7 @@ def test_sampling_options_reach_the_engine(gateway: Any) -> None:
     assert gateway.engine.requests[1]["sampling_params"]["temperature"] == 0.7  # generation_config.json
 
 
-def test_log_probs_of_every_token_are_given_when_asked(gateway: Any) -> None:
+def test_log_probs_of_every_token_are_given_when_asked(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     whole = ask(gateway, logprobs=True, top_logprobs=2).choices[0].logprobs.content
     assert "".join(entry.token for entry in whole) == "hello there"
@@ -44,14 +43,14 @@ def test_log_probs_of_every_token_are_given_when_asked(gateway: Any) -> None:
     assert [entry.logprob for entry in pieces] == [entry.logprob for entry in whole]
 
 
-def test_thinking_can_be_switched_off(gateway: Any) -> None:
+def test_thinking_can_be_switched_off(gateway: RunningGateway) -> None:
     gateway.says("hello")
     ask(gateway, extra_body={"chat_template_kwargs": {"enable_thinking": False}})
     prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
     assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
 
 
-def test_developer_is_system_and_parts_are_text(gateway: Any) -> None:
+def test_developer_is_system_and_parts_are_text(gateway: RunningGateway) -> None:
     gateway.says("hello")
     parts = [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]
     ask(gateway, messages=[{"role": "developer", "content": "be kind"}, {"role": "user", "content": parts}])
@@ -59,6 +58,6 @@ def test_developer_is_system_and_parts_are_text(gateway: Any) -> None:
     assert prompt.startswith("<|im_start|>system\nbe kind<|im_end|>\n<|im_start|>user\nhello<|im_end|>\n")
 
 
-def test_models_are_listed(gateway: Any) -> None:
+def test_models_are_listed(gateway: RunningGateway) -> None:
     assert [model.id for model in gateway.client.models.list()] == [MODEL]
     assert gateway.client.models.retrieve(MODEL).id == MODEL

@@ -8,6 +8,8 @@ from typing import Any
 import openai
 import pytest
 
+from tests.fakes.running_gateway import RunningGateway
+
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'
 
@@ -16,12 +18,12 @@ def tool(name: str) -> Any:
     return {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
 
 
-def ask(gateway: Any, **options: Any) -> Any:
+def ask(gateway: RunningGateway, **options: Any) -> Any:
     asked = {"model": "small-qwen3", "messages": HELLO, **options}
     return gateway.client.chat.completions.create(**asked)
 
 
-def test_each_of_several_answers_is_a_turn_of_one_session(gateway: Any) -> None:
+def test_each_of_several_answers_is_a_turn_of_one_session(gateway: RunningGateway) -> None:
     ids = gateway.says("hello there")
     answer = ask(gateway, n=3, seed=5, logprobs=True)
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
@@ -33,7 +35,7 @@ def test_each_of_several_answers_is_a_turn_of_one_session(gateway: Any) -> None:
     assert gateway.turn(answer.id).session_id == answer.session_id
 
 
-def test_several_answers_are_streamed_by_index(gateway: Any) -> None:
+def test_several_answers_are_streamed_by_index(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     gateway.engine.chunk, gateway.engine.pause = 1, 0.005
     chunks = list(ask(gateway, n=2, stream=True, stream_options={"include_usage": True}))
@@ -44,7 +46,7 @@ def test_several_answers_are_streamed_by_index(gateway: Any) -> None:
     assert len({c.id for c in chunks}) == 1 and chunks[-1].usage.completion_tokens > 2
 
 
-def test_several_answers_end_together_when_the_engine_refuses(gateway: Any) -> None:
+def test_several_answers_end_together_when_the_engine_refuses(gateway: RunningGateway) -> None:
     gateway.engine.refuse = "no room"
     with pytest.raises(openai.BadRequestError, match="no room"):
         ask(gateway, n=3)
@@ -53,7 +55,7 @@ def test_several_answers_end_together_when_the_engine_refuses(gateway: Any) -> N
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "read"}}])
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_named_call_is_begun_for_the_model(gateway: Any, choice: Any, stream: bool) -> None:
+def test_a_named_call_is_begun_for_the_model(gateway: RunningGateway, choice: Any, stream: bool) -> None:
     gateway.engine.say = gateway.tokenizer.encode(' {"path": "a.txt"}}\n</tool_call><|im_end|>')
     tools = [tool("read")] if choice == "required" else [tool("write"), tool("read")]
     answer = ask(gateway, tools=tools, tool_choice=choice, stream=stream)
@@ -72,7 +74,7 @@ def test_a_named_call_is_begun_for_the_model(gateway: Any, choice: Any, stream: 
     assert name == "read" and json.loads(arguments) == {"path": "a.txt"}
 
 
-def test_of_several_tools_the_model_names_the_one_it_must_call(gateway: Any) -> None:
+def test_of_several_tools_the_model_names_the_one_it_must_call(gateway: RunningGateway) -> None:
     gateway.engine.say = gateway.tokenizer.encode('write", "arguments": {}}\n</tool_call><|im_end|>')
     answer = ask(gateway, tools=[tool("read"), tool("write")], tool_choice="required")
     prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
@@ -80,14 +82,14 @@ def test_of_several_tools_the_model_names_the_one_it_must_call(gateway: Any) -> 
     assert answer.choices[0].message.tool_calls[0].function.name == "write"
 
 
-def test_a_call_to_a_tool_that_is_not_there_cannot_be_asked_for(gateway: Any) -> None:
+def test_a_call_to_a_tool_that_is_not_there_cannot_be_asked_for(gateway: RunningGateway) -> None:
     for tools in (None, [tool("write")]):
         with pytest.raises(openai.BadRequestError, match="tool_choice"):
             ask(gateway, tools=tools, tool_choice={"type": "function", "function": {"name": "read"}})
 
 
 @pytest.mark.parametrize("chunk", [1, 1000])
-def test_without_parallel_calls_the_answer_ends_with_its_first(gateway: Any, chunk: int) -> None:
+def test_without_parallel_calls_the_answer_ends_with_its_first(gateway: RunningGateway, chunk: int) -> None:
     ids = gateway.says(f"{CALL}\n{CALL}\n{CALL}")
     gateway.engine.chunk, gateway.engine.pause = chunk, 0.003
     answer = ask(gateway, tools=[tool("read")], parallel_tool_calls=False)
@@ -100,14 +102,14 @@ def test_without_parallel_calls_the_answer_ends_with_its_first(gateway: Any, chu
         gateway.wait_for(lambda: gateway.engine.aborted)
 
 
-def test_an_engine_without_grammars_is_named_when_an_answer_must_have_a_form(gateway: Any) -> None:
+def test_an_engine_without_grammars_is_named_when_an_answer_must_have_a_form(gateway: RunningGateway) -> None:
     gateway.engine.refuse = "sampling_params.json_schema: unknown"
     with pytest.raises(openai.BadRequestError, match="SGLang") as caught:
         ask(gateway, response_format={"type": "json_object"})
     assert caught.value.param == "response_format"
 
 
-def test_a_form_is_handed_to_the_engine_and_the_turn_is_not_trained(gateway: Any) -> None:
+def test_a_form_is_handed_to_the_engine_and_the_turn_is_not_trained(gateway: RunningGateway) -> None:
     gateway.says("{}")
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
@@ -116,7 +118,7 @@ def test_a_form_is_handed_to_the_engine_and_the_turn_is_not_trained(gateway: Any
     assert gateway.turn(answer.id).state_reason == "grammar"
 
 
-def test_bias_and_penalties_reach_the_engine_and_the_turn_says_so(gateway: Any) -> None:
+def test_bias_and_penalties_reach_the_engine_and_the_turn_says_so(gateway: RunningGateway) -> None:
     gateway.says("hello")
     answer = ask(gateway, logit_bias={"5": -100}, presence_penalty=0.5, frequency_penalty=0)
     sent = gateway.engine.requests[0]["sampling_params"]
@@ -124,7 +126,7 @@ def test_bias_and_penalties_reach_the_engine_and_the_turn_says_so(gateway: Any) 
     assert "frequency_penalty" not in sent and gateway.turn(answer.id).state_reason == "logit_bias"
 
 
-def test_unknown_template_options_are_without_effect(gateway: Any) -> None:
+def test_unknown_template_options_are_without_effect(gateway: RunningGateway) -> None:
     gateway.says("hello")
     ask(gateway, extra_body={"chat_template_kwargs": {"enable_thinking": False, "mood": "merry"}})
     prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])

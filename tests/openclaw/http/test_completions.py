@@ -7,12 +7,14 @@ from typing import Any
 import openai
 import pytest
 
+from tests.fakes.running_gateway import RunningGateway
 
-def complete(gateway: Any, **options: Any) -> Any:
+
+def complete(gateway: RunningGateway, **options: Any) -> Any:
     return gateway.client.completions.create(**{"model": "small-qwen3", "prompt": "hello", **options})
 
 
-def test_a_prompt_is_sent_as_it_stands_and_its_text_comes_untrimmed(gateway: Any) -> None:
+def test_a_prompt_is_sent_as_it_stands_and_its_text_comes_untrimmed(gateway: RunningGateway) -> None:
     ids = gateway.says("  there, <think>\n how are you ")
     answer = complete(gateway, max_tokens=90)
     assert (
@@ -26,7 +28,7 @@ def test_a_prompt_is_sent_as_it_stands_and_its_text_comes_untrimmed(gateway: Any
     assert turn.state == "captured" and answer.usage.prompt_tokens == len(turn.prompt_ids)
 
 
-def test_ids_are_kept_to_the_letter(gateway: Any) -> None:
+def test_ids_are_kept_to_the_letter(gateway: RunningGateway) -> None:
     gateway.says(" there")
     ids = [gateway.tokenizer.encode(letter)[0] for letter in "hello"]
     answer = complete(gateway, prompt=ids, echo=True)
@@ -35,7 +37,7 @@ def test_ids_are_kept_to_the_letter(gateway: Any) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_several_prompts_and_answers_are_told_apart_by_index(gateway: Any, stream: bool) -> None:
+def test_several_prompts_and_answers_are_told_apart_by_index(gateway: RunningGateway, stream: bool) -> None:
     gateway.says(" there")
     answer = complete(gateway, prompt=["hello", "how"], n=2, stream=stream, echo=True)
     texts = dict.fromkeys(range(4), "")
@@ -47,7 +49,7 @@ def test_several_prompts_and_answers_are_told_apart_by_index(gateway: Any, strea
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_log_probs_have_the_shape_of_completions(gateway: Any, stream: bool) -> None:
+def test_log_probs_have_the_shape_of_completions(gateway: RunningGateway, stream: bool) -> None:
     ids = gateway.says(" there, 你好")
     answer = complete(gateway, logprobs=2, stream=stream, max_tokens=40)
     parts = [part.choices[0].logprobs for part in (answer if stream else [answer])]
@@ -59,13 +61,13 @@ def test_log_probs_have_the_shape_of_completions(gateway: Any, stream: bool) -> 
     assert all(tops for part in parts for tops in part.top_logprobs)
 
 
-def test_sixteen_tokens_are_the_default_and_usage_ends_a_stream(gateway: Any) -> None:
+def test_sixteen_tokens_are_the_default_and_usage_ends_a_stream(gateway: RunningGateway) -> None:
     gateway.engine.say = gateway.tokenizer.encode("1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9")
     chunks = list(complete(gateway, stream=True, stream_options={"include_usage": True}))
     assert chunks[-1].usage.completion_tokens == 16 and chunks[-2].choices[0].finish_reason == "length"
 
 
-def test_a_chat_never_goes_on_from_the_ids_of_a_raw_prompt(gateway: Any) -> None:
+def test_a_chat_never_goes_on_from_the_ids_of_a_raw_prompt(gateway: RunningGateway) -> None:
     gateway.says("hi")
     complete(gateway)
     talk: Any = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
@@ -91,7 +93,7 @@ def test_a_chat_never_goes_on_from_the_ids_of_a_raw_prompt(gateway: Any) -> None
         ({"max_tokens": 0}, "max_tokens"),
     ],
 )
-def test_wrong_fields_are_named(gateway: Any, options: Any, param: str) -> None:
+def test_wrong_fields_are_named(gateway: RunningGateway, options: dict[str, Any], param: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         complete(gateway, **options)
     assert caught.value.param == param and gateway.engine.requests == []

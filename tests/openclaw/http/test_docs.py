@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import html
-from typing import Any
+
+from tests.fakes.running_gateway import RunningGateway
 
 
-def test_every_route_is_on_the_page_with_what_it_takes(gateway: Any) -> None:
+def test_every_route_is_on_the_page_with_what_it_takes(gateway: RunningGateway) -> None:
     text = html.unescape(gateway.http.get("/docs").text)
     document = gateway.http.get("/openapi.json").json()
     for path, operations in document["paths"].items():
@@ -18,11 +19,11 @@ def test_every_route_is_on_the_page_with_what_it_takes(gateway: Any) -> None:
     assert f"{gateway.url}/v1" in text and "small-qwen3" in text
 
 
-def test_the_page_needs_no_key_and_shows_none(gateway: Any) -> None:
+def test_the_page_needs_no_key_and_shows_none(gateway: RunningGateway) -> None:
     answer = gateway.http.get("/docs", headers={"Authorization": ""})
     assert answer.status_code == 200 and "secret-key" not in answer.text
 
 
-def test_a_host_name_from_outside_is_text_on_the_page(gateway: Any) -> None:
+def test_a_host_name_from_outside_is_text_on_the_page(gateway: RunningGateway) -> None:
     answer = gateway.http.get("/docs", headers={"Host": "a<b>"})
     assert "<b>" not in answer.text

@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.fakes.running_gateway import RunningGateway
+
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({}, "messages"),
@@ -58,12 +60,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def post(gateway: Any, body: Any, **options: Any) -> httpx.Response:
+def post(gateway: RunningGateway, body: Any, **options: Any) -> httpx.Response:
     response: httpx.Response = gateway.http.post("/v1/chat/completions", **({"json": body} | options))
     return response
 
 
-def test_wrong_fields_are_named_and_nothing_is_stored(gateway: Any) -> None:
+def test_wrong_fields_are_named_and_nothing_is_stored(gateway: RunningGateway) -> None:
     gateway.says("hello")
     for body, param in WRONG:
         answer = post(gateway, body if "messages" in body or not body else {"messages": HELLO, **body})
@@ -76,26 +78,26 @@ def test_wrong_fields_are_named_and_nothing_is_stored(gateway: Any) -> None:
 @pytest.mark.parametrize(
     "data", [b"{not json", b"", b"[1]", b"\xff\xfe", b'"text"', b'{"messages": "\\ud800"}']
 )
-def test_what_is_no_json_object_is_refused(gateway: Any, data: bytes) -> None:
+def test_what_is_no_json_object_is_refused(gateway: RunningGateway, data: bytes) -> None:
     answer = post(gateway, None, json=None, content=data)
     assert answer.status_code == 400 and answer.json()["error"]["code"] in ("invalid_json", None)
 
 
-def test_context_overflow_tells_both_lengths(gateway: Any) -> None:
+def test_context_overflow_tells_both_lengths(gateway: RunningGateway) -> None:
     answer = post(gateway, {"messages": [{"role": "user", "content": "12 " * 3000}]})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")
     assert "2048" in error["message"] and "context" in error["message"]
 
 
-def test_answer_longer_than_the_context_is_cut_to_what_is_left(gateway: Any) -> None:
+def test_answer_longer_than_the_context_is_cut_to_what_is_left(gateway: RunningGateway) -> None:
     gateway.says("hello")
     assert post(gateway, {"messages": HELLO, "max_completion_tokens": 8192}).status_code == 200
     sent = gateway.engine.requests[0]
     assert sent["sampling_params"]["max_new_tokens"] == 2048 - len(sent["input_ids"])
 
 
-def test_unknown_model_is_not_found(gateway: Any) -> None:
+def test_unknown_model_is_not_found(gateway: RunningGateway) -> None:
     answer = post(gateway, {"messages": HELLO, "model": "gpt-x"})
     error = answer.json()["error"]
     assert (answer.status_code, error["param"], error["code"]) == (404, "model", "model_not_found")
@@ -103,24 +105,24 @@ def test_unknown_model_is_not_found(gateway: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "Bearer wrong", "Basic secret-key", "secret-key", "Bearer ünicode"])
-def test_wrong_key_is_unauthorized(gateway: Any, key: str) -> None:
+def test_wrong_key_is_unauthorized(gateway: RunningGateway, key: str) -> None:
     headers = {"Authorization": key.encode()}
     for method, path in (("POST", "/v1/chat/completions"), ("GET", "/v1/models"), ("GET", "/status")):
         answer = httpx.request(method, gateway.url + path, headers=headers)
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
 
 
-def test_unknown_route_and_method_are_openai_errors(gateway: Any) -> None:
+def test_unknown_route_and_method_are_openai_errors(gateway: RunningGateway) -> None:
     assert gateway.http.get("/v1/nothing").json()["error"]["code"] == "not_found"
     assert gateway.http.get("/v1/chat/completions").status_code == 405
 
 
-def test_unknown_fields_are_ignored(gateway: Any) -> None:
+def test_unknown_fields_are_ignored(gateway: RunningGateway) -> None:
     gateway.says("hello")
     assert post(gateway, {"messages": HELLO, "store": False, "metadata": {"a": 1}}).status_code == 200
 
 
-def test_store_that_cannot_be_read_is_a_server_error(gateway: Any) -> None:
+def test_store_that_cannot_be_read_is_a_server_error(gateway: RunningGateway) -> None:
     gateway.says("hello")
     for file in gateway.buffer.iterdir():
         file.unlink()

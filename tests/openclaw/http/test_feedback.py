@@ -7,23 +7,25 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.fakes.running_gateway import RunningGateway, StartGateway
+
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
 
-def answer(gateway: Any, **body: Any) -> Any:
+def answer(gateway: RunningGateway, **body: object) -> Any:
     return gateway.http.post("/v1/chat/completions", json={"messages": HELLO, **body}).json()
 
 
-def tell(gateway: Any, **body: Any) -> httpx.Response:
+def tell(gateway: RunningGateway, **body: object) -> httpx.Response:
     response: httpx.Response = gateway.http.post("/v1/feedback", json=body)
     return response
 
 
-def judgements(gateway: Any, completion_id: str) -> list[Any]:
+def judgements(gateway: RunningGateway, completion_id: str) -> list[Any]:
     return list(gateway.store.feedback.judgements_of(gateway.turn(completion_id).id))
 
 
-def test_thumb_on_an_answer_becomes_a_judgement(gateway: Any) -> None:
+def test_thumb_on_an_answer_becomes_a_judgement(gateway: RunningGateway) -> None:
     gateway.says("hi")
     said = answer(gateway)
     told = tell(gateway, completion_id=said["id"], thumbs="down", text=" shorter, please ")
@@ -39,7 +41,7 @@ def test_thumb_on_an_answer_becomes_a_judgement(gateway: Any) -> None:
     assert gateway.turn(said["id"]).state == "answered"
 
 
-def test_session_alone_means_its_last_answer(gateway: Any) -> None:
+def test_session_alone_means_its_last_answer(gateway: RunningGateway) -> None:
     gateway.says("hi")
     first, last = (answer(gateway, session_id="s")["id"] for _ in range(2))
     assert tell(gateway, session_id="s", score=0.5).json()["completion_id"] == last
@@ -62,12 +64,12 @@ def test_session_alone_means_its_last_answer(gateway: Any) -> None:
         ({"session_id": "s", "text": "   "}, "score"),
     ],
 )
-def test_wrong_feedback_is_named(gateway: Any, body: dict[str, Any], param: str) -> None:
+def test_wrong_feedback_is_named(gateway: RunningGateway, body: dict[str, Any], param: str) -> None:
     told = tell(gateway, **body)
     assert (told.status_code, told.json()["error"]["param"]) == (400, param), told.text
 
 
-def test_feedback_on_what_was_never_answered_is_not_found(gateway: Any) -> None:
+def test_feedback_on_what_was_never_answered_is_not_found(gateway: RunningGateway) -> None:
     gateway.says("hi")
     private = answer(gateway, train=False)
     for body in ({"completion_id": "chatcmpl-x"}, {"session_id": "x"}, {"completion_id": private["id"]}):
@@ -75,14 +77,14 @@ def test_feedback_on_what_was_never_answered_is_not_found(gateway: Any) -> None:
         assert (told.status_code, told.json()["error"]["code"]) == (404, "not_found")
 
 
-def test_feedback_needs_a_key_and_a_store(start_gateway: Any) -> None:
+def test_feedback_needs_a_key_and_a_store(start_gateway: StartGateway) -> None:
     gateway = start_gateway(enable_rl_intercept=False)
     assert httpx.post(f"{gateway.url}/v1/feedback", json={}).status_code == 401
     told = tell(gateway, session_id="s", score=1)
     assert (told.status_code, told.json()["error"]["code"]) == (409, "not_recording")
 
 
-def test_nobody_judges_another_persons_answer(start_gateway: Any) -> None:
+def test_nobody_judges_another_persons_answer(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_keys="ada=key-a,bob=key-b")
     gateway.says("hi")
     ada, bob = ({"Authorization": f"Bearer {key}"} for key in ("key-a", "key-b"))
@@ -94,7 +96,7 @@ def test_nobody_judges_another_persons_answer(start_gateway: Any) -> None:
             assert word.status_code == status
 
 
-def test_a_service_with_one_key_speaks_for_each_of_its_users(start_gateway: Any) -> None:
+def test_a_service_with_one_key_speaks_for_each_of_its_users(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_keys="service=key-s")
     gateway.says("hi")
     with httpx.Client(base_url=gateway.url, headers={"Authorization": "Bearer key-s"}) as service:
@@ -105,16 +107,18 @@ def test_a_service_with_one_key_speaks_for_each_of_its_users(start_gateway: Any)
             assert service.get(f"/v1/turns/{said}", params={"user": user}).status_code == status
 
 
-def test_feedback_needs_the_key_that_saw_the_answer_where_keys_have_names(start_gateway: Any) -> None:
+def test_feedback_needs_the_key_that_saw_the_answer_where_keys_have_names(
+    start_gateway: StartGateway,
+) -> None:
     gateway = start_gateway(api_keys="ada=ka,bob=kb", api_key="plain")
     gateway.says("hi")
 
-    def post(key: str, path: str, **body: Any) -> httpx.Response:
+    def post(key: str, path: str, **body: object) -> httpx.Response:
         headers = {"Authorization": f"Bearer {key}"}
         answer: httpx.Response = gateway.http.post(path, json=body, headers=headers)
         return answer
 
-    def ask(key: str, **body: Any) -> str:
+    def ask(key: str, **body: object) -> str:
         return str(post(key, "/v1/chat/completions", messages=HELLO, **body).json()["id"])
 
     of_ada, of_eve, of_nobody = ask("ka"), ask("ka", user="eve"), ask("plain")

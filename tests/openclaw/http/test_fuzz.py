@@ -12,6 +12,8 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.fakes.running_gateway import RunningGateway
+
 ROUTES = (
     "/v1/chat/completions",
     "/v1/completions",
@@ -100,14 +102,14 @@ def check(answer: httpx.Response) -> None:
         assert json.loads(answer.text)["error"]["message"]
 
 
-def send(gateway: Any, path: str, body: Any) -> None:
+def send(gateway: RunningGateway, path: str, body: object) -> None:
     gateway.engine.say = gateway.engine.say or gateway.says("hello <think> there")
     with gateway.http as http:
         check(http.post(path, content=json.dumps(body).encode(), timeout=10))
 
 
 @pytest.mark.parametrize("path", ROUTES)
-def test_described_requests_are_served_or_refused(gateway: Any, path: str) -> None:
+def test_described_requests_are_served_or_refused(gateway: RunningGateway, path: str) -> None:
     schema = schemathesis.openapi.from_asgi("/openapi.json", gateway.app)
 
     @FEW
@@ -120,7 +122,7 @@ def test_described_requests_are_served_or_refused(gateway: Any, path: str) -> No
 
 
 @pytest.mark.parametrize("path", ROUTES)
-def test_odd_messages_and_fields_are_served_or_refused(gateway: Any, path: str) -> None:
+def test_odd_messages_and_fields_are_served_or_refused(gateway: RunningGateway, path: str) -> None:
     @FEW
     @given(
         messages=st.lists(MESSAGE, max_size=5),
@@ -134,7 +136,7 @@ def test_odd_messages_and_fields_are_served_or_refused(gateway: Any, path: str) 
     fuzz()
 
 
-def test_the_document_describes_every_dialect(gateway: Any) -> None:
+def test_the_document_describes_every_dialect(gateway: RunningGateway) -> None:
     document = gateway.http.get("/openapi.json").json()
     for path in ROUTES:
         operation = document["paths"][path]["post"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import socket
-from typing import Any
 
 import httpx
 import pytest
 
+from tests.fakes.running_gateway import RunningGateway, StartGateway
+
 HELLO = b'{"messages": [{"role": "user", "content": "hi"}]}'
 
 
-def exchange(gateway: Any, *lines: str, body: bytes = HELLO) -> bytes:
+def exchange(gateway: RunningGateway, *lines: str, body: bytes = HELLO) -> bytes:
     """Everything that is answered to a POST of these header lines."""
     head = ["POST /v1/chat/completions HTTP/1.1", "Authorization: Bearer secret-key", *lines]
     with socket.create_connection(
@@ -43,7 +44,7 @@ def exchange(gateway: Any, *lines: str, body: bytes = HELLO) -> bytes:
     ids=lambda headers: next(iter(headers)),
 )
 def test_administration_is_closed_to_whatever_came_through_a_proxy(
-    start_gateway: Any, headers: dict[str, str]
+    start_gateway: StartGateway, headers: dict[str, str]
 ) -> None:
     url = f"{start_gateway().url}/admin/processes"
     assert httpx.get(url).status_code == 200
@@ -61,7 +62,7 @@ def test_administration_is_closed_to_whatever_came_through_a_proxy(
     ids=["host", "key", "origin", "x-api-key"],
 )
 def test_a_header_that_counts_once_and_is_there_twice_is_refused(
-    gateway: Any, twice: tuple[str, ...]
+    gateway: RunningGateway, twice: tuple[str, ...]
 ) -> None:
     gateway.says("hi")
     answer = exchange(gateway, *twice, f"Content-Length: {len(HELLO)}")
@@ -81,7 +82,7 @@ def test_a_header_that_counts_once_and_is_there_twice_is_refused(
     ],
 )
 def test_a_body_whose_length_could_be_read_in_two_ways_is_never_two_requests(
-    gateway: Any, framing: tuple[str, ...]
+    gateway: RunningGateway, framing: tuple[str, ...]
 ) -> None:
     gateway.says("hi")
     hidden = b"0\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret-key\r\n\r\n"
@@ -90,7 +91,7 @@ def test_a_body_whose_length_could_be_read_in_two_ways_is_never_two_requests(
     assert gateway.http.get("/v1/models").status_code == 200
 
 
-def test_a_page_that_posts_plain_text_to_this_machine_is_refused(start_gateway: Any) -> None:
+def test_a_page_that_posts_plain_text_to_this_machine_is_refused(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_key=None)
     gateway.says("hi")
     url = f"{gateway.url}/v1/chat/completions"
@@ -106,7 +107,9 @@ def test_a_page_that_posts_plain_text_to_this_machine_is_refused(start_gateway: 
     "host",
     ["evil.example@127.0.0.1", "127.0.0.1/evil", "127.0.0.1#evil.example", "127.0.0.1?", "evil\\@localhost"],
 )
-def test_a_host_that_is_more_than_a_name_and_a_port_is_no_host_of_ours(start_gateway: Any, host: str) -> None:
+def test_a_host_that_is_more_than_a_name_and_a_port_is_no_host_of_ours(
+    start_gateway: StartGateway, host: str
+) -> None:
     gateway = start_gateway(api_key=None)
     gateway.says("hi")
     for path in ("/v1/models", "/admin/processes", "/"):

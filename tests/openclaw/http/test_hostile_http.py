@@ -13,12 +13,13 @@ import httpx
 import pytest
 
 from openclaw.http.middleware import LONGEST_HEAD
+from tests.fakes.running_gateway import RunningGateway, StartGateway
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret-key\r\n"
 
 
-def connect(gateway: Any) -> socket.socket:
+def connect(gateway: RunningGateway) -> socket.socket:
     return socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2])), timeout=5)
 
 
@@ -33,7 +34,9 @@ def connect(gateway: Any) -> socket.socket:
     ],
     ids=["headers", "a header", "address", "trailers", "chunk extension"],
 )
-def test_what_comes_beside_a_body_cannot_be_endless(gateway: Any, begin: bytes, more: bytes) -> None:
+def test_what_comes_beside_a_body_cannot_be_endless(
+    gateway: RunningGateway, begin: bytes, more: bytes
+) -> None:
     data = more * (1 + 65536 // len(more))
     with connect(gateway) as connection:
         connection.sendall(begin)
@@ -46,7 +49,7 @@ def test_what_comes_beside_a_body_cannot_be_endless(gateway: Any, begin: bytes, 
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /healthz HTT", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /healthz HTTP/1.1\r\nHo"]
 )
-def test_a_connection_that_asks_nothing_is_let_go(start_gateway: Any, sent: bytes) -> None:
+def test_a_connection_that_asks_nothing_is_let_go(start_gateway: StartGateway, sent: bytes) -> None:
     gateway = start_gateway(client_timeout=0.5)
     with connect(gateway) as connection:
         connection.sendall(sent)
@@ -56,7 +59,7 @@ def test_a_connection_that_asks_nothing_is_let_go(start_gateway: Any, sent: byte
     assert (b" 200 " in got) == sent.endswith(b"Ho")
 
 
-def test_an_answer_that_takes_longer_than_a_head_may_is_not_cut(start_gateway: Any) -> None:
+def test_an_answer_that_takes_longer_than_a_head_may_is_not_cut(start_gateway: StartGateway) -> None:
     gateway = start_gateway(client_timeout=0.3)
     gateway.says("one two three four five six")
     gateway.engine.pause = 0.2
@@ -64,7 +67,7 @@ def test_an_answer_that_takes_longer_than_a_head_may_is_not_cut(start_gateway: A
     assert answer.status_code == 200 and answer.elapsed.total_seconds() > 0.6
 
 
-def test_a_head_that_is_too_long_is_refused_with_the_reason(gateway: Any) -> None:
+def test_a_head_that_is_too_long_is_refused_with_the_reason(gateway: RunningGateway) -> None:
     long = {"X-A": "b" * (LONGEST_HEAD - 1000), "X-B": "b" * 500}
     assert gateway.http.get("/v1/models", headers=long).status_code == 200
     with connect(gateway) as connection:
@@ -74,7 +77,9 @@ def test_a_head_that_is_too_long_is_refused_with_the_reason(gateway: Any) -> Non
 
 
 @pytest.mark.parametrize("sent_in", [1, 2])
-def test_a_whole_head_that_is_too_long_is_refused_however_it_comes(gateway: Any, sent_in: int) -> None:
+def test_a_whole_head_that_is_too_long_is_refused_however_it_comes(
+    gateway: RunningGateway, sent_in: int
+) -> None:
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nX-A: %s\r\n\r\n{}" % (
         b"b" * 100_000
     )
@@ -86,7 +91,7 @@ def test_a_whole_head_that_is_too_long_is_refused_however_it_comes(gateway: Any,
     assert b" 431 " in answer and b"headers_too_large" in answer
 
 
-def test_a_body_in_chunks_of_one_byte_is_a_body(gateway: Any) -> None:
+def test_a_body_in_chunks_of_one_byte_is_a_body(gateway: RunningGateway) -> None:
     gateway.says("hi")
     body = b'{"messages":[{"role":"user","content":"' + b"x" * 700 + b'"}]}'
     padded = body + b" " * (LONGEST_HEAD // 4)
@@ -99,7 +104,7 @@ def test_a_body_in_chunks_of_one_byte_is_a_body(gateway: Any) -> None:
 
 
 def test_a_client_that_leaves_inside_its_request_is_no_error(
-    gateway: Any, caplog: pytest.LogCaptureFixture
+    gateway: RunningGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     with connect(gateway) as connection:
@@ -108,7 +113,7 @@ def test_a_client_that_leaves_inside_its_request_is_no_error(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_session_ids_in_headers_are_utf_8(gateway: Any) -> None:
+def test_session_ids_in_headers_are_utf_8(gateway: RunningGateway) -> None:
     gateway.says("hi")
     for headers, body in (
         ({"X-Session-Id": "Gespräch 李".encode()}, {}),
@@ -134,27 +139,29 @@ def test_session_ids_in_headers_are_utf_8(gateway: Any) -> None:
         ("/v1/feedback", {"session_id": "s", "score": 1, "user": 5}),
     ],
 )
-def test_wrong_shapes_are_never_a_fault_of_the_server(gateway: Any, path: str, body: Any) -> None:
+def test_wrong_shapes_are_never_a_fault_of_the_server(
+    gateway: RunningGateway, path: str, body: object
+) -> None:
     gateway.says("hi")
     assert gateway.http.post(path, json=body).status_code in (200, 400, 404)
 
 
 @pytest.mark.parametrize("limit", ["²", "9" * 30, "-1", "1.5", ""])
-def test_limits_that_are_no_numbers_are_refused(gateway: Any, limit: str) -> None:
+def test_limits_that_are_no_numbers_are_refused(gateway: RunningGateway, limit: str) -> None:
     assert gateway.http.get("/admin/turns", params={"limit": limit}).status_code == 400
 
 
 @pytest.mark.parametrize("wish", ["of", "none", "disabled", "2"])
-def test_a_wish_for_privacy_that_is_spelled_wrong_is_refused(gateway: Any, wish: str) -> None:
+def test_a_wish_for_privacy_that_is_spelled_wrong_is_refused(gateway: RunningGateway, wish: str) -> None:
     answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO}, headers={"X-Train": wish})
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "train"
 
 
-def test_health_can_be_asked_without_a_body(gateway: Any) -> None:
+def test_health_can_be_asked_without_a_body(gateway: RunningGateway) -> None:
     assert [gateway.http.head(path).status_code for path in ("/healthz", "/readyz")] == [200, 200]
 
 
-def test_pages_that_load_code_from_elsewhere_are_not_served(gateway: Any) -> None:
+def test_pages_that_load_code_from_elsewhere_are_not_served(gateway: RunningGateway) -> None:
     assert gateway.http.get("/redoc").status_code == 404
     assert gateway.http.get("/openapi.json").status_code == 200
     answer = gateway.http.get("/docs")
@@ -168,7 +175,7 @@ def test_pages_that_load_code_from_elsewhere_are_not_served(gateway: Any) -> Non
     assert b64encode(hashlib.sha256(style[1].encode()).digest()).decode() in policy
 
 
-def test_sessions_with_a_slash_in_their_names_can_be_ended_and_deleted(gateway: Any) -> None:
+def test_sessions_with_a_slash_in_their_names_can_be_ended_and_deleted(gateway: RunningGateway) -> None:
     gateway.says("hi")
     gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "session_id": "a/b"})
     ended = gateway.http.delete("/admin/sessions/a%2Fb").json()
@@ -177,7 +184,7 @@ def test_sessions_with_a_slash_in_their_names_can_be_ended_and_deleted(gateway: 
     assert gateway.http.delete("/admin/sessions/a%00b/content").status_code == 404
 
 
-def test_administration_is_closed_to_names_that_were_pointed_here(start_gateway: Any) -> None:
+def test_administration_is_closed_to_names_that_were_pointed_here(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_key=None)
     for host, status in (
         ("evil.example:30000", 403),
@@ -189,6 +196,6 @@ def test_administration_is_closed_to_names_that_were_pointed_here(start_gateway:
 
 
 @pytest.mark.parametrize("seed", [2**63, 2**63 - 1, -(2**63) - 1])
-def test_seeds_that_an_engine_s_64_bits_cannot_hold_are_refused(gateway: Any, seed: int) -> None:
+def test_seeds_that_an_engine_s_64_bits_cannot_hold_are_refused(gateway: RunningGateway, seed: int) -> None:
     answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "seed": seed, "n": 16})
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "seed"

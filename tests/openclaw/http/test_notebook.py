@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
+from tests.fakes.running_gateway import RunningGateway
 
 NOTEBOOK = ROOT / "instructions" / "talk_and_learn.ipynb"
 
@@ -22,7 +23,7 @@ def cells(kind: str) -> list[str]:
 
 
 def test_the_cells_of_the_notebook_run_in_order(
-    gateway: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gateway.says("1. Add: 12 + 7 = 19")
     monkeypatch.setenv("OPENCLAW_URL", gateway.url)

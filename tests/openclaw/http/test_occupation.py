@@ -12,11 +12,12 @@ import pytest
 
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.running import RunningAnswers
+from tests.fakes.running_gateway import RunningGateway, StartGateway
 
 HELLO = {"role": "user", "content": "hi"}
 
 
-def post(gateway: Any, content: str, **body: Any) -> httpx.Response:
+def post(gateway: RunningGateway, content: str, **body: object) -> httpx.Response:
     return gateway.http.post(
         "/v1/chat/completions", json={"messages": [{"role": "user", "content": content}], **body}
     )
@@ -41,7 +42,7 @@ def tokenised(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 )
 @pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/completions", "/v1/messages"])
 def test_a_text_that_cannot_fit_is_refused_before_it_is_read_as_tokens(
-    gateway: Any, tokenised: list[int], text: str, route: str
+    gateway: RunningGateway, tokenised: list[int], text: str, route: str
 ) -> None:
     body = {"max_tokens": 5}
     body |= (
@@ -62,7 +63,7 @@ def test_a_text_that_cannot_fit_is_refused_before_it_is_read_as_tokens(
     ids=["enum", "properties", "description"],
 )
 def test_tools_that_cannot_fit_are_refused_before_they_are_read_as_tokens(
-    gateway: Any, tokenised: list[int], schema: dict[str, Any]
+    gateway: RunningGateway, tokenised: list[int], schema: dict[str, Any]
 ) -> None:
     tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
     answer = post(gateway, "hi", tools=tools)
@@ -84,7 +85,7 @@ def call_of(arguments: str) -> dict[str, Any]:
     ids=["words", "spaces", "call"],
 )
 def test_what_the_model_wrote_is_not_read_to_its_end_either_when_it_cannot_fit(
-    gateway: Any, tokenised: list[int], answer: dict[str, Any]
+    gateway: RunningGateway, tokenised: list[int], answer: dict[str, Any]
 ) -> None:
     history = [HELLO, {"role": "assistant", **answer}, HELLO]
     refused = gateway.http.post("/v1/chat/completions", json={"messages": history})
@@ -92,14 +93,16 @@ def test_what_the_model_wrote_is_not_read_to_its_end_either_when_it_cannot_fit(
     assert sum(tokenised) < 1_500_000
 
 
-def test_many_texts_of_the_model_are_read_until_they_cannot_fit(gateway: Any, tokenised: list[int]) -> None:
+def test_many_texts_of_the_model_are_read_until_they_cannot_fit(
+    gateway: RunningGateway, tokenised: list[int]
+) -> None:
     answers = [{"role": "assistant", "content": f"word {number} " * 100} for number in range(6_000)]
     refused = gateway.http.post("/v1/chat/completions", json={"messages": [HELLO, *answers, HELLO]})
     assert refused.status_code == 400 and "context" in refused.text
     assert sum(tokenised) < 1_500_000  # of seven million
 
 
-def test_reasoning_that_a_template_leaves_out_may_be_as_long_as_it_likes(gateway: Any) -> None:
+def test_reasoning_that_a_template_leaves_out_may_be_as_long_as_it_likes(gateway: RunningGateway) -> None:
     gateway.says("hi")
     thought = {"role": "assistant", "content": "9", "reasoning_content": "two words " * 500_000}
     answer = gateway.http.post("/v1/chat/completions", json={"messages": [HELLO, thought, HELLO]})
@@ -119,14 +122,14 @@ def test_reasoning_that_a_template_leaves_out_may_be_as_long_as_it_likes(gateway
     ids=["parts", "calls", "tools", "objects", "lists", "options"],
 )  # fmt: skip
 def test_more_pieces_than_a_conversation_has_are_refused_at_once(
-    gateway: Any, tokenised: list[int], body: dict[str, Any], code: str | None
+    gateway: RunningGateway, tokenised: list[int], body: dict[str, Any], code: str | None
 ) -> None:
     refused = gateway.http.post("/v1/chat/completions", json={"messages": [HELLO], **body})
     assert refused.status_code == 400 and refused.json()["error"]["code"] == code
     assert sum(tokenised) < 20_000
 
 
-def test_an_error_does_not_send_a_long_wrong_value_back(gateway: Any) -> None:
+def test_an_error_does_not_send_a_long_wrong_value_back(gateway: RunningGateway) -> None:
     refused = post(gateway, "hi", model="x" * 1_000_000)
     assert refused.status_code == 404 and len(refused.content) < 1_000
     role = {"role": "x" * 1_000_000, "content": "hi"}
@@ -134,7 +137,7 @@ def test_an_error_does_not_send_a_long_wrong_value_back(gateway: Any) -> None:
     assert refused.status_code == 400 and len(refused.content) < 1_000
 
 
-def test_tools_that_are_nested_too_deep_are_refused(gateway: Any) -> None:
+def test_tools_that_are_nested_too_deep_are_refused(gateway: RunningGateway) -> None:
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(60):
         schema = {"type": "object", "properties": {"inner": schema}}
@@ -144,14 +147,14 @@ def test_tools_that_are_nested_too_deep_are_refused(gateway: Any) -> None:
     assert answer.status_code == 400 and "nested" in answer.text
 
 
-def test_stop_strings_that_would_be_searched_for_long_are_refused(gateway: Any) -> None:
+def test_stop_strings_that_would_be_searched_for_long_are_refused(gateway: RunningGateway) -> None:
     gateway.says("a" * 50)
     answer = post(gateway, "hi", stop="a" * 100_000)
     assert answer.status_code == 400 and "1000 characters" in answer.text
     assert post(gateway, "hi", stop=["a" * 999 + "b"] * 16).status_code == 200
 
 
-def test_what_is_near_the_limit_is_counted_exactly(gateway: Any) -> None:
+def test_what_is_near_the_limit_is_counted_exactly(gateway: RunningGateway) -> None:
     gateway.says("yes")
     room = gateway.app.state.gateway.context_length
     for text in ("a b" * room, "word " * room):
@@ -161,7 +164,7 @@ def test_what_is_near_the_limit_is_counted_exactly(gateway: Any) -> None:
     assert post(gateway, "word " * (room // 10)).status_code == 200
 
 
-def test_other_streams_do_not_wait_behind_a_large_prompt(gateway: Any) -> None:
+def test_other_streams_do_not_wait_behind_a_large_prompt(gateway: RunningGateway) -> None:
     gateway.says("yes")
     with ThreadPoolExecutor(4) as pool:
         large = [pool.submit(post, gateway, "two words " * 700_000) for _ in range(3)]
@@ -172,7 +175,7 @@ def test_other_streams_do_not_wait_behind_a_large_prompt(gateway: Any) -> None:
         assert {one.result().status_code for one in large} == {400}
 
 
-def test_one_client_cannot_have_more_requests_open_than_its_share(start_gateway: Any) -> None:
+def test_one_client_cannot_have_more_requests_open_than_its_share(start_gateway: StartGateway) -> None:
     gateway = start_gateway(max_open_requests=2)
     gateway.says("hello there")
     gateway.engine.pause = 0.5
@@ -185,7 +188,7 @@ def test_one_client_cannot_have_more_requests_open_than_its_share(start_gateway:
     assert post(gateway, "hi").status_code == 200  # what has ended is given back
 
 
-def test_one_client_cannot_fill_the_memory_with_bodies(start_gateway: Any) -> None:
+def test_one_client_cannot_fill_the_memory_with_bodies(start_gateway: StartGateway) -> None:
     gateway = start_gateway(max_open_bytes=10_000)
     gateway.says("yes")
     assert post(gateway, "x" * 9_000).status_code in (200, 400)
@@ -228,7 +231,9 @@ async def test_a_client_that_leaves_while_it_waits_gives_its_place_up() -> None:
     assert answers.running == 0 and answers.waiting == 0
 
 
-def test_streams_that_run_go_on_and_side_turns_wait_while_main_turns_come(start_gateway: Any) -> None:
+def test_streams_that_run_go_on_and_side_turns_wait_while_main_turns_come(
+    start_gateway: StartGateway,
+) -> None:
     gateway = start_gateway(max_running=2)
     gateway.says("hello there, how are you today? the answer is 42.")
     gateway.engine.pause = 0.15
@@ -246,7 +251,7 @@ def test_streams_that_run_go_on_and_side_turns_wait_while_main_turns_come(start_
         assert side.result().status_code == 200
 
 
-def test_health_answers_while_every_place_is_taken(start_gateway: Any) -> None:
+def test_health_answers_while_every_place_is_taken(start_gateway: StartGateway) -> None:
     gateway = start_gateway(max_running=1)
     gateway.says("hello there, how are you today?")
     gateway.engine.pause = 0.3

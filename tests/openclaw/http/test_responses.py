@@ -9,21 +9,23 @@ import httpx
 import openai
 import pytest
 
+from tests.fakes.running_gateway import RunningGateway, StartGateway
+
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'
 TOOLS: list[Any] = [{"type": "function", "name": "read", "parameters": {"type": "object"}, "strict": False}]
 
 
-def ask(gateway: Any, **options: Any) -> Any:
+def ask(gateway: RunningGateway, **options: Any) -> Any:
     return gateway.client.responses.create(**{"model": "small-qwen3", "input": "hello", **options})
 
 
-def streamed(gateway: Any, **options: Any) -> Any:
+def streamed(gateway: RunningGateway, **options: Any) -> Any:
     with gateway.client.responses.stream(**{"model": "small-qwen3", "input": "hello", **options}) as stream:
         return [event.response for event in stream if hasattr(event, "response")][-1]
 
 
 @pytest.mark.parametrize("how", [ask, streamed])
-def test_reasoning_text_and_a_call_are_items(gateway: Any, how: Any) -> None:
+def test_reasoning_text_and_a_call_are_items(gateway: RunningGateway, how: Any) -> None:
     gateway.says(f"<think>\nso\n</think>\n\nlet me see\n{CALL}")
     gateway.engine.chunk = 1
     answer = how(gateway, tools=TOOLS)
@@ -36,7 +38,7 @@ def test_reasoning_text_and_a_call_are_items(gateway: Any, how: Any) -> None:
     assert turn.completion_ids == gateway.engine.say and turn.state == "captured"
 
 
-def test_a_response_goes_on_from_an_earlier_one(gateway: Any) -> None:
+def test_a_response_goes_on_from_an_earlier_one(gateway: RunningGateway) -> None:
     gateway.says(CALL)
     first = ask(gateway, tools=TOOLS, instructions="be kind")
     gateway.says("done")
@@ -49,7 +51,7 @@ def test_a_response_goes_on_from_an_earlier_one(gateway: Any) -> None:
     assert "<tool_response>\n42\n</tool_response>" in prompt and "be kind" not in prompt
 
 
-def test_a_history_sent_as_items_is_found_again_too(gateway: Any) -> None:
+def test_a_history_sent_as_items_is_found_again_too(gateway: RunningGateway) -> None:
     gateway.says(f"<think>\nso\n</think>\n\nlet me see\n{CALL}")
     first = ask(gateway, tools=TOOLS)
     items: list[Any] = [{"role": "user", "content": "hello"}]
@@ -63,14 +65,14 @@ def test_a_history_sent_as_items_is_found_again_too(gateway: Any) -> None:
 
 
 @pytest.mark.parametrize("how", [ask, streamed])
-def test_a_call_cut_by_length_is_no_item(gateway: Any, how: Any) -> None:
+def test_a_call_cut_by_length_is_no_item(gateway: RunningGateway, how: Any) -> None:
     limit = len(gateway.says(f"let me see\n{CALL}")) - 3
     answer = how(gateway, tools=TOOLS, max_output_tokens=limit)
     assert [item.type for item in answer.output] == ["message"]
     assert answer.status == "incomplete" and answer.incomplete_details.reason == "max_output_tokens"
 
 
-def test_events_are_numbered_and_in_order(gateway: Any) -> None:
+def test_events_are_numbered_and_in_order(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     events = list(ask(gateway, stream=True))
     assert [event.sequence_number for event in events] == list(range(len(events)))
@@ -79,7 +81,7 @@ def test_events_are_numbered_and_in_order(gateway: Any) -> None:
     assert names[-4:] == ["output_text.done", "content_part.done", "output_item.done", "completed"]
 
 
-def test_an_effort_of_none_is_no_thinking(gateway: Any) -> None:
+def test_an_effort_of_none_is_no_thinking(gateway: RunningGateway) -> None:
     gateway.says("hello")
     ask(gateway, reasoning={"effort": "none"})
     prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
@@ -99,28 +101,30 @@ def test_an_effort_of_none_is_no_thinking(gateway: Any) -> None:
         ({"instructions": 5}, "instructions"),
     ],
 )
-def test_wrong_fields_are_named(gateway: Any, options: Any, param: str) -> None:
+def test_wrong_fields_are_named(gateway: RunningGateway, options: dict[str, Any], param: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         ask(gateway, **options)
     assert caught.value.param == param and gateway.engine.requests == []
 
 
-def test_what_an_answer_never_has_may_be_asked_for(gateway: Any) -> None:
+def test_what_an_answer_never_has_may_be_asked_for(gateway: RunningGateway) -> None:
     gateway.says("hello")
     assert ask(gateway, include=["reasoning.encrypted_content"], top_logprobs=0).output_text == "hello"
 
 
-def test_a_previous_response_that_is_not_stored_is_not_found(gateway: Any, start_gateway: Any) -> None:
+def test_a_previous_response_that_is_not_stored_is_not_found(
+    gateway: RunningGateway, start_gateway: StartGateway
+) -> None:
     for one in (gateway, start_gateway(enable_rl_intercept=False, rl_buffer_dir=None)):
         with pytest.raises(openai.NotFoundError, match="previous_response_id"):
             ask(one, previous_response_id="resp_x")
 
 
-def test_nobody_goes_on_from_another_persons_response(start_gateway: Any) -> None:
+def test_nobody_goes_on_from_another_persons_response(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_keys="ada=key-a,bob=key-b")
     gateway.says("hi")
 
-    def said(key: str, **more: Any) -> httpx.Response:
+    def said(key: str, **more: object) -> httpx.Response:
         headers = {"Authorization": f"Bearer {key}"}
         return httpx.post(f"{gateway.url}/v1/responses", json={"input": "hello", **more}, headers=headers)
 
@@ -129,7 +133,7 @@ def test_nobody_goes_on_from_another_persons_response(start_gateway: Any) -> Non
     assert said("key-a", previous_response_id=first).status_code == 200
 
 
-def test_what_another_model_refused_is_read_as_text(gateway: Any) -> None:
+def test_what_another_model_refused_is_read_as_text(gateway: RunningGateway) -> None:
     gateway.says("hi")
     refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "I will not."}]}
     history = [{"role": "user", "content": "hello"}, refusal, {"role": "user", "content": "why?"}]

@@ -15,6 +15,7 @@ import pytest
 from openclaw.errors import ConfigError
 from openclaw.http.middleware import RateLimit, RequestGuard
 from openclaw.settings import Settings, load_settings
+from tests.fakes.running_gateway import RunningGateway, StartGateway
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
@@ -23,11 +24,11 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def post(gateway: Any, headers: dict[str, str], **body: Any) -> httpx.Response:
+def post(gateway: RunningGateway, headers: dict[str, str], **body: object) -> httpx.Response:
     return httpx.post(f"{gateway.url}/v1/chat/completions", json={"messages": HELLO, **body}, headers=headers)
 
 
-def test_named_keys_name_the_person_unless_the_request_does(start_gateway: Any) -> None:
+def test_named_keys_name_the_person_unless_the_request_does(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_keys="ada=key-a, bob=key-b")
     gateway.says("hi")
     forged = {"openclaw-person": "eve"}
@@ -75,7 +76,7 @@ def test_named_keys_are_enough_to_listen_beyond_this_machine() -> None:
     assert Settings(model_path="/m", host="0.0.0.0", api_keys="ada=k").client_keys == (("ada", "k"),)
 
 
-def test_admin_is_for_this_machine_or_its_own_key(start_gateway: Any) -> None:
+def test_admin_is_for_this_machine_or_its_own_key(start_gateway: StartGateway) -> None:
     gateway = start_gateway()
     url = f"{gateway.url}/admin/processes"
     assert httpx.get(url).status_code == 200
@@ -89,7 +90,7 @@ def test_admin_is_for_this_machine_or_its_own_key(start_gateway: Any) -> None:
     assert post(keyed, bearer("admin-key")).status_code == 401
 
 
-def test_admin_deletes_a_session_for_good(start_gateway: Any) -> None:
+def test_admin_deletes_a_session_for_good(start_gateway: StartGateway) -> None:
     gateway = start_gateway(admin_key="admin-key")
     gateway.says("hi")
     post(gateway, bearer("secret-key"), session_id="s")
@@ -111,14 +112,14 @@ def test_admin_deletes_a_session_for_good(start_gateway: Any) -> None:
     ],
 )
 def test_web_pages_of_other_sites_cannot_use_a_gateway_without_a_key(
-    start_gateway: Any, origin: str, host: str | None, status: int
+    start_gateway: StartGateway, origin: str, host: str | None, status: int
 ) -> None:
     gateway = start_gateway(api_key=None)
     gateway.says("hi")
     assert post(gateway, {"Origin": origin} | ({"Host": host} if host else {})).status_code == status
 
 
-def test_rate_of_one_key_is_limited_and_others_go_on(start_gateway: Any) -> None:
+def test_rate_of_one_key_is_limited_and_others_go_on(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_keys="ada=key-a,bob=key-b", rate_limit=2)
     gateway.says("hi")
     answers = [post(gateway, bearer("key-a")) for _ in range(3)]
@@ -138,7 +139,9 @@ def test_rate_limit_fills_up_again() -> None:
     assert RateLimit(0).take("a") == 0
 
 
-def test_neither_keys_nor_prompts_are_logged(gateway: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_neither_keys_nor_prompts_are_logged(
+    gateway: RunningGateway, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     gateway.says("an answer to remember")
     secret: list[Any] = [{"role": "user", "content": "my password is hunter2"}]
@@ -153,7 +156,9 @@ def test_neither_keys_nor_prompts_are_logged(gateway: Any, caplog: pytest.LogCap
         assert word not in caplog.text
 
 
-def test_body_that_is_too_long_is_refused_with_and_without_its_length_told(start_gateway: Any) -> None:
+def test_body_that_is_too_long_is_refused_with_and_without_its_length_told(
+    start_gateway: StartGateway,
+) -> None:
     gateway = start_gateway(max_body_bytes=1000)
     gateway.says("hi")
     long = [{"role": "user", "content": "x" * 2000}]
@@ -169,7 +174,7 @@ def test_body_that_is_too_long_is_refused_with_and_without_its_length_told(start
     assert post(gateway, bearer("secret-key")).status_code == 200
 
 
-def test_body_that_does_not_come_is_given_up(start_gateway: Any) -> None:
+def test_body_that_does_not_come_is_given_up(start_gateway: StartGateway) -> None:
     gateway = start_gateway(client_timeout=0.3)
     with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2]))) as connection:
         connection.sendall(
@@ -181,7 +186,7 @@ def test_body_that_does_not_come_is_given_up(start_gateway: Any) -> None:
     assert b" 408 " in answer and b"request_timeout" in answer
 
 
-async def test_client_that_does_not_read_is_let_go(gateway: Any) -> None:
+async def test_client_that_does_not_read_is_let_go(gateway: RunningGateway) -> None:
     gateway.says("a long answer " * 20)
     settings = dataclasses.replace(gateway.app.state.gateway.settings, client_timeout=0.2)
     body = b'{"messages": [{"role": "user", "content": "hello"}], "stream": true}'
@@ -208,7 +213,7 @@ async def test_client_that_does_not_read_is_let_go(gateway: Any) -> None:
     assert gateway.store.status.counts()["turns"] == {"aborted": 1}
 
 
-def test_client_that_reads_a_byte_at_a_time_holds_nobody_up(gateway: Any) -> None:
+def test_client_that_reads_a_byte_at_a_time_holds_nobody_up(gateway: RunningGateway) -> None:
     gateway.says("a long answer " * 100)
     body = b'{"messages": [{"role": "user", "content": "hello"}], "stream": true}'
     with socket.socket() as slow:
@@ -242,12 +247,12 @@ def test_client_that_reads_a_byte_at_a_time_holds_nobody_up(gateway: Any) -> Non
     ],
 )
 def test_without_a_key_names_that_a_site_could_have_are_refused(
-    start_gateway: Any, headers: dict[str, str], status: int
+    start_gateway: StartGateway, headers: dict[str, str], status: int
 ) -> None:
     gateway = start_gateway(api_key=None, allowed_hosts=("chat.example.org",))
     assert httpx.get(f"{gateway.url}/v1/models", headers=headers).status_code == status
     assert httpx.get(f"{gateway.url}/healthz", headers=headers).status_code == 200
 
 
-def test_with_a_key_any_name_is_served(gateway: Any) -> None:
+def test_with_a_key_any_name_is_served(gateway: RunningGateway) -> None:
     assert gateway.http.get("/v1/models", headers={"Host": "any.example"}).status_code == 200

@@ -7,11 +7,13 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.fakes.running_gateway import RunningGateway, StartGateway
+
 ASK: list[Any] = [{"role": "user", "content": "hello"}]
 EPISODE = {"X-Session-Id": "e1", "X-Group-Id": "g", "X-Task-Id": "t", "X-Source": "environment"}
 
 
-def _episode(gateway: Any) -> list[str]:
+def _episode(gateway: RunningGateway) -> list[str]:
     """Two turns of an episode; the ids of their completions."""
     gateway.says("ls")
     first = gateway.http.post("/v1/chat/completions", json={"messages": ASK}, headers=EPISODE).json()
@@ -20,7 +22,7 @@ def _episode(gateway: Any) -> list[str]:
     return [first["id"], second["id"]]
 
 
-def test_an_episode_is_rewarded_and_read_back_with_its_ids(gateway: Any) -> None:
+def test_an_episode_is_rewarded_and_read_back_with_its_ids(gateway: RunningGateway) -> None:
     ids = _episode(gateway)
     told = gateway.http.post("/v1/feedback", json={"session_id": "e1", "scope": "session", "score": 0.5})
     assert told.json() == {
@@ -49,7 +51,7 @@ def test_an_episode_is_rewarded_and_read_back_with_its_ids(gateway: Any) -> None
     assert session["turns"][0]["next_state"][0]["content"] == "command not found"
 
 
-def test_fields_of_the_body_name_group_task_and_source_too(gateway: Any) -> None:
+def test_fields_of_the_body_name_group_task_and_source_too(gateway: RunningGateway) -> None:
     gateway.says("hi")
     body = {"messages": ASK, "group": "g2", "task": "t2", "source": "environment"}
     turn = gateway.turn(gateway.http.post("/v1/chat/completions", json=body).json()["id"])
@@ -59,7 +61,7 @@ def test_fields_of_the_body_name_group_task_and_source_too(gateway: Any) -> None
     assert (turn.group_id, turn.task_id, turn.source) == ("g2", "t2", "environment")
 
 
-def test_sessions_without_content_come_until_the_limit(gateway: Any) -> None:
+def test_sessions_without_content_come_until_the_limit(gateway: RunningGateway) -> None:
     gateway.says("hi")
     for session in ("a", "b"):
         gateway.http.post("/v1/chat/completions", json={"messages": ASK, "session_id": session})
@@ -81,7 +83,7 @@ def test_sessions_without_content_come_until_the_limit(gateway: Any) -> None:
         ({"discount": 0.5}, "discount"),
     ],
 )
-def test_a_wrong_reward_is_named(gateway: Any, body: dict[str, Any], param: str) -> None:
+def test_a_wrong_reward_is_named(gateway: RunningGateway, body: dict[str, Any], param: str) -> None:
     told = gateway.http.post("/v1/feedback", json={"session_id": "s", "score": 1, **body})
     assert (told.status_code, told.json()["error"]["param"]) == (400, param), told.text
 
@@ -95,7 +97,9 @@ def test_a_wrong_reward_is_named(gateway: Any, body: dict[str, Any], param: str)
         ({"task": 5}, "task"),
     ],
 )
-def test_a_wrong_mark_of_a_turn_is_named(gateway: Any, changes: dict[str, Any], param: str) -> None:
+def test_a_wrong_mark_of_a_turn_is_named(
+    gateway: RunningGateway, changes: dict[str, Any], param: str
+) -> None:
     told = gateway.http.post("/v1/chat/completions", json={"messages": ASK, **changes})
     assert (told.status_code, told.json()["error"]["param"]) == (400, param), told.text
 
@@ -105,17 +109,17 @@ def test_a_wrong_mark_of_a_turn_is_named(gateway: Any, changes: dict[str, Any], 
     [{}, {"session_ids": [], "group": None}, {"session_ids": ["a"], "group": "g"}, {"session_ids": [5]},
      {"session_ids": ["a"] * 257}, {"session_ids": ["a"], "limit": 0}, {"session_ids": ["a"], "content": 1}],
 )  # fmt: skip
-def test_a_wrong_question_for_trajectories_is_named(gateway: Any, body: dict[str, Any]) -> None:
+def test_a_wrong_question_for_trajectories_is_named(gateway: RunningGateway, body: dict[str, Any]) -> None:
     told = gateway.http.post("/admin/trajectories", json=body)
     assert told.status_code == 400 and told.json()["error"]["param"], told.text
 
 
-def test_an_unknown_sessions_reward_is_not_found(gateway: Any) -> None:
+def test_an_unknown_sessions_reward_is_not_found(gateway: RunningGateway) -> None:
     told = gateway.http.post("/v1/feedback", json={"session_id": "x", "scope": "session", "score": 1})
     assert (told.status_code, told.json()["error"]["code"]) == (404, "not_found")
 
 
-def test_only_the_administrator_and_a_named_key_read_turns(start_gateway: Any) -> None:
+def test_only_the_administrator_and_a_named_key_read_turns(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_keys="ada=key-a,bob=key-b", admin_key="key-admin")
     gateway.says("hi")
     ada, bob, admin, owner = (

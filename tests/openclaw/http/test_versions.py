@@ -16,6 +16,8 @@ from claw_base.run_folder.orders import VersionOrder, VersionOrders
 from openclaw.store import RolloutStore
 from openclaw.versions.__main__ import main
 from slime.ray.version_orders import left_over
+from tests.fakes.running_gateway import RunningGateway, StartGateway
+from tests.fakes.scripted_engine import FakeEngine
 
 
 @contextmanager
@@ -39,7 +41,7 @@ def driver(run_dir: Path, error: str | None = None) -> Iterator[list[VersionOrde
 
 
 @pytest.fixture
-def gateway(start_gateway: Any, tmp_path: Path) -> Any:
+def gateway(start_gateway: StartGateway, tmp_path: Path) -> Any:
     """Version 1 is live after 0; version 2 was rejected."""
     gateway = start_gateway(run_dir=str(tmp_path))
     store = RolloutStore(tmp_path / "buffer")
@@ -51,7 +53,7 @@ def gateway(start_gateway: Any, tmp_path: Path) -> Any:
     return gateway
 
 
-def test_versions_are_listed_with_status_lineage_and_reason(gateway: Any) -> None:
+def test_versions_are_listed_with_status_lineage_and_reason(gateway: RunningGateway) -> None:
     found = gateway.http.get("/admin/versions").json()
     assert (found["live"], found["pinned"]) == (1, None)
     brief = [(one["version"], one["parent"], one["status"], one["on_disk"]) for one in found["data"]]
@@ -63,7 +65,7 @@ def test_versions_are_listed_with_status_lineage_and_reason(gateway: Any) -> Non
     assert gateway.http.get("/admin/versions/x").status_code == 404
 
 
-def test_going_back_is_done_by_the_driver(gateway: Any, tmp_path: Path) -> None:
+def test_going_back_is_done_by_the_driver(gateway: RunningGateway, tmp_path: Path) -> None:
     with driver(tmp_path) as done:
         answer = gateway.http.post("/admin/versions/0/rollback", json={"drop_turns": True})
         pinned = gateway.http.post("/admin/versions/1/pin").json()
@@ -80,14 +82,14 @@ def test_going_back_is_done_by_the_driver(gateway: Any, tmp_path: Path) -> None:
     ]
 
 
-def test_an_order_that_the_driver_refuses_says_why(gateway: Any, tmp_path: Path) -> None:
+def test_an_order_that_the_driver_refuses_says_why(gateway: RunningGateway, tmp_path: Path) -> None:
     with driver(tmp_path, error="version 1 is not on disk any more"):
         answer = gateway.http.post("/admin/versions/1/rollback")
     assert answer.status_code == 409 and "not on disk" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("action", ["rollback", "pin"])
-def test_a_version_that_never_was_is_no_order(gateway: Any, tmp_path: Path, action: str) -> None:
+def test_a_version_that_never_was_is_no_order(gateway: RunningGateway, tmp_path: Path, action: str) -> None:
     """The driver would give an update up for it."""
     answer = gateway.http.post(f"/admin/versions/7/{action}")
     assert answer.status_code == 404 and "there is no version 7" in answer.json()["error"]["message"]
@@ -95,7 +97,7 @@ def test_a_version_that_never_was_is_no_order(gateway: Any, tmp_path: Path, acti
 
 
 def test_an_order_that_waits_when_the_server_stops_is_answered_with_what_becomes_of_it(
-    start_gateway: Any, tmp_path: Path
+    start_gateway: StartGateway, tmp_path: Path
 ) -> None:
     gateway, answers = start_gateway(run_dir=str(tmp_path)), []
     gateway.store.versions.weights_live(-1, 0, None, True, str(tmp_path), "sum-0")
@@ -122,7 +124,7 @@ def test_an_order_that_waits_when_the_server_stops_is_answered_with_what_becomes
     [{"Origin": "http://127.0.0.1:9999"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "cross-site"}],
 )
 def test_a_page_of_another_port_changes_no_version(
-    gateway: Any, tmp_path: Path, headers: dict[str, str]
+    gateway: RunningGateway, tmp_path: Path, headers: dict[str, str]
 ) -> None:
     answer = gateway.http.post("/admin/versions/0/rollback", headers=headers)
     assert answer.status_code == 403 and "another address" in answer.json()["error"]["message"]
@@ -131,7 +133,7 @@ def test_a_page_of_another_port_changes_no_version(
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"[1, 2]"])
 def test_the_command_says_that_it_asked_something_else(
-    body: bytes, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    body: bytes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering = httpx.MockTransport(lambda request: httpx.Response(200, content=body))
     client = httpx.Client
@@ -142,19 +144,23 @@ def test_the_command_says_that_it_asked_something_else(
     assert "is no server of OpenClaw-RL" in capsys.readouterr().err
 
 
-def test_a_key_that_no_header_can_carry_is_named(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_no_header_can_carry_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENCLAW_ADMIN_KEY", "schlüssel€")
     assert main(["--url", "http://127.0.0.1:9", "list"]) == 2
     assert "OPENCLAW_ADMIN_KEY" in capsys.readouterr().err
 
 
-def test_a_second_order_is_refused_while_one_waits(gateway: Any, tmp_path: Path) -> None:
+def test_a_second_order_is_refused_while_one_waits(gateway: RunningGateway, tmp_path: Path) -> None:
     (tmp_path / "version_order.json").write_text(json.dumps({"action": "pin", "version": 1}))
     answer = gateway.http.post("/admin/versions/0/rollback")
     assert answer.status_code == 409 and "pin 1" in answer.json()["error"]["message"]
 
 
-def test_the_command_lists_and_says_what_is_wrong(gateway: Any, capsys: Any) -> None:
+def test_the_command_lists_and_says_what_is_wrong(
+    gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["--url", gateway.url]) == 0
     without = capsys.readouterr().out
     assert main(["--url", gateway.url, "list"]) == 0
@@ -175,7 +181,7 @@ def test_the_command_lists_and_says_what_is_wrong(gateway: Any, capsys: Any) -> 
 
 
 @pytest.fixture
-def two_on_disk(start_gateway: Any, tmp_path: Path, engine: Any) -> Any:
+def two_on_disk(start_gateway: StartGateway, tmp_path: Path, engine: FakeEngine) -> RunningGateway:
     """Versions 0 and 2 are on disk, 2 comes from 1, and both answer something else."""
     gateway = start_gateway(run_dir=str(tmp_path))
     store = RolloutStore(tmp_path / "buffer")
@@ -190,7 +196,9 @@ def two_on_disk(start_gateway: Any, tmp_path: Path, engine: Any) -> Any:
     return gateway
 
 
-def test_two_versions_are_compared_by_what_lies_between_them(two_on_disk: Any, capsys: Any) -> None:
+def test_two_versions_are_compared_by_what_lies_between_them(
+    two_on_disk: RunningGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = two_on_disk.http.get("/admin/versions/diff?a=0&b=2").json()
     assert (found["common"], found["only_a"]) == (0, [])
     assert [one["version"] for one in found["only_b"]] == [1, 2]
@@ -202,7 +210,7 @@ def test_two_versions_are_compared_by_what_lies_between_them(two_on_disk: Any, c
 
 
 def test_two_versions_answer_the_same_prompts_side_by_side(
-    two_on_disk: Any, engine: Any, tmp_path: Path, capsys: Any
+    two_on_disk: RunningGateway, engine: FakeEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     body = {"a": 0, "b": 2, "prompts": ["2+2?", {"messages": [{"role": "user", "content": "and 1+3?"}]}]}
     answers = two_on_disk.http.post("/admin/versions/diff", json=body).json()["answers"]
@@ -219,7 +227,7 @@ def test_two_versions_answer_the_same_prompts_side_by_side(
 
 
 def test_a_version_that_is_not_on_disk_and_an_engine_with_one_set_of_weights_say_so(
-    two_on_disk: Any, engine: Any, capsys: Any, tmp_path: Path
+    two_on_disk: RunningGateway, engine: FakeEngine, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     gone = two_on_disk.http.post("/admin/versions/diff", json={"a": 1, "b": 2, "prompts": ["x"]})
     assert gone.status_code == 409 and "not on disk" in gone.json()["error"]["message"]

@@ -41,7 +41,7 @@ def patterns() -> dict[re.Pattern[str], str]:
     return found
 
 
-def _in(value: Any, depth: int) -> Iterator[re.Pattern[str]]:
+def _in(value: object, depth: int) -> Iterator[re.Pattern[str]]:
     if isinstance(value, re.Pattern):
         yield value
     elif depth < 6 and isinstance(value, dict):

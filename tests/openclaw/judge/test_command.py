@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import io
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
 from openclaw.judge.__main__ import build_parser, main, score_lines
+
+if TYPE_CHECKING:
+    from tests.openclaw.judge.conftest import FakeJudge
+
 
 LINES = [
     {"id": "a", "response": "7", "next_state": "Thanks!", "next_state_role": "user", "note": "ignored"},
@@ -83,7 +87,7 @@ def test_a_wrong_command_is_refused_in_one_line(
 
 
 async def test_a_judge_model_scores_lines_and_gives_hints(
-    judge_server: Any, capsys: pytest.CaptureFixture[str]
+    judge_server: FakeJudge, capsys: pytest.CaptureFixture[str]
 ) -> None:
     judge_server.script = [
         lambda body: 400 if "exit code" in str(body) else r"\boxed{1} [HINT_START]Say it in prose.[HINT_END]"
@@ -102,7 +106,7 @@ async def test_a_judge_model_scores_lines_and_gives_hints(
 
 
 async def test_a_slow_judge_is_asked_for_several_lines_at_a_time(
-    judge_server: Any, capsys: pytest.CaptureFixture[str]
+    judge_server: FakeJudge, capsys: pytest.CaptureFixture[str]
 ) -> None:
     judge_server.delay = 0.05
     args = build_parser().parse_args(

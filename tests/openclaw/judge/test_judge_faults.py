@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +17,10 @@ from openclaw.judge.turn_judge import JudgeLimits, TurnJudge
 from openclaw.judge.worker import JudgeWorker
 from openclaw.store import RolloutStore, StoreWriter
 from openclaw.types import Drop, Judgement, SampleDraft, Turn
+
+if TYPE_CHECKING:
+    from tests.openclaw.judge.conftest import FakeJudge
+
 
 Answer = Callable[[str], Turn]
 
@@ -59,7 +63,7 @@ Start = Callable[..., Running]
 
 @pytest.fixture
 async def start(
-    store: RolloutStore, judge_server: Any, monkeypatch: pytest.MonkeyPatch
+    store: RolloutStore, judge_server: FakeJudge, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Start]:
     monkeypatch.setattr(http, "FIRST_WAIT_SECONDS", 0.01)
     monkeypatch.setattr(turn_judge, "_FIRST_RETURN_SECONDS", 0.2)
@@ -79,7 +83,7 @@ async def start(
     "trouble", ["!hang", "!close", "!half", "!garbage", "purple", 503, 400, 401, (200, "", b"[")]
 )
 async def test_trouble_with_one_turn_drops_it_and_blocks_no_other(
-    store: RolloutStore, judge_server: Any, answer: Answer, start: Start, trouble: Any
+    store: RolloutStore, judge_server: FakeJudge, answer: Answer, start: Start, trouble: object
 ) -> None:
     judge_server.script = [lambda body: trouble if "trouble" in str(body) else r"\boxed{1}"]
     bad = answer("trouble")
@@ -98,7 +102,7 @@ async def test_trouble_with_one_turn_drops_it_and_blocks_no_other(
 
 
 async def test_a_judge_that_is_down_for_a_while_delays_its_turns_and_drops_none(
-    store: RolloutStore, judge_server: Any, answer: Answer, start: Start
+    store: RolloutStore, judge_server: FakeJudge, answer: Answer, start: Start
 ) -> None:
     judge_server.script = [503]
     for n in range(5):
@@ -111,7 +115,7 @@ async def test_a_judge_that_is_down_for_a_while_delays_its_turns_and_drops_none(
 
 
 async def test_what_a_failing_judge_says_is_told_until_it_judges(
-    store: RolloutStore, judge_server: Any, answer: Answer, start: Start
+    store: RolloutStore, judge_server: FakeJudge, answer: Answer, start: Start
 ) -> None:
     judge_server.script = [401]
     turn = answer("turn")
@@ -127,7 +131,11 @@ async def test_what_a_failing_judge_says_is_told_until_it_judges(
 
 
 async def test_a_judge_that_stays_down_costs_no_turn_and_is_not_hammered(
-    store: RolloutStore, judge_server: Any, answer: Answer, start: Start, monkeypatch: pytest.MonkeyPatch
+    store: RolloutStore,
+    judge_server: FakeJudge,
+    answer: Answer,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(turn_judge, "_DOWN_SECONDS", 0.3)
     judge_server.script = [r"\boxed{1}"]
@@ -146,7 +154,7 @@ async def test_a_judge_that_stays_down_costs_no_turn_and_is_not_hammered(
 
 
 async def test_a_slow_judge_delays_and_drops_nothing(
-    store: RolloutStore, judge_server: Any, answer: Answer, start: Start
+    store: RolloutStore, judge_server: FakeJudge, answer: Answer, start: Start
 ) -> None:
     judge_server.delay = 0.2
     for n in range(8):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +17,10 @@ from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.settings import BACKEND_NAMES, JudgeSettings
 from tests import MODEL
+
+if TYPE_CHECKING:
+    from tests.openclaw.judge.conftest import FakeJudge
+
 
 Make = Callable[..., JudgeBackend]
 
@@ -46,7 +50,7 @@ def test_a_name_without_a_backend_is_refused(metrics: JudgeMetrics) -> None:
 
 
 @pytest.fixture
-async def make(judge_server: Any, metrics: JudgeMetrics) -> AsyncIterator[Make]:
+async def make(judge_server: FakeJudge, metrics: JudgeMetrics) -> AsyncIterator[Make]:
     made: list[JudgeBackend] = []
 
     def make(kind: str, **settings: Any) -> JudgeBackend:
@@ -62,7 +66,9 @@ async def make(judge_server: Any, metrics: JudgeMetrics) -> AsyncIterator[Make]:
         await backend.close()
 
 
-async def test_an_openai_judge_is_asked_once_a_vote_with_its_own_seed(judge_server: Any, make: Make) -> None:
+async def test_an_openai_judge_is_asked_once_a_vote_with_its_own_seed(
+    judge_server: FakeJudge, make: Make
+) -> None:
     judge_server.script = [r"fine \boxed{1}", r"hm \boxed{-1}", "nothing"]
     votes = await make("openai").eval_votes(question(), 3)
     assert sorted(str(vote.score) for vote in votes) == ["-1", "1", "None"]
@@ -75,7 +81,7 @@ async def test_an_openai_judge_is_asked_once_a_vote_with_its_own_seed(judge_serv
     )
 
 
-async def test_an_engine_judge_gets_the_ids_of_its_own_template(judge_server: Any, make: Make) -> None:
+async def test_an_engine_judge_gets_the_ids_of_its_own_template(judge_server: FakeJudge, make: Make) -> None:
     judge_server.script = [r"\boxed{-1}"]
     (first, _) = await make("engine").eval_votes(question("No bullet points."), 2)
     assert first.score == -1
@@ -89,13 +95,15 @@ async def test_an_engine_judge_gets_the_ids_of_its_own_template(judge_server: An
     assert {body["sampling_params"]["sampling_seed"] for body in judge_server.bodies} == {0, 1}
 
 
-async def test_a_prompt_that_is_too_long_for_the_engine_is_shortened(judge_server: Any, make: Make) -> None:
+async def test_a_prompt_that_is_too_long_for_the_engine_is_shortened(
+    judge_server: FakeJudge, make: Make
+) -> None:
     await make("engine").eval_votes(question("Thanks!", "word " * 120_000), 1)
     body = judge_server.bodies[0]
     assert len(body["input_ids"]) + body["sampling_params"]["max_new_tokens"] <= 65_536
 
 
-async def test_a_hint_is_asked_for_with_its_own_prompt(judge_server: Any, make: Make) -> None:
+async def test_a_hint_is_asked_for_with_its_own_prompt(judge_server: FakeJudge, make: Make) -> None:
     judge_server.script = [r"\boxed{1} [HINT_START]Write prose, no lists.[HINT_END]"]
     (vote,) = await make("openai").hint_votes(question(), 1)
     assert vote.hint == "Write prose, no lists."
@@ -104,7 +112,7 @@ async def test_a_hint_is_asked_for_with_its_own_prompt(judge_server: Any, make: 
 
 @pytest.mark.parametrize("field", ["seed", "temperature"])
 async def test_an_api_without_an_option_is_asked_without_it(
-    judge_server: Any, make: Make, field: str
+    judge_server: FakeJudge, make: Make, field: str
 ) -> None:
     refusal = (400, "", b'{"error": {"message": "Unsupported parameter: %s"}}' % field.encode())
     judge_server.script = [lambda body: refusal if field in body else r"\boxed{1}"]
@@ -115,7 +123,7 @@ async def test_an_api_without_an_option_is_asked_without_it(
     assert len(judge_server.bodies) == 1 and field not in judge_server.bodies[0]
 
 
-async def test_an_api_that_calls_the_limit_otherwise_gets_it_so(judge_server: Any, make: Make) -> None:
+async def test_an_api_that_calls_the_limit_otherwise_gets_it_so(judge_server: FakeJudge, make: Make) -> None:
     refusal = (400, "", b'{"error": {"message": "Use max_completion_tokens instead of max_tokens"}}')
     judge_server.script = [lambda body: refusal if "max_tokens" in body else r"\boxed{1}"]
     assert [vote.score for vote in await make("openai").eval_votes(question(), 3)] == [1, 1, 1]
@@ -125,7 +133,7 @@ async def test_an_api_that_calls_the_limit_otherwise_gets_it_so(judge_server: An
 @pytest.mark.parametrize("kind", ["openai", "engine"])
 @pytest.mark.parametrize("trouble", [503, 429, "!close", "!half", "!garbage", (200, "", b'{"choi')])
 async def test_passing_trouble_is_retried(
-    judge_server: Any, make: Make, metrics: JudgeMetrics, kind: str, trouble: Any
+    judge_server: FakeJudge, make: Make, metrics: JudgeMetrics, kind: str, trouble: object
 ) -> None:
     judge_server.script = [trouble, trouble, r"\boxed{1}"]
     (vote,) = await make(kind).eval_votes(question(), 1)
@@ -135,7 +143,7 @@ async def test_passing_trouble_is_retried(
 
 @pytest.mark.parametrize("trouble", [503, "!close", "!half", (200, "", b"<html>")])
 async def test_trouble_that_stays_makes_the_judge_unavailable(
-    judge_server: Any, make: Make, trouble: Any
+    judge_server: FakeJudge, make: Make, trouble: object
 ) -> None:
     judge_server.script = [trouble]
     with pytest.raises(JudgeUnavailable):
@@ -143,7 +151,9 @@ async def test_trouble_that_stays_makes_the_judge_unavailable(
     assert len(judge_server.bodies) == 3
 
 
-async def test_a_wrong_key_is_not_tried_again_and_the_key_is_not_told(judge_server: Any, make: Make) -> None:
+async def test_a_wrong_key_is_not_tried_again_and_the_key_is_not_told(
+    judge_server: FakeJudge, make: Make
+) -> None:
     judge_server.script = [401]
     with pytest.raises(JudgeUnavailable, match="status 401: scripted") as error:
         await make("openai").eval_votes(question("a private word"), 1)
@@ -154,27 +164,31 @@ async def test_a_wrong_key_is_not_tried_again_and_the_key_is_not_told(judge_serv
 @pytest.mark.parametrize(
     "body", [b"[]", b'{"choices": []}', b'{"choices": [{"message": {"content": null}}]}', b"{}"]
 )
-async def test_an_answer_without_a_reply_is_a_judge_error(judge_server: Any, make: Make, body: bytes) -> None:
+async def test_an_answer_without_a_reply_is_a_judge_error(
+    judge_server: FakeJudge, make: Make, body: bytes
+) -> None:
     judge_server.script = [(200, "", body)]
     for kind in ("openai", "engine"):
         with pytest.raises(JudgeError):
             await make(kind).eval_votes(question(), 1)
 
 
-async def test_a_vote_that_fails_leaves_the_others(judge_server: Any, make: Make) -> None:
+async def test_a_vote_that_fails_leaves_the_others(judge_server: FakeJudge, make: Make) -> None:
     judge_server.script = [lambda body: 400 if body["seed"] == 1 else r"\boxed{1}"]
     votes = await make("openai").eval_votes(question(), 3)
     assert [vote.score for vote in votes] == [1, None, 1]
     assert votes[1].text.startswith("no reply: 127.0.0.1")
 
 
-async def test_a_judge_that_hangs_is_left_after_the_request_timeout(judge_server: Any, make: Make) -> None:
+async def test_a_judge_that_hangs_is_left_after_the_request_timeout(
+    judge_server: FakeJudge, make: Make
+) -> None:
     judge_server.script = ["!hang", r"\boxed{1}"]
     (vote,) = await make("openai", judge_request_timeout=0.2).eval_votes(question(), 1)
     assert vote.score == 1
 
 
-async def test_no_more_requests_are_open_than_allowed(judge_server: Any, make: Make) -> None:
+async def test_no_more_requests_are_open_than_allowed(judge_server: FakeJudge, make: Make) -> None:
     judge_server.delay = 0.02
     backend = make("openai", judge_max_requests=3)
     await asyncio.gather(*(backend.eval_votes(question(str(n)), 4) for n in range(5)))
@@ -182,7 +196,7 @@ async def test_no_more_requests_are_open_than_allowed(judge_server: Any, make: M
 
 
 async def test_an_identical_question_is_answered_from_the_cache(
-    judge_server: Any, make: Make, metrics: JudgeMetrics
+    judge_server: FakeJudge, make: Make, metrics: JudgeMetrics
 ) -> None:
     backend = make("openai", judge_cache_size=2)
     first = await backend.eval_votes(question("a"), 2)
@@ -194,7 +208,7 @@ async def test_an_identical_question_is_answered_from_the_cache(
     assert metrics.cache_hits == 1
 
 
-async def test_invalid_votes_are_not_kept(judge_server: Any, make: Make, metrics: JudgeMetrics) -> None:
+async def test_invalid_votes_are_not_kept(judge_server: FakeJudge, make: Make, metrics: JudgeMetrics) -> None:
     judge_server.script = ["purple", r"\boxed{1}"]
     backend = make("openai")
     assert (await backend.eval_votes(question(), 1))[0].score is None
@@ -202,7 +216,7 @@ async def test_invalid_votes_are_not_kept(judge_server: Any, make: Make, metrics
     assert metrics.cache_hits == 0
 
 
-async def test_another_engine_answers_where_one_is_gone(judge_server: Any, make: Make) -> None:
+async def test_another_engine_answers_where_one_is_gone(judge_server: FakeJudge, make: Make) -> None:
     backend = make("engine", judge_engine_url=("http://127.0.0.1:9", judge_server.url))
     for n in range(4):
         (vote,) = await backend.eval_votes(question(str(n)), 1)

@@ -39,7 +39,7 @@ def test_without_a_user_message_the_last_message_gets_the_hint_and_without_any_i
 
 @pytest.mark.parametrize("tools", [None, TOOLS])
 def test_the_hinted_prompt_is_what_the_template_writes(
-    chat_format: ChatFormat, make_turn: MakeTurn, tools: Any
+    chat_format: ChatFormat, make_turn: MakeTurn, tools: list[dict[str, Any]] | None
 ) -> None:
     turn = make_turn(tools=tools)
     assert hinted_prompt_ids(chat_format, turn, HINT) == chat_format.render(

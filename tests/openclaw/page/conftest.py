@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 from openclaw.types import Judgement, SampleDraft, Vote
+from tests.fakes.fixtures import JudgeTurn, Talk, Visit
+from tests.fakes.running_gateway import RunningGateway
 
 HOSTILE = "<script>alert(1)</script>\" onmouseover='x' </div>{{ 7*7 }} \u202egnp.exe \x00\x1b[31m"
 
 
 @pytest.fixture
-def visit(gateway: Any) -> Any:
+def visit(gateway: RunningGateway) -> Iterator[Visit]:
     """f(path, **query): the page's answer to a browser on this machine."""
     with httpx.Client(base_url=gateway.url, timeout=20) as client:
         yield lambda path, **query: client.get(path, params=query or None)
 
 
 @pytest.fixture
-def talk(gateway: Any) -> Any:
+def talk(gateway: RunningGateway) -> Talk:
     """f(texts, answer, session): the completion ids of a talk; its first turn is judged good, with a hint, and ready."""
 
     def say(*texts: str, answer: str = "hello there", session: str = "s1", user: str = "ada") -> list[str]:
@@ -41,7 +44,7 @@ def talk(gateway: Any) -> Any:
 
 
 @pytest.fixture
-def judge(gateway: Any) -> Any:
+def judge(gateway: RunningGateway) -> JudgeTurn:
     """f(completion, score, hint): the turn is judged, and its sample ready."""
 
     def vote(completion: str, score: float = 1.0, hint: str = "be short") -> None:

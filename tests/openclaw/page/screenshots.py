@@ -15,7 +15,7 @@ DESK = {"width": 1000, "height": 640}
 QUALITY = 72
 
 
-def take(browser: Any, base: str, path: str, file: Path, **options: Any) -> None:
+def take(browser: Any, base: str, path: str, file: Path, **options: object) -> None:
     """One picture of the top of a page, or of the element `#...` that it names."""
     context = browser.new_context(base_url=base, **{"viewport": DESK, **options})
     page = context.new_page()

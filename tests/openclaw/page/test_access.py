@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import httpx
 
 from openclaw.http.browser import COOKIE, PASS_SECONDS, is_pass, new_pass
+from tests.fakes.fixtures import Talk
+from tests.fakes.running_gateway import RunningGateway, StartGateway
 
 VIEWS = ("/", "/page/sessions", "/admin/now", "/admin/sessions", "/page/events")
 
 
-def test_a_name_that_was_pointed_here_and_a_script_of_another_site_see_nothing(gateway: Any) -> None:
+def test_a_name_that_was_pointed_here_and_a_script_of_another_site_see_nothing(
+    gateway: RunningGateway,
+) -> None:
     foreign: tuple[dict[str, str], ...] = (
         {"Host": "evil.example:30000"},
         {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
@@ -25,14 +28,14 @@ def test_a_name_that_was_pointed_here_and_a_script_of_another_site_see_nothing(g
                 assert client.get(path, headers=headers).status_code == 403, (path, headers)
 
 
-def test_a_look_whether_the_page_is_there_gets_its_head(gateway: Any) -> None:
+def test_a_look_whether_the_page_is_there_gets_its_head(gateway: RunningGateway) -> None:
     with httpx.Client(base_url=gateway.url) as client:
         answer = client.head("/")
         assert answer.status_code == 200 and answer.content == b""
         assert client.head("/", headers={"Host": "evil.example:30000"}).status_code == 403
 
 
-def test_with_an_admin_key_nobody_sees_anything_without_it(start_gateway: Any) -> None:
+def test_with_an_admin_key_nobody_sees_anything_without_it(start_gateway: StartGateway) -> None:
     gateway = start_gateway(admin_key="admin")
     without: tuple[dict[str, str], ...] = (
         {},
@@ -48,7 +51,7 @@ def test_with_an_admin_key_nobody_sees_anything_without_it(start_gateway: Any) -
                 assert client.get(path, headers={"Authorization": "Bearer admin"}).status_code == 200
 
 
-def test_the_key_is_given_once_and_leads_back(start_gateway: Any) -> None:
+def test_the_key_is_given_once_and_leads_back(start_gateway: StartGateway) -> None:
     gateway = start_gateway(admin_key="admin")
     with httpx.Client(base_url=gateway.url, headers={"Origin": gateway.url}) as browser:
         asked = browser.get("/page/sessions?before=5")
@@ -67,7 +70,7 @@ def test_the_key_is_given_once_and_leads_back(start_gateway: Any) -> None:
         assert browser.get("/page/sessions").status_code == 303
 
 
-def test_a_login_leads_nowhere_else_and_is_no_other_sites(start_gateway: Any) -> None:
+def test_a_login_leads_nowhere_else_and_is_no_other_sites(start_gateway: StartGateway) -> None:
     gateway = start_gateway(admin_key="admin")
     with httpx.Client(base_url=gateway.url) as client:
         for to in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:x"):
@@ -89,7 +92,7 @@ def test_a_pass_ends_and_cannot_be_made_without_the_key() -> None:
     assert not is_pass(f"{int(until) + 1}.{signature}", "key") and not is_pass("é.é", "key")
 
 
-def test_changes_are_told_while_the_page_is_open(gateway: Any, talk: Any) -> None:
+def test_changes_are_told_while_the_page_is_open(gateway: RunningGateway, talk: Talk) -> None:
     with httpx.stream("GET", f"{gateway.url}/page/events", timeout=10) as events:
         assert events.headers["content-type"].startswith("text/event-stream")
         lines = events.iter_lines()

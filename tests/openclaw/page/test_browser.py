@@ -56,7 +56,7 @@ def open_page(browser: Any, served: RunningGateway) -> Iterator[Open]:
         if urlsplit(asked.url).netloc != urlsplit(served.url).netloc:
             wrong.append(f"request to {asked.url}")
 
-    def start(path: str, **options: Any) -> Any:
+    def start(path: str, **options: object) -> Any:
         context = browser.new_context(base_url=served.url, **{"viewport": DESK, **options})
         context.set_default_timeout(WAIT_MS)
         contexts.append(context)

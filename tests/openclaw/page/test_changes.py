@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
-from openclaw.types import Drop, Judgement
+from openclaw.types import Drop, Judgement, NewTurn
+from tests.fakes.fixtures import JudgeTurn, Talk
+from tests.fakes.running_gateway import RunningGateway
 from tests.openclaw.page.scripted_gate import scripted_gate
 
 POSTS = (
@@ -28,7 +31,7 @@ POSTS = (
 
 
 @pytest.fixture
-def browser(gateway: Any) -> Any:
+def browser(gateway: RunningGateway) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=gateway.url, headers={"Origin": gateway.url}, timeout=20) as client:
         yield client
 
@@ -44,7 +47,7 @@ FOREIGN: tuple[dict[str, str], ...] = (
 )
 
 
-def test_no_other_site_and_no_other_machine_changes_anything(gateway: Any, talk: Any) -> None:
+def test_no_other_site_and_no_other_machine_changes_anything(gateway: RunningGateway, talk: Talk) -> None:
     talk("hi")
     body = b'{"score": 1, "retention_days": 0}'
     with httpx.Client(base_url=gateway.url) as client:
@@ -55,7 +58,9 @@ def test_no_other_site_and_no_other_machine_changes_anything(gateway: Any, talk:
     assert gateway.store.status.counts()["turns"] == {"captured": 1}
 
 
-def test_a_person_overrules_the_judge(browser: Any, talk: Any, judge: Any, gateway: Any) -> None:
+def test_a_person_overrules_the_judge(
+    browser: httpx.Client, talk: Talk, judge: JudgeTurn, gateway: RunningGateway
+) -> None:
     (completion,) = talk("hi")
     judge(completion, 1.0)
     given = {"id": completion, "verdict": "bad", "hint": "say it in German"}
@@ -71,7 +76,7 @@ def test_a_person_overrules_the_judge(browser: Any, talk: Any, judge: Any, gatew
     )
 
 
-def test_a_verdict_says_what_is_wrong_with_it(browser: Any, talk: Any) -> None:
+def test_a_verdict_says_what_is_wrong_with_it(browser: httpx.Client, talk: Talk) -> None:
     (completion,) = talk("hi")
     path = f"/admin/turns/{completion}/verdict"
     for body in ({}, {"score": 3}, {"score": True}, {"text": " "}, {"text": "x" * 20_001}):
@@ -81,7 +86,7 @@ def test_a_verdict_says_what_is_wrong_with_it(browser: Any, talk: Any) -> None:
 
 
 def test_a_prompt_is_tried_again_on_the_live_weights_and_not_stored(
-    browser: Any, talk: Any, gateway: Any
+    browser: httpx.Client, talk: Talk, gateway: RunningGateway
 ) -> None:
     (completion,) = talk("hi", answer="hello there")
     gateway.engine.version, gateway.engine._prompts = 4, []
@@ -99,7 +104,7 @@ def test_a_prompt_is_tried_again_on_the_live_weights_and_not_stored(
 
 
 def test_a_prompt_is_tried_again_on_an_older_version(
-    browser: Any, talk: Any, gateway: Any, tmp_path: Any
+    browser: httpx.Client, talk: Talk, gateway: RunningGateway, tmp_path: Path
 ) -> None:
     (completion,) = talk("hi", answer="hello there")
     gateway.store.versions.weights_live(-1, 0, None, True, str(tmp_path), "c0")
@@ -119,7 +124,9 @@ def test_a_prompt_is_tried_again_on_an_older_version(
         assert answer.status_code == status
 
 
-def test_a_session_is_deleted_only_when_the_box_is_ticked(browser: Any, talk: Any, gateway: Any) -> None:
+def test_a_session_is_deleted_only_when_the_box_is_ticked(
+    browser: httpx.Client, talk: Talk, gateway: RunningGateway
+) -> None:
     talk("hi", session="s1")
     assert browser.post("/page/privacy/delete", data={"session": "s1"}).status_code == 400
     assert gateway.store.sessions.get("s1") is not None
@@ -129,7 +136,9 @@ def test_a_session_is_deleted_only_when_the_box_is_ticked(browser: Any, talk: An
     assert browser.post("/page/privacy/delete", data={"session": "s1", "sure": "1"}).status_code == 404
 
 
-def test_a_person_is_shown_exported_and_deleted(browser: Any, talk: Any, gateway: Any) -> None:
+def test_a_person_is_shown_exported_and_deleted(
+    browser: httpx.Client, talk: Talk, gateway: RunningGateway
+) -> None:
     talk("one", "two", session="a", user="ada")
     talk("three", session="b", user="bob")
     people = {one["person"]: one["turns"] for one in browser.get("/admin/privacy").json()["people"]}
@@ -147,7 +156,7 @@ def test_a_person_is_shown_exported_and_deleted(browser: Any, talk: Any, gateway
 
 
 def test_what_is_remembered_of_a_person_is_shown_and_forgotten(
-    browser: Any, gateway: Any, make_turn: Any
+    browser: httpx.Client, gateway: RunningGateway, make_turn: Callable[..., NewTurn]
 ) -> None:
     store, wish = gateway.store, "shorter, <b>please</b>"
     turn = store.turns.record(make_turn(person="ada", memory=["in German"]))
@@ -167,7 +176,9 @@ def test_what_is_remembered_of_a_person_is_shown_and_forgotten(
     assert browser.post("/page/privacy/forget", data={"wish": shown["id"]}).status_code == 404
 
 
-def test_what_is_old_and_done_with_is_purged(browser: Any, talk: Any, gateway: Any) -> None:
+def test_what_is_old_and_done_with_is_purged(
+    browser: httpx.Client, talk: Talk, gateway: RunningGateway
+) -> None:
     talk("hi", session="done")
     gateway.store.sessions.end("done")
     talk("hello", session="open")
@@ -176,7 +187,9 @@ def test_what_is_old_and_done_with_is_purged(browser: Any, talk: Any, gateway: A
     assert gateway.store.status.counts()["turns"] == {"captured": 1}
 
 
-def test_versions_come_from_the_store_where_no_gate_tells_of_them(browser: Any, gateway: Any) -> None:
+def test_versions_come_from_the_store_where_no_gate_tells_of_them(
+    browser: httpx.Client, gateway: RunningGateway
+) -> None:
     for version in range(3):
         parent = version - 1 if version else None
         gateway.store.versions.weights_live(-1, version, parent, version == 0, None, f"c{version}")
@@ -186,7 +199,7 @@ def test_versions_come_from_the_store_where_no_gate_tells_of_them(browser: Any, 
 
 @pytest.mark.parametrize("by_number", [False, True])
 def test_versions_say_why_one_was_rejected_and_one_click_goes_back(
-    browser: Any, gateway: Any, by_number: bool
+    browser: httpx.Client, gateway: RunningGateway, by_number: bool
 ) -> None:
     asked = scripted_gate(gateway.app, by_number)
     page = browser.get("/page/versions").text
@@ -205,7 +218,7 @@ def test_versions_say_why_one_was_rejected_and_one_click_goes_back(
 
 
 def test_a_version_shows_the_turns_it_learned_from_and_what_followed_them(
-    browser: Any, gateway: Any, talk: Any, judge: Any
+    browser: httpx.Client, gateway: RunningGateway, talk: Talk, judge: JudgeTurn
 ) -> None:
     [completion] = talk("what is <i>2+2</i>?")
     judge(completion, -1.0, "say <b>only</b> the number")
@@ -224,7 +237,7 @@ def test_a_version_shows_the_turns_it_learned_from_and_what_followed_them(
 
 
 def test_the_turns_of_a_rejected_version_leave_the_quarantine_by_click(
-    browser: Any, gateway: Any, talk: Any, judge: Any
+    browser: httpx.Client, gateway: RunningGateway, talk: Talk, judge: JudgeTurn
 ) -> None:
     judge(talk("what is 2+2?")[0])
     gateway.store.versions.weights_live(-1, 0, None, True, None, None)
@@ -240,7 +253,7 @@ def test_the_turns_of_a_rejected_version_leave_the_quarantine_by_click(
 
 
 def test_prompts_to_compare_versions_on_are_what_conversations_began_with(
-    browser: Any, gateway: Any, talk: Any
+    browser: httpx.Client, gateway: RunningGateway, talk: Talk
 ) -> None:
     talk("what is 2+2?", "too long, only the number")
     scripted_gate(gateway.app)
@@ -248,7 +261,9 @@ def test_prompts_to_compare_versions_on_are_what_conversations_began_with(
     assert "what is 2+2?</textarea>" in page
 
 
-def test_a_version_is_pinned_and_two_are_compared(browser: Any, gateway: Any, talk: Any) -> None:
+def test_a_version_is_pinned_and_two_are_compared(
+    browser: httpx.Client, gateway: RunningGateway, talk: Talk
+) -> None:
     talk("what is 2+2?")
     asked = scripted_gate(gateway.app)
     page = browser.get("/page/versions").text

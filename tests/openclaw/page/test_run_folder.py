@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -42,7 +41,7 @@ def run(tmp_path: Path, model: Path, make_turn: Callable[..., NewTurn]) -> Path:
 
 
 @pytest.fixture
-def visit(run: Path) -> Iterator[Any]:
+def visit(run: Path) -> Iterator[TestClient]:
     source = source_of_run(run, None, None, writable=False)
     with TestClient(create_app(source), base_url="http://127.0.0.1", client=("127.0.0.1", 1)) as client:
         yield client
@@ -50,7 +49,7 @@ def visit(run: Path) -> Iterator[Any]:
     source.recorder.close()
 
 
-def test_every_view_shows_a_run_that_has_ended(visit: Any) -> None:
+def test_every_view_shows_a_run_that_has_ended(visit: TestClient) -> None:
     for path in (
         "/",
         "/page/sessions",
@@ -65,7 +64,7 @@ def test_every_view_shows_a_run_that_has_ended(visit: Any) -> None:
     assert "learned from it" in visit.get("/page/session?id=s").text
 
 
-def test_tokens_are_coloured_by_what_the_training_step_made_of_them(visit: Any) -> None:
+def test_tokens_are_coloured_by_what_the_training_step_made_of_them(visit: TestClient) -> None:
     found = visit.get("/admin/turns/chatcmpl-0/tokens").json()
     assert found["advantage"] == [1.0, -2.0] and found["trained_from_version"] == 0
     assert found["gap"] == pytest.approx([0.0, -0.5 + 1 / 3]) and found["teacher"] == [0.0, None]
@@ -76,13 +75,13 @@ def test_tokens_are_coloured_by_what_the_training_step_made_of_them(visit: Any) 
         assert visit.get(f"/page/turn?id=chatcmpl-0&by={by}").status_code == 200
 
 
-def test_curves_go_over_versions(visit: Any) -> None:
+def test_curves_go_over_versions(visit: TestClient) -> None:
     found = visit.get("/admin/learning").json()
     assert found["x"] == [1, 2] and [chart["title"] for chart in found["charts"]] == ["Reward"]
     assert found["charts"][0]["lines"][0]["values"] == [0.0, 0.5]
 
 
-def test_nothing_is_changed_unless_that_is_asked_for(visit: Any, run: Path) -> None:
+def test_nothing_is_changed_unless_that_is_asked_for(visit: TestClient, run: Path) -> None:
     gone = {"session": "s", "sure": "1"}
     assert visit.post("/page/privacy/delete", data=gone).status_code == 409
     assert visit.post("/admin/turns/chatcmpl-0/verdict", json={"score": 1}).status_code == 409

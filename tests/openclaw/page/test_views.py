@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
-from typing import Any
 
 from openclaw.page.html import STATIC
 from openclaw.views.texts import token_text, visible
+from tests.fakes.fixtures import JudgeTurn, Talk, Visit
+from tests.fakes.running_gateway import RunningGateway
 from tests.openclaw.page.conftest import HOSTILE
 
 TEMPLATES = STATIC.parent / "templates"
 
 
-def test_the_start_shows_loops_live_sessions_and_counts(visit: Any, talk: Any, judge: Any) -> None:
+def test_the_start_shows_loops_live_sessions_and_counts(visit: Visit, talk: Talk, judge: JudgeTurn) -> None:
     judge(talk("hi", "and now?")[0])
     page = visit("/")
     assert page.status_code == 200
@@ -27,7 +28,9 @@ def test_the_start_shows_loops_live_sessions_and_counts(visit: Any, talk: Any, j
     assert [one["id"] for one in found["sessions"]] == ["s1"]
 
 
-def test_an_alarm_says_that_most_of_the_newest_updates_did_not_stay(visit: Any, gateway: Any) -> None:
+def test_an_alarm_says_that_most_of_the_newest_updates_did_not_stay(
+    visit: Visit, gateway: RunningGateway
+) -> None:
     store = gateway.store
     store.versions.weights_live(-1, 0, None, True, None, None)
     store.versions.weights_live(0, 1, 0, False, None, None)
@@ -42,7 +45,7 @@ def test_an_alarm_says_that_most_of_the_newest_updates_did_not_stay(visit: Any, 
     assert "3 of the last 4 updates were rejected or undone" in visit("/").text
 
 
-def test_a_session_shows_turns_votes_hints_and_outcomes(visit: Any, talk: Any, judge: Any) -> None:
+def test_a_session_shows_turns_votes_hints_and_outcomes(visit: Visit, talk: Talk, judge: JudgeTurn) -> None:
     first, second = talk("what is 2+2?", "thanks!")
     judge(first)
     page = visit("/page/session", id="s1").text
@@ -54,7 +57,7 @@ def test_a_session_shows_turns_votes_hints_and_outcomes(visit: Any, talk: Any, j
     assert turns[0]["judgements"][0]["votes"][0]["text"] == "the person said so"
 
 
-def test_long_lists_come_in_pages(visit: Any, talk: Any, gateway: Any) -> None:
+def test_long_lists_come_in_pages(visit: Visit, talk: Talk, gateway: RunningGateway) -> None:
     for number in range(4):
         talk("one", "two", "three", session=f"s{number}")
         gateway.store.sessions.end(f"s{number}")
@@ -69,7 +72,9 @@ def test_long_lists_come_in_pages(visit: Any, talk: Any, gateway: Any) -> None:
     ]
 
 
-def test_a_turn_shows_each_token_with_its_version_and_log_prob(visit: Any, talk: Any, gateway: Any) -> None:
+def test_a_turn_shows_each_token_with_its_version_and_log_prob(
+    visit: Visit, talk: Talk, gateway: RunningGateway
+) -> None:
     (completion,) = talk("hi", answer="hello 你好")
     turn = gateway.turn(completion)
     found = visit(f"/admin/turns/{completion}/tokens").json()
@@ -81,7 +86,7 @@ def test_a_turn_shows_each_token_with_its_version_and_log_prob(visit: Any, talk:
     assert "wrote the token" in visit("/page/turn", id=completion, by="nonsense").text
 
 
-def test_hostile_texts_are_shown_and_never_run(visit: Any, talk: Any, judge: Any) -> None:
+def test_hostile_texts_are_shown_and_never_run(visit: Visit, talk: Talk, judge: JudgeTurn) -> None:
     (completion,) = talk(
         HOSTILE, answer="<img src=x onerror=alert(2)>", session="<b>s</b>", user="<i>eve</i>"
     )
@@ -105,7 +110,7 @@ def test_characters_that_hide_are_codes_and_broken_bytes_too() -> None:
     assert token_text(b"\xe4\xbd") == "⟨E4⟩⟨BD⟩" and token_text("你".encode()) == "你"
 
 
-def test_what_is_not_there_is_an_error_that_says_so(visit: Any) -> None:
+def test_what_is_not_there_is_an_error_that_says_so(visit: Visit) -> None:
     for path, query, status in (
         ("/page/session", {"id": "nobody"}, 404),
         ("/page/turn", {"id": "chatcmpl-none"}, 404),
@@ -120,7 +125,7 @@ def test_what_is_not_there_is_an_error_that_says_so(visit: Any) -> None:
         assert visit(path, **query).status_code == status, path
 
 
-def test_the_browser_may_load_and_run_our_own_files_alone(visit: Any) -> None:
+def test_the_browser_may_load_and_run_our_own_files_alone(visit: Visit) -> None:
     page = visit("/")
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy

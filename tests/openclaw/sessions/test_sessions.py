@@ -10,6 +10,8 @@ import pytest
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import vote_by_rules
 from openclaw.sessions.transcript import Transcript, next_state, same_answer
+from openclaw.types import Turn
+from tests.fakes.running_gateway import RunningGateway, StartGateway
 
 CONTEXT = (
     '<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nActive sessions:\n"none"\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>'
@@ -19,11 +21,11 @@ CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_ca
 TOOLS: list[Any] = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]
 
 
-def user(text: Any) -> dict[str, Any]:
+def user(text: object) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def assistant(text: str | None, **more: Any) -> dict[str, Any]:
+def assistant(text: str | None, **more: object) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **more}
 
 
@@ -31,7 +33,9 @@ def parts(texts: list[str]) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text} for text in texts]
 
 
-def ask(gateway: Any, messages: list[Any], headers: dict[str, str] | None = None, **body: Any) -> Any:
+def ask(
+    gateway: RunningGateway, messages: list[Any], headers: dict[str, str] | None = None, **body: Any
+) -> Any:
     answer = gateway.http.post(
         "/v1/chat/completions", json={"messages": messages, **body}, headers=headers or {}
     )
@@ -39,17 +43,17 @@ def ask(gateway: Any, messages: list[Any], headers: dict[str, str] | None = None
     return gateway.turn(answer.json()["id"])
 
 
-def state(gateway: Any, turn: Any) -> str:
+def state(gateway: RunningGateway, turn: Turn) -> str:
     return str(gateway.store.turns.get(turn.id).state)
 
 
-def answered(gateway: Any, turn: Any) -> Any:
+def answered(gateway: RunningGateway, turn: Turn) -> Any:
     """The turn once what followed it is stored."""
     gateway.wait_for(lambda: state(gateway, turn) == "answered")
     return gateway.store.turns.get(turn.id)
 
 
-def test_next_request_answers_the_turn_before(gateway: Any) -> None:
+def test_next_request_answers_the_turn_before(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("hi")])
     second = ask(gateway, [user("hi"), assistant("hello there"), user("no, shorter")])
@@ -68,7 +72,9 @@ def test_text_parts_reach_the_judge_as_separate_words(texts: list[str], score: i
 
 
 @pytest.mark.parametrize("route", ["chat/completions", "messages", "responses"])
-def test_text_parts_are_one_text_for_the_model_and_lines_for_the_judge(gateway: Any, route: str) -> None:
+def test_text_parts_are_one_text_for_the_model_and_lines_for_the_judge(
+    gateway: RunningGateway, route: str
+) -> None:
     gateway.says("5")
     first = ask(gateway, [user("what is 2 + 2?")])
     name = "input" if route == "responses" else "messages"
@@ -83,7 +89,7 @@ def test_text_parts_are_one_text_for_the_model_and_lines_for_the_judge(gateway: 
     assert answered(gateway, first).next_state[-1]["content"] == "That is\nwrong"
 
 
-def test_openclaw_noise_does_not_hide_the_parent(gateway: Any) -> None:
+def test_openclaw_noise_does_not_hide_the_parent(gateway: RunningGateway) -> None:
     gateway.says(f"reading\n{CALL}")
     stamp = "[Sat 2026-11-21 02:31 UTC] "
     first = ask(
@@ -109,7 +115,7 @@ def test_openclaw_noise_does_not_hide_the_parent(gateway: Any) -> None:
     assert answered(gateway, second).next_state == [user("thanks")]
 
 
-def test_several_tool_results_are_one_next_state(gateway: Any) -> None:
+def test_several_tool_results_are_one_next_state(gateway: RunningGateway) -> None:
     gateway.says(f"{CALL}\n{CALL}")
     first = ask(gateway, [user("read both")], tools=TOOLS)
     results = [{"role": "tool", "content": text, "tool_call_id": text} for text in ("a", "b")]
@@ -117,7 +123,7 @@ def test_several_tool_results_are_one_next_state(gateway: Any) -> None:
     assert answered(gateway, first).next_state == results
 
 
-def test_retry_is_no_next_state_and_answers_nothing_twice(gateway: Any) -> None:
+def test_retry_is_no_next_state_and_answers_nothing_twice(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("hi")], headers={"X-Session-Id": "s"})
     again = ask(gateway, [user("hi")], headers={"X-Session-Id": "s"})
@@ -129,7 +135,7 @@ def test_retry_is_no_next_state_and_answers_nothing_twice(gateway: Any) -> None:
     assert gateway.store.status.counts()["turns"] == {"captured": 4, "answered": 1}
 
 
-def test_id_narrows_the_search_and_is_kept(gateway: Any) -> None:
+def test_id_narrows_the_search_and_is_kept(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     one = ask(gateway, [user("hi")], headers={"X-Session-Id": "one"})
     two = ask(gateway, [user("hi")], session_id="two")
@@ -145,13 +151,13 @@ def test_id_narrows_the_search_and_is_kept(gateway: Any) -> None:
     )
 
 
-def test_affinity_headers_of_openclaw_name_the_session(gateway: Any) -> None:
+def test_affinity_headers_of_openclaw_name_the_session(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     assert ask(gateway, [user("hi")], prompt_cache_key="s1:0").session_id == "s1"
     assert ask(gateway, [user("hi")], headers={"x-session-affinity": "s2:3"}).session_id == "s2"
 
 
-def test_new_conversation_in_an_old_session_has_no_parent(gateway: Any) -> None:
+def test_new_conversation_in_an_old_session_has_no_parent(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("hi")], session_id="s")
     fresh = ask(gateway, [user("something else")], session_id="s")
@@ -159,13 +165,13 @@ def test_new_conversation_in_an_old_session_has_no_parent(gateway: Any) -> None:
     assert state(gateway, first) == "captured"
 
 
-def test_strangers_without_ids_share_no_session(gateway: Any) -> None:
+def test_strangers_without_ids_share_no_session(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     sessions = {ask(gateway, [user(f"hi {name}")]).session_id for name in "abc"}
     assert len(sessions) == 3
 
 
-def test_side_turns_are_served_and_answer_nothing(gateway: Any) -> None:
+def test_side_turns_are_served_and_answer_nothing(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("hi")])
     history = [user("hi"), assistant("hello there")]
@@ -176,7 +182,7 @@ def test_side_turns_are_served_and_answer_nothing(gateway: Any) -> None:
     assert state(gateway, first) == "captured"
 
 
-def test_default_turn_type_is_for_requests_that_name_none(start_gateway: Any) -> None:
+def test_default_turn_type_is_for_requests_that_name_none(start_gateway: StartGateway) -> None:
     gateway = start_gateway(default_turn_type="side")
     gateway.says("hello there")
     assert state(gateway, ask(gateway, [user("hi")])) == "side"
@@ -184,7 +190,9 @@ def test_default_turn_type_is_for_requests_that_name_none(start_gateway: Any) ->
 
 
 @pytest.mark.parametrize(("headers", "body"), [({"X-Train": "off"}, {}), ({}, {"train": False})])
-def test_untrained_request_is_served_and_leaves_no_trace(gateway: Any, headers: Any, body: Any) -> None:
+def test_untrained_request_is_served_and_leaves_no_trace(
+    gateway: RunningGateway, headers: dict[str, str], body: dict[str, Any]
+) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("hi")])
     history = [user("hi"), assistant("hello there"), user("a secret")]
@@ -194,7 +202,7 @@ def test_untrained_request_is_served_and_leaves_no_trace(gateway: Any, headers: 
     assert state(gateway, first) == "captured"
 
 
-def test_session_ends_with_its_last_turn_or_by_word_alone(gateway: Any) -> None:
+def test_session_ends_with_its_last_turn_or_by_word_alone(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("hi")], session_id="s")
     assert state(gateway, first) == "captured"
@@ -225,14 +233,14 @@ def test_session_ends_with_its_last_turn_or_by_word_alone(gateway: Any) -> None:
     ],
 )
 def test_settings_that_cannot_be_trained_are_stored_with_the_reason(
-    gateway: Any, options: Any, reason: str
+    gateway: RunningGateway, options: dict[str, Any], reason: str
 ) -> None:
     gateway.says("hello there")
     turn = ask(gateway, [user("hi")], **options)
     assert (str(turn.state), turn.state_reason) == ("untrainable", reason)
 
 
-def test_tool_results_continue_the_sampled_ids(gateway: Any) -> None:
+def test_tool_results_continue_the_sampled_ids(gateway: RunningGateway) -> None:
     tokenizer = gateway.tokenizer
     spelled = [tokenizer.encode(letter)[0] for letter in "see "]
     gateway.engine.say = [*spelled, *tokenizer.encode(CALL), tokenizer.token_id("<|im_end|>")]
@@ -247,7 +255,7 @@ def test_tool_results_continue_the_sampled_ids(gateway: Any) -> None:
     assert third.render_mode == "full"
 
 
-def test_parallel_requests_of_one_session_are_turns_of_their_own(gateway: Any) -> None:
+def test_parallel_requests_of_one_session_are_turns_of_their_own(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("hi")], session_id="s")
     history = [user("hi"), assistant("hello there")]
@@ -258,7 +266,7 @@ def test_parallel_requests_of_one_session_are_turns_of_their_own(gateway: Any) -
     assert answered(gateway, first).next_state[0]["content"].startswith("go ")
 
 
-def test_person_is_kept_and_is_no_session(gateway: Any) -> None:
+def test_person_is_kept_and_is_no_session(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     turns = [ask(gateway, [user("hi")], user="ada") for _ in range(2)]
     assert {turn.person for turn in turns} == {"ada"} and turns[0].session_id != turns[1].session_id
@@ -296,7 +304,7 @@ def test_next_state_ends_at_the_next_answer() -> None:
     assert next_state([user("a"), assistant("b"), user(CONTEXT)], 2) == []
 
 
-def test_runtime_line_of_openclaw_names_the_session(gateway: Any) -> None:
+def test_runtime_line_of_openclaw_names_the_session(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("[Sat 2026-11-21 02:31 UTC] hi" + RUNTIME)])
     assert first.session_id == "s1"
@@ -305,14 +313,14 @@ def test_runtime_line_of_openclaw_names_the_session(gateway: Any) -> None:
     assert ask(gateway, [user("look: Runtime: agent=x | sessionId=s1\nwhat is it?")]).session_id != "s1"
 
 
-def test_counted_request_id_names_the_session_and_a_bare_one_does_not(gateway: Any) -> None:
+def test_counted_request_id_names_the_session_and_a_bare_one_does_not(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     assert ask(gateway, [user("hi")], headers={"x-client-request-id": "s3:1"}).session_id == "s3"
     assert ask(gateway, [user("hi")], headers={"x-client-request-id": "5f0c-11"}).session_id != "5f0c-11"
     assert ask(gateway, [user("hi")], headers={"session_id": "s4:12"}).session_id == "s4"
 
 
-def test_compacted_history_still_answers_the_last_turn(gateway: Any) -> None:
+def test_compacted_history_still_answers_the_last_turn(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("a long story")], session_id="s")
     summary = "The conversation history before this point was compacted: <summary>a story</summary>"
@@ -323,7 +331,7 @@ def test_compacted_history_still_answers_the_last_turn(gateway: Any) -> None:
     assert ask(gateway, other, session_id="s").parent_id is None
 
 
-def test_rewritten_retry_of_openclaw_is_the_same_request(gateway: Any) -> None:
+def test_rewritten_retry_of_openclaw_is_the_same_request(gateway: RunningGateway) -> None:
     stamp = "[Sat 2026-11-21 02:28 UTC] "
     first = [user(stamp + "tell me" + RUNTIME)]
     wrapped = (
@@ -338,7 +346,7 @@ def test_rewritten_retry_of_openclaw_is_the_same_request(gateway: Any) -> None:
     assert follow.parent_id == turn.id
 
 
-def test_fork_is_answered_by_its_first_follow_up_and_both_branches_live(gateway: Any) -> None:
+def test_fork_is_answered_by_its_first_follow_up_and_both_branches_live(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("hi")])
     history = [user("hi"), assistant("hello there")]
@@ -350,7 +358,7 @@ def test_fork_is_answered_by_its_first_follow_up_and_both_branches_live(gateway:
         assert answered(gateway, turn).next_state == [user(f"on, {wish}")]
 
 
-def test_persons_with_the_same_words_do_not_answer_each_other(gateway: Any) -> None:
+def test_persons_with_the_same_words_do_not_answer_each_other(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     ada, bob = (ask(gateway, [user("hi")], user=name) for name in ("ada", "bob"))
     history = [user("hi"), assistant("hello there"), user("go on")]
@@ -372,6 +380,8 @@ def test_persons_with_the_same_words_do_not_answer_each_other(gateway: Any) -> N
         ],
     ],
 )
-def test_housekeeping_of_openclaw_is_side_without_a_plug_in(gateway: Any, messages: list[Any]) -> None:
+def test_housekeeping_of_openclaw_is_side_without_a_plug_in(
+    gateway: RunningGateway, messages: list[Any]
+) -> None:
     gateway.says("hello there")
     assert state(gateway, ask(gateway, messages)) == "side"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,12 +16,14 @@ from openclaw.trainer_hooks import gate_samples
 from openclaw.types import Turn
 from tests.fakes.hook_flags import hook_flags, pipeline_on
 
+MakeFlags = Callable[..., SimpleNamespace]
+
 MakeSample = Callable[..., Turn]
 
 
 @pytest.fixture
-def make_args(tmp_path: Path, model: Path) -> Callable[..., Any]:
-    def make(**changes: Any) -> Any:
+def make_args(tmp_path: Path, model: Path) -> MakeFlags:
+    def make(**changes: object) -> Any:
         return hook_flags(str(tmp_path / "gate"), hf_checkpoint=str(model), **changes)
 
     return make
@@ -54,7 +57,10 @@ def test_answers_in_quarantine_are_no_examples(store: RolloutStore, make_sample:
 
 
 def test_samples_name_their_purpose_and_hold_the_sampled_ids(
-    store: RolloutStore, make_sample: MakeSample, make_args: Callable[..., Any], monkeypatch: Any
+    store: RolloutStore,
+    make_sample: MakeSample,
+    make_args: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gate_samples, "pipeline_of", lambda args: pipeline_on(store, args))
     turn = make_sample(session_id="a")

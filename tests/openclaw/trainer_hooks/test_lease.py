@@ -25,7 +25,7 @@ def args(location: str) -> Iterator[SimpleNamespace]:
     pipeline._made.clear()
 
 
-def _timed(args: Any, rollout_id: int) -> tuple[list[dict[str, Any]], float]:
+def _timed(args: SimpleNamespace, rollout_id: int) -> tuple[list[dict[str, Any]], float]:
     started = time.monotonic()
     return lease.lease_batch(args, rollout_id), time.monotonic() - started
 

@@ -129,7 +129,7 @@ def test_a_step_that_changes_no_habit_has_no_anchors_that_would_pull_it_back(
     held: bool,
 ) -> None:
     class OneAnchor:
-        def __init__(self, *_: Any) -> None: ...
+        def __init__(self, *_: object) -> None: ...
 
         def of(self, turn: Turn, seed: str) -> list[list[int]]:
             return [[5, *turn.prompt_ids, *turn.completion_ids]]

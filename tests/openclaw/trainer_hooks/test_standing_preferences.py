@@ -42,7 +42,7 @@ def prompts(monkeypatch: pytest.MonkeyPatch) -> Prompts:
 def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
     """A turn with the hints that its judge found; without one it was liked."""
 
-    def make(person: str | None, *hints: str, score: float | None = None, **changes: Any) -> Turn:
+    def make(person: str | None, *hints: str, score: float | None = None, **changes: object) -> Turn:
         turn = store.turns.record(make_turn(person=person, **changes))
         assert store.turns.answer(turn.id, [{"role": "user", "content": "so"}])
         score = (-1.0 if hints else 1.0) if score is None else score
@@ -62,7 +62,7 @@ def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
     return make
 
 
-def flags(**changes: Any) -> Any:
+def flags(**changes: object) -> Any:
     values = {
         "standing_wishes": "people",
         "standing_liked": False,
@@ -74,7 +74,7 @@ def flags(**changes: Any) -> Any:
     return hook_flags(**{"method_path": SELECT} | values | changes)
 
 
-def check(**changes: Any) -> None:
+def check(**changes: object) -> None:
     standing_preferences.check(HookSettings.of(flags(**changes)))
 
 

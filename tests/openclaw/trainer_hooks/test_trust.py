@@ -36,7 +36,7 @@ Say = Callable[..., Turn]
 def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
     """An answer, and what the person said to it; the score is as the words are."""
 
-    def make(person: str | None, answer: str, words: str, hint: str = "", **known: Any) -> Turn:
+    def make(person: str | None, answer: str, words: str, hint: str = "", **known: object) -> Turn:
         content = {"role": "assistant", "content": answer}
         turn = store.turns.record(make_turn(person=person, response_message=content, **known))
         assert store.turns.answer(turn.id, [{"role": "user", "content": words}])
@@ -53,7 +53,7 @@ def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
 
 
 @pytest.fixture
-def args(location: str) -> Iterator[Any]:
+def args(location: str) -> Iterator[SimpleNamespace]:
     yield hook_flags(
         location,
         trust="facts",
@@ -72,17 +72,17 @@ def args(location: str) -> Iterator[Any]:
     pipeline._made.clear()
 
 
-def trust_now(args: Any, store: RolloutStore) -> Trust:
+def trust_now(args: SimpleNamespace, store: RolloutStore) -> Trust:
     found = pipeline_on(store, args).exclusion.trust_now()
     assert found is not None
     return found
 
 
-def held_back(args: Any, store: RolloutStore) -> frozenset[str | None]:
+def held_back(args: SimpleNamespace, store: RolloutStore) -> frozenset[str | None]:
     return pipeline_on(store, args).exclusion.excluded_people()
 
 
-def lease_full(args: Any, store: RolloutStore, rollout_id: int) -> list[SampleRecord]:
+def lease_full(args: SimpleNamespace, store: RolloutStore, rollout_id: int) -> list[SampleRecord]:
     return pipeline_on(store, args).next.take_full(rollout_id)
 
 
@@ -100,7 +100,7 @@ def test_trust_is_the_share_of_agreements_and_one_slip_costs_little() -> None:
 
 @pytest.mark.every_database
 def test_a_liar_is_held_back_and_the_honest_and_the_careless_are_not(
-    store: RolloutStore, say: Say, args: Any
+    store: RolloutStore, say: Say, args: SimpleNamespace
 ) -> None:
     rng = random.Random(3)
     for _ in range(40):
@@ -118,7 +118,7 @@ def test_a_liar_is_held_back_and_the_honest_and_the_careless_are_not(
     assert people == {"honest", None}
 
 
-def test_who_complains_about_form_is_trusted(store: RolloutStore, say: Say, args: Any) -> None:
+def test_who_complains_about_form_is_trusted(store: RolloutStore, say: Say, args: SimpleNamespace) -> None:
     for _ in range(9):
         say("ada", RIGHT, FORM)
         say("bob", WRONG, FORM)
@@ -126,7 +126,9 @@ def test_who_complains_about_form_is_trusted(store: RolloutStore, say: Say, args
 
 
 @pytest.mark.parametrize("person", ["liar", None])
-def test_who_teaches_alone_is_trusted(store: RolloutStore, say: Say, args: Any, person: str | None) -> None:
+def test_who_teaches_alone_is_trusted(
+    store: RolloutStore, say: Say, args: SimpleNamespace, person: str | None
+) -> None:
     lie(say, 12, person)  # type: ignore[arg-type]
     assert trust_now(args, store).of(person) == 1.0
     assert len(lease_full(args, store, 0)) == 4
@@ -136,7 +138,7 @@ def test_who_teaches_alone_is_trusted(store: RolloutStore, say: Say, args: Any, 
 
 @pytest.mark.every_database
 def test_samples_that_were_held_back_are_learned_once_trust_is_back(
-    store: RolloutStore, say: Say, args: Any, caplog: pytest.LogCaptureFixture
+    store: RolloutStore, say: Say, args: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "openclaw.trainer_hooks.trust")
     say("ada", RIGHT, THANKS)
@@ -157,7 +159,7 @@ def test_samples_that_were_held_back_are_learned_once_trust_is_back(
 
 
 def test_a_batch_with_somebody_whose_trust_came_back_counts_them_at_least_as_the_bar(
-    store: RolloutStore, say: Say, args: Any
+    store: RolloutStore, say: Say, args: SimpleNamespace
 ) -> None:
     say("ada", RIGHT, THANKS)
     lie(say, 12)
@@ -168,7 +170,7 @@ def test_a_batch_with_somebody_whose_trust_came_back_counts_them_at_least_as_the
     assert [row["metadata"]["trust"] for row in rows] == [1.0] + [0.5] * 12
 
 
-def test_only_the_last_pieces_of_evidence_count(store: RolloutStore, say: Say, args: Any) -> None:
+def test_only_the_last_pieces_of_evidence_count(store: RolloutStore, say: Say, args: SimpleNamespace) -> None:
     say("ada", RIGHT, THANKS)
     for _ in range(WINDOW):
         say("liar", RIGHT, THANKS)
@@ -177,7 +179,7 @@ def test_only_the_last_pieces_of_evidence_count(store: RolloutStore, say: Say, a
 
 
 def test_a_trainer_neither_waits_for_nor_spins_on_what_is_held_back(
-    store: RolloutStore, say: Say, args: Any
+    store: RolloutStore, say: Say, args: SimpleNamespace
 ) -> None:
     lie(say, 12)
     say("ada", RIGHT, THANKS)
@@ -197,7 +199,7 @@ def samples_of(rows: list[dict[str, Any]]) -> list[Sample]:
 
 
 def test_compared_rewards_count_as_far_as_their_person_is_trusted(
-    store: RolloutStore, say: Say, args: Any
+    store: RolloutStore, say: Say, args: SimpleNamespace
 ) -> None:
     say("ada", RIGHT, THANKS)
     say("bob", RIGHT, NO)
@@ -211,7 +213,7 @@ def test_compared_rewards_count_as_far_as_their_person_is_trusted(
 
 
 def test_what_an_untrusted_person_taught_before_is_not_trained_again(
-    store: RolloutStore, say: Say, args: Any
+    store: RolloutStore, say: Say, args: SimpleNamespace
 ) -> None:
     args.replay_steps, args.replay_window, args.replay_samples = 2, 8, 8
     say("ada", RIGHT, THANKS)
@@ -235,7 +237,7 @@ def test_what_an_untrusted_person_taught_before_is_not_trained_again(
 
 
 def test_the_same_batch_gives_the_same_rows_whatever_is_said_since(
-    store: RolloutStore, say: Say, args: Any
+    store: RolloutStore, say: Say, args: SimpleNamespace
 ) -> None:
     say("ada", RIGHT, THANKS)
     say("bob", RIGHT, NO)
@@ -246,7 +248,7 @@ def test_the_same_batch_gives_the_same_rows_whatever_is_said_since(
 
 
 def test_wishes_of_untrusted_people_stand_in_no_teacher(
-    store: RolloutStore, say: Say, args: Any, monkeypatch: pytest.MonkeyPatch
+    store: RolloutStore, say: Say, args: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
 
@@ -268,7 +270,7 @@ def test_wishes_of_untrusted_people_stand_in_no_teacher(
 
 
 def test_the_gate_holds_no_update_to_what_a_liar_liked(
-    store: RolloutStore, say: Say, args: Any, monkeypatch: pytest.MonkeyPatch
+    store: RolloutStore, say: Say, args: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate_samples, "pipeline_of", lambda args: pipeline_on(store, args))
     args.gate_liked, args.gate_recent, args.gate_longest, args.gate_data = 8, 0, 4096, None
@@ -284,7 +286,7 @@ def test_the_gate_holds_no_update_to_what_a_liar_liked(
 
 
 def test_complaints_of_a_liar_send_no_version_back(
-    store: RolloutStore, say: Say, args: Any, tmp_path: Path
+    store: RolloutStore, say: Say, args: SimpleNamespace, tmp_path: Path
 ) -> None:
     store.versions.weights_live(-1, 0, None, True, str(tmp_path), None)
     store.versions.weights_live(0, 1, 0, False, str(tmp_path), None)
@@ -308,7 +310,9 @@ def knows(turn: Turn) -> bool | None:
     return False
 
 
-def test_a_hook_tells_more_and_what_it_raises_is_unknown(store: RolloutStore, say: Say, args: Any) -> None:
+def test_a_hook_tells_more_and_what_it_raises_is_unknown(
+    store: RolloutStore, say: Say, args: SimpleNamespace
+) -> None:
     args.facts_path = f"{__name__}:knows"
     for _ in range(6):
         say("ada", "Seven.", THANKS)
@@ -316,7 +320,7 @@ def test_a_hook_tells_more_and_what_it_raises_is_unknown(store: RolloutStore, sa
     assert held_back(args, store) == {"ada"}
 
 
-def test_a_bar_of_ones_own(store: RolloutStore, say: Say, args: Any) -> None:
+def test_a_bar_of_ones_own(store: RolloutStore, say: Say, args: SimpleNamespace) -> None:
     say("ada", RIGHT, THANKS)
     lie(say, 2)
     assert held_back(args, store) == frozenset()
@@ -325,7 +329,7 @@ def test_a_bar_of_ones_own(store: RolloutStore, say: Say, args: Any) -> None:
 
 
 def test_without_the_flag_nothing_is_asked_and_nothing_changes(
-    store: RolloutStore, say: Say, args: Any
+    store: RolloutStore, say: Say, args: SimpleNamespace
 ) -> None:
     args.trust, args.facts_path = "none", None
     say("ada", RIGHT, THANKS)
@@ -345,7 +349,9 @@ def test_without_the_flag_nothing_is_asked_and_nothing_changes(
         ({"facts_path": f"{__name__}:RIGHT"}, "is not a function"),
     ],
 )
-def test_flags_that_nothing_would_read_are_refused(args: Any, changes: dict[str, Any], why: str) -> None:
+def test_flags_that_nothing_would_read_are_refused(
+    args: SimpleNamespace, changes: dict[str, Any], why: str
+) -> None:
     with pytest.raises(ConfigError, match=why):
         trust.check(HookSettings.of(SimpleNamespace(**(vars(args) | changes))))
     trust.check(HookSettings.of(args))

@@ -66,7 +66,7 @@ class Pools(httpx.AsyncBaseTransport):
 
 
 def asked(
-    app: Any, path: str, key: str | None = None, **body: Any
+    app: Any, path: str, key: str | None = None, **body: object
 ) -> tuple[int, dict[str, Any], httpx.Headers]:
     async def go() -> httpx.Response:
         headers = {"Authorization": f"Bearer {key}"} if key else {}

@@ -24,6 +24,7 @@ from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import sampling_params
 from slime.types import Sample, SampleStatus, by_trajectory
 from tests import ROOT
+from tests.fakes.fixtures import ParseArgs
 from tests.slime.agents.scripted import END, TOKENIZER, ScriptedEngine
 from tests.slime.rollout.conftest import make_args, model, record_engine  # noqa: F401
 
@@ -31,7 +32,7 @@ EXAMPLE = f"{ROOT}/slime/examples/my_agent/guess.py:generate"
 GuessNumber: Any = load_attr(f"{ROOT}/slime/examples/my_agent/guess.py:GuessNumber")
 
 
-def call(name: str, **arguments: Any) -> str:
+def call(name: str, **arguments: object) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>{END}"
 
 
@@ -46,7 +47,7 @@ Play = Callable[..., Sample]
 
 
 @pytest.fixture
-def play(engine: ScriptedEngine, make_args: Any) -> Play:  # noqa: F811
+def play(engine: ScriptedEngine, make_args: ParseArgs) -> Play:  # noqa: F811
     """f(script, generate or its path, words): one sample for "Find my number", whose label is 4."""
 
     def play(script: list[str], path: str = EXAMPLE, *words: str) -> Sample:
@@ -148,7 +149,10 @@ def test_what_does_not_fit_the_context_is_never_cut_and_the_episode_is_evaluated
     assert sample.reward == {"score": -1.0, "acc": 0.0}
 
 
-def test_a_task_that_fills_the_context_is_refused_and_not_tried_again(play: Play, make_args: Any) -> None:  # noqa: F811
+def test_a_task_that_fills_the_context_is_refused_and_not_tried_again(
+    play: Play,
+    make_args: ParseArgs,  # noqa: F811
+) -> None:
     sample = play([], EXAMPLE, "--rollout-max-context-len", "20")
     assert sample.metadata["failure"]["reason"] == "refused"
     assert GroupFilter(make_args([{"input": "x", "label": "4"}])).judge([sample]) is Verdict.DROP
@@ -197,7 +201,7 @@ def test_an_environment_that_breaks_is_replaced_and_costs_the_agent_nothing(
 def test_where_no_environment_works_the_group_is_tried_again_and_no_reward_is_made_up(
     play: Play,
     monkeypatch: pytest.MonkeyPatch,
-    make_args: Any,  # noqa: F811
+    make_args: ParseArgs,  # noqa: F811
 ) -> None:
     kind = fragile("reset", "reset", "reset")
     sample = play([], generating(monkeypatch, agent(kind)))
@@ -271,7 +275,7 @@ def test_changing_earlier_prompts_needs_one_sample_a_turn(limits: EpisodeLimits)
 def test_groups_of_trajectories_pass_a_filter_by_their_rewards(
     play: Play,
     monkeypatch: pytest.MonkeyPatch,
-    make_args: Any,  # noqa: F811
+    make_args: ParseArgs,  # noqa: F811
 ) -> None:
     path = generating(monkeypatch, agent(GuessNumber, EpisodeLimits(turns=6), per_turn=True))
     right = play([call("guess", number=1), call("guess", number=4)], path)

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import pytest
@@ -21,7 +21,12 @@ from slime.errors import ConfigError, EnvironmentAway
 from slime.rollout.evaluation import evaluate
 from slime.rollout.metrics import attempt_rows, episode_metrics, write_attempts
 from slime.types import Sample, SampleStatus
+from tests.fakes.fixtures import ParseArgs
+from tests.fakes.rollout_engine import FakeEngine
 from tests.slime.rollout.conftest import fake, make_args, model  # noqa: F401
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
 
 
 @given(names=st.sets(st.text(min_size=1), min_size=2, max_size=40), share=st.floats(0.01, 0.5))
@@ -76,7 +81,7 @@ def test_the_interval_is_wilsons_and_stays_between_0_and_1() -> None:
     assert estimate([0.0] * 4).low == 0.0 and estimate([]).tasks == 0
 
 
-def attempt(index: int, success: bool | None, **episode: Any) -> Sample:
+def attempt(index: int, success: bool | None, **episode: object) -> Sample:
     sample = Sample(group_index="held/0", index=f"held/0/{index}", metadata={"task_name": f"t{index // 2}"})
     sample.metadata["episode"] = {"turns": 2, "tool_calls": 1, **episode}
     if success is None:
@@ -87,7 +92,7 @@ def attempt(index: int, success: bool | None, **episode: Any) -> Sample:
     return sample
 
 
-def write(run: Path, rollout_id: int, *found: bool | None, dataset: str = "held", **episode: Any) -> None:
+def write(run: Path, rollout_id: int, *found: bool | None, dataset: str = "held", **episode: object) -> None:
     """Two attempts a task."""
     samples = [attempt(index, success, **episode) for index, success in enumerate(found)]
     write_attempts(str(run), attempt_rows(rollout_id, dataset, 2, samples, [0.4] * len(samples)))
@@ -172,7 +177,7 @@ def test_what_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
     assert json.loads(closing_line(tmp_path, "other"))["pass_at_1_before"] == 1.0
 
 
-async def solves_even_tasks(args: Any, sample: Sample, sampling_params: Any) -> Sample:
+async def solves_even_tasks(args: Arguments, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
     if sample.metadata["task_name"] == "t3":
         raise EnvironmentAway("gone")
     sample.tokens, sample.status = [1, 2], SampleStatus.COMPLETED
@@ -183,7 +188,11 @@ async def solves_even_tasks(args: Any, sample: Sample, sampling_params: Any) -> 
     return sample
 
 
-def test_an_evaluation_leaves_a_row_of_each_attempt(make_args: Any, fake: Any, tmp_path: Path) -> None:  # noqa: F811
+def test_an_evaluation_leaves_a_row_of_each_attempt(
+    make_args: ParseArgs,  # noqa: F811
+    fake: FakeEngine,  # noqa: F811
+    tmp_path: Path,
+) -> None:
     rows = [{"input": "x", "metadata": {"task_name": f"t{number}"}} for number in range(4)]
     held_out = tmp_path / "held_out.jsonl"
     held_out.write_text("".join(json.dumps(row) + "\n" for row in rows))

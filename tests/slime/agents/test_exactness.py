@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import sampling_params
 from slime.types import Sample
 from tests.fakes.engine_process import Server
+from tests.fakes.fixtures import ParseArgs
 from tests.fakes.tiny_engine_model import plain_model, save_model
 from tests.slime.rollout.conftest import make_args, model, record_engine  # noqa: F401
 
@@ -79,7 +79,7 @@ class Updating:
 def test_log_probs_of_a_trajectory_are_those_of_the_weights_that_wrote_each_token(
     server: Server,
     folders: list[Path],
-    make_args: Any,  # noqa: F811
+    make_args: ParseArgs,  # noqa: F811
     tmp_path: Path,
     per_turn: bool,
 ) -> None:

@@ -23,7 +23,7 @@ SIDES = str(Path(__file__).with_name("foreign_sides"))
 TASK = Task("Count.", "3")
 
 
-def counting(python: str = sys.executable, **options: Any) -> Worker:
+def counting(python: str = sys.executable, **options: object) -> Worker:
     return Worker("counting", python, options, {"PYTHONPATH": SIDES})
 
 

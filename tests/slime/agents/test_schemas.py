@@ -21,12 +21,14 @@ OPEN: dict[str, Any] = {"type": "object"}
         ({"x": {"enum": ["a", "b"]}}, {"x": "b"}),
     ],
 )
-def test_what_servers_write_in_schemas_is_understood(properties: Any, arguments: Any) -> None:
+def test_what_servers_write_in_schemas_is_understood(
+    properties: dict[str, Any], arguments: dict[str, Any]
+) -> None:
     assert list(complaints(arguments, {"type": "object", "properties": properties})) == []
 
 
 @pytest.mark.parametrize("schema", [OPEN, {**OPEN, "properties": {}}, {**OPEN, "required": ["x"]}])
-def test_a_schema_that_names_nothing_takes_anything(schema: Any) -> None:
+def test_a_schema_that_names_nothing_takes_anything(schema: dict[str, Any]) -> None:
     assert list(complaints({"x": 1}, schema)) == [] and problem_of(schema) is None
 
 
@@ -40,7 +42,9 @@ def test_a_schema_that_names_nothing_takes_anything(schema: Any) -> None:
         ({"required": ["x"]}, {"y": 1}, "the argument x is missing"),
     ],
 )
-def test_the_first_complaint_is_for_the_model(schema: Any, arguments: Any, complaint: str) -> None:
+def test_the_first_complaint_is_for_the_model(
+    schema: dict[str, Any], arguments: dict[str, Any], complaint: str
+) -> None:
     assert complaint in next(complaints(arguments, schema))
 
 
@@ -58,6 +62,6 @@ def test_the_first_complaint_is_for_the_model(schema: Any, arguments: Any, compl
         ({"properties": {"x": {"enum": []}}, "required": ["x"]}, "which may have none of no values"),
     ],
 )
-def test_a_schema_that_no_call_satisfies_is_told_from_others(schema: Any, problem: str) -> None:
+def test_a_schema_that_no_call_satisfies_is_told_from_others(schema: object, problem: str) -> None:
     found = problem_of(schema)
     assert found is not None and problem in found

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -27,15 +27,22 @@ from slime.rollout.metrics import episode_metrics
 from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import sampling_params
 from slime.types import Sample
+from tests.fakes.fixtures import ParseArgs
 from tests.fakes.rollout_engine import FakeEngine
 from tests.slime.agents.scripted import END, TOKENIZER, ScriptedEngine
 from tests.slime.rollout.conftest import make_args, model, record_engine  # noqa: F401
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
+
+WalkSteps = Callable[..., tuple[Any, int]]
 
 JUDGED = ["--prm-enable", "--custom-generate-function-path", f"{__name__}.unused"]
 SCORES = st.lists(st.one_of(st.none(), st.floats(-1, 1)), min_size=1, max_size=8)
 
 
-async def unused(args: Any, sample: Sample, sampling_params: Any) -> Sample:
+async def unused(args: Arguments, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
     return sample
 
 
@@ -112,7 +119,7 @@ def judge(make: Any, script: Script, *words: str) -> StepJudge:
     return StepJudge(make([{"input": "x"}], *JUDGED, *url, *words), script)
 
 
-def test_a_step_scores_the_mean_of_its_valid_votes_each_with_a_seed_of_its_own(make_args: Any) -> None:  # noqa: F811
+def test_a_step_scores_the_mean_of_its_valid_votes_each_with_a_seed_of_its_own(make_args: ParseArgs) -> None:  # noqa: F811
     script = Script("\\boxed{1}", "\\boxed{-1}", "well", EngineError("away"), "\\boxed{1}")
     found = asyncio.run(judge(make_args, script, "--prm-m", "5", "--rollout-seed", "7").verdict(3, []))
     assert sorted(script.seeds) == [7000, 7001, 7002, 7003, 7004]
@@ -137,12 +144,12 @@ def test_a_step_scores_the_mean_of_its_valid_votes_each_with_a_seed_of_its_own(m
         (Script("\\boxed{1}", seconds=60.0), "exception"),
     ],
 )
-def test_a_judge_that_fails_gives_no_score(make_args: Any, script: Script, status: str) -> None:  # noqa: F811
+def test_a_judge_that_fails_gives_no_score(make_args: ParseArgs, script: Script, status: str) -> None:  # noqa: F811
     found = asyncio.run(judge(make_args, script, "--prm-timeout", "0.05").verdict(0, []))
     assert (found["status"], found["mean_score"], found["valid_vote_count"]) == (status, None, 0)
 
 
-def test_no_more_votes_run_at_a_time_than_are_allowed_to_all_episodes(make_args: Any) -> None:  # noqa: F811
+def test_no_more_votes_run_at_a_time_than_are_allowed_to_all_episodes(make_args: ParseArgs) -> None:  # noqa: F811
     script = Script("\\boxed{1}", seconds=0.005)
     found = judge(make_args, script, "--prm-concurrency", "3")
 
@@ -174,14 +181,14 @@ class Walk:
 class JudgingEngine(FakeEngine):
     """Says 1 of a step that mentions "good", -1 of one that mentions "bad", nothing of others."""
 
-    async def _answer(self, body: Any) -> dict[str, Any]:
+    async def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
         asked = TOKENIZER.decode(body["input_ids"]).partition("The step to judge")[2]
         said = "\\boxed{1}" if "good" in asked else "\\boxed{-1}" if "bad" in asked else "hm"
         return {"text": said, "output_ids": [], "meta_info": {"finish_reason": {"type": "stop"}}}
 
 
 @pytest.fixture
-def walk(tmp_path: Path, make_args: Any) -> Iterator[Callable[..., Any]]:  # noqa: F811
+def walk(tmp_path: Path, make_args: ParseArgs) -> Iterator[WalkSteps]:  # noqa: F811
     """f(*words, per_turn, evaluation): what an episode of the steps "good", "bad", "odd" leaves."""
     with ScriptedEngine() as engine, JudgingEngine() as judging:
         record_engine(tmp_path / "run", engine.url)
@@ -202,7 +209,7 @@ def walk(tmp_path: Path, make_args: Any) -> Iterator[Callable[..., Any]]:  # noq
         yield play
 
 
-def test_steps_are_judged_by_an_engine_and_weigh_in_both_forms_of_the_reward(walk: Any) -> None:
+def test_steps_are_judged_by_an_engine_and_weigh_in_both_forms_of_the_reward(walk: WalkSteps) -> None:
     sample, asked = walk("--prm-step-coef", "0.5")
     assert asked == 6
     assert sample.reward == {"score": 1.0, "acc": 1.0, "base_score": 1.0, "prm_step_score": 0.0}
@@ -215,7 +222,7 @@ def test_steps_are_judged_by_an_engine_and_weigh_in_both_forms_of_the_reward(wal
     assert metrics["rollout/episode/prm_failed"] == 1.0 and metrics["rollout/episode/prm_score"] == 0.0
 
 
-def test_samples_of_single_turns_carry_the_same_rewards_of_steps(walk: Any) -> None:
+def test_samples_of_single_turns_carry_the_same_rewards_of_steps(walk: WalkSteps) -> None:
     samples, _ = walk("--prm-step-coef", "0.5", per_turn=True)
     found = [span for place, sample in enumerate(samples) for span in spans_of(sample, "score", place)]
     assert [(span.index, span.reward, span.start) for span in found] == [
@@ -227,19 +234,19 @@ def test_samples_of_single_turns_carry_the_same_rewards_of_steps(walk: Any) -> N
     assert [len(sample.metadata["prm"]["steps"]) for sample in samples] == [1, 1, 1]
 
 
-def test_evaluations_ask_no_judge(walk: Any) -> None:
+def test_evaluations_ask_no_judge(walk: WalkSteps) -> None:
     sample, asked = walk(evaluation=True)
     assert asked == 0 and sample.reward == {"score": 1.0, "acc": 1.0} and "step_wise" not in sample.metadata
 
 
-def test_a_judge_that_nobody_named_is_refused_at_start(make_args: Any) -> None:  # noqa: F811
+def test_a_judge_that_nobody_named_is_refused_at_start(make_args: ParseArgs) -> None:  # noqa: F811
     with pytest.raises(ConfigError, match="--prm-enable has no judge"):
         make_args([{"input": "x"}], *JUDGED)
     with pytest.raises(ConfigError, match="--prm-router-ip would change nothing: it needs --prm-router-port"):
         make_args([{"input": "x"}], *JUDGED, "--prm-router-ip", "127.0.0.1")
 
 
-def test_the_flags_say_who_judges(make_args: Any) -> None:  # noqa: F811
+def test_the_flags_say_who_judges(make_args: ParseArgs) -> None:  # noqa: F811
     engine = make_args([{"input": "x"}], *JUDGED, "--prm-router-ip", "127.0.0.1", "--prm-router-port", "9")
     assert isinstance(StepJudge.of(engine).model, EngineJudge)
     StepJudge._known.clear()
@@ -277,7 +284,7 @@ def api() -> Iterator[Any]:
 
 
 def test_an_api_judges_with_its_key_and_is_asked_again_when_it_is_overloaded(
-    make_args: Any,  # noqa: F811
+    make_args: ParseArgs,  # noqa: F811
     api: Any,
 ) -> None:
     url, seen = api

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -86,7 +85,9 @@ def test_a_trajectory_is_shown_as_turns_with_what_they_earned(tmp_path: Path, pe
     assert found.turns[1].score is None and found.turns[1].advantage == 1.5
 
 
-def test_the_command_chooses_and_lists(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_the_command_chooses_and_lists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = tmp_path / "run"
     keep(run, "0", *trajectory(1, False), *trajectory(2, True))
     keep(run, "eval_0", *trajectory(3, True))

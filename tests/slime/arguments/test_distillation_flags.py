@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slime.arguments import Arguments, parse_args
 from slime.errors import ConfigError
 
+Read = Callable[..., Arguments]
+
 
 @pytest.fixture
-def read(model_folder: str, tmp_path: Path) -> Any:
+def read(model_folder: str, tmp_path: Path) -> Read:
     hook = tmp_path / "source.py"
     hook.write_text(
         "def generate(args, rollout_id, data_source, evaluation=False):\n    raise NotImplementedError\n"
@@ -26,7 +28,7 @@ def read(model_folder: str, tmp_path: Path) -> Any:
     return parse
 
 
-def test_the_names_of_the_launch_scripts_work_as_they_stand(read: Any) -> None:
+def test_the_names_of_the_launch_scripts_work_as_they_stand(read: Read) -> None:
     args = read(
         "--loss-spec-path openclaw_combine.loss:topk_select",
         OPENCLAW_TOPK_K="8",
@@ -52,7 +54,7 @@ def test_the_names_of_the_launch_scripts_work_as_they_stand(read: Any) -> None:
     assert (args.combine_w_rl, args.combine_w_opd, args.teacher_source) == (0.0, 3.0, "inference")
 
 
-def test_where_the_teacher_is_and_whose_ids_count_follows_from_the_loss(read: Any) -> None:
+def test_where_the_teacher_is_and_whose_ids_count_follows_from_the_loss(read: Read) -> None:
     assert (
         read("--loss-spec-path openclaw_opd.loss:opd_topk --distill-topk 5").distill_subset_mode == "teacher"
     )
@@ -132,7 +134,7 @@ def test_where_the_teacher_is_and_whose_ids_count_follows_from_the_loss(read: An
         ("--loss-spec-path openclaw_combine.loss:topk_select --distill-topk 4 --topk-eps-clip 1", "below 1"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line(read: Any, words: str, complaint: str) -> None:
+def test_what_cannot_work_is_refused_in_one_line(read: Read, words: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint) as refusal:
         read(words)
     assert "\n" not in str(refusal.value)

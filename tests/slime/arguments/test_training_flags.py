@@ -14,7 +14,7 @@ from slime.errors import ConfigError
 from slime.training.core.learner import learning_rate
 
 
-def checked(**changes: Any) -> Arguments:
+def checked(**changes: object) -> Arguments:
     values: dict[str, Any] = {"n_samples_per_prompt": 4, "rollout_batch_size": 2, "global_batch_size": 4}
     args = Arguments(**(values | changes))
     switch_adapters(args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -14,6 +14,9 @@ from safetensors.torch import load_file
 from slime.weights.checksum import weights_checksum
 from tests.fakes.engine_process import Server
 from tests.fakes.tiny_engine_model import plain_model, save_model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @pytest.fixture(scope="session")
@@ -28,12 +31,12 @@ def other_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def reference(model_path: Path) -> Any:
+def reference(model_path: Path) -> PreTrainedModel:
     return plain_model(model_path)
 
 
 @pytest.fixture(scope="session")
-def other_reference(other_weights: Path) -> Any:
+def other_reference(other_weights: Path) -> PreTrainedModel:
     return plain_model(other_weights)
 
 
@@ -44,7 +47,7 @@ LogProbsOf = Callable[..., torch.Tensor]
 def log_probs_of() -> LogProbsOf:
     """f(model, ids, temperature=1.0) -> log_softmax(logits / temperature) [T, V] of a plain forward pass."""
 
-    def log_probs(model: Any, ids: list[int], temperature: float = 1.0) -> torch.Tensor:
+    def log_probs(model: PreTrainedModel, ids: list[int], temperature: float = 1.0) -> torch.Tensor:
         with torch.no_grad():
             return torch.log_softmax(model(torch.tensor([ids])).logits[0].float() / temperature, dim=-1)
 
@@ -55,7 +58,9 @@ def log_probs_of() -> LogProbsOf:
 def sampled_log_probs(log_probs_of: LogProbsOf) -> Callable[..., list[float]]:
     """f(model, prompt, output, temperature=1.0) -> the reference log-prob of every output token."""
 
-    def values(model: Any, prompt: list[int], output: list[int], temperature: float = 1.0) -> list[float]:
+    def values(
+        model: PreTrainedModel, prompt: list[int], output: list[int], temperature: float = 1.0
+    ) -> list[float]:
         table = log_probs_of(model, prompt + output, temperature)
         return [table[len(prompt) - 1 + i, token].item() for i, token in enumerate(output)]
 

@@ -32,6 +32,8 @@ from tests.fakes.engine_process import SLIME as slime_folder
 from tests.fakes.sglang import FakeSGLang, Running
 from tests.fakes.tiny_engine_model import plain_model, save_model
 
+Start = Callable[..., Running]
+
 
 def arguments(run_dir: Path, model: Path, backend: str, *urls: str) -> Namespace:
     return Namespace(
@@ -54,11 +56,11 @@ def publish(engines: ExternalEngines, run_dir: Path, weights: WeightVersion) -> 
 
 
 @pytest.fixture
-def start(model_path: Path) -> Iterator[Callable[..., Any]]:
+def start(model_path: Path) -> Iterator[Start]:
     torch.set_num_threads(1)
-    running: list[Any] = []
+    running: list[Running] = []
 
-    def start_one(model: Path = model_path) -> Any:
+    def start_one(model: Path = model_path) -> Running:
         running.append(Running(FakeSGLang(model, plain_model)))
         return running[-1]
 
@@ -68,7 +70,7 @@ def start(model_path: Path) -> Iterator[Callable[..., Any]]:
 
 
 def test_external_sglang_engines_are_updated_and_proven_and_one_that_restarts_gets_the_live_weights(
-    start: Any, model_path: Path, other_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, model_path: Path, other_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(external, "LOOK_INTERVAL", 0.0)
     both = [start(), start()]
@@ -83,7 +85,7 @@ def test_external_sglang_engines_are_updated_and_proven_and_one_that_restarts_ge
 
 
 def test_an_external_engine_that_says_it_loaded_and_did_not_is_found(
-    start: Any, model_path: Path, other_weights: Path, tmp_path: Path
+    start: Start, model_path: Path, other_weights: Path, tmp_path: Path
 ) -> None:
     one = start()
     one.fake.fault = "stale_head"
@@ -140,7 +142,7 @@ def test_an_embedded_engine_of_somebody_else_serves_and_is_left_out_while_it_is_
 
 
 def test_what_does_not_answer_or_is_another_engine_or_model_is_refused_at_the_start(
-    start: Any, model_path: Path, tmp_path: Path
+    start: Start, model_path: Path, tmp_path: Path
 ) -> None:
     one = start()
     with pytest.raises(ClusterError, match=r"127.0.0.1:9 \(--rollout-external-engine-addrs\) did not answer"):

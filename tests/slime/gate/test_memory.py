@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from slime.gate.memory import KeptState
+from tests.fakes.fixtures import MakeSamples, MakeTrainer
+
+if TYPE_CHECKING:
+    from slime.training.trainer import Trainer
+
 
 FLAGS: list[dict[str, Any]] = [
     {},
@@ -20,7 +25,7 @@ FLAGS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("steps_before", [0, 2])
 @pytest.mark.parametrize("flags", FLAGS, ids=["whole", "lora", "ppo"])
 def test_training_after_the_way_back_goes_as_if_nothing_had_happened(
-    make_trainer: Any, make_samples: Any, flags: dict[str, Any], steps_before: int
+    make_trainer: MakeTrainer, make_samples: MakeSamples, flags: dict[str, Any], steps_before: int
 ) -> None:
     trainer = make_trainer(**flags)
     for number in range(steps_before):
@@ -36,7 +41,9 @@ def test_training_after_the_way_back_goes_as_if_nothing_had_happened(
     assert torch.equal(first[2], again[2]) and first[3] == again[3]
 
 
-def test_a_state_can_be_gone_back_to_more_than_once(make_trainer: Any, make_samples: Any) -> None:
+def test_a_state_can_be_gone_back_to_more_than_once(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     trainer = make_trainer()
     kept, weights = KeptState(trainer), snapshot(trainer)
     for number in range(3):
@@ -46,7 +53,7 @@ def test_a_state_can_be_gone_back_to_more_than_once(make_trainer: Any, make_samp
 
 
 def test_a_forward_pass_in_between_does_not_keep_what_was_undone(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     """FSDP leaves whole weights behind a forward pass, beside the shards that are restored."""
     trainer, samples = make_trainer(), make_samples(4)
@@ -58,7 +65,7 @@ def test_a_forward_pass_in_between_does_not_keep_what_was_undone(
 
 
 def test_two_states_take_turns_and_the_one_that_is_kept_stays_as_it_is(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     trainer, places = make_trainer(), list[set[int]]()
     trainer.train(0, make_samples(4))
@@ -75,7 +82,7 @@ def test_two_states_take_turns_and_the_one_that_is_kept_stays_as_it_is(
     assert places[0] == places[2] and places[1] == places[3] and not places[0] & places[1]
 
 
-def snapshot(trainer: Any) -> list[torch.Tensor]:
+def snapshot(trainer: Trainer) -> list[torch.Tensor]:
     return [
         parameter.detach().full_tensor().clone()
         if hasattr(parameter, "full_tensor")

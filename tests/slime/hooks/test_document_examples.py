@@ -17,6 +17,7 @@ from slime.losses import load_custom_loss, sample_loss
 from slime.rollout.rm_hub import async_rm
 from slime.types import Sample
 from tests import ROOT
+from tests.fakes.fixtures import MakeRewardArgs
 
 EXAMPLES = ROOT / "slime" / "examples"
 CUSTOM_LOSS = '''
@@ -127,7 +128,7 @@ def test_the_printed_loss_runs_as_a_file_and_is_what_it_says(tmp_path: Path) -> 
 
 
 async def test_the_printed_reward_model_runs_as_a_file(
-    tmp_path: Path, reward_model: str, reward_args: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, reward_model: str, reward_args: MakeRewardArgs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "my_method").mkdir()
     (tmp_path / "my_method" / "custom_rm.py").write_text(CUSTOM_RM)

@@ -25,7 +25,7 @@ MASK = [1, 0, 1, 1, 0]
 OLD, REF, TEACHER = [-1.0, -2.0, -0.5], [-1.5, -1.0, -0.5], [-0.25, -2.5, -1.0]
 
 
-def terms(reward: float = 2.0, **changes: Any) -> SampleTerms:
+def terms(reward: float = 2.0, **changes: object) -> SampleTerms:
     values: dict[str, Any] = {
         "reward": reward,
         "mask": torch.tensor(MASK, dtype=torch.bool),
@@ -106,7 +106,7 @@ def test_whitening_over_ranks_is_whitening_of_all_their_tokens() -> None:
     assert calls[0].tolist() == [2.0, -1.0]
 
 
-def step_sample(scores: list[float], group: Any = 0, **more: Any) -> Sample:
+def step_sample(scores: list[float], group: Any = 0, **more: object) -> Sample:
     spans = [[2 * k, 2 * k + 2] for k in range(len(scores))]
     metadata = {"step_wise": {"step_scores": scores, "step_token_spans": spans} | more}
     length = 2 * len(scores)

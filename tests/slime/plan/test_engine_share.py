@@ -23,7 +23,7 @@ CARD = Gpu("24GB", 24.0, 312.0)
 QWEN3_4B = read_shape("Qwen3-4B")
 
 
-def flags(**values: Any) -> Any:
+def flags(**values: object) -> Any:
     usual: dict[str, Any] = {
         "colocate": True,
         "rollout_num_gpus": 1,

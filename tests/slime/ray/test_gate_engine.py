@@ -22,7 +22,7 @@ from slime.ray.engines import GATE, cpus, gate_spec, model_servers
 from slime.ray.publisher import Publisher
 
 
-def arguments(model: str, run_dir: Path, **more: Any) -> Any:
+def arguments(model: str, run_dir: Path, **more: object) -> Any:
     given = {
         "gate": True, "gate_engine": "cpu", "hf_checkpoint": model, "run_dir": str(run_dir),
         "rollout_num_gpus": 2, "rollout_num_gpus_per_engine": 2, "engine_count": 1, "rollout_external_engine_addrs": [],

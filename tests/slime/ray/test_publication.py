@@ -20,7 +20,7 @@ from slime.ray.train_group import TrainerDied
 from slime.ray.version_in_flight import VersionState
 from slime.rented.versions import RentedWeights, write_version
 from slime.weights import checkpoints
-from slime.weights.update import CandidateRejected
+from slime.weights.update import Candidate, CandidateRejected
 from slime.weights.versions import WeightVersion, write_live
 from tests.slime.ray.test_shared_gpus import make_run, version
 
@@ -35,7 +35,7 @@ class Update:
         self.engines: list[Any] = []
         self.error: Exception = EngineError("an engine refused it")
 
-    def publish(self, candidate: Any, persist: Callable[[], None], *more: Any) -> None:
+    def publish(self, candidate: Candidate, persist: Callable[[], None], *more: object) -> None:
         self.calls.append(f"version {candidate.weights.version} of rollout {candidate.rollout_id} begins")
         persist()
         assert self.go.wait(20)
@@ -211,12 +211,12 @@ class Gate:
         self.wrong: CandidateRejected | None = None
         self.history = SimpleNamespace(good=None)
 
-    def measure(self, *_: Any) -> dict[str, float]:
+    def measure(self, *_: object) -> dict[str, float]:
         self.calls.append("examined")
         return {"change": 0.5}
 
     def let_answer(
-        self, candidate: Any, live: Any, engines: Any, found: dict[str, float]
+        self, candidate: Candidate, live: Any, engines: Any, found: dict[str, float]
     ) -> dict[str, float]:
         """Waits until `answers` is set."""
         assert self.answers.wait(20)
@@ -228,7 +228,7 @@ class Gate:
     def accept(self, trainers: Any, found: dict[str, float]) -> None:
         trainers.keep_state()
 
-    def reject(self, trainers: Any, candidate: Any, rejection: Exception) -> None:
+    def reject(self, trainers: Any, candidate: Candidate, rejection: Exception) -> None:
         self.calls.append(f"version {candidate.weights.version} is rejected: {rejection}")
         trainers.go_back()
 

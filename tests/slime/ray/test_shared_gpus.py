@@ -27,7 +27,7 @@ class Calls:
         self.part, self.calls, self.returned = part, calls, returned
 
     def __getattr__(self, name: str) -> Any:
-        def call(*args: Any, **more: Any) -> Any:
+        def call(*args: object, **more: object) -> Any:
             self.calls.append(f"{self.part}.{name}")
             return self.returned.get(name)
 

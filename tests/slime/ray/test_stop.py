@@ -33,7 +33,7 @@ class Trainers(Calls):
     saved: list[tuple[Any, ...]]
     folder: Path
 
-    def save(self, rollout_id: int, version: int, parent: int | None, *more: Any, **named: Any) -> None:
+    def save(self, rollout_id: int, version: int, parent: int | None, *more: object, **named: object) -> None:
         self.calls.append("trainers.save")
         self.saved.append((rollout_id, version, parent))
         put_checkpoint(self.folder, rollout_id, version)

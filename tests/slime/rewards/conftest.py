@@ -40,7 +40,7 @@ def reward_server() -> Iterator[Any]:
             self.end_headers()
             self.wfile.write(body.encode())
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_: object) -> None:
             return
 
     server = Server(("127.0.0.1", 0), Handler)

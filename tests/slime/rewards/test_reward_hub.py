@@ -14,6 +14,7 @@ from slime.errors import ConfigError, RewardError
 from slime.rollout.metrics import reward_failures
 from slime.rollout.rm_hub import async_rm, batched_async_rm
 from slime.types import Sample
+from tests.fakes.fixtures import MakeRewardArgs
 
 OWN = """
 import asyncio, threading, time
@@ -84,11 +85,11 @@ def own(tmp_path: Path) -> str:
     return str(tmp_path / "own_rm.py")
 
 
-def sample(index: int = 0, **changes: Any) -> Sample:
+def sample(index: int = 0, **changes: object) -> Sample:
     return Sample(**({"index": index, "prompt": "1+1=", "response": "2", "label": "2"} | changes))
 
 
-async def test_the_type_comes_from_the_flag_and_the_samples_own_one_wins(reward_args: Any) -> None:
+async def test_the_type_comes_from_the_flag_and_the_samples_own_one_wins(reward_args: MakeRewardArgs) -> None:
     args = reward_args(rm_type="math")
     assert await async_rm(args, sample()) == 1.0
     assert await async_rm(args, sample(response="3")) == 0.0
@@ -96,20 +97,20 @@ async def test_the_type_comes_from_the_flag_and_the_samples_own_one_wins(reward_
     assert (await async_rm(args, dapo))["score"] == 1.0  # type: ignore[index]
 
 
-async def test_boxed_types_judge_only_what_is_boxed(reward_args: Any) -> None:
+async def test_boxed_types_judge_only_what_is_boxed(reward_args: MakeRewardArgs) -> None:
     args = reward_args(rm_type="boxed_f1")
     assert await async_rm(args, sample(response=r"It is \boxed{red} not blue", label="red")) == 1.0
     assert await async_rm(args, sample(response="red", label="red")) == 0.0
 
 
-async def test_random_is_the_same_for_the_same_sample(reward_args: Any) -> None:
+async def test_random_is_the_same_for_the_same_sample(reward_args: MakeRewardArgs) -> None:
     args = reward_args(rm_type="random")
     once = [await async_rm(args, sample(index)) for index in range(40)]
     assert once == [await async_rm(args, sample(index)) for index in range(40)]
     assert {0.0, 1.0} == set(once)
 
 
-async def test_an_unknown_or_missing_type_is_refused(reward_args: Any) -> None:
+async def test_an_unknown_or_missing_type_is_refused(reward_args: MakeRewardArgs) -> None:
     with pytest.raises(ConfigError, match="'maths' does not exist; there are math"):
         await async_rm(reward_args(rm_type="maths"), sample())
     with pytest.raises(ConfigError, match="--rm-type"):
@@ -118,7 +119,9 @@ async def test_an_unknown_or_missing_type_is_refused(reward_args: Any) -> None:
         await async_rm(reward_args(rm_type="boxed_remote_rm"), sample())
 
 
-async def test_a_remote_reward_gets_prompt_response_and_label(reward_args: Any, reward_server: Any) -> None:
+async def test_a_remote_reward_gets_prompt_response_and_label(
+    reward_args: MakeRewardArgs, reward_server: Any
+) -> None:
     args = reward_args(rm_type="remote_rm", rm_url=f"http://127.0.0.1:{reward_server.server_port}/score")
     assert await async_rm(args, sample()) == 1.0
     assert reward_server.asked == [{"prompt": "1+1=", "response": "2", "label": "2"}]
@@ -127,7 +130,7 @@ async def test_a_remote_reward_gets_prompt_response_and_label(reward_args: Any, 
 
 
 async def test_a_remote_reward_that_stumbles_is_asked_again(
-    reward_args: Any, reward_server: Any, monkeypatch: pytest.MonkeyPatch
+    reward_args: MakeRewardArgs, reward_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slime.rollout.rm_hub.remote.FIRST_PAUSE", 0.01)
     url = f"http://127.0.0.1:{reward_server.server_port}"
@@ -146,7 +149,7 @@ async def test_a_remote_reward_that_stumbles_is_asked_again(
         await async_rm(reward_args(rm_type="remote_rm", rm_url=url), sample())
 
 
-async def test_a_server_that_is_away_is_named_within_the_time_limit(reward_args: Any) -> None:
+async def test_a_server_that_is_away_is_named_within_the_time_limit(reward_args: MakeRewardArgs) -> None:
     args = reward_args(rm_type="remote_rm", rm_url="http://127.0.0.1:9/", rollout_reward_timeout=0.5)
     began = time.monotonic()
     with pytest.raises(RewardError, match="sample 3"):
@@ -154,7 +157,7 @@ async def test_a_server_that_is_away_is_named_within_the_time_limit(reward_args:
     assert time.monotonic() - began < 2
 
 
-async def test_functions_of_ones_own_async_or_not(reward_args: Any, own: str) -> None:
+async def test_functions_of_ones_own_async_or_not(reward_args: MakeRewardArgs, own: str) -> None:
     found = await async_rm(
         reward_args(custom_rm_path=f"{own}:by_length"), sample(response="abc"), evaluation=True
     )
@@ -162,7 +165,9 @@ async def test_functions_of_ones_own_async_or_not(reward_args: Any, own: str) ->
     assert await async_rm(reward_args(custom_rm_path=f"{own}:scalar"), sample(), evaluation=True) == 0.25
 
 
-async def test_functions_that_block_run_side_by_side_in_threads(reward_args: Any, own: str) -> None:
+async def test_functions_that_block_run_side_by_side_in_threads(
+    reward_args: MakeRewardArgs, own: str
+) -> None:
     args = reward_args(custom_rm_path=f"{own}:blocking")
     began = time.monotonic()
     found = await asyncio.gather(*(async_rm(args, sample(index)) for index in range(8)))
@@ -170,7 +175,7 @@ async def test_functions_that_block_run_side_by_side_in_threads(reward_args: Any
     assert time.monotonic() - began < 1.0
 
 
-async def test_a_reward_model_of_the_documents_gets_texts(reward_args: Any, own: str) -> None:
+async def test_a_reward_model_of_the_documents_gets_texts(reward_args: MakeRewardArgs, own: str) -> None:
     args = reward_args(custom_rm_path=own, prm_model_path="m")
     told = sample(metadata={"next_state": "thanks"})
     assert await async_rm(args, told) == len("m|1+1=|2|thanks")
@@ -183,7 +188,7 @@ async def test_a_reward_model_of_the_documents_gets_texts(reward_args: Any, own:
 
 
 async def test_a_group_is_rewarded_at_once_where_the_function_takes_samples(
-    reward_args: Any, own: str
+    reward_args: MakeRewardArgs, own: str
 ) -> None:
     args = reward_args(custom_rm_path=f"{own}:group", group_rm=True)
     group = [sample(0, response="a"), sample(1, response="bb")]
@@ -212,7 +217,7 @@ async def test_a_group_is_rewarded_at_once_where_the_function_takes_samples(
     ],
 )
 async def test_a_reward_that_fails_names_its_sample_and_is_counted(
-    reward_args: Any, own: str, name: str, kind: str, complaint: str
+    reward_args: MakeRewardArgs, own: str, name: str, kind: str, complaint: str
 ) -> None:
     args = reward_args(custom_rm_path=f"{own}:{name}", rollout_reward_timeout=0.2)
     with pytest.raises(RewardError, match=complaint):
@@ -221,7 +226,7 @@ async def test_a_reward_that_fails_names_its_sample_and_is_counted(
     assert reward_failures.take_metrics() == {}
 
 
-async def test_a_reward_that_only_ever_fails_ends_the_run(reward_args: Any, own: str) -> None:
+async def test_a_reward_that_only_ever_fails_ends_the_run(reward_args: MakeRewardArgs, own: str) -> None:
     args = reward_args(custom_rm_path=f"{own}:raises", rm_max_failures=3)
     for _ in range(2):
         with pytest.raises(RewardError):
@@ -244,7 +249,9 @@ async def test_a_reward_that_only_ever_fails_ends_the_run(reward_args: Any, own:
         ("wrong", "without score"),
     ],
 )
-async def test_what_is_no_reward_is_refused(reward_args: Any, own: str, name: str, complaint: str) -> None:
+async def test_what_is_no_reward_is_refused(
+    reward_args: MakeRewardArgs, own: str, name: str, complaint: str
+) -> None:
     with pytest.raises(ConfigError, match=complaint):
         await async_rm(reward_args(custom_rm_path=f"{own}:{name}"), sample())
 

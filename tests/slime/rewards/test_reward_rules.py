@@ -80,7 +80,7 @@ def test_numbers_and_words_are_compared_without_algebra(answer: str, label: str,
         ("\\boxed{" + "+".join("x" * 2000) + "}", "x", 0.0),
     ],
 )
-def test_math_takes_what_is_equal_and_nothing_else(response: str, label: Any, reward: float) -> None:
+def test_math_takes_what_is_equal_and_nothing_else(response: str, label: object, reward: float) -> None:
     assert math_reward(response, label) == reward
 
 
@@ -147,7 +147,7 @@ def test_f1_is_the_overlap_of_words() -> None:
         ("Answering this is hard", "A", {}, 0.0),
     ],
 )
-def test_gpqa_finds_the_letter(response: str, label: Any, metadata: dict[str, Any], reward: float) -> None:
+def test_gpqa_finds_the_letter(response: str, label: object, metadata: dict[str, Any], reward: float) -> None:
     assert gpqa_reward(response, label, metadata) == reward
 
 

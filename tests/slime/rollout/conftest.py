@@ -15,8 +15,9 @@ import pytest
 
 from claw_base.files import write_json
 from claw_base.run_folder.records import ProcessRecord
-from slime.arguments import parse_args
+from slime.arguments import Arguments, parse_args
 from tests import MODEL, ROOT
+from tests.fakes.fixtures import Rows
 from tests.fakes.rollout_engine import FakeEngine
 
 
@@ -41,7 +42,7 @@ def make_args(tmp_path: Path, model: str) -> MakeArgs:
     What says on what to evaluate comes with an --eval-interval.
     """
 
-    def make(rows: list[dict[str, Any]] | str | None, *words: str, rm: str | None = "random") -> Any:
+    def make(rows: list[dict[str, Any]] | str | None, *words: str, rm: str | None = "random") -> Arguments:
         if isinstance(rows, list):
             path = tmp_path / "prompts.jsonl"
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -57,12 +58,12 @@ def make_args(tmp_path: Path, model: str) -> MakeArgs:
 
 
 @pytest.fixture
-def rows() -> list[dict[str, Any]]:
+def rows() -> Rows:
     return [{"input": f"{a}+1=", "label": str(a + 1)} for a in range(20)]
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Iterator[Any]:
+def fake(tmp_path: Path) -> Iterator[FakeEngine]:
     """A fake engine that the run of `make_args` finds."""
     with FakeEngine() as engine:
         record_engine(tmp_path / "run", engine.url)
@@ -70,7 +71,7 @@ def fake(tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def another_fake(tmp_path: Path) -> Iterator[Any]:
+def another_fake(tmp_path: Path) -> Iterator[FakeEngine]:
     with FakeEngine() as engine:
         record_engine(tmp_path / "run", engine.url, "engine-1")
         yield engine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +12,11 @@ from slime.errors import DataError
 from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.data_state import state_path
 from slime.types import Sample, SampleStatus
+from tests.fakes.fixtures import ParseArgs, Rows
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
 
 Source = RolloutDataSourceWithBuffer
 
@@ -24,7 +29,9 @@ def dicts(groups: list[list[Sample]]) -> list[list[dict[str, Any]]]:
     return [[sample.to_dict() for sample in group] for group in groups]
 
 
-def test_a_group_has_n_samples_of_one_prompt_with_indices_of_their_own(make_args: Any, rows: Any) -> None:
+def test_a_group_has_n_samples_of_one_prompt_with_indices_of_their_own(
+    make_args: ParseArgs, rows: Rows
+) -> None:
     source = Source(make_args(rows, "--n-samples-per-prompt", "3", "--label-key", "label"))
     groups = source.get_samples(2)
     assert [[s.index for s in group] for group in groups] == [[0, 1, 2], [3, 4, 5]]
@@ -34,13 +41,15 @@ def test_a_group_has_n_samples_of_one_prompt_with_indices_of_their_own(make_args
     assert "mine" not in groups[0][1].metadata
 
 
-def test_a_request_may_span_several_epochs(make_args: Any) -> None:
+def test_a_request_may_span_several_epochs(make_args: ParseArgs) -> None:
     source = Source(make_args([{"input": "a"}, {"input": "b"}]))
     assert prompts(source.get_samples(5)) == ["a", "b", "a", "b", "a"]
     assert source.metrics()["rollout/data/epoch"] == 2.5
 
 
-def test_every_epoch_has_another_order_that_depends_on_the_seed_alone(make_args: Any, rows: Any) -> None:
+def test_every_epoch_has_another_order_that_depends_on_the_seed_alone(
+    make_args: ParseArgs, rows: Rows
+) -> None:
     args = make_args(rows, "--rollout-shuffle")
     source = Source(args)
     first, second = prompts(source.get_samples(20)), prompts(source.get_samples(20))
@@ -51,21 +60,21 @@ def test_every_epoch_has_another_order_that_depends_on_the_seed_alone(make_args:
     assert prompts(other.get_samples(20)) != first
 
 
-def test_groups_that_come_back_go_out_first(make_args: Any, rows: Any) -> None:
+def test_groups_that_come_back_go_out_first(make_args: ParseArgs, rows: Rows) -> None:
     source = Source(make_args(rows))
     groups = source.get_samples(3)
     source.add_samples([groups[1]])
     assert prompts(source.get_samples(2)) == ["1+1=", "3+1="]
 
 
-def test_a_group_of_another_size_is_not_taken_back(make_args: Any, rows: Any) -> None:
+def test_a_group_of_another_size_is_not_taken_back(make_args: ParseArgs, rows: Rows) -> None:
     source = Source(make_args(rows, "--n-samples-per-prompt", "2"))
     [group] = source.get_samples(1)
     with pytest.raises(DataError, match="--n-samples-per-prompt 2"):
         source.add_samples([group[:1]])
 
 
-def test_the_buffer_is_saved_with_half_finished_answers(make_args: Any, rows: Any) -> None:
+def test_the_buffer_is_saved_with_half_finished_answers(make_args: ParseArgs, rows: Rows) -> None:
     args = make_args(rows)
     source = Source(args)
     [group], [done] = source.get_samples(1), source.get_samples(1)
@@ -81,7 +90,9 @@ def test_the_buffer_is_saved_with_half_finished_answers(make_args: Any, rows: An
     assert prompts(again.get_samples(1)) == ["2+1="]
 
 
-def test_what_is_out_for_a_later_batch_is_handed_out_again_after_a_restart(make_args: Any, rows: Any) -> None:
+def test_what_is_out_for_a_later_batch_is_handed_out_again_after_a_restart(
+    make_args: ParseArgs, rows: Rows
+) -> None:
     args = make_args(rows)
     source = Source(args)
     first, second = source.get_samples(3), source.get_samples(3)
@@ -125,11 +136,11 @@ RESUME: dict[str, Any] = {}
 
 
 @pytest.fixture(autouse=True)
-def _arguments_for_hypothesis(make_args: Any, rows: Any) -> None:
+def _arguments_for_hypothesis(make_args: ParseArgs, rows: Rows) -> None:
     RESUME["args"] = make_args(rows, "--rollout-shuffle", "--n-samples-per-prompt", "2")
 
 
-def test_a_state_that_cannot_be_written_leaves_the_one_before(make_args: Any, rows: Any) -> None:
+def test_a_state_that_cannot_be_written_leaves_the_one_before(make_args: ParseArgs, rows: Rows) -> None:
     args = make_args(rows)
     source = Source(args)
     source.get_samples(2)
@@ -144,7 +155,7 @@ def test_a_state_that_cannot_be_written_leaves_the_one_before(make_args: Any, ro
     assert state_path(args.save, 0).read_text() == before
 
 
-def test_other_prompts_than_before_are_refused(make_args: Any, rows: Any) -> None:
+def test_other_prompts_than_before_are_refused(make_args: ParseArgs, rows: Rows) -> None:
     source = Source(make_args(rows))
     source.save(0)
     with pytest.raises(DataError, match="19 usable prompts, but 20 when the state was saved"):
@@ -152,7 +163,7 @@ def test_other_prompts_than_before_are_refused(make_args: Any, rows: Any) -> Non
 
 
 def test_without_the_state_of_a_rollout_the_newest_one_before_counts(
-    make_args: Any, rows: Any, caplog: Any
+    make_args: ParseArgs, rows: Rows, caplog: pytest.LogCaptureFixture
 ) -> None:
     args = make_args(rows)
     source = Source(args)
@@ -166,22 +177,24 @@ def test_without_the_state_of_a_rollout_the_newest_one_before_counts(
     assert Source(args).load(-1)
 
 
-def newest_first(args: Any, rollout_id: Any, buffer: list[Any], num_samples: int) -> list[Any]:
+def newest_first(args: Arguments, rollout_id: int, buffer: list[Any], num_samples: int) -> list[Any]:
     return [buffer.pop() for _ in range(min(num_samples, len(buffer)))]
 
 
-def takes_too_many(args: Any, rollout_id: Any, buffer: list[Any], num_samples: int) -> list[Any]:
+def takes_too_many(args: Arguments, rollout_id: int, buffer: list[Any], num_samples: int) -> list[Any]:
     return list(buffer)
 
 
-def test_a_buffer_filter_chooses_what_is_used_again(make_args: Any, rows: Any) -> None:
+def test_a_buffer_filter_chooses_what_is_used_again(make_args: ParseArgs, rows: Rows) -> None:
     source = Source(make_args(rows, "--buffer-filter-path", f"{__file__}:newest_first"))
     groups = source.get_samples(3)
     source.add_samples(groups)
     assert prompts(source.get_samples(2)) == ["2+1=", "1+1="]
 
 
-def test_a_buffer_filter_that_leaves_groups_in_the_buffer_is_refused(make_args: Any, rows: Any) -> None:
+def test_a_buffer_filter_that_leaves_groups_in_the_buffer_is_refused(
+    make_args: ParseArgs, rows: Rows
+) -> None:
     source = Source(make_args(rows, "--buffer-filter-path", f"{__file__}:takes_too_many"))
     source.add_samples(source.get_samples(3))
     with pytest.raises(DataError, match="must take at most"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +17,11 @@ from slime.rollout.evaluation import evaluate
 from slime.rollout.metrics import pass_at_k, pass_rates
 from slime.rollout.service import RolloutService
 from slime.types import Sample
+from tests.fakes.fixtures import ParseArgs, Rows
+from tests.fakes.rollout_engine import FakeEngine
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
 
 
 @given(n=st.integers(1, 8), data=st.data())
@@ -42,7 +47,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
     return str(path)
 
 
-async def first_token_is_even(args: Any, sample: Sample, **kwargs: Any) -> dict[str, float]:
+async def first_token_is_even(args: Arguments, sample: Sample, **kwargs: object) -> dict[str, float]:
     even = sample.tokens[sample.prompt_length] % 2 == 0
     return {"score": float(even), "other": 5.0}
 
@@ -51,7 +56,7 @@ CUSTOM = ["--custom-rm-path", f"{__file__}:first_token_is_even", "--reward-key",
 
 
 def test_every_data_set_has_its_scores_lengths_and_pass_rates(
-    make_args: Any, rows: Any, fake: Any, tmp_path: Path
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine, tmp_path: Path
 ) -> None:
     a, b = write(tmp_path / "a.jsonl", rows[:3]), write(tmp_path / "b.jsonl", rows)
     words = ["--eval-prompt-data", "small", a, "tail", f"{b}@[-2:]", "--n-samples-per-eval-prompt", "4"]
@@ -73,7 +78,7 @@ def test_every_data_set_has_its_scores_lengths_and_pass_rates(
 
 
 def test_a_configuration_file_gives_each_data_set_settings_of_its_own(
-    make_args: Any, rows: Any, fake: Any, tmp_path: Path
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "a.jsonl", [{"question": "what", "label": "x"}])
     config = tmp_path / "eval.yaml"
@@ -106,21 +111,21 @@ eval:
     ],
 )
 def test_a_wrong_configuration_file_is_refused(
-    text: str, complaint: str, make_args: Any, rows: Any, tmp_path: Path
+    text: str, complaint: str, make_args: ParseArgs, rows: Rows, tmp_path: Path
 ) -> None:
     (tmp_path / "eval.yaml").write_text(text)
     with pytest.raises(ConfigError, match=complaint):
         make_args(rows, "--eval-config", str(tmp_path / "eval.yaml"))
 
 
-def test_two_data_sets_of_one_name_are_refused(make_args: Any, rows: Any, tmp_path: Path) -> None:
+def test_two_data_sets_of_one_name_are_refused(make_args: ParseArgs, rows: Rows, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", rows)
     with pytest.raises(ConfigError, match="one name"):
         make_args(rows, "--eval-prompt-data", "a", path, "a", path)
 
 
 def test_a_sample_that_fails_is_tried_again_and_then_counts_as_wrong(
-    make_args: Any, rows: Any, fake: Any, tmp_path: Path
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine, tmp_path: Path
 ) -> None:
     codes = iter([None, 400, 400, 400, 400, 400])
     fake.failure = lambda request: next(codes)
@@ -133,7 +138,7 @@ def test_a_sample_that_fails_is_tried_again_and_then_counts_as_wrong(
 
 
 def test_an_evaluation_of_which_nothing_came_is_an_error(
-    make_args: Any, rows: Any, fake: Any, tmp_path: Path
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine, tmp_path: Path
 ) -> None:
     fake.failure = lambda request: 400
     args = make_args(rows, "--eval-prompt-data", "a", write(tmp_path / "a.jsonl", rows[:2]))
@@ -141,12 +146,12 @@ def test_an_evaluation_of_which_nothing_came_is_an_error(
         evaluate(args, 0)
 
 
-def my_log(rollout_id: int, args: Any, data: Any, extra_metrics: Any) -> bool:
+def my_log(rollout_id: int, args: Arguments, data: Any, extra_metrics: dict[str, float]) -> bool:
     return True
 
 
 def test_the_service_evaluates_beside_a_rollout_and_leaves_its_prompts_alone(
-    make_args: Any, rows: Any, fake: Any, tmp_path: Path
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "a.jsonl", rows[:2])
     service = RolloutService(make_args(rows, "--eval-prompt-data", "a", path, *CUSTOM, rm=None))

@@ -17,6 +17,8 @@ from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.fully_async_rollout import generate_rollout_fully_async, may_start, missing
 from slime.types import flatten
 from slime.weights.versions import WeightVersion, write_live
+from tests.fakes.fixtures import ParseArgs, Rows
+from tests.fakes.rollout_engine import FakeEngine
 
 
 def simulate(
@@ -72,7 +74,7 @@ def test_no_schedule_breaks_the_bound_or_locks_up(
 class Trainer:
     """Says that weights are live as a run does, after `seconds` of training."""
 
-    def __init__(self, run_dir: str, engine: Any) -> None:
+    def __init__(self, run_dir: str, engine: FakeEngine) -> None:
         self.run_dir, self.engine = Path(run_dir), engine
         self.live(-1)
 
@@ -84,7 +86,7 @@ class Trainer:
 
 @pytest.mark.parametrize("bound", [0, 1, 2])
 def test_the_versions_in_a_batch_are_no_older_than_allowed(
-    bound: int, make_args: Any, rows: Any, fake: Any
+    bound: int, make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     chance = random.Random(3)
     fake.seconds_per_token = 0.002
@@ -104,7 +106,9 @@ def test_the_versions_in_a_batch_are_no_older_than_allowed(
     assert max(handed_out) < 6 * 4 + (bound + 1) * 4, "none is dropped for its age"
 
 
-def test_a_batch_is_there_at_once_when_training_takes_longer(make_args: Any, rows: Any, fake: Any) -> None:
+def test_a_batch_is_there_at_once_when_training_takes_longer(
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
+) -> None:
     fake.seconds_per_token = 0.25
     args = make_args(rows, "--max-staleness", "1")
     source, trainer = RolloutDataSourceWithBuffer(args), Trainer(args.run_dir, fake)
@@ -118,7 +122,9 @@ def test_a_batch_is_there_at_once_when_training_takes_longer(make_args: Any, row
     trainer.live(0)
 
 
-def test_groups_wait_for_new_weights_and_say_so_when_none_come(make_args: Any, rows: Any, fake: Any) -> None:
+def test_groups_wait_for_new_weights_and_say_so_when_none_come(
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
+) -> None:
     args = make_args(rows, "--max-staleness", "0", "--rollout-stall-timeout", "0.5")
     source = RolloutDataSourceWithBuffer(args)
     Trainer(args.run_dir, fake)
@@ -129,7 +135,9 @@ def test_groups_wait_for_new_weights_and_say_so_when_none_come(make_args: Any, r
     assert len(fake.requests) == asked == 4
 
 
-def test_groups_under_way_are_handed_out_again_after_a_restart(make_args: Any, rows: Any, fake: Any) -> None:
+def test_groups_under_way_are_handed_out_again_after_a_restart(
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
+) -> None:
     fake.seconds_per_token = 0.005
     args = make_args(rows, "--max-staleness", "2")
     source = RolloutDataSourceWithBuffer(args)

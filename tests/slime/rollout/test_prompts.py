@@ -13,6 +13,7 @@ import pytest
 from slime.errors import ConfigError, DataError
 from slime.rollout.dataset import load_dataset, training_spec
 from slime.rollout.prompts import Columns, read_prompts
+from tests.fakes.fixtures import ParseArgs
 
 COLUMNS = Columns("input", "label", "metadata", "tools")
 
@@ -101,7 +102,7 @@ def test_a_file_that_only_claims_to_be_parquet_is_refused(tmp_path: Path) -> Non
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused_before_anything_starts(
-    source: str, complaint: str, tmp_path: Path, make_args: Any
+    source: str, complaint: str, tmp_path: Path, make_args: ParseArgs
 ) -> None:
     for name in ("p.csv", "p.jsonl"):
         (tmp_path / name).write_text('{"input": "a"}\n')
@@ -109,26 +110,26 @@ def test_a_file_that_cannot_be_read_is_refused_before_anything_starts(
         make_args(str(tmp_path / source))
 
 
-def test_prompts_that_are_too_long_are_dropped_and_counted(make_args: Any) -> None:
+def test_prompts_that_are_too_long_are_dropped_and_counted(make_args: ParseArgs) -> None:
     rows = [{"input": "a"}, {"input": "a b c d e f g h " * 10}, {"input": "b"}]
     dataset = load_dataset(training_spec(make_args(rows, "--rollout-max-prompt-len", "20")))
     assert [prompt.prompt for prompt in dataset.prompts] == ["a", "b"]
     assert dataset.too_long == 1
 
 
-def test_the_context_leaves_room_for_an_answer(make_args: Any) -> None:
+def test_the_context_leaves_room_for_an_answer(make_args: ParseArgs) -> None:
     assert make_args([{"input": "a"}], "--rollout-max-context-len", "21").rollout_max_prompt_len == 20
     with pytest.raises(ConfigError, match="leaves no room"):
         make_args([{"input": "a"}], "--rollout-max-context-len", "21", "--rollout-max-prompt-len", "21")
 
 
-def test_only_prompts_that_are_too_long_is_an_error(make_args: Any) -> None:
+def test_only_prompts_that_are_too_long_is_an_error(make_args: ParseArgs) -> None:
     args = make_args([{"input": "a b c d e f"}], "--rollout-max-prompt-len", "1")
     with pytest.raises(DataError, match="all 1 prompts have more than 1 tokens"):
         load_dataset(training_spec(args))
 
 
-def test_the_chat_template_gets_messages_tools_and_variables(make_args: Any) -> None:
+def test_the_chat_template_gets_messages_tools_and_variables(make_args: ParseArgs) -> None:
     tool = {"type": "function", "function": {"name": "add", "parameters": {}}}
     rows = [
         {"input": "hi"},
@@ -142,12 +143,12 @@ def test_the_chat_template_gets_messages_tools_and_variables(make_args: Any) -> 
     assert "<|im_start|>user\nho" in second.prompt
 
 
-def test_template_variables_that_are_no_object_are_refused(make_args: Any) -> None:
+def test_template_variables_that_are_no_object_are_refused(make_args: ParseArgs) -> None:
     with pytest.raises(ConfigError, match="must be a JSON object"):
         make_args([{"input": "a"}], "--apply-chat-template", "--apply-chat-template-kwargs", "[1]")
 
 
-def test_epochs_become_full_batches(make_args: Any, rows: list[dict[str, Any]]) -> None:
+def test_epochs_become_full_batches(make_args: ParseArgs, rows: list[dict[str, Any]]) -> None:
     assert make_args(rows, "--rollout-batch-size", "6", "--num-epoch", "2").num_rollout == 6
     assert (
         make_args(rows, "--rollout-batch-size", "6", "--num-epoch", "2", "--num-rollout", "4").num_rollout
@@ -174,11 +175,11 @@ def test_epochs_become_full_batches(make_args: Any, rows: list[dict[str, Any]]) 
         (["--eval-prompt-data", "a", "nowhere.jsonl"], "does not exist"),
     ],
 )
-def test_what_cannot_work_is_refused(words: list[str], complaint: str, make_args: Any) -> None:
+def test_what_cannot_work_is_refused(words: list[str], complaint: str, make_args: ParseArgs) -> None:
     with pytest.raises(ConfigError, match=complaint):
         make_args([{"input": "a"}], *words)
 
 
-def test_a_run_without_prompts_is_refused(make_args: Any) -> None:
+def test_a_run_without_prompts_is_refused(make_args: ParseArgs) -> None:
     with pytest.raises(ConfigError, match="no source of samples"):
         make_args(None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -12,6 +13,11 @@ from slime.rollout.evaluation import evaluate
 from slime.rollout.fully_async_rollout import generate_rollout_fully_async
 from slime.rollout.sglang_rollout import generate_rollout
 from slime.types import Sample, SampleStatus, flatten
+from tests.fakes.fixtures import ParseArgs, Rows
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
 
 LONG = ["--rollout-max-response-len", "40"]
 
@@ -36,7 +42,7 @@ def reference_log_probs(model: str, sample: Sample) -> list[float]:
 
 
 def test_log_probs_are_those_of_the_model_at_the_sampling_temperature(
-    make_args: Any, questions: Any, engine: str, model: str
+    make_args: ParseArgs, questions: Rows, engine: str, model: str
 ) -> None:
     words = ["--apply-chat-template", "--n-samples-per-prompt", "2", "--rollout-batch-size", "2", *LONG]
     args = make_args(questions, *words, "--rollout-temperature", "0.8")
@@ -52,7 +58,7 @@ def test_log_probs_are_those_of_the_model_at_the_sampling_temperature(
 
 
 def test_a_rollout_that_is_repeated_gives_the_same_samples(
-    make_args: Any, questions: Any, engine: str
+    make_args: ParseArgs, questions: Rows, engine: str
 ) -> None:
     args = make_args(questions, "--n-samples-per-prompt", "2", *LONG)
     first, second = (
@@ -65,7 +71,7 @@ def test_a_rollout_that_is_repeated_gives_the_same_samples(
 
 
 def test_an_interrupted_answer_goes_on_with_its_ids(
-    make_args: Any, questions: Any, engine: str, model: str
+    make_args: ParseArgs, questions: Rows, engine: str, model: str
 ) -> None:
     """Answers of 150 tokens cannot all be done when the first short one is; they are continued, not repeated."""
     words = ["--partial-rollout", "--rollout-batch-size", "1", "--over-sampling-batch-size", "6"]
@@ -84,7 +90,7 @@ def test_an_interrupted_answer_goes_on_with_its_ids(
     assert load["decoding"] == load["waiting"] == 0, "nothing is left running"
 
 
-async def one_short(args: Any, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
+async def one_short(args: Arguments, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
     """The first sample gets 5 tokens, the others 150 whatever the model says."""
     from slime.rollout.generate import generate
 
@@ -93,7 +99,9 @@ async def one_short(args: Any, sample: Sample, sampling_params: dict[str, Any]) 
     return await generate(args, sample, params)
 
 
-def test_a_prompt_longer_than_the_engine_reads_is_dropped_with_a_count(make_args: Any, engine: str) -> None:
+def test_a_prompt_longer_than_the_engine_reads_is_dropped_with_a_count(
+    make_args: ParseArgs, engine: str
+) -> None:
     rows = [{"input": "too long " * 40_000}, {"input": "a"}, {"input": "b"}]
     args = make_args(rows, "--rollout-batch-size", "2")
     output = generate_rollout(args, 0, RolloutDataSourceWithBuffer(args))
@@ -103,7 +111,7 @@ def test_a_prompt_longer_than_the_engine_reads_is_dropped_with_a_count(make_args
 
 
 def test_fully_asynchronous_batches_come_from_the_engine_too(
-    make_args: Any, questions: Any, engine: str
+    make_args: ParseArgs, questions: Rows, engine: str
 ) -> None:
     args = make_args(questions, "--rollout-batch-size", "2", *LONG)
     source = RolloutDataSourceWithBuffer(args)
@@ -115,7 +123,9 @@ def test_fully_asynchronous_batches_come_from_the_engine_too(
     assert len(set(indices)) == 6
 
 
-def test_evaluation_is_greedy_where_asked(make_args: Any, questions: Any, engine: str, tmp_path: Any) -> None:
+def test_evaluation_is_greedy_where_asked(
+    make_args: ParseArgs, questions: Rows, engine: str, tmp_path: Path
+) -> None:
     path = make_args(questions).prompt_data
     words = [
         "--eval-prompt-data",

@@ -7,7 +7,7 @@ import random
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,11 +16,17 @@ from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.filters import DynamicFilterOutput
 from slime.rollout.sglang_rollout import generate_rollout
 from slime.types import RolloutFnTrainOutput, Sample, SampleStatus, flatten
+from tests.fakes.fixtures import AddEngine, ParseArgs, Rows
+from tests.fakes.rollout_engine import FakeEngine
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
 
 HERE = __file__
 
 
-def rollout(args: Any, source: Any, rollout_id: int = 0) -> RolloutFnTrainOutput:
+def rollout(args: Arguments, source: Any, rollout_id: int = 0) -> RolloutFnTrainOutput:
     output = generate_rollout(args, rollout_id, source)
     assert isinstance(output, RolloutFnTrainOutput)
     assert output.metrics is not None
@@ -31,7 +37,7 @@ def groups_of(output: RolloutFnTrainOutput) -> list[Any]:
     return [next(flatten(group)).group_index for group in output.samples]
 
 
-def slow_prompt(args: Any, text: str) -> Any:
+def slow_prompt(args: Arguments, text: str) -> Any:
     """Tells the requests of one prompt from others, by its ids."""
     from slime.rollout.tokenizer import load_tokenizer
 
@@ -43,7 +49,7 @@ def slow_prompt(args: Any, text: str) -> Any:
 
 
 def test_a_sample_has_the_ids_log_probs_and_versions_of_the_engine(
-    make_args: Any, rows: Any, fake: Any
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     fake.version = 7
     args = make_args(
@@ -62,14 +68,14 @@ def test_a_sample_has_the_ids_log_probs_and_versions_of_the_engine(
     assert all(request["return_logprob"] and request["rid"] for request in fake.requests)
 
 
-def test_the_same_seed_gives_the_same_batch(make_args: Any, rows: Any, fake: Any) -> None:
+def test_the_same_seed_gives_the_same_batch(make_args: ParseArgs, rows: Rows, fake: FakeEngine) -> None:
     args = make_args(rows, "--n-samples-per-prompt", "2")
     batches = [rollout(args, RolloutDataSourceWithBuffer(args)) for _ in range(2)]
     first, second = ([s.to_dict() for s in flatten(batch.samples)] for batch in batches)
     assert first == second
 
 
-def test_an_answer_stays_in_the_context(make_args: Any, rows: Any, fake: Any) -> None:
+def test_an_answer_stays_in_the_context(make_args: ParseArgs, rows: Rows, fake: FakeEngine) -> None:
     fake.length = lambda request: 100
     args = make_args(rows[:4], "--rollout-max-context-len", "8")
     for sample in flatten(rollout(args, RolloutDataSourceWithBuffer(args)).samples):
@@ -80,7 +86,9 @@ def test_an_answer_stays_in_the_context(make_args: Any, rows: Any, fake: Any) ->
 # Over-sampling, interruption, nothing lost
 
 
-def test_a_full_batch_interrupts_the_rest_and_nothing_is_lost(make_args: Any, rows: Any, fake: Any) -> None:
+def test_a_full_batch_interrupts_the_rest_and_nothing_is_lost(
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
+) -> None:
     """Long-tailed answers: every group comes exactly once before any group of the next epoch."""
     chance = random.Random(1)
     lengths: dict[str, int] = {}
@@ -110,7 +118,9 @@ def test_a_full_batch_interrupts_the_rest_and_nothing_is_lost(make_args: Any, ro
     assert set(seen) | {group[0].group_index for group in source.buffer} == set(range(source.group_index))
 
 
-def test_an_interrupted_answer_starts_anew_or_goes_on(make_args: Any, rows: Any, fake: Any) -> None:
+def test_an_interrupted_answer_starts_anew_or_goes_on(
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
+) -> None:
     """With --partial-rollout the second part has the second weights, and only it is trained on if asked."""
     fake.seconds_per_token = 0.01
     common = [
@@ -146,7 +156,7 @@ def test_an_interrupted_answer_starts_anew_or_goes_on(make_args: Any, rows: Any,
             assert sample.versions == {2}
 
 
-def test_the_requests_of_others_are_not_aborted(make_args: Any, rows: Any, fake: Any) -> None:
+def test_the_requests_of_others_are_not_aborted(make_args: ParseArgs, rows: Rows, fake: FakeEngine) -> None:
     args = make_args(rows, "--rollout-batch-size", "1", "--over-sampling-batch-size", "3")
     is_slow = slow_prompt(args, "0+1=")
     fake.seconds_per_token = 0.01
@@ -159,17 +169,19 @@ def test_the_requests_of_others_are_not_aborted(make_args: Any, rows: Any, fake:
 # Filters
 
 
-def only_even(args: Any, samples: list[Sample], **kwargs: Any) -> DynamicFilterOutput:
+def only_even(args: Arguments, samples: list[Sample], **kwargs: object) -> DynamicFilterOutput:
     group = samples[0].group_index
     assert isinstance(group, int)
     return DynamicFilterOutput(keep=group % 2 == 0, reason="odd", keep_when_insufficient=group > 3)
 
 
-def nothing(args: Any, samples: list[Sample]) -> bool:
+def nothing(args: Arguments, samples: list[Sample]) -> bool:
     return False
 
 
-def test_dropped_groups_are_replaced_and_counted_by_reason(make_args: Any, rows: Any, fake: Any) -> None:
+def test_dropped_groups_are_replaced_and_counted_by_reason(
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
+) -> None:
     args = make_args(rows, "--dynamic-sampling-filter-path", f"{HERE}:only_even", "--rollout-batch-size", "3")
     output = rollout(args, RolloutDataSourceWithBuffer(args))
     assert groups_of(output) == [0, 2, 4]
@@ -177,7 +189,9 @@ def test_dropped_groups_are_replaced_and_counted_by_reason(make_args: Any, rows:
     assert output.metrics["rollout/dynamic_filter/drop_odd"] == output.metrics["rollout/dropped_groups"] >= 2
 
 
-def test_a_filter_that_drops_everything_ends_with_the_reason(make_args: Any, rows: Any, fake: Any) -> None:
+def test_a_filter_that_drops_everything_ends_with_the_reason(
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
+) -> None:
     words = ["--dynamic-sampling-filter-path", f"{HERE}:nothing", "--rollout-drop-limit", "12"]
     args = make_args(rows, *words)
     with pytest.raises(DataError, match=r"1\d groups in a row were dropped \(dynamic_filter"):
@@ -185,7 +199,7 @@ def test_a_filter_that_drops_everything_ends_with_the_reason(make_args: Any, row
 
 
 def test_groups_with_equal_rewards_fill_a_batch_only_when_nothing_else_does(
-    make_args: Any, rows: Any, fake: Any
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     reward = [
         "--custom-rm-path",
@@ -210,23 +224,23 @@ def test_groups_with_equal_rewards_fill_a_batch_only_when_nothing_else_does(
                 rollout(args, source)
 
 
-async def always_one(args: Any, sample: Sample, **kwargs: Any) -> float:
+async def always_one(args: Arguments, sample: Sample, **kwargs: object) -> float:
     return 1.0
 
 
-def remove_first(args: Any, groups: list[list[Sample]]) -> None:
+def remove_first(args: Arguments, groups: list[list[Sample]]) -> None:
     groups[0][0].remove_sample = True
 
 
 SEEN: list[Any] = []
 
 
-def keep_all(args: Any, all_groups: list[Any], get_samples: Any) -> None:
+def keep_all(args: Arguments, all_groups: list[Any], get_samples: Any) -> None:
     SEEN[:] = [all_groups, get_samples(1)]
 
 
 def test_the_hooks_at_the_end_see_the_batch_and_every_finished_group(
-    make_args: Any, rows: Any, fake: Any
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     words = ["--rollout-sample-filter-path", f"{HERE}:remove_first", "--rollout-batch-size", "3"]
     words += ["--rollout-all-samples-process-path", f"{HERE}:keep_all"]
@@ -247,7 +261,7 @@ def hook_state(name: str) -> Any:
 # Custom functions
 
 
-async def two_turns(args: Any, sample: Sample, sampling_params: dict[str, Any]) -> list[Sample]:
+async def two_turns(args: Arguments, sample: Sample, sampling_params: dict[str, Any]) -> list[Sample]:
     """One execution that becomes two samples."""
     from slime.rollout.generate import generate
 
@@ -255,20 +269,22 @@ async def two_turns(args: Any, sample: Sample, sampling_params: dict[str, Any]) 
     return [await generate(args, sample, sampling_params), await generate(args, second, sampling_params)]
 
 
-async def breaks(args: Any, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
+async def breaks(args: Arguments, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
     raise ZeroDivisionError("my bug")
 
 
-async def hangs(args: Any, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
+async def hangs(args: Arguments, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
     await asyncio.sleep(60)
     return sample
 
 
-async def forgets(args: Any, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
+async def forgets(args: Arguments, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
     return sample
 
 
-def test_a_generate_function_may_answer_with_several_samples(make_args: Any, rows: Any, fake: Any) -> None:
+def test_a_generate_function_may_answer_with_several_samples(
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
+) -> None:
     words = ["--custom-generate-function-path", f"{HERE}:two_turns", "--n-samples-per-prompt", "2"]
     args = make_args(rows, *words, "--rollout-batch-size", "2")
     output = rollout(args, RolloutDataSourceWithBuffer(args))
@@ -287,7 +303,7 @@ def test_a_generate_function_may_answer_with_several_samples(make_args: Any, row
     ],
 )
 def test_a_generate_function_that_is_broken_ends_the_rollout_with_its_error(
-    function: str, reason: str, message: str, make_args: Any, rows: Any, fake: Any
+    function: str, reason: str, message: str, make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     words = ["--custom-generate-function-path", f"{HERE}:{function}", "--rollout-drop-limit", "4"]
     args = make_args(rows, *words, "--rollout-sample-timeout", "0.2")
@@ -295,7 +311,9 @@ def test_a_generate_function_that_is_broken_ends_the_rollout_with_its_error(
         rollout(args, RolloutDataSourceWithBuffer(args))
 
 
-def test_a_sample_may_bring_a_generate_function_of_its_own(make_args: Any, rows: Any, fake: Any) -> None:
+def test_a_sample_may_bring_a_generate_function_of_its_own(
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
+) -> None:
     args = make_args(rows, "--rollout-batch-size", "2")
     source = RolloutDataSourceWithBuffer(args)
     [[first], [second]] = source.get_samples(2)
@@ -304,16 +322,16 @@ def test_a_sample_may_bring_a_generate_function_of_its_own(make_args: Any, rows:
     assert [len(list(flatten(group))) for group in rollout(args, source).samples] == [2, 1]
 
 
-def note(args: Any, sample: Sample, *, rollout_id: int | None = None, evaluation: bool = False) -> None:
+def note(args: Arguments, sample: Sample, *, rollout_id: int | None = None, evaluation: bool = False) -> None:
     sample.metadata["noted"] = (rollout_id, evaluation, sample.reward)
 
 
-async def length_of_group(args: Any, samples: list[Sample], **kwargs: Any) -> list[float]:
+async def length_of_group(args: Arguments, samples: list[Sample], **kwargs: object) -> list[float]:
     return [float(len(samples))] * len(samples)
 
 
 def test_sample_hooks_come_before_rewards_and_group_rewards_see_the_group(
-    make_args: Any, rows: Any, fake: Any
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     words = ["--group-rm", "--custom-rm-path", f"{HERE}:length_of_group", "--n-samples-per-prompt", "3"]
     args = make_args(rows, *words, "--rollout-sample-hook-path", f"{HERE}:note", rm=None)
@@ -325,7 +343,9 @@ def test_sample_hooks_come_before_rewards_and_group_rewards_see_the_group(
 # Failures
 
 
-def test_a_request_that_fails_now_and_then_is_repeated(make_args: Any, rows: Any, fake: Any) -> None:
+def test_a_request_that_fails_now_and_then_is_repeated(
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
+) -> None:
     codes = iter([503, 500, 429] + [None] * 100)
     fake.failure = lambda request: next(codes)
     args = make_args(rows)
@@ -336,7 +356,9 @@ def test_a_request_that_fails_now_and_then_is_repeated(make_args: Any, rows: Any
     assert len(set(rids)) == len(rids) == 7
 
 
-def test_a_prompt_that_the_engine_refuses_is_dropped_at_once(make_args: Any, rows: Any, fake: Any) -> None:
+def test_a_prompt_that_the_engine_refuses_is_dropped_at_once(
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
+) -> None:
     args = make_args(rows)
     is_bad = slow_prompt(args, "1+1=")
     fake.failure = lambda request: 400 if is_bad(request) else None
@@ -349,7 +371,7 @@ def test_a_prompt_that_the_engine_refuses_is_dropped_at_once(make_args: Any, row
 BAD: Counter[Any] = Counter()
 
 
-async def bad_rewards(args: Any, sample: Sample, **kwargs: Any) -> float:
+async def bad_rewards(args: Arguments, sample: Sample, **kwargs: object) -> float:
     """NaN for group 0 always; an error for group 1 the first time."""
     BAD[sample.group_index] += 1
     if sample.group_index == 0:
@@ -359,7 +381,9 @@ async def bad_rewards(args: Any, sample: Sample, **kwargs: Any) -> float:
     return 1.0
 
 
-def test_a_bad_reward_costs_its_group_and_not_the_batch(make_args: Any, rows: Any, fake: Any) -> None:
+def test_a_bad_reward_costs_its_group_and_not_the_batch(
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
+) -> None:
     args = make_args(rows, "--custom-rm-path", f"{HERE}:bad_rewards", rm=None)
     output = rollout(args, RolloutDataSourceWithBuffer(args))
     assert groups_of(output) == [1, 2, 3, 4]
@@ -369,14 +393,18 @@ def test_a_bad_reward_costs_its_group_and_not_the_batch(make_args: Any, rows: An
     assert output.metrics["rollout/retry/reward"] == 3
 
 
-def test_an_engine_that_is_away_is_named(make_args: Any, rows: Any, tmp_path: Path, add_engine: Any) -> None:
+def test_an_engine_that_is_away_is_named(
+    make_args: ParseArgs, rows: Rows, tmp_path: Path, add_engine: AddEngine
+) -> None:
     add_engine(tmp_path / "run", "http://127.0.0.1:9")
     args = make_args(rows, "--rollout-sample-timeout", "0.3", "--rollout-drop-limit", "2")
     with pytest.raises(DataError, match=r"engine: \d.*127.0.0.1:9"):
         rollout(args, RolloutDataSourceWithBuffer(args))
 
 
-def test_nothing_finished_for_too_long_says_what_is_waited_for(make_args: Any, rows: Any, fake: Any) -> None:
+def test_nothing_finished_for_too_long_says_what_is_waited_for(
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
+) -> None:
     fake.seconds_per_token = 5.0
     args = make_args(rows, "--rollout-stall-timeout", "0.3")
     began = time.monotonic()
@@ -387,14 +415,14 @@ def test_nothing_finished_for_too_long_says_what_is_waited_for(make_args: Any, r
     assert time.monotonic() - began < 3
 
 
-def test_messages_without_a_template_are_refused_at_once(make_args: Any, fake: Any) -> None:
+def test_messages_without_a_template_are_refused_at_once(make_args: ParseArgs, fake: FakeEngine) -> None:
     args = make_args([{"input": [{"role": "user", "content": "hi"}]}])
     with pytest.raises(ConfigError, match="--apply-chat-template"):
         rollout(args, RolloutDataSourceWithBuffer(args))
 
 
 def test_requests_are_limited_and_spread_over_engines(
-    make_args: Any, rows: Any, fake: Any, another_fake: Any, tmp_path: Path
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine, another_fake: FakeEngine, tmp_path: Path
 ) -> None:
     for engine in (fake, another_fake):
         engine.seconds_per_token = 0.02
@@ -406,7 +434,7 @@ def test_requests_are_limited_and_spread_over_engines(
 
 
 def test_a_dead_engine_is_replaced_by_the_other(
-    make_args: Any, rows: Any, another_fake: Any, tmp_path: Path, add_engine: Any
+    make_args: ParseArgs, rows: Rows, another_fake: FakeEngine, tmp_path: Path, add_engine: AddEngine
 ) -> None:
     add_engine(tmp_path / "run", "http://127.0.0.1:9")
     args = make_args(rows, "--rollout-num-engines", "2")

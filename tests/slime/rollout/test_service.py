@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from slime.errors import DataError
 from slime.rollout.service import RolloutService
 from slime.types import RolloutFnTrainOutput, Sample
+from tests.fakes.fixtures import ParseArgs, Rows
+from tests.fakes.rollout_engine import FakeEngine
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+    from slime.rollout.data_source import DataSource
+
+
+ServiceOf = Callable[..., RolloutService]
 
 OUTPUT: dict[str, Any] = {}
 
@@ -22,7 +32,7 @@ def sample(reward: Any, length: int = 2, group: int | None = 0) -> Sample:
     )  # fmt: skip
 
 
-def given(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
+def given(args: Arguments, rollout_id: int, data_source: DataSource, evaluation: bool = False) -> Any:
     return rollout_output()
 
 
@@ -34,7 +44,7 @@ def rollout_output() -> Any:
 
 
 @pytest.fixture
-def service_of(make_args: Any) -> Any:
+def service_of(make_args: ParseArgs) -> ServiceOf:
     from slime.plugins import load_attr
 
     def make(output: Any, *words: str) -> RolloutService:
@@ -46,7 +56,7 @@ def service_of(make_args: Any) -> Any:
     return make
 
 
-def test_groups_of_any_depth_become_one_batch_with_its_metrics(service_of: Any) -> None:
+def test_groups_of_any_depth_become_one_batch_with_its_metrics(service_of: ServiceOf) -> None:
     output = RolloutFnTrainOutput([[sample(1.0)], [[sample(-1.0, 4)]]], {"rollout/mine": 3.0})  # type: ignore[list-item]
     samples, metrics = service_of(output).generate(0)
     assert [s.reward for s in samples] == [1.0, -1.0]
@@ -56,7 +66,7 @@ def test_groups_of_any_depth_become_one_batch_with_its_metrics(service_of: Any) 
     assert metrics["perf/rollout_time"] > 0
 
 
-def test_a_rollout_function_may_return_plain_rows_each_a_group_of_its_own(service_of: Any) -> None:
+def test_a_rollout_function_may_return_plain_rows_each_a_group_of_its_own(service_of: ServiceOf) -> None:
     row = {"tokens": [5, 6, 7], "response_length": 2, "reward": 1.0, "response": "xx"}
     rows = [row, row | {"reward": -1.0}]
     service = service_of({"samples": rows, "metrics": {"rollout/mine": 3.0}})
@@ -67,7 +77,7 @@ def test_a_rollout_function_may_return_plain_rows_each_a_group_of_its_own(servic
         service_of({"samples": [row | {"colour": "red"}]}).generate(0)
 
 
-def test_metrics_count_groups_that_teach_nothing_and_stale_samples(service_of: Any) -> None:
+def test_metrics_count_groups_that_teach_nothing_and_stale_samples(service_of: ServiceOf) -> None:
     groups = [[sample(1.0, group=i), sample(float(i > 1), group=i)] for i in range(3)]
     groups[0][0].version_spans = [(1, 0, 1), (3, 1, 2)]
     _, metrics = service_of(groups, "--log-passrate").generate(0)
@@ -78,45 +88,51 @@ def test_metrics_count_groups_that_teach_nothing_and_stale_samples(service_of: A
     assert metrics["passrate/pass@1"] == pytest.approx(4 / 6)
 
 
-def test_a_sample_without_a_usable_reward_does_not_spoil_the_metrics(service_of: Any) -> None:
+def test_a_sample_without_a_usable_reward_does_not_spoil_the_metrics(service_of: ServiceOf) -> None:
     _, metrics = service_of([sample(1.0), sample(float("nan"))]).generate(0)
     assert metrics["rollout/reward_mean"] == 1.0
 
 
-def test_an_empty_batch_is_an_error(service_of: Any) -> None:
+def test_an_empty_batch_is_an_error(service_of: ServiceOf) -> None:
     with pytest.raises(DataError, match="no samples"):
         service_of([[]]).generate(0)
 
 
-def test_a_sample_that_was_spoilt_is_named(service_of: Any) -> None:
+def test_a_sample_that_was_spoilt_is_named(service_of: ServiceOf) -> None:
     bad = sample(1.0)
     bad.loss_mask = [1]
     with pytest.raises(DataError, match="loss_mask has 1 entries for 2 response tokens"):
         service_of([bad]).generate(0)
 
 
-def spoils(args: Any, samples: list[Sample]) -> tuple[list[float], list[float]]:
+def spoils(args: Arguments, samples: list[Sample]) -> tuple[list[float], list[float]]:
     samples[0].rollout_log_probs = [-0.5]
     return [1.0], [1.0]
 
 
-def test_a_sample_that_a_reward_hook_spoilt_is_named(service_of: Any) -> None:
+def test_a_sample_that_a_reward_hook_spoilt_is_named(service_of: ServiceOf) -> None:
     words = ["--custom-reward-post-process-path", f"{__file__}:spoils"]
     with pytest.raises(DataError, match="rollout_log_probs has 1 entries for 2 response tokens"):
         service_of([sample(1.0)], *words).generate(0)
 
 
-def mine(rollout_id: int, args: Any, samples: Any, extra_metrics: Any, rollout_time: float) -> bool:
+def mine(
+    rollout_id: int,
+    args: Arguments,
+    samples: list[Sample],
+    extra_metrics: dict[str, float],
+    rollout_time: float,
+) -> bool:
     return len(samples) == 2
 
 
-def test_a_log_function_may_replace_the_metrics(service_of: Any) -> None:
+def test_a_log_function_may_replace_the_metrics(service_of: ServiceOf) -> None:
     words = ["--custom-rollout-log-function-path", f"{__file__}:mine"]
     assert service_of([sample(1.0)] * 2, *words).generate(0)[1] == {}
     assert service_of([sample(1.0)] * 3, *words).generate(0)[1] != {}
 
 
-def test_control_calls_are_answered_while_a_batch_is_made(service_of: Any) -> None:
+def test_control_calls_are_answered_while_a_batch_is_made(service_of: ServiceOf) -> None:
     release = threading.Event()
     service = service_of(lambda: release.wait(10) and [sample(1.0)])
     thread = threading.Thread(target=service.generate, args=(3,))
@@ -133,7 +149,7 @@ def test_control_calls_are_answered_while_a_batch_is_made(service_of: Any) -> No
 
 
 def test_a_run_that_is_killed_after_a_batch_goes_on_with_the_next_prompts(
-    make_args: Any, rows: Any, fake: Any
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     args = make_args(rows, "--rollout-shuffle")
     service = RolloutService(args)

@@ -12,6 +12,7 @@ from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.loss_masks import Masked, masked
 from slime.rollout.sft_rollout import generate_rollout
 from slime.rollout.tokenizer import load_tokenizer
+from tests.fakes.fixtures import ParseArgs
 
 SYSTEM = {"role": "system", "content": "be brief"}
 HELLO = {"role": "user", "content": "hello"}
@@ -92,13 +93,15 @@ def test_a_conversation_without_an_answer_has_nothing_to_train_on(model: str) ->
         masked(load_tokenizer(model), [HELLO], None, "qwen")
 
 
-def sft_args(make_args: Any, rows: list[Any], *words: str) -> Any:
+def sft_args(make_args: ParseArgs, rows: list[Any], *words: str) -> Any:
     path = "slime.rollout.sft_rollout.generate_rollout"
     common = ["--rollout-function-path", path, "--loss-type", "sft_loss", "--input-key", "messages"]
     return make_args([{"messages": row} for row in rows], *common, *words, rm=None)
 
 
-def test_a_batch_holds_conversations_and_replaces_those_it_cannot_use(make_args: Any, model: str) -> None:
+def test_a_batch_holds_conversations_and_replaces_those_it_cannot_use(
+    make_args: ParseArgs, model: str
+) -> None:
     long = [HELLO, {"role": "assistant", "content": "word " * 200}]
     args = sft_args(
         make_args, [[HELLO, BYE], [HELLO], long, [HELLO, BYE, AGAIN, HI]], "--rollout-batch-size", "2",
@@ -115,7 +118,7 @@ def test_a_batch_holds_conversations_and_replaces_those_it_cannot_use(make_args:
     assert (first.reward, first.rollout_log_probs) == (None, None)
 
 
-def test_data_without_a_single_answer_is_an_error(make_args: Any) -> None:
+def test_data_without_a_single_answer_is_an_error(make_args: ParseArgs) -> None:
     args = sft_args(make_args, [[HELLO]] * 4, "--rollout-drop-limit", "6")
     with pytest.raises(
         DataError, match=r"\d conversations in a row were dropped; .* no message of the assistant"
@@ -123,7 +126,7 @@ def test_data_without_a_single_answer_is_an_error(make_args: Any) -> None:
         generate_rollout(args, 0, RolloutDataSourceWithBuffer(args))
 
 
-def test_texts_are_refused(make_args: Any) -> None:
+def test_texts_are_refused(make_args: ParseArgs) -> None:
     args = sft_args(make_args, ["a text"])
     with pytest.raises(ConfigError, match="must name a column with messages"):
         generate_rollout(args, 0, RolloutDataSourceWithBuffer(args))
@@ -134,12 +137,12 @@ def test_texts_are_refused(make_args: Any) -> None:
 @pytest.mark.parametrize(
     "words", [["--rm-type", "math"], ["--partial-rollout"], ["--rollout-stop", "x"], ["--group-rm"]]
 )
-def test_flags_of_generation_are_refused(make_args: Any, words: list[str]) -> None:
+def test_flags_of_generation_are_refused(make_args: ParseArgs, words: list[str]) -> None:
     with pytest.raises(ConfigError, match=f"{words[0]} would change nothing: supervised fine-tuning"):
         sft_args(make_args, [[HELLO, BYE]], *words)
 
 
-def test_an_evaluation_needs_what_generates(make_args: Any, tmp_path: Path) -> None:
+def test_an_evaluation_needs_what_generates(make_args: ParseArgs, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"messages": "a"}\n')
     with pytest.raises(ConfigError, match="generates nothing to evaluate; give --eval-function-path"):
         sft_args(make_args, [[HELLO, BYE]], "--eval-prompt-data", "a", str(tmp_path / "a.jsonl"))

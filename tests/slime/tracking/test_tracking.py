@@ -23,7 +23,7 @@ from slime.tracking.terminal import Bar, Lines, display
 from slime.utils.logging import log_to_file
 
 
-def arguments(run_dir: Path, **changes: Any) -> Arguments:
+def arguments(run_dir: Path, **changes: object) -> Arguments:
     values: dict[str, Any] = {"run_dir": str(run_dir), "tensorboard_dir": str(run_dir / "tensorboard")}
     return Arguments(**(values | changes))
 
@@ -93,7 +93,7 @@ class FakeWandb(ModuleType):
         self.axes: dict[str, str] = {}
         self.finished = 0
 
-    def init(self, **options: Any) -> Any:
+    def init(self, **options: object) -> Any:
         self.starts.append(options)
         return SimpleNamespace(
             id=options["id"] or "run-1",

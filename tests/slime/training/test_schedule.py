@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime.training.schedule import NOTHING_TO_TRAIN, SURPLUS, ScheduleLimits, build_schedule
+from slime.training.schedule import NOTHING_TO_TRAIN, SURPLUS, ScheduleLimits, Step, build_schedule
 
 sizes = st.lists(st.tuples(st.integers(1, 120), st.integers(0, 3)), max_size=40)
 limits = st.builds(
@@ -134,5 +134,5 @@ def plan(samples: list[tuple[int, int]], limits: ScheduleLimits) -> Any:
     return build_schedule([length for length, _ in samples], [trained for _, trained in samples], limits)
 
 
-def loads(step: Any, samples: list[tuple[int, int]]) -> list[int]:
+def loads(step: Step, samples: list[tuple[int, int]]) -> list[int]:
     return [sum(samples[i][0] for m in rank for i in m) for rank in step.ranks]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,10 @@ from slime.types import Sample
 from slime.vision.pictures import pictures_of
 from slime.vision.reading import ImageReader
 from tests.fakes.tiny_vision_model import END, VOCABULARY, load_reference, message, picture, save_vision_model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 MakeSample = Callable[..., Sample]
 
@@ -29,7 +33,7 @@ def make_args(vision_folder: Path, training_args: Callable[..., Any]) -> Callabl
 
 
 @pytest.fixture(scope="session")
-def reference(vision_folder: Path) -> Any:
+def reference(vision_folder: Path) -> PreTrainedModel:
     return load_reference(vision_folder)
 
 

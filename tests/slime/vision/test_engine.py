@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,7 +16,14 @@ from slime.engines.embedded.step import EngineStep
 from slime.engines.requests import GenerateRequest, RequestError
 from slime.types import Sample
 from slime.vision.files import ProcessedImage, read, read_bytes
+from tests.fakes.fixtures import MakeTrainer
 from tests.fakes.tiny_vision_model import picture, reference_log_probs
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from tests.slime.vision.conftest import MakeSample
+
 
 Serve = Callable[..., EngineService]
 
@@ -26,7 +33,7 @@ def service(vision_folder: Path) -> Iterator[Serve]:
     yield lambda **flags: EngineService(EmbeddedArguments(model_path=str(vision_folder), **flags))
 
 
-def body(sample: Sample, **changes: Any) -> dict[str, Any]:
+def body(sample: Sample, **changes: object) -> dict[str, Any]:
     images = [
         {"start": image.start, "data": base64.b64encode(read_bytes(image.file)).decode()}
         for image in sample.images
@@ -73,7 +80,11 @@ def sampled(sample: Sample, sequence: Sequence) -> Sample:
 
 @pytest.mark.parametrize("flags", [{}, {"chunked_prefill_size": 7}])
 def test_answers_to_images_and_to_text_beside_each_other_have_the_log_probs_of_transformers_and_the_trainer(
-    service: Serve, samples: list[Sample], reference: Any, make_trainer: Any, flags: dict[str, int]
+    service: Serve,
+    samples: list[Sample],
+    reference: PreTrainedModel,
+    make_trainer: MakeTrainer,
+    flags: dict[str, int],
 ) -> None:
     """With small chunks images are read in parts; who is sent back reads theirs again."""
     engine = service(**flags)
@@ -89,7 +100,7 @@ def test_answers_to_images_and_to_text_beside_each_other_have_the_log_probs_of_t
 
 
 def test_new_weights_look_at_the_images_of_a_prompt_that_was_half_read(
-    service: Serve, samples: list[Sample], make_trainer: Any, tmp_path: Path
+    service: Serve, samples: list[Sample], make_trainer: MakeTrainer, tmp_path: Path
 ) -> None:
     trainer = make_trainer(lr=3e-2)
     trainer.train(0, samples)
@@ -109,7 +120,7 @@ def test_new_weights_look_at_the_images_of_a_prompt_that_was_half_read(
 
 
 def test_a_prompts_own_log_probs_are_those_of_transformers(
-    service: Serve, samples: list[Sample], reference: Any
+    service: Serve, samples: list[Sample], reference: PreTrainedModel
 ) -> None:
     engine = service()
     scored = body(samples[0], logprob_start_len=0, sampling_params={"max_new_tokens": 0})
@@ -123,7 +134,7 @@ def test_a_prompts_own_log_probs_are_those_of_transformers(
     assert found == pytest.approx(reference_log_probs(reference, behind), abs=1e-4)
 
 
-def test_images_that_do_not_fit_are_refused(service: Serve, make_sample: Any) -> None:
+def test_images_that_do_not_fit_are_refused(service: Serve, make_sample: MakeSample) -> None:
     engine = service()
     good = body(make_sample(picture(40, 30), picture(60, 33)))
     first, second = good["image_data"]
@@ -139,7 +150,7 @@ def test_images_that_do_not_fit_are_refused(service: Serve, make_sample: Any) ->
             engine.sequence(GenerateRequest.model_validate({**good, "image_data": images}))
 
 
-def test_an_engine_whose_model_does_not_see_refuses_images(model_path: Path, make_sample: Any) -> None:
+def test_an_engine_whose_model_does_not_see_refuses_images(model_path: Path, make_sample: MakeSample) -> None:
     blind = EngineService(EmbeddedArguments(model_path=str(model_path)))
     asked = body(make_sample(picture(40, 30)))
     with pytest.raises(RequestError, match="takes no images"):

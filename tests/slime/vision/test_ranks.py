@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from slime.types import Sample
+from tests.fakes.fixtures import MakeArgs, MakeTrainer
+from tests.fakes.forks import Forks
 
 RANK = """
 import pickle, sys
@@ -25,7 +26,7 @@ trainer.close()
 
 
 def test_a_rank_without_images_takes_part_in_the_vision_of_the_others(
-    make_args: Any, make_trainer: Any, samples: list[Sample], fsdp_forks: Any, tmp_path: Path
+    make_args: MakeArgs, make_trainer: MakeTrainer, samples: list[Sample], fsdp_forks: Forks, tmp_path: Path
 ) -> None:
     flags = {"global_batch_size": 2, "gradient_checkpointing": True, "save": str(tmp_path / "save")}
     chosen = [samples[0], samples[4], samples[3]]

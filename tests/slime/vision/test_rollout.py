@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from slime.agents import Action, EpisodeLimits, Observation, Outcome, Start, Task, agent
 from slime.agents.conversation import Conversation
-from slime.arguments import parse_args
+from slime.arguments import Arguments, parse_args
 from slime.errors import ConfigError, DataError, EngineError
 from slime.rollout.dataset import load_dataset, training_spec
 from slime.rollout.event_loop import run
@@ -22,8 +22,15 @@ from slime.rollout.state import GenerateState, sampling_params
 from slime.types import Sample
 from tests import MODEL
 from tests.fakes.engine_process import Server
+from tests.fakes.fixtures import MakeTrainer
 from tests.fakes.tiny_vision_model import message, picture, reference_log_probs
 from tests.slime.rollout.conftest import record_engine
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+ArgsOf = Callable[..., Arguments]
 
 ASKED = [message("what is this?", picture(40, 30, 1))]
 STOPS = [word for token in range(9, 320, 4) for word in ("--rollout-stop-token-ids", str(token))]
@@ -37,7 +44,7 @@ def server(vision_folder: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def rollout_args(vision_folder: Path, tmp_path: Path) -> Any:
+def rollout_args(vision_folder: Path, tmp_path: Path) -> ArgsOf:
     """f(*words): arguments of a run over one prompt with a picture."""
     rows = tmp_path / "prompts.jsonl"
     rows.write_text(json.dumps({"input": ASKED}) + "\n")
@@ -80,7 +87,12 @@ class Showing:
 
 @pytest.mark.parametrize("per_turn", [False, True], ids=["one sample", "one a turn"])
 def test_an_episode_of_pictures_is_trained_on_exactly_what_was_sampled_from(
-    server: Server, rollout_args: Any, make_trainer: Any, reference: Any, tmp_path: Path, per_turn: bool
+    server: Server,
+    rollout_args: ArgsOf,
+    make_trainer: MakeTrainer,
+    reference: PreTrainedModel,
+    tmp_path: Path,
+    per_turn: bool,
 ) -> None:
     record_engine(tmp_path / "run", server.url)
     args = rollout_args("--reward-key", "score")
@@ -100,7 +112,7 @@ def test_an_episode_of_pictures_is_trained_on_exactly_what_was_sampled_from(
 
 
 def test_a_grpo_step_on_answers_to_a_picture_makes_the_rewarded_ones_likelier(
-    server: Server, rollout_args: Any, make_trainer: Any, tmp_path: Path
+    server: Server, rollout_args: ArgsOf, make_trainer: MakeTrainer, tmp_path: Path
 ) -> None:
     record_engine(tmp_path / "run", server.url)
     args = rollout_args()
@@ -118,7 +130,9 @@ def test_a_grpo_step_on_answers_to_a_picture_makes_the_rewarded_ones_likelier(
     assert moved[1] + moved[3] > 0 > moved[0] + moved[2]
 
 
-def asking(args: Any, monkeypatch: pytest.MonkeyPatch, prompt_tokens: int | None) -> list[dict[str, Any]]:
+def asking(
+    args: Arguments, monkeypatch: pytest.MonkeyPatch, prompt_tokens: int | None
+) -> list[dict[str, Any]]:
     """Bodies that the engines of a run get, each answered with one token."""
     bodies: list[dict[str, Any]] = []
 
@@ -137,7 +151,7 @@ def asking(args: Any, monkeypatch: pytest.MonkeyPatch, prompt_tokens: int | None
 
 
 def test_sglang_gets_the_pictures_and_an_answer_to_another_prompt_is_refused(
-    rollout_args: Any, monkeypatch: pytest.MonkeyPatch
+    rollout_args: ArgsOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args = rollout_args()
     args.rollout_backend = "sglang"
@@ -152,7 +166,7 @@ def test_sglang_gets_the_pictures_and_an_answer_to_another_prompt_is_refused(
         asyncio.run(generate(args, Sample(prompt=ASKED), sampling_params(args)))
 
 
-def test_what_takes_no_images_is_named(rollout_args: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_no_images_is_named(rollout_args: ArgsOf, monkeypatch: pytest.MonkeyPatch) -> None:
     args = rollout_args()
     asking(args, monkeypatch, None)
     args.rollout_backend = "vllm"
@@ -172,7 +186,7 @@ def test_what_takes_no_images_is_named(rollout_args: Any, monkeypatch: pytest.Mo
     ],
 )
 def test_a_picture_that_is_none_is_refused(
-    rollout_args: Any, monkeypatch: pytest.MonkeyPatch, parts: list[str], said: str
+    rollout_args: ArgsOf, monkeypatch: pytest.MonkeyPatch, parts: list[str], said: str
 ) -> None:
     args = rollout_args()
     asking(args, monkeypatch, None)
@@ -188,7 +202,7 @@ def test_a_picture_that_is_none_is_refused(
         )
 
 
-def test_old_pictures_are_folded_to_words(rollout_args: Any) -> None:
+def test_old_pictures_are_folded_to_words(rollout_args: ArgsOf) -> None:
     args = rollout_args()
     state = GenerateState.of(args)
     talk = Conversation(state.tokenizer, Start(ASKED), state.placed)
@@ -205,7 +219,7 @@ def test_old_pictures_are_folded_to_words(rollout_args: Any) -> None:
     assert all(set(talk.ids()[image.start : image.end]) == {mark} for image in talk.images())
 
 
-def test_the_newest_pictures_are_kept_and_the_texts_of_all(rollout_args: Any) -> None:
+def test_the_newest_pictures_are_kept_and_the_texts_of_all(rollout_args: ArgsOf) -> None:
     args = rollout_args()
     state = GenerateState.of(args)
     talk = Conversation(state.tokenizer, Start(ASKED), state.placed)

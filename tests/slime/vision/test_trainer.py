@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -16,12 +16,19 @@ from slime.types import Sample
 from slime.vision.models import PlacedImages
 from slime.vision.place import ImagePlace
 from slime.vision.positions import rope_positions, shift_behind
+from tests.fakes.fixtures import MakeTrainer, MakeTrainingArgs
 from tests.fakes.tiny_vision_model import load_reference, picture, reference_log_probs
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from tests.slime.vision.conftest import MakeSample
+
 
 CPU = torch.device("cpu")
 
 
-def gap(found: list[list[float]], samples: list[Sample], reference: Any) -> float:
+def gap(found: list[list[float]], samples: list[Sample], reference: PreTrainedModel) -> float:
     expected = [reference_log_probs(reference, sample) for sample in samples]
     assert list(map(len, found)) == list(map(len, expected))
     return max(
@@ -31,7 +38,9 @@ def gap(found: list[list[float]], samples: list[Sample], reference: Any) -> floa
     )
 
 
-def test_positions_are_those_that_transformers_finds(samples: list[Sample], reference: Any) -> None:
+def test_positions_are_those_that_transformers_finds(
+    samples: list[Sample], reference: PreTrainedModel
+) -> None:
     for sample in samples[:4]:
         types = torch.zeros(1, len(sample.tokens), dtype=torch.int)
         for place in sample.images:
@@ -44,7 +53,7 @@ def test_positions_are_those_that_transformers_finds(samples: list[Sample], refe
 
 @pytest.mark.parametrize("flags", [{}, {"log_probs_chunk_size": 3}, {"gradient_checkpointing": True}])
 def test_log_probs_are_those_of_transformers_with_images_in_prompt_and_response(
-    make_trainer: Any, samples: list[Sample], reference: Any, flags: dict[str, Any]
+    make_trainer: MakeTrainer, samples: list[Sample], reference: PreTrainedModel, flags: dict[str, Any]
 ) -> None:
     trainer = make_trainer(**flags)
     assert gap(trainer.log_probs(samples), samples, reference) < 1e-5
@@ -61,7 +70,7 @@ def test_a_prompt_with_its_images_stands_once_and_another_image_makes_another_pr
 
 
 def test_a_token_of_the_images_id_that_was_sampled_is_a_token(
-    make_trainer: Any, make_sample: Any, reference: Any
+    make_trainer: MakeTrainer, make_sample: MakeSample, reference: PreTrainedModel
 ) -> None:
     sample = make_sample(picture(40, 30), seed=5)
     mark = reference.config.image_token_id
@@ -73,7 +82,7 @@ def test_a_token_of_the_images_id_that_was_sampled_is_a_token(
 
 
 def test_a_step_moves_the_vision_too_and_its_export_is_a_model_that_transformers_reads(
-    make_trainer: Any, samples: list[Sample], vision_folder: Path, tmp_path: Path
+    make_trainer: MakeTrainer, samples: list[Sample], vision_folder: Path, tmp_path: Path
 ) -> None:
     trainer = make_trainer()
     trainer.train(0, samples)
@@ -87,7 +96,7 @@ def test_a_step_moves_the_vision_too_and_its_export_is_a_model_that_transformers
 
 
 def test_adapters_train_beside_images_and_merge(
-    make_trainer: Any, samples: list[Sample], tmp_path: Path
+    make_trainer: MakeTrainer, samples: list[Sample], tmp_path: Path
 ) -> None:
     trainer = make_trainer(use_lora=True, lora_rank=4, lora_alpha=32.0, lora_dropout=0.0, lr=1e-2)
     before = trainer.log_probs(samples)
@@ -99,7 +108,7 @@ def test_adapters_train_beside_images_and_merge(
 
 
 def test_what_cannot_be_trained_with_images_is_refused(
-    make_trainer: Any, make_sample: Any, samples: list[Sample], tmp_path: Path
+    make_trainer: MakeTrainer, make_sample: MakeSample, samples: list[Sample], tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="would not see the images"):
         make_trainer(advantage_estimator="ppo")
@@ -129,7 +138,7 @@ def test_what_cannot_be_trained_with_images_is_refused(
 
 
 def test_a_model_that_does_not_see_refuses_images(
-    training_args: Any, write_qwen3: Any, samples: list[Sample], tmp_path: Path
+    training_args: MakeTrainingArgs, write_qwen3: Any, samples: list[Sample], tmp_path: Path
 ) -> None:
     from slime.training.fsdp import FSDPTrainer
 

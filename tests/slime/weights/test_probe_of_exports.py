@@ -6,13 +6,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from slime.types import Sample
 from slime.weights.probe import FILE, Probe, expected_probe
 from tests import ROOT
+from tests.fakes.fixtures import MakeTrainer
+
+if TYPE_CHECKING:
+    from slime.training.trainer import Trainer
+
 
 LORA = {"use_lora": True, "lora_rank": 4, "lora_alpha": 32.0, "lora_dropout": 0.5}
 
@@ -25,7 +30,7 @@ def computed(folder: Path, tmp_path: Path) -> Probe:
     return expected_probe(str(copy))
 
 
-def learn(trainer: Any) -> None:
+def learn(trainer: Trainer) -> None:
     ids = [5, 9, 2, 7, 3, 8]
     trainer.train(
         0,
@@ -35,7 +40,9 @@ def learn(trainer: Any) -> None:
 
 
 @pytest.mark.parametrize("adapter", [False, True])
-def test_the_trainer_writes_what_its_weights_say(make_trainer: Any, tmp_path: Path, adapter: bool) -> None:
+def test_the_trainer_writes_what_its_weights_say(
+    make_trainer: MakeTrainer, tmp_path: Path, adapter: bool
+) -> None:
     trainer = make_trainer(rollout_backend="sglang", lr=1e-2, **(LORA if adapter else {}))
     trainer.export_weights(str(tmp_path / "v1"), 1)
     learn(trainer)
@@ -48,13 +55,15 @@ def test_the_trainer_writes_what_its_weights_say(make_trainer: Any, tmp_path: Pa
     )
 
 
-def test_engines_that_prove_their_weights_themselves_need_none(make_trainer: Any, tmp_path: Path) -> None:
+def test_engines_that_prove_their_weights_themselves_need_none(
+    make_trainer: MakeTrainer, tmp_path: Path
+) -> None:
     make_trainer().export_weights(str(tmp_path / "v1"), 1)
     assert not (tmp_path / "v1" / FILE).exists()
 
 
 def test_the_merge_tool_writes_what_the_merged_model_says(
-    make_trainer: Any, model_folder: str, tmp_path: Path
+    make_trainer: MakeTrainer, model_folder: str, tmp_path: Path
 ) -> None:
     trainer = make_trainer(lr=1e-2, save=str(tmp_path / "save"), **LORA)
     learn(trainer)

@@ -82,7 +82,9 @@ TALKS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def template_ids(messages: list[dict[str, Any]], tools: Any = None, **options: Any) -> list[int]:
+def template_ids(
+    messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, **options: object
+) -> list[int]:
     text = TOKENIZER.apply_chat_template(messages, tools=tools, tokenize=False, **options)
     return list(TOKENIZER.encode(text, add_special_tokens=False))
 
@@ -90,7 +92,9 @@ def template_ids(messages: list[dict[str, Any]], tools: Any = None, **options: A
 @pytest.mark.parametrize("thinking", [True, False])
 @pytest.mark.parametrize("tools", [None, TOOLS], ids=["no tools", "tools"])
 @pytest.mark.parametrize("name", TALKS)
-def test_the_chat_template_gives_the_ids_of_the_qwen3_renderer(name: str, tools: Any, thinking: bool) -> None:
+def test_the_chat_template_gives_the_ids_of_the_qwen3_renderer(
+    name: str, tools: list[dict[str, Any]] | None, thinking: bool
+) -> None:
     renderer = Qwen3Renderer(TOKENIZER, Qwen3RendererConfig(enable_thinking=thinking))
     for prompt in (True, False):
         expected = renderer.render_ids(TALKS[name], tools=tools, add_generation_prompt=prompt)

@@ -166,7 +166,7 @@ def test_every_shape_of_file_is_read(tmp_path: Path, shape: str) -> None:
     assert len(found) == (1 if shape == "object" else 2)
 
 
-def _with(**changes: Any) -> dict[str, Any]:
+def _with(**changes: object) -> dict[str, Any]:
     return {"session_id": "bad", "turns": [{"prompt": "p", "response": "r", **changes}]}
 
 

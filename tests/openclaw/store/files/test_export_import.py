@@ -153,7 +153,7 @@ def test_one_session_or_one_person_can_be_exported(
     }
 
 
-def _spoil(lines: list[bytes], number: int, **changes: Any) -> bytes:
+def _spoil(lines: list[bytes], number: int, **changes: object) -> bytes:
     broken = json.loads(lines[number - 1])
     broken["turn"] |= changes
     return b"".join([*lines[: number - 1], json.dumps(broken).encode() + b"\n", *lines[number:]])

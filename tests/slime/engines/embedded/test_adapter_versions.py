@@ -15,6 +15,9 @@ from slime.engines.embedded.model import build_model
 from slime.engines.embedded.weights import WeightStore
 from slime.engines.requests import WeightsError
 from slime.weights.checksum import weights_checksum
+from tests.fakes.fixtures import MakeSamples, MakeTrainer
+
+Export = Callable[..., tuple[str, str]]
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 32.0, "lora_dropout": 0.0}
 WEIGHTS = "adapter_model.safetensors"
@@ -29,10 +32,12 @@ def store(model_folder: str) -> WeightStore:
 
 
 @pytest.fixture
-def export(make_trainer: Any, make_samples: Any, tmp_path: Path) -> Callable[..., tuple[str, str]]:
+def export(
+    make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
+) -> Callable[..., tuple[str, str]]:
     """f(**flags): folder of the adapter after a step, and its checksum; the merged model is beside it."""
 
-    def make(**flags: Any) -> tuple[str, str]:
+    def make(**flags: object) -> tuple[str, str]:
         trainer = make_trainer(**(LORA | flags))
         trainer.train(0, make_samples(4))
         trainer.export_weights(str(tmp_path / "merged"), 1)
@@ -41,7 +46,9 @@ def export(make_trainer: Any, make_samples: Any, tmp_path: Path) -> Callable[...
     return make
 
 
-def test_an_adapter_alone_becomes_the_merged_model(store: WeightStore, export: Any, tmp_path: Path) -> None:
+def test_an_adapter_alone_becomes_the_merged_model(
+    store: WeightStore, export: Export, tmp_path: Path
+) -> None:
     folder, checksum = export()
     assert {path.name for path in Path(folder).iterdir()} >= {"adapter_config.json", WEIGHTS}
     assert not (Path(folder) / "model.safetensors").exists()
@@ -59,7 +66,7 @@ def test_an_adapter_alone_becomes_the_merged_model(store: WeightStore, export: A
 
 
 def test_modules_that_are_trained_as_a_whole_come_with_it(
-    store: WeightStore, export: Any, tmp_path: Path
+    store: WeightStore, export: Export, tmp_path: Path
 ) -> None:
     folder, checksum = export(lora_modules_to_save="input_layernorm", lora_target_modules="q_proj")
     name = "model.layers.1.input_layernorm.weight"
@@ -69,7 +76,7 @@ def test_modules_that_are_trained_as_a_whole_come_with_it(
     assert torch.equal(store._model.tensors[name], load_file(tmp_path / "merged" / "model.safetensors")[name])
 
 
-def test_a_restarted_engine_loads_base_and_adapter(store: WeightStore, export: Any) -> None:
+def test_a_restarted_engine_loads_base_and_adapter(store: WeightStore, export: Export) -> None:
     folder, checksum = export()
     assert store.load(folder, 7).checksum == checksum
 
@@ -80,7 +87,7 @@ def rewrite(folder: str, change: Callable[[dict[str, torch.Tensor]], Any]) -> No
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, Path(folder) / WEIGHTS)
 
 
-def reconfigure(folder: str, **changes: Any) -> None:
+def reconfigure(folder: str, **changes: object) -> None:
     path = Path(folder) / "adapter_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
@@ -107,7 +114,7 @@ UP = "base_model.model.model.layers.0.mlp.up_proj.lora_B.weight"
     ],
 )
 def test_an_adapter_that_does_not_fit_is_refused_and_the_live_weights_stay(
-    store: WeightStore, export: Any, spoil: Callable[[str], Any], complaint: str
+    store: WeightStore, export: Export, spoil: Callable[[str], Any], complaint: str
 ) -> None:
     folder, _ = export()
     spoil(folder)

@@ -28,6 +28,9 @@ from tests.fakes.sender_process import SenderProcess, context
 from tests.fakes.sglang import FakeSGLang, Running, serve
 from tests.fakes.tiny_engine_model import plain_model
 
+Start = Callable[..., Running]
+MakeClient = Callable[..., EngineControl]
+
 BUCKET = 20_000  # bytes; several buckets of the tiny model
 FALLS_BACK = ("refuses_group", "never_joins", "load_fails")
 SECONDS = {"never_joins": 1.0}
@@ -39,7 +42,7 @@ def checksum_of(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def sender() -> Iterator[Any]:
+def sender() -> Iterator[SenderProcess]:
     process = SenderProcess()
     process.leave().result(300)  # so that its start is no test's time
     yield process
@@ -47,11 +50,11 @@ def sender() -> Iterator[Any]:
 
 
 @pytest.fixture
-def start(model_path: Path) -> Iterator[Callable[..., Any]]:
+def start(model_path: Path) -> Iterator[Start]:
     torch.set_num_threads(1)
-    running: list[Any] = []
+    running: list[Running] = []
 
-    def start_one(tp: int = 1, blind: bool = True) -> Any:
+    def start_one(tp: int = 1, blind: bool = True) -> Running:
         running.append(Running(FakeSGLang(model_path, plain_model, tp)))
         running[-1].fake.blind = blind
         return running[-1]
@@ -63,7 +66,7 @@ def start(model_path: Path) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def client(sender: Any, tmp_path: Path) -> Iterator[Callable[..., EngineControl]]:
+def client(sender: SenderProcess, tmp_path: Path) -> Iterator[Callable[..., EngineControl]]:
     """A client of an engine whose weights are broadcast, as a driver makes it."""
     made: list[EngineControl] = []
 
@@ -83,13 +86,13 @@ def version(number: int, folder: Path) -> Candidate:
     return Candidate(WeightVersion(number, str(folder), checksum_of(folder)), number, number - 1)
 
 
-def from_disk(engine: Any) -> list[str]:
+def from_disk(engine: Running) -> list[str]:
     return [call for call in engine.fake.calls if call.startswith("update ")]
 
 
 @pytest.mark.parametrize("tp", [1, 2])
 def test_an_engine_that_does_not_see_the_folder_gets_the_weights_and_proves_them(
-    start: Any, client: Any, other_weights: Path, tp: int
+    start: Start, client: MakeClient, other_weights: Path, tp: int
 ) -> None:
     engine = start(tp)
     engine.fake.path = "/models/of/another/machine"
@@ -105,7 +108,9 @@ def test_an_engine_that_does_not_see_the_folder_gets_the_weights_and_proves_them
     assert (control.info().version, control.info().model_path) == (4, str(other_weights))
 
 
-def test_a_rank_that_keeps_its_old_weights_is_found(start: Any, client: Any, other_weights: Path) -> None:
+def test_a_rank_that_keeps_its_old_weights_is_found(
+    start: Start, client: MakeClient, other_weights: Path
+) -> None:
     engine = start(tp=2)
     engine.fake.fault = "stale_rank"
     control = client(engine.url)
@@ -118,7 +123,7 @@ def test_a_rank_that_keeps_its_old_weights_is_found(start: Any, client: Any, oth
 
 @pytest.mark.parametrize("fault", ["stale_head", "loads_nothing"])
 def test_a_broadcast_that_was_not_loaded_is_found(
-    start: Any, client: Any, other_weights: Path, fault: str
+    start: Start, client: MakeClient, other_weights: Path, fault: str
 ) -> None:
     engine = start()
     engine.fake.fault = fault
@@ -131,7 +136,12 @@ def test_a_broadcast_that_was_not_loaded_is_found(
 
 
 def test_several_engines_are_updated_again_and_again_by_one_sender(
-    start: Any, client: Any, sender: Any, model_path: Path, other_weights: Path, tmp_path: Path
+    start: Start,
+    client: MakeClient,
+    sender: SenderProcess,
+    model_path: Path,
+    other_weights: Path,
+    tmp_path: Path,
 ) -> None:
     engines = [start(), start()]
     update = WeightUpdate([client(one.url) for one in engines], tmp_path, lambda _: None, patience=90)
@@ -145,7 +155,7 @@ def test_several_engines_are_updated_again_and_again_by_one_sender(
 
 @pytest.mark.parametrize("fault", FALLS_BACK)
 def test_what_cannot_be_broadcast_is_read_from_disk(
-    start: Any, client: Any, other_weights: Path, fault: str
+    start: Start, client: MakeClient, other_weights: Path, fault: str
 ) -> None:
     engine = start(blind=False)
     engine.fake.fault = fault
@@ -158,7 +168,7 @@ def test_what_cannot_be_broadcast_is_read_from_disk(
 
 @pytest.mark.parametrize("fault", FALLS_BACK)
 def test_an_engine_that_cannot_be_had_either_way_never_serves_two_versions(
-    start: Any, client: Any, other_weights: Path, fault: str
+    start: Start, client: MakeClient, other_weights: Path, fault: str
 ) -> None:
     engine = start()
     engine.fake.fault = fault
@@ -179,7 +189,7 @@ def test_an_engine_that_cannot_be_had_either_way_never_serves_two_versions(
 
 
 def test_a_broadcast_that_cannot_end_takes_all_engines_back(
-    start: Any, client: Any, model_path: Path, other_weights: Path, tmp_path: Path
+    start: Start, client: MakeClient, model_path: Path, other_weights: Path, tmp_path: Path
 ) -> None:
     good, bad = start(), start()
     controls = [client(one.url) for one in (good, bad)]
@@ -195,7 +205,7 @@ def test_a_broadcast_that_cannot_end_takes_all_engines_back(
 
 
 def test_other_shapes_than_the_engines_leave_it_waiting_until_the_right_ones_come(
-    start: Any, client: Any, other_weights: Path, tmp_path: Path
+    start: Start, client: MakeClient, other_weights: Path, tmp_path: Path
 ) -> None:
     """Its folder is on another machine, so that nothing but the engine itself can compare."""
     wrong = tmp_path / "wrong"
@@ -215,7 +225,7 @@ def test_other_shapes_than_the_engines_leave_it_waiting_until_the_right_ones_com
 
 
 def test_an_engine_that_hangs_is_given_up_and_named_and_the_others_go_on(
-    start: Any, client: Any, other_weights: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, client: MakeClient, other_weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broadcast, "RELEASE_SECONDS", 0.3)
     engine, other = start(), start()
@@ -233,13 +243,13 @@ def test_an_engine_that_hangs_is_given_up_and_named_and_the_others_go_on(
 
 
 def test_the_end_of_the_sender_costs_one_try(
-    start: Any, client: Any, sender: Any, other_weights: Path, tmp_path: Path
+    start: Start, client: MakeClient, sender: SenderProcess, other_weights: Path, tmp_path: Path
 ) -> None:
     engine = start()
     control = client(engine.url)
     ask, killed = sender.send, threading.Event()
 
-    def send(*words: Any) -> Any:
+    def send(*words: object) -> Any:
         if not killed.is_set():
             killed.set()
             sender.process.kill()
@@ -256,7 +266,7 @@ def test_the_end_of_the_sender_costs_one_try(
 
 
 def test_a_new_driver_knows_what_an_engine_got_from_the_last_one(
-    start: Any, client: Any, model_path: Path, other_weights: Path, tmp_path: Path
+    start: Start, client: MakeClient, model_path: Path, other_weights: Path, tmp_path: Path
 ) -> None:
     engine = start()
     folder = artifact_folder(tmp_path, 4)
@@ -272,7 +282,7 @@ def test_a_new_driver_knows_what_an_engine_got_from_the_last_one(
 
 
 def test_a_new_driver_finishes_what_the_last_one_was_killed_in(
-    start: Any, client: Any, other_weights: Path
+    start: Start, client: MakeClient, other_weights: Path
 ) -> None:
     engine = start()
     for path, body in (
@@ -288,7 +298,7 @@ def test_a_new_driver_finishes_what_the_last_one_was_killed_in(
 
 
 def test_an_engine_that_is_divided_in_stages_reads_from_disk(
-    start: Any, client: Any, other_weights: Path
+    start: Start, client: MakeClient, other_weights: Path
 ) -> None:
     engine = start(blind=False)
     engine.fake.group.parallel = {"pp_size": 2}
@@ -337,7 +347,7 @@ class Revived:
 
 
 def test_an_engine_that_is_killed_at_each_point_of_a_broadcast_gets_the_weights_when_it_is_back(
-    client: Any, model_path: Path, other_weights: Path, tmp_path: Path
+    client: MakeClient, model_path: Path, other_weights: Path, tmp_path: Path
 ) -> None:
     engine = Revived(model_path, ["dies_joining", "dies_receiving", "dies_ending"])
     try:

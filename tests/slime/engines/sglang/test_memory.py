@@ -23,11 +23,14 @@ from tests.fakes.sender_process import SenderProcess
 from tests.fakes.sglang import FakeSGLang, Running
 from tests.fakes.tiny_engine_model import plain_model
 
+Start = Callable[..., Running]
+MakeClient = Callable[..., EngineControl]
+
 BUCKET = 20_000  # bytes; several buckets of the tiny model
 
 
 @pytest.fixture(scope="module")
-def sharer() -> Iterator[Any]:
+def sharer() -> Iterator[SenderProcess]:
     process = SenderProcess(shares=True)
     process.leave().result(300)  # so that its start is no test's time
     yield process
@@ -35,11 +38,11 @@ def sharer() -> Iterator[Any]:
 
 
 @pytest.fixture
-def start(model_path: Path) -> Iterator[Callable[..., Any]]:
+def start(model_path: Path) -> Iterator[Start]:
     torch.set_num_threads(1)
-    running: list[Any] = []
+    running: list[Running] = []
 
-    def start_one(tp: int = 1) -> Any:
+    def start_one(tp: int = 1) -> Running:
         running.append(Running(FakeSGLang(model_path, plain_model, tp)))
         return running[-1]
 
@@ -50,7 +53,7 @@ def start(model_path: Path) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def client(sharer: Any, tmp_path: Path) -> Iterator[Callable[..., EngineControl]]:
+def client(sharer: SenderProcess, tmp_path: Path) -> Iterator[Callable[..., EngineControl]]:
     made: list[EngineControl] = []
 
     def make(url: str, timeout: float = 20.0, on_stuck: Callable[[], None] = lambda: None) -> EngineControl:
@@ -74,13 +77,13 @@ def in_slot(slots: Path, model: Path) -> tuple[str, str]:
     return str(slot), weights_checksum(weights)
 
 
-def from_disk(engine: Any) -> list[str]:
+def from_disk(engine: Running) -> list[str]:
     return [call for call in engine.fake.calls if call.startswith("update ")]
 
 
 @pytest.mark.parametrize("tp", [1, 2])
 def test_an_engine_takes_a_slot_bucket_by_bucket_and_proves_it(
-    start: Any, client: Any, sharer: Any, other_weights: Path, tmp_path: Path, tp: int
+    start: Start, client: MakeClient, sharer: SenderProcess, other_weights: Path, tmp_path: Path, tp: int
 ) -> None:
     engine = start(tp)
     engine.fake.blind = True
@@ -98,7 +101,7 @@ def test_an_engine_takes_a_slot_bucket_by_bucket_and_proves_it(
 
 
 def test_an_engine_that_refuses_a_bucket_reads_the_folder(
-    start: Any, client: Any, sharer: Any, other_weights: Path, tmp_path: Path
+    start: Start, client: MakeClient, sharer: SenderProcess, other_weights: Path, tmp_path: Path
 ) -> None:
     engine = start()
     engine.fake.fault, engine.fake.faults_left = "load_fails", 1
@@ -110,7 +113,7 @@ def test_an_engine_that_refuses_a_bucket_reads_the_folder(
 
 
 def test_what_an_engine_read_instead_is_what_it_serves_also_where_the_version_has_a_folder(
-    start: Any, client: Any, other_weights: Path, tmp_path: Path
+    start: Start, client: MakeClient, other_weights: Path, tmp_path: Path
 ) -> None:
     engine = start()
     engine.fake.fault, engine.fake.faults_left = "load_fails", 1
@@ -123,8 +126,8 @@ def test_what_an_engine_read_instead_is_what_it_serves_also_where_the_version_ha
 
 
 def test_an_engine_that_ended_over_a_bucket_reads_from_disk_for_the_rest_of_the_run(
-    start: Any,
-    client: Any,
+    start: Start,
+    client: MakeClient,
     model_path: Path,
     other_weights: Path,
     tmp_path: Path,
@@ -142,7 +145,12 @@ def test_an_engine_that_ended_over_a_bucket_reads_from_disk_for_the_rest_of_the_
 
 
 def test_the_first_bucket_is_read_before_the_requests_wait(
-    start: Any, client: Any, sharer: Any, other_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start,
+    client: MakeClient,
+    sharer: SenderProcess,
+    other_weights: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine, waited = start(), list[bool]()
     share = sharer.share
@@ -186,7 +194,12 @@ def test_ranks_get_copies_of_a_bucket_that_is_read_once(monkeypatch: pytest.Monk
 
 
 def test_a_sharer_that_has_ended_is_started_again_and_the_engine_serves_on(
-    start: Any, client: Any, sharer: Any, model_path: Path, other_weights: Path, tmp_path: Path
+    start: Start,
+    client: MakeClient,
+    sharer: SenderProcess,
+    model_path: Path,
+    other_weights: Path,
+    tmp_path: Path,
 ) -> None:
     engine = start()
     control = client(engine.url)
@@ -199,7 +212,7 @@ def test_a_sharer_that_has_ended_is_started_again_and_the_engine_serves_on(
 
 
 def test_an_engine_that_hangs_is_told_of_and_nothing_half_loaded_answers(
-    start: Any, client: Any, other_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, client: MakeClient, other_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, stuck = start(), list[str]()
     engine.fake.fault = "hangs"
@@ -214,7 +227,7 @@ def test_an_engine_that_hangs_is_told_of_and_nothing_half_loaded_answers(
 
 @pytest.mark.parametrize("fault", ["stale_head", "loads_nothing"])
 def test_what_was_not_loaded_is_found(
-    start: Any, client: Any, other_weights: Path, tmp_path: Path, fault: str
+    start: Start, client: MakeClient, other_weights: Path, tmp_path: Path, fault: str
 ) -> None:
     engine = start()
     engine.fake.fault = fault

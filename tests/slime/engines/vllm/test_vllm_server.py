@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -24,6 +24,10 @@ from tests.fakes.engine_process import body
 from tests.fakes.sglang import Running
 from tests.fakes.tiny_engine_model import plain_model, save_model
 from tests.fakes.vllm import ClientError, FakeLLM, make_params
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 PROMPT = list(range(10, 30))
 
@@ -74,8 +78,8 @@ def log_probs(answer: dict[str, Any]) -> list[float]:
 def test_a_stream_goes_on_through_an_update_and_names_the_version_of_each_token(
     hosted: Any,
     other_weights: Path,
-    reference: Any,
-    other_reference: Any,
+    reference: PreTrainedModel,
+    other_reference: PreTrainedModel,
     sampled_log_probs: Callable[..., list[float]],
 ) -> None:
     request = body(PROMPT, True, max_new_tokens=120, temperature=0.8, ignore_eos=True)
@@ -104,7 +108,7 @@ def test_a_stale_head_is_found_and_requests_go_on_under_the_old_weights(
     hosted: Any,
     model_path: Path,
     other_weights: Path,
-    reference: Any,
+    reference: PreTrainedModel,
     sampled_log_probs: Callable[..., list[float]],
 ) -> None:
     hosted.fake.llm.faults.add("stale_head")
@@ -166,7 +170,7 @@ def test_what_cannot_be_prepared_is_refused_and_nothing_is_loaded(hosted: Any, t
 
 
 def test_a_prompt_is_scored_from_where_it_was_asked_and_no_token_is_sampled_for_it(
-    hosted: Any, reference: Any, log_probs_of: Callable[..., torch.Tensor]
+    hosted: Any, reference: PreTrainedModel, log_probs_of: Callable[..., torch.Tensor]
 ) -> None:
     answer = generate(hosted, logprob_start_len=12, top_logprobs_num=2, max_new_tokens=0)
     meta, table = answer["meta_info"], log_probs_of(reference, PROMPT)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -20,7 +20,14 @@ from slime.rented.service import ServiceForgot, ServiceSettings
 from slime.rented.trainer import RentedTrainer
 from slime.rented.trainer.retry import AdapterLost
 from slime.types import Sample
+from tests.fakes.fixtures import MakeArgs, MakeHinted, MakeTrainer
 from tests.fakes.local_service import House, LocalService, log_probs, move_in
+
+if TYPE_CHECKING:
+    from slime.training.trainer import Trainer
+
+
+MakeRented = Callable[..., RentedTrainer]
 
 SERVICE = "tests.fakes.local_service:LocalService"
 HINTED = (1, 1, 0, 1)
@@ -33,10 +40,10 @@ def house(monkeypatch: pytest.MonkeyPatch) -> House:
 
 
 @pytest.fixture
-def rented(make_args: Any, model_folder: str, house: House, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def rented(make_args: MakeArgs, model_folder: str, house: House, tmp_path: Path) -> Iterator[MakeRented]:
     trainers: list[RentedTrainer] = []
 
-    def make(**changes: Any) -> RentedTrainer:
+    def make(**changes: object) -> RentedTrainer:
         there = {
             "train_backend": "rented",
             "rented_service": SERVICE,
@@ -57,7 +64,7 @@ def rented(make_args: Any, model_folder: str, house: House, tmp_path: Path) -> I
 
 
 @pytest.fixture
-def at_one(make_samples: Any) -> list[Sample]:
+def at_one(make_samples: MakeHinted) -> list[Sample]:
     """Samples at temperature 1, with log-probs of an engine."""
     samples = make_samples(HINTED, temperature=1.0)
     return [
@@ -66,7 +73,7 @@ def at_one(make_samples: Any) -> list[Sample]:
     ]
 
 
-def weights_of(trainer: Any) -> dict[str, torch.Tensor]:
+def weights_of(trainer: Trainer | RentedTrainer) -> dict[str, torch.Tensor]:
     if isinstance(trainer, RentedTrainer):
         state = trainer.model.adapter.model.state_dict()  # type: ignore[attr-defined]
         return {name: tensor.clone() for name, tensor in state.items()}
@@ -97,7 +104,7 @@ LOSSES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_moves_a_rented_model_as_one_here(
-    name: str, rented: Any, make_trainer: Any, at_one: list[Sample]
+    name: str, rented: MakeRented, make_trainer: MakeTrainer, at_one: list[Sample]
 ) -> None:
     samples = [one for one in at_one if one.teacher_tokens_candidates] if name == "distilled" else at_one
     there, here = rented(**LOSSES[name]), make_trainer(**LOSSES[name])
@@ -124,7 +131,7 @@ def test_every_loss_moves_a_rented_model_as_one_here(
     [("ppo", {"eps_clip_high": 0.28}), ("cispo", {"advantage_estimator": "cispo"})],
 )
 def test_a_loss_of_the_service_is_the_one_computed_here_in_one_pass(
-    loss: str, changes: dict[str, Any], rented: Any, house: House, at_one: list[Sample]
+    loss: str, changes: dict[str, Any], rented: MakeRented, house: House, at_one: list[Sample]
 ) -> None:
     common = {**changes, "use_rollout_logprobs": True}
     two, one = rented(**common), rented(**common, rented_loss=loss)
@@ -136,7 +143,7 @@ def test_a_loss_of_the_service_is_the_one_computed_here_in_one_pass(
     assert_same(weights_of(one), weights_of(two))
 
 
-def test_a_resumed_run_goes_on_as_if_it_had_never_stopped(rented: Any, at_one: list[Sample]) -> None:
+def test_a_resumed_run_goes_on_as_if_it_had_never_stopped(rented: MakeRented, at_one: list[Sample]) -> None:
     first = rented()
     first.train(0, at_one)
     first.save(0, version=1, parent=0)
@@ -148,7 +155,7 @@ def test_a_resumed_run_goes_on_as_if_it_had_never_stopped(rented: Any, at_one: l
 
 
 def test_a_version_names_what_an_engine_can_sample_from(
-    rented: Any, at_one: list[Sample], model_folder: str, tmp_path: Path
+    rented: MakeRented, at_one: list[Sample], model_folder: str, tmp_path: Path
 ) -> None:
     trainer = rented()
     base = trainer.export_weights(str(tmp_path / "v0"), 0)
@@ -164,7 +171,7 @@ def test_a_version_names_what_an_engine_can_sample_from(
 
 
 def test_a_version_that_the_service_has_forgotten_is_seen_and_can_be_kept_there_again(
-    rented: Any, house: House, at_one: list[Sample], tmp_path: Path
+    rented: MakeRented, house: House, at_one: list[Sample], tmp_path: Path
 ) -> None:
     trainer, base, first = rented(), str(tmp_path / "v0"), str(tmp_path / "v1")
     trainer.export_weights(base, 0)
@@ -180,7 +187,7 @@ def test_a_version_that_the_service_has_forgotten_is_seen_and_can_be_kept_there_
 
 
 def test_what_is_gone_for_good_loses_the_trainer_instead_of_being_asked_for_ever(
-    rented: Any, at_one: list[Sample], monkeypatch: pytest.MonkeyPatch
+    rented: MakeRented, at_one: list[Sample], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = rented()
 
@@ -193,7 +200,7 @@ def test_what_is_gone_for_good_loses_the_trainer_instead_of_being_asked_for_ever
 
 
 def test_what_the_gate_rejects_is_undone_at_the_service(
-    rented: Any, at_one: list[Sample], tmp_path: Path
+    rented: MakeRented, at_one: list[Sample], tmp_path: Path
 ) -> None:
     trainer = rented()
     trainer.train(0, at_one)
@@ -206,7 +213,9 @@ def test_what_the_gate_rejects_is_undone_at_the_service(
     assert trainer.global_step == 1
 
 
-def test_log_probs_of_stored_answers_are_those_of_the_adapter(rented: Any, at_one: list[Sample]) -> None:
+def test_log_probs_of_stored_answers_are_those_of_the_adapter(
+    rented: MakeRented, at_one: list[Sample]
+) -> None:
     trainer = rented()
     found = trainer.log_probs(at_one)
     assert [len(one) for one in found] == [sample.response_length for sample in at_one]
@@ -215,7 +224,7 @@ def test_log_probs_of_stored_answers_are_those_of_the_adapter(rented: Any, at_on
 
 
 def test_a_sample_whose_teacher_is_refused_is_dropped_and_counted(
-    rented: Any, house: House, at_one: list[Sample]
+    rented: MakeRented, house: House, at_one: list[Sample]
 ) -> None:
     trainer = rented(**LOSSES["combined"])
     hinted = at_one[0].teacher_tokens_candidates[0]
@@ -226,7 +235,7 @@ def test_a_sample_whose_teacher_is_refused_is_dropped_and_counted(
 
 
 def test_the_base_is_asked_again_while_the_service_is_away(
-    rented: Any, house: House, at_one: list[Sample]
+    rented: MakeRented, house: House, at_one: list[Sample]
 ) -> None:
     trainer = rented(**LOSSES["rewards and KL"])
     trainer.train(0, at_one)
@@ -235,7 +244,7 @@ def test_the_base_is_asked_again_while_the_service_is_away(
 
 
 def test_an_outage_in_a_step_loses_the_trainer_and_not_the_training(
-    rented: Any, house: House, at_one: list[Sample]
+    rented: MakeRented, house: House, at_one: list[Sample]
 ) -> None:
     trainer = rented()
     trainer.train(0, at_one)
@@ -249,7 +258,7 @@ def test_an_outage_in_a_step_loses_the_trainer_and_not_the_training(
 
 
 def test_a_checkpoint_that_the_service_has_lost_is_refused(
-    rented: Any, house: House, at_one: list[Sample]
+    rented: MakeRented, house: House, at_one: list[Sample]
 ) -> None:
     trainer = rented()
     trainer.train(0, at_one)
@@ -260,7 +269,7 @@ def test_a_checkpoint_that_the_service_has_lost_is_refused(
 
 
 def test_a_checkpoint_of_another_base_model_is_refused(
-    rented: Any, at_one: list[Sample], other_folder: str
+    rented: MakeRented, at_one: list[Sample], other_folder: str
 ) -> None:
     trainer = rented()
     trainer.train(0, at_one)
@@ -269,7 +278,9 @@ def test_a_checkpoint_of_another_base_model_is_refused(
         rented(rented_model=other_folder)
 
 
-def test_a_loss_that_is_no_number_reaches_no_weights(rented: Any, house: House, at_one: list[Sample]) -> None:
+def test_a_loss_that_is_no_number_reaches_no_weights(
+    rented: MakeRented, house: House, at_one: list[Sample]
+) -> None:
     trainer = rented()
     before = weights_of(trainer)
     broken = [replace(one, reward=float("nan")) for one in at_one[:1]]
@@ -281,7 +292,7 @@ def test_a_loss_that_is_no_number_reaches_no_weights(rented: Any, house: House, 
 
 
 def test_tokens_are_counted_and_priced(
-    rented: Any, at_one: list[Sample], model_folder: str, tmp_path: Path
+    rented: MakeRented, at_one: list[Sample], model_folder: str, tmp_path: Path
 ) -> None:
     prices = tmp_path / "prices.json"
     prices.write_text(json.dumps({model_folder: {"prefill": 1.0, "sample": 2.0, "train": 4.0}}))

@@ -27,6 +27,7 @@ from slime.training.attention.kernels import (
     varlen_layout,
     visible,
 )
+from tests.fakes.fixtures import MakeSamples, MakeTrainer
 
 CPU = torch.device("cpu")
 LAYOUT = ((7, 3, 9, 1), (12,), (2, 4))
@@ -39,7 +40,7 @@ def inputs(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
     return [torch.randn(1, heads, n, 16).to(dtype).requires_grad_() for heads in (4, 2, 2)]
 
 
-def slow_varlen_attn(*given: Any, **named: Any) -> torch.Tensor:
+def slow_varlen_attn(*given: object, **named: object) -> torch.Tensor:
     """torch's function by textbook attention; it takes what that takes, shape by shape, and nothing else."""
     call = inspect.signature(varlen_attn).bind(*given, **named)
     call.apply_defaults()
@@ -231,7 +232,7 @@ def test_flash_attention_without_its_package_points_to_the_kernel_that_torch_bri
 
 
 def test_no_attention_of_a_trainer_may_take_cudnn(
-    make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch
+    make_trainer: MakeTrainer, make_samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also not in the threads of autograd, which computes the backward pass."""
     torch.backends.cuda.enable_cudnn_sdp(True)

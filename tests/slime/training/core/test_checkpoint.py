@@ -6,7 +6,7 @@ import pickle
 import shutil
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -20,6 +20,12 @@ from slime.training.core.safe_loading import IndexUnpickler
 from slime.training.fsdp import CheckpointState
 from slime.weights import checkpoints
 from slime.weights.checksum import weights_checksum
+from tests.fakes.fixtures import MakeArgs, MakeSamples, MakeTrainer
+from tests.fakes.forks import Forks
+
+if TYPE_CHECKING:
+    from slime.training.trainer import Trainer
+
 
 RESUME = """
 import pickle, sys
@@ -33,7 +39,7 @@ print(trainer.export_weights(folder, 9))
 """
 
 
-def full_state(trainer: Any) -> dict[str, torch.Tensor]:
+def full_state(trainer: Trainer) -> dict[str, torch.Tensor]:
     state = {f"w.{name}": tensor.full_tensor() for name, tensor in trainer.model.state_dict().items()}
     for number, moments in trainer.learner.optimizer.state_dict()["state"].items():
         for name, value in moments.items():
@@ -42,7 +48,11 @@ def full_state(trainer: Any) -> dict[str, torch.Tensor]:
 
 
 def test_resuming_in_a_new_process_is_bit_exact(
-    make_args: Any, make_trainer: Any, make_samples: Any, fsdp_forks: Any, tmp_path: Path
+    make_args: MakeArgs,
+    make_trainer: MakeTrainer,
+    make_samples: MakeSamples,
+    fsdp_forks: Forks,
+    tmp_path: Path,
 ) -> None:
     rollouts = [make_samples(5, seed=seed) for seed in range(4)]
     changes = {"lr_decay_style": "linear", "lr_decay_iters": 10, "lr_warmup_iters": 2, "weight_decay": 0.1}
@@ -59,7 +69,7 @@ def test_resuming_in_a_new_process_is_bit_exact(
     assert printed.split()[-1] == straight.export_weights(str(tmp_path / "straight_out"), 9)
 
 
-def test_everything_of_the_state_comes_back(make_trainer: Any, make_samples: Any) -> None:
+def test_everything_of_the_state_comes_back(make_trainer: MakeTrainer, make_samples: MakeSamples) -> None:
     trainer = make_trainer()
     trainer.train(3, make_samples(3))
     path = trainer.save(3, version=5, parent=4)
@@ -73,7 +83,9 @@ def test_everything_of_the_state_comes_back(make_trainer: Any, make_samples: Any
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_a_checkpoint_before_the_first_step_resumes_exactly_too(make_trainer: Any, make_samples: Any) -> None:
+def test_a_checkpoint_before_the_first_step_resumes_exactly_too(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     fresh = make_trainer()
     fresh.save(0, version=1, parent=0)
     resumed = make_trainer()
@@ -85,7 +97,7 @@ def test_a_checkpoint_before_the_first_step_resumes_exactly_too(make_trainer: An
 
 
 def test_a_checkpoint_that_is_held_back_counts_when_it_is_put_into_force(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     trainer = make_trainer()
     trainer.save(0, version=1, parent=0)
@@ -101,12 +113,12 @@ def test_a_checkpoint_that_is_held_back_counts_when_it_is_put_into_force(
     assert all(torch.equal(wanted[name], found[name]) for name in wanted)
 
 
-def test_without_a_checkpoint_the_start_is_fresh(make_trainer: Any) -> None:
+def test_without_a_checkpoint_the_start_is_fresh(make_trainer: MakeTrainer) -> None:
     assert make_trainer().load() == CheckpointState(rollout_id=-1, version=0, parent=None, path=None)
 
 
 def test_save_wins_over_load_once_it_has_a_checkpoint(
-    make_trainer: Any, make_samples: Any, tmp_path: Path
+    make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     elsewhere = str(tmp_path / "elsewhere")
     old = make_trainer(save=elsewhere)
@@ -120,7 +132,7 @@ def test_save_wins_over_load_once_it_has_a_checkpoint(
 
 
 def test_an_older_checkpoint_of_the_runs_own_folder_is_passed_over_with_the_way_back(
-    make_trainer: Any, tmp_path: Path
+    make_trainer: MakeTrainer, tmp_path: Path
 ) -> None:
     trainer = make_trainer()
     paths = [trainer.save(rollout_id, version=rollout_id, parent=0) for rollout_id in (1, 2)]
@@ -131,7 +143,9 @@ def test_an_older_checkpoint_of_the_runs_own_folder_is_passed_over_with_the_way_
     assert checkpoints.passed_over(save, None) is checkpoints.passed_over(str(tmp_path), paths[0]) is None
 
 
-def test_load_may_name_a_hugging_face_folder(make_trainer: Any, make_samples: Any, tmp_path: Path) -> None:
+def test_load_may_name_a_hugging_face_folder(
+    make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
+) -> None:
     trained = make_trainer()
     trained.train(0, make_samples(2))
     checksum = trained.export_weights(str(tmp_path / "v1"), 1)
@@ -140,7 +154,9 @@ def test_load_may_name_a_hugging_face_folder(make_trainer: Any, make_samples: An
     assert other.export_weights(str(tmp_path / "v2"), 2) == checksum
 
 
-def test_a_checkpoint_that_was_cut_off_does_not_count(make_trainer: Any, make_samples: Any) -> None:
+def test_a_checkpoint_that_was_cut_off_does_not_count(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     trainer = make_trainer()
     trainer.train(0, make_samples(2))
     save = Path(trainer.save(0, version=1, parent=0)).parent
@@ -156,14 +172,16 @@ def test_a_checkpoint_that_was_cut_off_does_not_count(make_trainer: Any, make_sa
     ]
 
 
-def test_saving_a_rollout_again_replaces_its_checkpoint(make_trainer: Any) -> None:
+def test_saving_a_rollout_again_replaces_its_checkpoint(make_trainer: MakeTrainer) -> None:
     trainer = make_trainer()
     trainer.save(4, version=1, parent=0)
     path = trainer.save(4, version=2, parent=0)
     assert json.loads((Path(path) / "meta.json").read_text())["version"] == 2
 
 
-def test_a_link_without_its_checkpoint_is_an_error_that_says_so(make_trainer: Any, tmp_path: Path) -> None:
+def test_a_link_without_its_checkpoint_is_an_error_that_says_so(
+    make_trainer: MakeTrainer, tmp_path: Path
+) -> None:
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "checkpoint-latest").symlink_to("checkpoint-12")
     with pytest.raises(CheckpointError, match=r"checkpoint-latest names .*/checkpoint-12"):
@@ -171,7 +189,7 @@ def test_a_link_without_its_checkpoint_is_an_error_that_says_so(make_trainer: An
 
 
 def test_a_checkpoint_of_the_earlier_layout_is_resumed(
-    make_trainer: Any, make_samples: Any, tmp_path: Path
+    make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     trainer = make_trainer()
     trainer.train(4, make_samples(2))
@@ -186,7 +204,7 @@ def test_a_checkpoint_of_the_earlier_layout_is_resumed(
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_a_checkpoint_of_another_shape_is_refused_by_name(make_trainer: Any, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_shape_is_refused_by_name(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     make_trainer().save(0, version=1, parent=0)
     config = Qwen3Config(
         vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
@@ -200,7 +218,7 @@ def test_a_checkpoint_of_another_shape_is_refused_by_name(make_trainer: Any, tmp
 
 
 def test_the_optimizer_can_start_anew_from_a_loaded_checkpoint_but_not_from_the_runs_own(
-    make_trainer: Any, make_samples: Any, tmp_path: Path
+    make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     first = make_trainer()
     first.train(0, make_samples(2))
@@ -216,7 +234,7 @@ def test_the_optimizer_can_start_anew_from_a_loaded_checkpoint_but_not_from_the_
 
 
 def test_a_checkpoint_is_a_hugging_face_model_too(
-    make_trainer: Any, make_samples: Any, tmp_path: Path
+    make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     trainer = make_trainer()
     trainer.train(0, make_samples(2))
@@ -230,7 +248,7 @@ def test_a_checkpoint_is_a_hugging_face_model_too(
 
 
 def test_writing_in_the_background_lets_training_go_on_and_keeps_what_was_saved(
-    make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch
+    make_trainer: MakeTrainer, make_samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_write = threading.Event()
     write = FileSystemWriter.write_data
@@ -252,12 +270,12 @@ def test_writing_in_the_background_lets_training_go_on_and_keeps_what_was_saved(
 
 
 def test_a_write_that_fails_in_the_background_is_told_and_leaves_the_checkpoint_before(
-    make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch
+    make_trainer: MakeTrainer, make_samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make_trainer(async_save=True)
     trainer.save(0, version=1, parent=0)
 
-    def full(*args: Any, **kwargs: Any) -> None:
+    def full(*args: object, **kwargs: object) -> None:
         raise OSError("No space left on device")
 
     monkeypatch.setattr(FileSystemWriter, "write_data", full)
@@ -269,9 +287,9 @@ def test_a_write_that_fails_in_the_background_is_told_and_leaves_the_checkpoint_
 
 @pytest.mark.parametrize("where", ["write_text", "commit_folder", "temporary_beside"])
 def test_an_end_at_any_step_of_completing_a_checkpoint_leaves_the_one_before_in_force(
-    make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch, where: str
+    make_trainer: MakeTrainer, make_samples: MakeSamples, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    def end(*args: Any) -> None:
+    def end(*args: object) -> None:
         raise KeyboardInterrupt
 
     trainer = make_trainer()
@@ -290,7 +308,7 @@ def test_an_end_at_any_step_of_completing_a_checkpoint_leaves_the_one_before_in_
     assert make_trainer().load().version == 3
 
 
-def test_reading_a_checkpoint_runs_no_code_from_it(make_trainer: Any, tmp_path: Path) -> None:
+def test_reading_a_checkpoint_runs_no_code_from_it(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> Any:
             return (Path.touch, (tmp_path / "exploded",))
@@ -322,7 +340,7 @@ def test_an_index_may_name_members_of_enumerations_as_older_pythons_write_them_a
 
 
 def test_exported_weights_are_a_hugging_face_model(
-    make_trainer: Any, make_samples: Any, tmp_path: Path
+    make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     trainer = make_trainer()
     samples = make_samples(2, loss_mask=None, temperature=1.0)
@@ -344,7 +362,7 @@ def test_exported_weights_are_a_hugging_face_model(
 
 @pytest.mark.parametrize(("gpus", "dtype"), [(0, torch.float32), (1, torch.bfloat16)])
 def test_weights_are_exported_in_the_dtype_that_engines_serve(
-    make_trainer: Any, model_folder: str, tmp_path: Path, gpus: int, dtype: torch.dtype
+    make_trainer: MakeTrainer, model_folder: str, tmp_path: Path, gpus: int, dtype: torch.dtype
 ) -> None:
     half = tmp_path / "half"
     AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.bfloat16).save_pretrained(half)
@@ -353,7 +371,7 @@ def test_weights_are_exported_in_the_dtype_that_engines_serve(
     assert {tensor.dtype for tensor in stored.values()} == {dtype}
 
 
-def test_a_folder_without_a_model_is_refused_in_one_line(make_trainer: Any, tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused_in_one_line(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match="cannot be loaded") as caught:
         make_trainer(hf_checkpoint=str(tmp_path))

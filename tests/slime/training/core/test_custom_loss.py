@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -13,6 +13,12 @@ from slime.errors import ConfigError, DataError
 from slime.losses import load_custom_loss
 from slime.types import Sample
 from tests import FAKES
+from tests.fakes.fixtures import MakeSamples, MakeTrainer
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+    from slime.training.trainer import Trainer
+
 
 EXAMPLE = str(FAKES / "example_custom_loss.py")
 HOOKS = '''
@@ -67,7 +73,7 @@ def hooks(tmp_path: Path) -> str:
     return str(tmp_path / "hooks.py")
 
 
-def weights_of(trainer: Any) -> dict[str, torch.Tensor]:
+def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: tensor.full_tensor().clone() for name, tensor in trainer.model.state_dict().items()}
 
 
@@ -77,7 +83,7 @@ def assert_same_weights(a: Any, b: Any) -> None:
         torch.testing.assert_close(tensor, other[name], atol=3e-5, rtol=1e-3)
 
 
-def example_loss(args: Any, samples: list[Sample], reference: Any, policy: Any) -> float:
+def example_loss(args: Arguments, samples: list[Sample], reference: Any, policy: Any) -> float:
     """The example's loss in float64, sample by sample, mean over samples."""
     total = 0.0
     for sample in samples:
@@ -96,7 +102,7 @@ def example_loss(args: Any, samples: list[Sample], reference: Any, policy: Any) 
 
 
 def test_the_documented_example_runs_as_a_file_without_a_name(
-    make_trainer: Any, make_samples: Any, tmp_path: Path
+    make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     samples = make_samples(6)
     trainer = make_trainer(
@@ -114,7 +120,7 @@ def test_the_documented_example_runs_as_a_file_without_a_name(
 
 
 def test_a_custom_loss_does_not_depend_on_how_samples_are_packed(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     changes = {"loss_type": "custom_loss", "custom_loss_function_path": EXAMPLE}
     one, many = make_trainer(**changes), make_trainer(**changes, max_tokens_per_gpu=1)
@@ -125,7 +131,7 @@ def test_a_custom_loss_does_not_depend_on_how_samples_are_packed(
 
 @pytest.mark.parametrize("per_token", [False, True])
 def test_a_loss_on_logits_equals_the_built_in_one(
-    make_trainer: Any, make_samples: Any, hooks: str, per_token: bool
+    make_trainer: MakeTrainer, make_samples: MakeSamples, hooks: str, per_token: bool
 ) -> None:
     changes = {"max_tokens_per_gpu": 30, "calculate_per_token_loss": per_token}
     samples = make_samples(6, reward=None)
@@ -145,7 +151,7 @@ def test_a_loss_on_logits_equals_the_built_in_one(
 
 
 def test_a_loss_on_logits_gets_advantages_and_old_log_probs(
-    make_trainer: Any, make_samples: Any, hooks: str
+    make_trainer: MakeTrainer, make_samples: MakeSamples, hooks: str
 ) -> None:
     samples = make_samples(6)
     built_in = make_trainer(eps_clip=0.999, eps_clip_high=1e9, global_batch_size=3)
@@ -167,7 +173,7 @@ def test_losses_are_told_apart_by_parameter_names_and_others_are_refused(hooks: 
 
 
 def test_a_custom_loss_that_returns_something_else_is_an_error(
-    make_trainer: Any, make_samples: Any, hooks: str
+    make_trainer: MakeTrainer, make_samples: MakeSamples, hooks: str
 ) -> None:
     trainer = make_trainer(loss_type="custom_loss", custom_loss_function_path=f"{hooks}:no_tensor")
     with pytest.raises(ConfigError, match="returned float"):
@@ -175,7 +181,7 @@ def test_a_custom_loss_that_returns_something_else_is_an_error(
 
 
 def test_advantages_reducers_and_corrections_of_ones_own(
-    make_trainer: Any, make_samples: Any, hooks: str
+    make_trainer: MakeTrainer, make_samples: MakeSamples, hooks: str
 ) -> None:
     samples = make_samples(4, loss_mask=None)
     for sample in samples:

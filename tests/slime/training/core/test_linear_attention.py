@@ -6,7 +6,7 @@ import json
 import pickle
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -27,6 +27,11 @@ from slime.training.attention import linear
 from slime.training.attention.linear import decay, kernel_of, packed_delta_rule, tell_kernels
 from slime.training.core.packing import pack
 from slime.types import Sample
+from tests.fakes.fixtures import MakeArgs, MakeTrainer
+from tests.fakes.forks import Forks
+
+if TYPE_CHECKING:
+    from slime.training.trainer import Trainer
 
 
 @pytest.fixture
@@ -75,7 +80,7 @@ SAMPLES = [
 
 @pytest.mark.parametrize("share_prompts", [True, False])
 def test_each_sample_of_a_pack_has_the_log_probs_and_gradients_that_it_has_alone(
-    make_trainer: Any, hybrid: str, share_prompts: bool
+    make_trainer: MakeTrainer, hybrid: str, share_prompts: bool
 ) -> None:
     model = make_trainer(hf_checkpoint=hybrid, ref_load=hybrid).model
     alone = AutoModelForCausalLM.from_pretrained(hybrid, attn_implementation="eager")
@@ -108,7 +113,7 @@ def half(hybrid: str) -> str:
     return hybrid
 
 
-def decays(trainer: Any, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+def decays(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
     """A_log and dt_bias of all layers, as one pass computes with them."""
     seen: list[torch.Tensor] = []
     with monkeypatch.context() as patch:
@@ -122,7 +127,7 @@ def decays(trainer: Any, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
 
 
 def test_decays_compute_and_leave_in_the_dtype_that_they_have_in_the_folder(
-    make_trainer: Any, half: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_trainer: MakeTrainer, half: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags: dict[str, Any] = {"hf_checkpoint": half, "ref_load": half, "bf16": True, "loss_type": "sft_loss"}
     flags |= {"rollout_backend": "sglang", "rollout_num_gpus": 1, "lr": 1e-2}
@@ -149,7 +154,7 @@ def test_decays_compute_and_leave_in_the_dtype_that_they_have_in_the_folder(
 
 
 def test_the_embedded_engine_gets_all_tensors_in_one_dtype(
-    make_trainer: Any, half: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_trainer: MakeTrainer, half: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make_trainer(
         hf_checkpoint=half, ref_load=half, bf16=True, rollout_backend="embedded", rollout_num_gpus=1
@@ -176,7 +181,7 @@ trainer.close()
 
 
 def test_gradients_of_decays_are_those_of_all_ranks(
-    make_args: Any, make_trainer: Any, half: str, fsdp_forks: Any, tmp_path: Path
+    make_args: MakeArgs, make_trainer: MakeTrainer, half: str, fsdp_forks: Forks, tmp_path: Path
 ) -> None:
     flags: dict[str, Any] = {
         "hf_checkpoint": half,
@@ -200,7 +205,7 @@ def test_gradients_of_decays_are_those_of_all_ranks(
 
 
 def test_the_log_says_once_what_computes_linear_attention(
-    make_trainer: Any, hybrid: str, caplog: pytest.LogCaptureFixture
+    make_trainer: MakeTrainer, hybrid: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     tell_kernels.cache_clear()
     with caplog.at_level("INFO"):
@@ -288,7 +293,7 @@ def test_in_float64_a_pack_is_the_rule_token_by_token_with_its_gradients(
         assert_close(ours, wanted, atol=1e-12, rtol=1e-12)
 
 
-def test_a_model_with_another_kind_of_state_is_refused(make_trainer: Any, tmp_path: Path) -> None:
+def test_a_model_with_another_kind_of_state_is_refused(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     MambaForCausalLM(MambaConfig(vocab_size=63, hidden_size=16, num_hidden_layers=1)).save_pretrained(
         tmp_path
     )

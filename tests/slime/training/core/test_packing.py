@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -11,6 +12,11 @@ from slime.training.attention.kernels import SDPA as ATTENTION
 from slime.training.core.packing import check_samples, pack
 from slime.training.fsdp.model import equip
 from slime.types import Sample
+from tests.fakes.fixtures import MakeArgs, MakeSamples, MakeTrainer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 CPU = torch.device("cpu")
 
@@ -41,13 +47,13 @@ def test_samples_that_cannot_be_run_are_refused_before_any_is(tokens: list[int],
 
 
 @pytest.fixture(scope="module")
-def plain_model(model_folder: str) -> Any:
+def plain_model(model_folder: str) -> PreTrainedModel:
     return AutoModelForCausalLM.from_pretrained(
         model_folder, dtype=torch.float32, attn_implementation="eager"
     )
 
 
-def plain_log_probs(model: Any, sample: Sample) -> list[float]:
+def plain_log_probs(model: PreTrainedModel, sample: Sample) -> list[float]:
     """One sample alone through the unsharded model with textbook attention, at its temperature."""
     with torch.no_grad():
         logits = model(torch.tensor([sample.tokens])).logits[0].double() / sample.temperature
@@ -61,7 +67,10 @@ def plain_log_probs(model: Any, sample: Sample) -> list[float]:
     [{}, {"max_tokens_per_gpu": 20}, {"use_dynamic_batch_size": False, "micro_batch_size": 4}],
 )
 def test_packed_log_probs_are_those_of_each_sample_alone(
-    make_trainer: Any, make_samples: Any, plain_model: Any, batching: dict[str, Any]
+    make_trainer: MakeTrainer,
+    make_samples: MakeSamples,
+    plain_model: PreTrainedModel,
+    batching: dict[str, Any],
 ) -> None:
     samples = make_samples(7)
     found = make_trainer(**batching).log_probs(samples)
@@ -95,7 +104,7 @@ def test_equal_prompts_stand_once_in_a_pack() -> None:
 
 @pytest.mark.parametrize("window", [None, 4])
 def test_sharing_prompts_changes_neither_log_probs_nor_gradients(
-    make_samples: Any, model_folder: str, window: int | None
+    make_samples: MakeSamples, model_folder: str, window: int | None
 ) -> None:
     config = AutoConfig.from_pretrained(model_folder)
     if window:
@@ -118,7 +127,7 @@ def test_sharing_prompts_changes_neither_log_probs_nor_gradients(
 
 
 def test_a_token_zero_at_the_end_of_a_pack_shifts_nothing(
-    make_trainer: Any, make_samples: Any, plain_model: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples, plain_model: PreTrainedModel
 ) -> None:
     """Token 0 is an ordinary token: guessing padding from trailing zeros would drop it."""
     samples = make_samples(3)
@@ -131,7 +140,7 @@ def test_a_token_zero_at_the_end_of_a_pack_shifts_nothing(
 
 
 def test_a_sliding_window_is_honoured_inside_each_sample(
-    make_args: Any, make_samples: Any, model_folder: str, tmp_path: Any
+    make_args: MakeArgs, make_samples: MakeSamples, model_folder: str, tmp_path: Path
 ) -> None:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 

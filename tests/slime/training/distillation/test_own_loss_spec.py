@@ -16,6 +16,7 @@ from slime.errors import ConfigError
 from slime.losses import DenseDistribution, LossBatch, TopKTargets
 from slime.plugins import load_attr
 from tests import ROOT
+from tests.fakes.fixtures import MakeHinted, MakeTrainer
 
 FILE = str(ROOT / "slime/examples/own_loss_spec/loss.py")
 BACKENDS = ["fsdp", "megatron"]
@@ -78,7 +79,7 @@ def test_its_flags_are_listed_read_and_refused(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_it_trains_with_a_teacher_and_rewards_on_both_backends(
-    make_trainer: Any, make_samples: Any, other_folder: str, backend: str
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str, backend: str
 ) -> None:
     if backend == "megatron":
         pytest.importorskip(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -12,9 +12,13 @@ from slime.errors import ConfigError
 from slime.losses import DenseDistribution, policy_loss, tis, weighted_sum
 from slime.training.core.batch import ages
 from slime.types import Sample
+from tests.fakes.fixtures import MakeArgs, MakeHinted, MakeTrainer
+
+if TYPE_CHECKING:
+    from slime.training.trainer import Trainer
 
 
-def weights_of(trainer: Any) -> dict[str, torch.Tensor]:
+def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: tensor.full_tensor().clone() for name, tensor in trainer.model.state_dict().items()}
 
 
@@ -33,7 +37,7 @@ def test_the_age_of_a_token_is_that_of_its_own_span() -> None:
 
 
 def test_tokens_beyond_max_staleness_weigh_what_stale_weight_says_and_are_counted(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeHinted
 ) -> None:
     def train(stale_weight: float, versions: tuple[int, ...] = (1, 5)) -> tuple[Any, dict[str, float]]:
         samples = [spanning(sample, *versions) for sample in make_samples((0, 0, 0), loss_mask=None, seed=4)]
@@ -53,7 +57,9 @@ def test_tokens_beyond_max_staleness_weigh_what_stale_weight_says_and_are_counte
     assert halved[1]["pg_loss"] == pytest.approx(middle, abs=1e-6)
 
 
-def test_a_stale_token_of_weight_0_has_no_influence(make_trainer: Any, make_samples: Any) -> None:
+def test_a_stale_token_of_weight_0_has_no_influence(
+    make_trainer: MakeTrainer, make_samples: MakeHinted
+) -> None:
     """Another stale first half of the answer than the policy's own would change nothing in the loss of the rest."""
     samples = [spanning(sample, 0, 9) for sample in make_samples((0, 0), loss_mask=None)]
     trainer = make_trainer(max_staleness=2)
@@ -105,8 +111,10 @@ def test_importance_correction_can_be_kept_to_the_spans_of_older_weights() -> No
         )
 
 
-def test_the_trainer_corrects_only_older_spans_where_asked_to(make_trainer: Any, make_samples: Any) -> None:
-    def metrics(versions: tuple[int, ...], **changes: Any) -> dict[str, float]:
+def test_the_trainer_corrects_only_older_spans_where_asked_to(
+    make_trainer: MakeTrainer, make_samples: MakeHinted
+) -> None:
+    def metrics(versions: tuple[int, ...], **changes: object) -> dict[str, float]:
         samples = [spanning(sample, *versions) for sample in make_samples((0, 0), loss_mask=None)]
         for sample in samples:
             sample.rollout_log_probs = [-3.0] * sample.response_length
@@ -121,7 +129,7 @@ def test_the_trainer_corrects_only_older_spans_where_asked_to(make_trainer: Any,
 
 
 def test_a_gap_between_engine_and_trainer_on_the_same_weights_raises_an_alarm(
-    make_trainer: Any, make_samples: Any, caplog: pytest.LogCaptureFixture
+    make_trainer: MakeTrainer, make_samples: MakeHinted, caplog: pytest.LogCaptureFixture
 ) -> None:
     samples = make_samples((0, 0), loss_mask=None)
     trainer = make_trainer(logprob_gap_alarm=0.05, lr=0.0)
@@ -154,7 +162,7 @@ def test_a_gap_between_engine_and_trainer_on_the_same_weights_raises_an_alarm(
     ],
 )
 def test_staleness_flags_that_would_do_nothing_are_refused(
-    make_args: Any, changes: dict[str, Any], complaint: str
+    make_args: MakeArgs, changes: dict[str, Any], complaint: str
 ) -> None:
     from claw_base.settings.rules import check_flags
 

@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM
 from slime.errors import ConfigError, DataError
 from slime.training.core.teacher import Teacher
 from slime.types import Sample
+from tests.fakes.fixtures import MakeArgs, MakeHinted, MakeTrainer
 
 MODES = ("student", "teacher", "overlap")
 SELECTIONS = ("shortest", "token_optimal", "sequence_optimal")
@@ -71,7 +72,12 @@ def slow_select_loss(
 
 @pytest.mark.parametrize(("mode", "selection"), itertools.product(MODES, SELECTIONS))
 def test_each_of_the_nine_cells_trains_what_a_loop_without_packing_computes(
-    make_trainer: Any, make_samples: Any, model_folder: str, other_folder: str, mode: str, selection: str
+    make_trainer: MakeTrainer,
+    make_samples: MakeHinted,
+    model_folder: str,
+    other_folder: str,
+    mode: str,
+    selection: str,
 ) -> None:
     samples = make_samples()
     trainer = make_trainer(
@@ -101,7 +107,11 @@ def test_each_of_the_nine_cells_trains_what_a_loop_without_packing_computes(
     ],
 )
 def test_what_a_hint_changes_in_a_guided_teacher_counts_as_often_as_it_says(
-    make_trainer: Any, make_samples: Any, model_folder: str, other_folder: str, how: dict[str, Any]
+    make_trainer: MakeTrainer,
+    make_samples: MakeHinted,
+    model_folder: str,
+    other_folder: str,
+    how: dict[str, Any],
 ) -> None:
     samples = make_samples()
     values = {"teacher_model": other_folder, "teacher_guidance": 2.5, "hint_selection": "token_optimal"} | how
@@ -121,7 +131,7 @@ def test_what_a_hint_changes_in_a_guided_teacher_counts_as_often_as_it_says(
 
 
 def test_a_guided_teacher_of_the_sampled_tokens_is_guided_too(
-    make_trainer: Any, make_samples: Any, other_folder: str
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     samples = make_samples((1, 0, 2))
     trainer = make_trainer(loss_spec_path=SPECS["combine"], teacher_model=other_folder, teacher_guidance=2.0)
@@ -141,7 +151,7 @@ def test_a_guided_teacher_of_the_sampled_tokens_is_guided_too(
     assert sorted(asked[0]) == [0, 2]
 
 
-def test_guidance_is_refused_where_no_teacher_in_the_trainer_could_have_it(make_args: Any) -> None:
+def test_guidance_is_refused_where_no_teacher_in_the_trainer_could_have_it(make_args: MakeArgs) -> None:
     with pytest.raises(
         ConfigError, match="--teacher-guidance has no meaning with --teacher-source inference"
     ):
@@ -150,7 +160,7 @@ def test_guidance_is_refused_where_no_teacher_in_the_trainer_could_have_it(make_
 
 @pytest.mark.parametrize("limits", [{"max_tokens_per_gpu": 1}, {"use_dynamic_batch_size": False}])
 def test_the_result_does_not_depend_on_how_hints_are_packed(
-    make_trainer: Any, make_samples: Any, other_folder: str, limits: dict[str, Any]
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str, limits: dict[str, Any]
 ) -> None:
     how = {
         "loss_spec_path": "openclaw_combine.loss:topk_select",
@@ -163,7 +173,7 @@ def test_the_result_does_not_depend_on_how_hints_are_packed(
 
 
 def test_every_hint_is_read_once_and_only_where_somebody_asks(
-    make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch
+    make_trainer: MakeTrainer, make_samples: MakeHinted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
     real = Teacher._rounds
@@ -200,7 +210,7 @@ def test_every_hint_is_read_once_and_only_where_somebody_asks(
 
 
 def test_the_policy_runs_no_pass_of_its_own_for_the_first_step_and_one_for_later_ones(
-    make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch, other_folder: str
+    make_trainer: MakeTrainer, make_samples: MakeHinted, monkeypatch: pytest.MonkeyPatch, other_folder: str
 ) -> None:
     trainer = make_trainer(
         loss_spec_path="openclaw_combine.loss:topk_select", teacher_model=other_folder, global_batch_size=2
@@ -212,7 +222,7 @@ def test_the_policy_runs_no_pass_of_its_own_for_the_first_step_and_one_for_later
 
 
 def test_the_live_policy_as_teacher_of_plain_prompts_teaches_nothing_new_in_any_step(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeHinted
 ) -> None:
     """`self` is the policy before the update, also for the second step: its log-probs are the old ones."""
     trainer = make_trainer(
@@ -228,7 +238,7 @@ def test_the_live_policy_as_teacher_of_plain_prompts_teaches_nothing_new_in_any_
 
 
 def test_without_hint_the_frozen_base_pulls_back_a_policy_that_has_moved(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeHinted
 ) -> None:
     trainer = make_trainer(loss_spec_path="openclaw_combine.loss:topk_select", lr=1e-2)
     samples = make_samples((0, 0, 0))
@@ -238,7 +248,7 @@ def test_without_hint_the_frozen_base_pulls_back_a_policy_that_has_moved(
 
 
 def test_without_the_plain_teacher_only_turns_with_a_hint_are_distilled(
-    make_trainer: Any, make_samples: Any, other_folder: str
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     flags = {
         "loss_spec_path": "openclaw_combine.loss:topk_select",
@@ -253,7 +263,7 @@ def test_without_the_plain_teacher_only_turns_with_a_hint_are_distilled(
 
 @pytest.mark.parametrize("loss", ["topk_select", "opd_topk", "combine"])
 def test_the_base_of_adapters_teaches_as_the_same_model_loaded_apart(
-    make_trainer: Any, make_samples: Any, model_folder: str, tmp_path: Path, loss: str
+    make_trainer: MakeTrainer, make_samples: MakeHinted, model_folder: str, tmp_path: Path, loss: str
 ) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(model_folder, copy)
@@ -268,7 +278,7 @@ def test_the_base_of_adapters_teaches_as_the_same_model_loaded_apart(
             assert left[name] == pytest.approx(right[name], rel=1e-4, abs=1e-6)
 
 
-def test_a_reference_model_that_is_the_base_teaches_too(make_trainer: Any, other_folder: str) -> None:
+def test_a_reference_model_that_is_the_base_teaches_too(make_trainer: MakeTrainer, other_folder: str) -> None:
     kl = {"use_kl_loss": True, "kl_loss_coef": 0.1}
     trainer = make_trainer(loss_spec_path="openclaw_combine.loss:topk_select", **kl)
     assert trainer.teacher.model is trainer.reference.model
@@ -279,7 +289,7 @@ def test_a_reference_model_that_is_the_base_teaches_too(make_trainer: Any, other
 
 
 def test_a_teacher_with_another_vocabulary_is_refused_at_start(
-    make_args: Any, make_trainer: Any, small_folder: str, model_folder: str, tmp_path: Path
+    make_args: MakeArgs, make_trainer: MakeTrainer, small_folder: str, model_folder: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="has 40 tokens and the student 48"):
         make_args(loss_spec_path="openclaw_combine.loss:combine", teacher_model=small_folder)
@@ -303,7 +313,9 @@ def test_a_teacher_with_another_vocabulary_is_refused_at_start(
     )
 
 
-def test_steps_of_an_agent_get_a_hint_each(make_trainer: Any, make_samples: Any, other_folder: str) -> None:
+def test_steps_of_an_agent_get_a_hint_each(
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
+) -> None:
     def mean_hint(spans: list[list[int]] | None) -> float:
         samples = make_samples((3,) * 8, loss_mask=None)
         for sample in samples:
@@ -322,7 +334,7 @@ def test_steps_of_an_agent_get_a_hint_each(make_trainer: Any, make_samples: Any,
 
 
 def test_samples_that_a_loss_without_rewards_cannot_use_are_refused_before_anything_happens(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeHinted
 ) -> None:
     samples = make_samples((1, 0))
     with pytest.raises(DataError, match="sample 1 has no hint"):
@@ -344,7 +356,7 @@ def test_samples_that_a_loss_without_rewards_cannot_use_are_refused_before_anyth
         trainer.train(0, [foreign])
 
 
-def test_an_empty_answer_is_dropped_and_counted(make_trainer: Any, make_samples: Any) -> None:
+def test_an_empty_answer_is_dropped_and_counted(make_trainer: MakeTrainer, make_samples: MakeHinted) -> None:
     empty = Sample(index="empty", tokens=[1, 2, 3], reward=1.0, teacher_tokens_candidates=[[1, 2]])
     for loss in ("topk_select", "opd_topk", "combine"):
         metrics = make_trainer(loss_spec_path=SPECS[loss]).train(0, [*make_samples((1, 2)), empty])

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from torch.testing import assert_close
 
+from tests.fakes.fixtures import MakeHinted, MakeTrainer
+
 SELECT: dict[str, Any] = {
     "loss_spec_path": "openclaw_combine.loss:topk_select",
     "hint_selection": "token_optimal",
@@ -21,7 +23,7 @@ def records(folder: Path, rollout_id: int) -> list[dict[str, Any]]:
 
 
 def test_every_trained_token_has_its_advantage_log_prob_hint_and_disagreement(
-    make_trainer: Any, make_samples: Any, tmp_path: Path
+    make_trainer: MakeTrainer, make_samples: MakeHinted, tmp_path: Path
 ) -> None:
     trainer = make_trainer(**SELECT, teacher_source="trainer", keep_token_records=2, run_dir=str(tmp_path))
     samples = make_samples((1, 3, 0), metadata={"turn_id": "t"})
@@ -42,7 +44,7 @@ def test_every_trained_token_has_its_advantage_log_prob_hint_and_disagreement(
 
 
 def test_a_teacher_of_the_sampled_tokens_disagrees_by_the_difference_of_log_probs(
-    make_trainer: Any, make_samples: Any, tmp_path: Path
+    make_trainer: MakeTrainer, make_samples: MakeHinted, tmp_path: Path
 ) -> None:
     trainer = make_trainer(use_opd=True, opd_kl_coef=1.0, keep_token_records=2, run_dir=str(tmp_path))
     samples = make_samples((0, 0))
@@ -60,7 +62,7 @@ def test_a_teacher_of_the_sampled_tokens_disagrees_by_the_difference_of_log_prob
 
 @pytest.mark.parametrize("kept", [0, 2])
 def test_only_the_newest_rollouts_are_kept(
-    make_trainer: Any, make_samples: Any, tmp_path: Path, kept: int
+    make_trainer: MakeTrainer, make_samples: MakeHinted, tmp_path: Path, kept: int
 ) -> None:
     trainer = make_trainer(keep_token_records=kept, run_dir=str(tmp_path))
     for rollout_id in range(4):

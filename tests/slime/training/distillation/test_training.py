@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -17,6 +17,12 @@ from openclaw_combine.loss import of_both
 from slime.arguments import Arguments
 from slime.losses import DenseDistribution, LossBatch, policy_component
 from slime.types import Sample
+from tests.fakes.fixtures import MakeArgs, MakeHinted, MakeTrainer
+from tests.fakes.forks import Forks
+
+if TYPE_CHECKING:
+    from slime.training.trainer import Trainer
+
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 RANK = """
@@ -35,7 +41,7 @@ trainer.close()
 """
 
 
-def weights_of(trainer: Any) -> dict[str, torch.Tensor]:
+def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: tensor.full_tensor().clone() for name, tensor in trainer.model.state_dict().items()}
 
 
@@ -60,8 +66,8 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     ],
 )
 def test_the_student_comes_nearer_to_its_teacher(
-    make_trainer: Any,
-    make_samples: Any,
+    make_trainer: MakeTrainer,
+    make_samples: MakeHinted,
     other_folder: str,
     changes: dict[str, Any],
     lora: dict[str, Any],
@@ -74,7 +80,7 @@ def test_the_student_comes_nearer_to_its_teacher(
 
 
 def test_token_distillation_with_a_teacher_in_the_trainer_equals_one_whose_log_probs_come_with_the_samples(
-    make_trainer: Any, make_samples: Any, other_folder: str
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     samples = make_samples((1, 1, 1))
     teacher = make_trainer(hf_checkpoint=other_folder)
@@ -101,7 +107,7 @@ def test_token_distillation_with_a_teacher_in_the_trainer_equals_one_whose_log_p
 
 
 def test_top_k_distillation_takes_the_same_from_samples_as_from_a_teacher_in_the_trainer(
-    make_trainer: Any, make_samples: Any, other_folder: str
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     samples = make_samples((1, 1, 1))
     here = make_trainer(loss_spec_path="openclaw_opd.loss:opd_topk", teacher_model=other_folder)
@@ -131,7 +137,7 @@ def test_top_k_distillation_takes_the_same_from_samples_as_from_a_teacher_in_the
 
 
 def test_a_student_in_chunks_runs_its_head_for_nothing_but_its_ids_and_its_loss(
-    make_trainer: Any, make_samples: Any, other_folder: str
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     trainer = make_trainer(
         loss_spec_path="openclaw_opd.loss:opd_topk",
@@ -156,7 +162,7 @@ def _with_hint(samples: list[Sample]) -> list[Sample]:
 
 
 def test_samples_without_hint_have_no_distillation_in_combine_at_all(
-    make_trainer: Any, make_samples: Any, other_folder: str
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     """Not one with log-probs of 0, nor one against the engine's own numbers."""
     for none in ([], None):
@@ -199,7 +205,9 @@ def test_a_teacher_moves_what_is_trained_again_as_far_as_it_wants_and_a_reward_n
     assert_close(found, expected)
 
 
-def test_the_four_cases_of_combine(make_trainer: Any, make_samples: Any, other_folder: str) -> None:
+def test_the_four_cases_of_combine(
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
+) -> None:
     """Both, teacher only, rewards only and neither, by whether a sample has a hint and a reward."""
     gradients = {}
     for case, (hints, reward) in {
@@ -221,7 +229,7 @@ def test_the_four_cases_of_combine(make_trainer: Any, make_samples: Any, other_f
 
 @pytest.mark.parametrize("changes", [{}, LORA])
 def test_a_resumed_run_is_bit_exact(
-    make_trainer: Any, make_samples: Any, changes: dict[str, Any], tmp_path: Path
+    make_trainer: MakeTrainer, make_samples: MakeHinted, changes: dict[str, Any], tmp_path: Path
 ) -> None:
     how = {
         "loss_spec_path": "openclaw_combine.loss:topk_select",
@@ -243,11 +251,11 @@ def test_a_resumed_run_is_bit_exact(
 
 
 def test_two_ranks_reach_the_losses_and_the_weights_of_one(
-    make_args: Any,
-    make_trainer: Any,
-    make_samples: Any,
+    make_args: MakeArgs,
+    make_trainer: MakeTrainer,
+    make_samples: MakeHinted,
     other_folder: str,
-    fsdp_forks: Any,
+    fsdp_forks: Forks,
     tmp_path: Path,
 ) -> None:
     """Ranks with unequal numbers of hints run the same number of passes; fillers count nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -16,6 +16,11 @@ from slime.errors import ConfigError
 from slime.losses import ChunkedDistribution, DenseDistribution
 from slime.training.core.fused import fuses_activations, fuses_norms, rms_norm
 from slime.training.fsdp import loading
+from tests.fakes.fixtures import MakeSamples, MakeTrainer
+
+if TYPE_CHECKING:
+    from slime.training.trainer import Trainer
+
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 RICH: dict[str, Any] = {
@@ -27,7 +32,7 @@ RICH: dict[str, Any] = {
 }
 
 
-def whole(trainer: Any) -> dict[str, torch.Tensor]:
+def whole(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: tensor.full_tensor().clone() for name, tensor in trainer.model.state_dict().items()}
 
 
@@ -111,7 +116,7 @@ def test_a_chunked_distribution_measures_the_entropy_with_the_log_probs_of_a_los
 
 
 def test_the_first_step_runs_the_output_head_no_more_than_its_loss_does(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     """Old log-probs are those of the step itself, and so are the ones that it reports."""
     trainer = make_trainer(log_probs_chunk_size=5, max_tokens_per_gpu=1000)
@@ -131,7 +136,7 @@ def test_the_first_step_runs_the_output_head_no_more_than_its_loss_does(
     "way", [{"log_probs_chunk_size": 5}, {"gradient_checkpointing": True}], ids=["chunks", "recomputed"]
 )
 def test_saving_memory_changes_no_update(
-    make_trainer: Any, make_samples: Any, adapters: dict[str, Any], way: dict[str, Any]
+    make_trainer: MakeTrainer, make_samples: MakeSamples, adapters: dict[str, Any], way: dict[str, Any]
 ) -> None:
     samples = make_samples(6)
     plain, saving = (make_trainer(**RICH | adapters | more) for more in ({}, way))
@@ -144,7 +149,9 @@ def test_saving_memory_changes_no_update(
         torch.testing.assert_close(theirs[name], tensor, atol=3e-4, rtol=1e-3)
 
 
-def test_bf16_computes_over_fp32_weights_and_is_near(make_trainer: Any, make_samples: Any) -> None:
+def test_bf16_computes_over_fp32_weights_and_is_near(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     samples = make_samples(4)
     exact, rough = make_trainer(), make_trainer(bf16=True)
     assert {tensor.dtype for tensor in whole(rough).values()} == {torch.float32}
@@ -156,7 +163,10 @@ def test_bf16_computes_over_fp32_weights_and_is_near(make_trainer: Any, make_sam
 
 @pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])
 def test_fused_layers_compute_what_the_plain_ones_compute(
-    make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch, adapters: dict[str, Any]
+    make_trainer: MakeTrainer,
+    make_samples: MakeSamples,
+    monkeypatch: pytest.MonkeyPatch,
+    adapters: dict[str, Any],
 ) -> None:
     """In fp32 but for the order of sums; compiled functions run as they are written here."""
     norms = list[int]()
@@ -208,7 +218,9 @@ def test_a_fused_norm_is_nearer_to_the_exact_one_than_the_plain_norm_in_bf16() -
     assert gaps[0] < gaps[1] < 0.01
 
 
-def test_only_chosen_weights_are_trained_and_stored(make_trainer: Any, make_samples: Any) -> None:
+def test_only_chosen_weights_are_trained_and_stored(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     only = make_trainer(only_train_params_name_list=[r"layers\.1\.mlp"])
     frozen = make_trainer(freeze_params_name_list=["embed_tokens", "norm"])
     for trainer, wanted in (
@@ -230,7 +242,7 @@ def test_only_chosen_weights_are_trained_and_stored(make_trainer: Any, make_samp
 
 
 def test_groups_that_teach_nothing_are_counted_and_leave_no_gradient(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = make_samples(7)
     for sample, group, reward in zip(samples, "aaabbcd", (1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0), strict=True):
@@ -243,7 +255,9 @@ def test_groups_that_teach_nothing_are_counted_and_leave_no_gradient(
     assert alike.train(0, samples[3:])["grad_norm"] == 0
 
 
-def test_log_probs_and_loss_are_those_of_float64(make_trainer: Any, make_samples: Any) -> None:
+def test_log_probs_and_loss_are_those_of_float64(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     samples = make_samples(8)
     trainer = make_trainer(max_tokens_per_gpu=60)
     model = AutoModelForCausalLM.from_pretrained(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from slime.types import Sample
+from tests.fakes.fixtures import MakeSamples, MakeTrainer
+
+if TYPE_CHECKING:
+    from slime.training.trainer import Trainer
 
 
-def weights_of(trainer: Any) -> dict[str, torch.Tensor]:
+def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: tensor.full_tensor().clone() for name, tensor in trainer.model.state_dict().items()}
 
 
@@ -29,7 +33,7 @@ def without(samples: list[Sample]) -> list[Sample]:
     return [replace(one, next_tokens=[], observed=None) for one in samples]
 
 
-def test_without_the_flag_nothing_changes(make_trainer: Any, make_samples: Any) -> None:
+def test_without_the_flag_nothing_changes(make_trainer: MakeTrainer, make_samples: MakeSamples) -> None:
     samples = answered(make_samples(3, loss_mask=None))
     one, other = make_trainer(), make_trainer()
     found, plain = one.train(0, samples), other.train(0, without(samples))
@@ -39,7 +43,7 @@ def test_without_the_flag_nothing_changes(make_trainer: Any, make_samples: Any) 
 
 @pytest.mark.parametrize("per_token", [False, True])
 def test_the_echo_loss_is_that_of_reading_on_and_the_other_terms_stay(
-    make_trainer: Any, make_samples: Any, per_token: bool
+    make_trainer: MakeTrainer, make_samples: MakeSamples, per_token: bool
 ) -> None:
     samples = answered(make_samples(3, loss_mask=None))
     flags = {"calculate_per_token_loss": per_token, "use_kl_loss": True, "kl_loss_coef": 0.1}
@@ -60,7 +64,7 @@ def test_the_echo_loss_is_that_of_reading_on_and_the_other_terms_stay(
 
 
 def test_what_was_said_becomes_likelier_however_the_samples_are_packed(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = answered(make_samples(4, loss_mask=None, reward=1.0))
     samples[3] = replace(samples[0], index=3, group_index=3, next_tokens=[7, 7], observed=None)

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from slime.types import Sample
+from tests.fakes.fixtures import MakeTrainer
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def sampled(url: str, prompt: list[int], temperature: float, version: int) -> Sa
 
 @pytest.mark.parametrize("adapter", [False, True])
 def test_log_probs_agree_before_and_after_an_update(
-    engine: str, make_trainer: Any, tmp_path: Path, adapter: bool
+    engine: str, make_trainer: MakeTrainer, tmp_path: Path, adapter: bool
 ) -> None:
     trainer = make_trainer(
         **({"use_lora": True, "lora_rank": 4, "lora_alpha": 32.0, "lora_dropout": 0.0} if adapter else {})

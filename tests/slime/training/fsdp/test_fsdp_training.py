@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -9,9 +9,14 @@ from transformers import AutoModelForCausalLM
 
 from slime.errors import DataError, TrainError
 from slime.types import Sample
+from tests.fakes.fixtures import MakeSamples, MakeTrainer
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+    from slime.training.trainer import Trainer
 
 
-def weights_of(trainer: Any) -> dict[str, torch.Tensor]:
+def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: tensor.full_tensor().clone() for name, tensor in trainer.model.state_dict().items()}
 
 
@@ -19,7 +24,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(a[name], b[name]) for name in a)
 
 
-def reference_step(args: Any, samples: list[Sample]) -> tuple[float, dict[str, torch.Tensor]]:
+def reference_step(args: Arguments, samples: list[Sample]) -> tuple[float, dict[str, torch.Tensor]]:
     """The same first step, written out: one sample at a time, plain attention, plain AdamW."""
     model = AutoModelForCausalLM.from_pretrained(
         args.hf_checkpoint, dtype=torch.float32, attn_implementation="eager"
@@ -43,7 +48,9 @@ def reference_step(args: Any, samples: list[Sample]) -> tuple[float, dict[str, t
     return float(total.detach()), model.state_dict()
 
 
-def test_one_step_equals_a_plain_unpacked_unsharded_step(make_trainer: Any, make_samples: Any) -> None:
+def test_one_step_equals_a_plain_unpacked_unsharded_step(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     samples = make_samples(6)
     trainer = make_trainer(max_tokens_per_gpu=30, weight_decay=0.1)
     metrics = trainer.train(0, samples)
@@ -53,7 +60,9 @@ def test_one_step_equals_a_plain_unpacked_unsharded_step(make_trainer: Any, make
         torch.testing.assert_close(tensor, expected[name], atol=1e-5, rtol=1e-4)
 
 
-def test_the_result_does_not_depend_on_how_samples_are_packed(make_trainer: Any, make_samples: Any) -> None:
+def test_the_result_does_not_depend_on_how_samples_are_packed(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     samples = make_samples(6)
     changes: list[dict[str, Any]] = [{}, {"max_tokens_per_gpu": 1}, {"use_dynamic_batch_size": False}]
     trainers = [make_trainer(**change) for change in changes]
@@ -65,14 +74,14 @@ def test_the_result_does_not_depend_on_how_samples_are_packed(make_trainer: Any,
             torch.testing.assert_close(tensor, first[name], atol=2e-5, rtol=1e-3)
 
 
-def test_on_policy_the_ratio_is_exactly_one(make_trainer: Any, make_samples: Any) -> None:
+def test_on_policy_the_ratio_is_exactly_one(make_trainer: MakeTrainer, make_samples: MakeSamples) -> None:
     metrics = make_trainer().train(0, make_samples(5))
     assert metrics["ppo_kl"] == 0.0
     assert metrics["pg_clipfrac"] == 0.0
 
 
 def test_later_steps_of_a_rollout_use_log_probs_from_before_the_first(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = make_samples(6)
     trainer = make_trainer(global_batch_size=2)
@@ -82,7 +91,9 @@ def test_later_steps_of_a_rollout_use_log_probs_from_before_the_first(
     assert metrics["ppo_kl"] != 0.0
 
 
-def test_good_answers_become_likelier_and_bad_ones_less_likely(make_trainer: Any, make_samples: Any) -> None:
+def test_good_answers_become_likelier_and_bad_ones_less_likely(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     good, bad = make_samples(2, loss_mask=None, temperature=1.0)
     good.reward, bad.reward = 1.0, -1.0
     trainer = make_trainer(lr=3e-3)
@@ -95,7 +106,7 @@ def test_good_answers_become_likelier_and_bad_ones_less_likely(make_trainer: Any
 
 
 def test_what_is_trained_again_and_again_moves_no_further_than_the_clip_from_who_wrote_it(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     (first,) = make_samples(1, loss_mask=None, temperature=1.0)
     first.reward, moved, clipped = 1.0, {}, {}
@@ -115,21 +126,23 @@ def test_what_is_trained_again_and_again_moves_no_further_than_the_clip_from_who
     assert clipped[True] > 0.5 and clipped[False] == 0.0
 
 
-def test_only_masked_in_tokens_are_trained(make_trainer: Any, make_samples: Any) -> None:
+def test_only_masked_in_tokens_are_trained(make_trainer: MakeTrainer, make_samples: MakeSamples) -> None:
     (sample,) = make_samples(
         1, tokens=list(range(1, 12)), response_length=8, loss_mask=[1, 1, 0, 0, 1, 0, 0, 1]
     )
     assert make_trainer().train(0, [sample])["num_tokens"] == 4
 
 
-def test_sft_ignores_rewards_and_lowers_the_loss(make_trainer: Any, make_samples: Any) -> None:
+def test_sft_ignores_rewards_and_lowers_the_loss(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     samples = make_samples(4, reward=None)
     trainer = make_trainer(loss_type="sft_loss", disable_rewards_normalization=False)
     losses = [trainer.train(i, samples)["sft_loss"] for i in range(4)]
     assert losses[-1] < losses[0]
 
 
-def test_per_token_loss_divides_by_tokens(make_trainer: Any) -> None:
+def test_per_token_loss_divides_by_tokens(make_trainer: MakeTrainer) -> None:
     """Its denominator is the number of trained tokens, not the number of samples."""
     long = Sample(tokens=list(range(10)), response_length=9, reward=1.0)
     short = Sample(tokens=[1, 2], response_length=1, reward=-1.0)
@@ -139,21 +152,23 @@ def test_per_token_loss_divides_by_tokens(make_trainer: Any) -> None:
     assert by_sample["pg_loss"] == pytest.approx(0.0, abs=1e-5)
 
 
-def test_kl_to_the_reference_is_zero_at_the_start_and_grows(make_trainer: Any, make_samples: Any) -> None:
+def test_kl_to_the_reference_is_zero_at_the_start_and_grows(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     samples = make_samples(4)
     trainer = make_trainer(use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="low_var_kl")
     assert trainer.train(0, samples)["kl_loss"] == pytest.approx(0.0, abs=1e-6)
     assert trainer.train(1, samples)["kl_loss"] > 1e-5
 
 
-def test_a_reference_model_is_loaded_only_for_a_kl_weight(make_trainer: Any) -> None:
+def test_a_reference_model_is_loaded_only_for_a_kl_weight(make_trainer: MakeTrainer) -> None:
     assert make_trainer(use_kl_loss=True, kl_loss_coef=0.0).reference is None
     assert make_trainer(use_kl_loss=True, kl_loss_coef=0.1).reference is not None
 
 
 @pytest.mark.parametrize(("broken", "reward"), [("loss", 3e38), ("gradient", 1e25)])
 def test_a_step_that_is_not_finite_is_refused_and_leaves_everything_as_it_was(
-    make_trainer: Any, make_samples: Any, broken: str, reward: float
+    make_trainer: MakeTrainer, make_samples: MakeSamples, broken: str, reward: float
 ) -> None:
     samples = make_samples(4)
     trainer = make_trainer()
@@ -170,7 +185,7 @@ def test_a_step_that_is_not_finite_is_refused_and_leaves_everything_as_it_was(
 
 
 def test_a_reward_that_is_not_a_number_is_refused_before_anything_happens(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = make_samples(2)
     samples[1].reward = float("nan")
@@ -178,7 +193,9 @@ def test_a_reward_that_is_not_a_number_is_refused_before_anything_happens(
         make_trainer().train(0, samples)
 
 
-def test_a_rollout_without_a_trained_token_changes_nothing(make_trainer: Any, make_samples: Any) -> None:
+def test_a_rollout_without_a_trained_token_changes_nothing(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     samples = make_samples(2, remove_sample=True)
     trainer = make_trainer()
     before = weights_of(trainer)
@@ -189,7 +206,7 @@ def test_a_rollout_without_a_trained_token_changes_nothing(make_trainer: Any, ma
 
 
 def test_difference_to_the_engines_log_probs_is_told_apart_by_kind_of_turn(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = make_samples(4, loss_mask=None)
     trainer = make_trainer()
@@ -205,14 +222,18 @@ def test_difference_to_the_engines_log_probs_is_told_apart_by_kind_of_turn(
     assert metrics["train_rollout_logprob_abs_diff_max_stale"] == pytest.approx(0.25, abs=1e-4)
 
 
-def test_samples_with_and_without_engine_log_probs_may_be_mixed(make_trainer: Any, make_samples: Any) -> None:
+def test_samples_with_and_without_engine_log_probs_may_be_mixed(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     samples = make_samples(3, loss_mask=None)
     samples[2].rollout_log_probs = [-1.0] * samples[2].response_length
     metrics = make_trainer().train(0, samples)
     assert metrics["train_rollout_logprob_abs_diff"] > 0
 
 
-def test_gradient_checkpointing_gives_the_same_step(make_trainer: Any, make_samples: Any) -> None:
+def test_gradient_checkpointing_gives_the_same_step(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     samples = make_samples(4)
     plain, saving = make_trainer(), make_trainer(gradient_checkpointing=True)
     assert plain.train(0, samples)["loss"] == saving.train(0, samples)["loss"]
@@ -263,7 +284,7 @@ FLAGS: list[dict[str, Any]] = [
 ]
 
 
-def test_every_training_flag_changes_the_result(make_trainer: Any, make_samples: Any) -> None:
+def test_every_training_flag_changes_the_result(make_trainer: MakeTrainer, make_samples: MakeSamples) -> None:
     """No flag is parsed and then ignored: each set of flags leads to weights of its own."""
     rollout = make_samples(6)
     for position, sample in enumerate(rollout):
@@ -291,7 +312,7 @@ def test_every_training_flag_changes_the_result(make_trainer: Any, make_samples:
     ],
 )
 def test_samples_that_lack_what_the_loss_needs_are_refused_before_anything_happens(
-    make_trainer: Any, make_samples: Any, changes: dict[str, Any], complaint: str
+    make_trainer: MakeTrainer, make_samples: MakeSamples, changes: dict[str, Any], complaint: str
 ) -> None:
     samples = make_samples(3)
     for sample in samples[:2]:
@@ -301,7 +322,7 @@ def test_samples_that_lack_what_the_loss_needs_are_refused_before_anything_happe
 
 
 def test_distillation_pulls_towards_the_teacher_and_counts_its_samples(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = make_samples(3, reward=0.0, temperature=1.0, loss_mask=None)
     for sample in samples[:2]:
@@ -316,7 +337,7 @@ def test_distillation_pulls_towards_the_teacher_and_counts_its_samples(
 
 
 def test_masking_of_samples_that_drifted_away_depends_on_its_limit(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = make_samples(6, reward=-1.0)
     dropped = [
@@ -327,7 +348,7 @@ def test_masking_of_samples_that_drifted_away_depends_on_its_limit(
 
 
 def test_several_passes_over_a_batch_keep_the_log_probs_from_before_the_first(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = make_samples(4)
     trainer = make_trainer(train_epochs=3, global_batch_size=2, lr=1e-3)

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausal
 from slime.errors import ConfigError
 from slime.training.fsdp.loading import load_critic, load_model, open_shards
 from slime.weights.files import WeightFiles
+from tests.fakes.fixtures import MakeTrainingArgs
 
 RANKS = 3
 WHOLE = {
@@ -91,7 +92,7 @@ def expected_rows(whole: torch.Tensor, rank: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", ["tied", "untied", "experts"])
 def test_every_rank_has_the_bits_that_transformers_loads(
-    kind: str, folders: dict[str, str], mesh_of: Any, training_args: Any
+    kind: str, folders: dict[str, str], mesh_of: Callable[[int], DeviceMesh], training_args: MakeTrainingArgs
 ) -> None:
     folder, args = folders[kind], training_args(folders[kind])
     expected = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
@@ -104,7 +105,7 @@ def test_every_rank_has_the_bits_that_transformers_loads(
 
 
 def test_adapters_are_drawn_as_before_and_what_they_save_whole_has_its_weights(
-    folders: dict[str, str], mesh_of: Any, training_args: Any
+    folders: dict[str, str], mesh_of: Callable[[int], DeviceMesh], training_args: MakeTrainingArgs
 ) -> None:
     from slime.training.fsdp.lora import add_adapters
 
@@ -119,7 +120,7 @@ def test_adapters_are_drawn_as_before_and_what_they_save_whole_has_its_weights(
 
 
 def test_a_critic_has_the_body_and_draws_its_head(
-    folders: dict[str, str], mesh_of: Any, training_args: Any
+    folders: dict[str, str], mesh_of: Callable[[int], DeviceMesh], training_args: MakeTrainingArgs
 ) -> None:
     args = training_args(folders["tied"], critic_load=None)
     body = AutoModelForCausalLM.from_pretrained(folders["tied"], dtype=torch.float32).model.state_dict()
@@ -131,13 +132,17 @@ def test_a_critic_has_the_body_and_draws_its_head(
 
 @pytest.mark.parametrize("kind", ["tied", "untied", "experts"])
 def test_a_rank_reads_its_share_of_the_files_and_nothing_else(
-    kind: str, folders: dict[str, str], mesh_of: Any, training_args: Any, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    folders: dict[str, str],
+    mesh_of: Callable[[int], DeviceMesh],
+    training_args: MakeTrainingArgs,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read = []
     for name in ("read", "part"):
         original = getattr(WeightFiles, name)
 
-        def counted(self: WeightFiles, *words: Any, ask: Any = original) -> torch.Tensor:
+        def counted(self: WeightFiles, *words: object, ask: Any = original) -> torch.Tensor:
             tensor: torch.Tensor = ask(self, *words)
             read.append(tensor.numel())
             return tensor
@@ -148,7 +153,10 @@ def test_a_rank_reads_its_share_of_the_files_and_nothing_else(
 
 
 def test_what_only_transformers_reads_is_loaded_by_it(
-    folders: dict[str, str], mesh_of: Any, training_args: Any, tmp_path: Path
+    folders: dict[str, str],
+    mesh_of: Callable[[int], DeviceMesh],
+    training_args: MakeTrainingArgs,
+    tmp_path: Path,
 ) -> None:
     expected = AutoModelForCausalLM.from_pretrained(folders["tied"], dtype=torch.float32)
     torch.save(expected.state_dict(), tmp_path / "pytorch_model.bin")
@@ -161,7 +169,10 @@ def test_what_only_transformers_reads_is_loaded_by_it(
 
 
 def test_a_tensor_of_another_shape_than_the_configurations_is_refused(
-    folders: dict[str, str], mesh_of: Any, training_args: Any, tmp_path: Path
+    folders: dict[str, str],
+    mesh_of: Callable[[int], DeviceMesh],
+    training_args: MakeTrainingArgs,
+    tmp_path: Path,
 ) -> None:
     weights = load_file(Path(folders["tied"], "model.safetensors"))
     weights["model.norm.weight"] = torch.ones(8)

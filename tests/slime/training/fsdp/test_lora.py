@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -18,8 +18,15 @@ from slime.plugins import load_attr
 from slime.training import trainer as training
 from slime.training.core.checkpoint import seed_all
 from slime.training.fsdp.model import gather_trained
+from slime.types import Sample
 from slime.weights.checksum import weights_checksum
 from tests import FAKES, ROOT
+from tests.fakes.fixtures import MakeArgs, MakeSamples, MakeTrainer
+from tests.fakes.forks import Forks
+
+if TYPE_CHECKING:
+    from slime.training.trainer import Trainer
+
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 EXAMPLE = str(FAKES / "example_custom_loss.py")
@@ -43,16 +50,16 @@ trainer.close()
 
 
 @pytest.fixture
-def lora_trainer(make_trainer: Any) -> Any:
+def lora_trainer(make_trainer: MakeTrainer) -> MakeTrainer:
     return lambda **changes: make_trainer(**(LORA | changes))
 
 
-def state_of(trainer: Any) -> dict[str, torch.Tensor]:
+def state_of(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: tensor.full_tensor().clone() for name, tensor in trainer.model.state_dict().items()}
 
 
 def run_two_ranks(
-    forks: Any, jobs: list[tuple[Any, list[int], str]], rollouts: Any, order: Path
+    forks: Forks, jobs: list[tuple[Any, list[int], str]], rollouts: list[list[Sample]], order: Path
 ) -> list[str]:
     """Does the jobs in two fresh processes and returns the checksums of the weights that they export."""
     order.write_bytes(pickle.dumps((jobs, rollouts)))
@@ -63,7 +70,7 @@ def run_two_ranks(
 
 
 def test_only_adapters_are_trained_and_the_base_keeps_every_byte(
-    lora_trainer: Any, make_samples: Any, tmp_path: Path
+    lora_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     trainer = lora_trainer(weight_decay=0.1)
     before = state_of(trainer)
@@ -79,7 +86,7 @@ def test_only_adapters_are_trained_and_the_base_keeps_every_byte(
 
 
 def test_drawing_adapters_seeds_nothing_but_their_own_draw(
-    lora_trainer: Any, monkeypatch: pytest.MonkeyPatch
+    lora_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every rank draws the same adapters, and goes on with the random numbers of its own, on GPUs too."""
     seeded: list[int] = []
@@ -97,7 +104,7 @@ def test_drawing_adapters_seeds_nothing_but_their_own_draw(
 
 
 def test_adapters_are_gathered_as_they_are_trained_also_after_a_pass_without_gradients(
-    lora_trainer: Any, make_samples: Any
+    lora_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     """FSDP leaves the bf16 copies behind it that the outermost modules computed with."""
     trainer, samples = lora_trainer(lora_modules_to_save="norm", bf16=True), make_samples(3)
@@ -110,7 +117,7 @@ def test_adapters_are_gathered_as_they_are_trained_also_after_a_pass_without_gra
 
 
 def test_fresh_adapters_change_nothing_and_their_export_is_the_base(
-    lora_trainer: Any, model_folder: str, tmp_path: Path
+    lora_trainer: MakeTrainer, model_folder: str, tmp_path: Path
 ) -> None:
     checksum = lora_trainer().export_weights(str(tmp_path / "out"), 0)
     base = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
@@ -118,7 +125,7 @@ def test_fresh_adapters_change_nothing_and_their_export_is_the_base(
 
 
 def test_exported_weights_are_a_whole_model_that_computes_the_same(
-    lora_trainer: Any, make_samples: Any, model_folder: str, tmp_path: Path
+    lora_trainer: MakeTrainer, make_samples: MakeSamples, model_folder: str, tmp_path: Path
 ) -> None:
     trainer = lora_trainer(lora_alpha=32.0)
     samples = make_samples(2, loss_mask=None, temperature=1.0)
@@ -136,7 +143,9 @@ def test_exported_weights_are_a_whole_model_that_computes_the_same(
     assert trainer.log_probs([sample])[0] == pytest.approx(expected.tolist(), abs=1e-5)
 
 
-def test_the_reference_is_the_base_with_adapters_off(lora_trainer: Any, make_samples: Any) -> None:
+def test_the_reference_is_the_base_with_adapters_off(
+    lora_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     samples = make_samples(4, temperature=1.0)
     trainer = lora_trainer(use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="k3")
     assert trainer.reference.model is trainer.model
@@ -149,7 +158,7 @@ def test_the_reference_is_the_base_with_adapters_off(lora_trainer: Any, make_sam
 
 
 def test_another_reference_model_is_loaded_beside_the_adapters(
-    lora_trainer: Any, make_samples: Any, tmp_path: Path
+    lora_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     first = lora_trainer()
     first.train(0, make_samples(2))
@@ -164,7 +173,9 @@ def test_another_reference_model_is_loaded_beside_the_adapters(
 RESUMED = LORA | {"lora_dropout": 0.1, "use_kl_loss": True, "kl_loss_coef": 0.05}
 
 
-def test_resuming_adapters_is_bit_exact(make_trainer: Any, make_samples: Any, tmp_path: Path) -> None:
+def test_resuming_adapters_is_bit_exact(
+    make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
+) -> None:
     rollouts = [make_samples(5, seed=seed) for seed in range(4)]
     straight = make_trainer(**RESUMED, save=str(tmp_path / "straight"))
     for rollout_id in range(4):
@@ -182,7 +193,11 @@ def test_resuming_adapters_is_bit_exact(make_trainer: Any, make_samples: Any, tm
 
 
 def test_two_ranks_resume_adapters_bit_exactly(
-    make_args: Any, make_trainer: Any, make_samples: Any, fsdp_forks: Any, tmp_path: Path
+    make_args: MakeArgs,
+    make_trainer: MakeTrainer,
+    make_samples: MakeSamples,
+    fsdp_forks: Forks,
+    tmp_path: Path,
 ) -> None:
     """Loading adapters once had rank 0 wait in a broadcast for ranks that had gone to a barrier."""
     rollouts = [make_samples(5, seed=seed) for seed in range(4)]
@@ -197,7 +212,9 @@ def test_two_ranks_resume_adapters_bit_exactly(
     assert one.export_weights(out, 1) == expected != checkpointed
 
 
-def test_a_checkpoint_holds_what_is_trained_and_no_base(lora_trainer: Any, make_samples: Any) -> None:
+def test_a_checkpoint_holds_what_is_trained_and_no_base(
+    lora_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     trainer = lora_trainer(lora_modules_to_save="norm")
     trainer.train(0, make_samples(3))
     path = Path(trainer.save(0, version=1, parent=0))
@@ -213,7 +230,7 @@ def test_a_checkpoint_holds_what_is_trained_and_no_base(lora_trainer: Any, make_
 
 
 def test_a_module_trained_as_a_whole_is_exported(
-    lora_trainer: Any, make_samples: Any, tmp_path: Path
+    lora_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     trainer = lora_trainer(lora_modules_to_save="norm")
     trainer.train(0, make_samples(3))
@@ -224,7 +241,9 @@ def test_a_module_trained_as_a_whole_is_exported(
     assert torch.equal(stored, state_of(trainer)[name])
 
 
-def test_a_checkpoint_of_other_adapters_is_refused(lora_trainer: Any, make_samples: Any) -> None:
+def test_a_checkpoint_of_other_adapters_is_refused(
+    lora_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     trainer = lora_trainer()
     trainer.save(0, version=1, parent=0)
     with pytest.raises(TrainError, match=r"--lora-rank 4 .*--lora-rank 8"):
@@ -243,7 +262,7 @@ def test_a_checkpoint_of_other_adapters_is_refused(lora_trainer: Any, make_sampl
     ],
 )
 def test_modules_that_cannot_be_adapted_are_refused_in_one_line(
-    lora_trainer: Any, changes: dict[str, Any], complaint: str
+    lora_trainer: MakeTrainer, changes: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(ConfigError, match=complaint) as caught:
         lora_trainer(**changes)
@@ -251,7 +270,7 @@ def test_modules_that_cannot_be_adapted_are_refused_in_one_line(
 
 
 def test_target_modules_rank_scale_and_dropout_act(
-    lora_trainer: Any, make_samples: Any, tmp_path: Path
+    lora_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     flags: list[dict[str, Any]] = [
         {},
@@ -298,7 +317,7 @@ MATRIX: list[dict[str, Any]] = [
     "changes", MATRIX, ids=lambda changes: "-".join(str(v) for v in changes.values())[-60:]
 )
 def test_every_loss_works_with_adapters(
-    lora_trainer: Any, make_samples: Any, changes: dict[str, Any]
+    lora_trainer: MakeTrainer, make_samples: MakeSamples, changes: dict[str, Any]
 ) -> None:
     samples = make_samples(6)
     for sample in samples:
@@ -315,7 +334,11 @@ def test_every_loss_works_with_adapters(
 
 
 def test_the_merge_tool_gives_the_exported_weights(
-    lora_trainer: Any, make_samples: Any, model_folder: str, tmp_path: Path, capsys: Any
+    lora_trainer: MakeTrainer,
+    make_samples: MakeSamples,
+    model_folder: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A merge that leaves out alpha / rank gives other weights."""
     trainer = lora_trainer(lora_alpha=32.0, lora_modules_to_save="norm")

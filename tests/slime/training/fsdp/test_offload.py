@@ -14,6 +14,7 @@ from slime.gate.memory import KeptState
 from slime.training.core.part import Part
 from slime.training.fsdp import loading
 from slime.training.fsdp.offload import to_cpu, to_device
+from tests.fakes.fixtures import MakeSamples, MakeTrainer
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 ELSEWHERE = torch.device("meta")
@@ -35,7 +36,7 @@ def places(parts: list[Part]) -> set[str]:
 
 @pytest.mark.parametrize("flags", [{}, LORA, {"advantage_estimator": "ppo"}], ids=["whole", "lora", "ppo"])
 def test_training_goes_on_as_if_the_trainer_had_never_stepped_aside(
-    make_trainer: Any, make_samples: Any, flags: dict[str, Any]
+    make_trainer: MakeTrainer, make_samples: MakeSamples, flags: dict[str, Any]
 ) -> None:
     stays, leaves = make_trainer(**flags, bf16=True), make_trainer(**flags, bf16=True)
     weights: list[list[int]] = []
@@ -55,7 +56,7 @@ def test_training_goes_on_as_if_the_trainer_had_never_stepped_aside(
 
 
 def test_all_that_trains_leaves_the_device_and_no_memory_of_it_is_held(
-    make_trainer: Any, make_samples: Any
+    make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     trainer = make_trainer(**KL)
     trainer.train(0, make_samples(4))
@@ -65,7 +66,7 @@ def test_all_that_trains_leaves_the_device_and_no_memory_of_it_is_held(
     assert places(trainer.resident) == {"meta"}
 
 
-def test_a_frozen_teacher_leaves_too_and_a_model_of_two_roles_once(make_trainer: Any) -> None:
+def test_a_frozen_teacher_leaves_too_and_a_model_of_two_roles_once(make_trainer: MakeTrainer) -> None:
     distils = {"loss_spec_path": "openclaw_opd.loss:opd_topk", "distill_topk": 4, "teacher_source": "trainer"}
     base = make_trainer(**distils, **KL)
     assert [part.model for part in base.resident] == [base.model, base.reference.model]
@@ -78,7 +79,7 @@ def test_a_frozen_teacher_leaves_too_and_a_model_of_two_roles_once(make_trainer:
 
 
 def test_what_fsdp_keeps_on_the_cpu_stays_there_and_is_trained_again(
-    make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch
+    make_trainer: MakeTrainer, make_samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "CPUOffloadPolicy", partial(CPUOffloadPolicy, pin_memory=False))
     trainer, samples = make_trainer(fsdp_cpu_offload=True), make_samples(4)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -12,6 +13,11 @@ from transformers import AutoModelForCausalLM
 from slime.errors import DataError
 from slime.training.core.packing import pack
 from slime.types import Sample
+from tests.fakes.fixtures import MakeSamples, MakeTrainer
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
 
 PPO: dict[str, Any] = {"advantage_estimator": "ppo", "gamma": 0.95, "lambd": 0.9, "critic_lr": 3e-3}
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
@@ -25,7 +31,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(a[name], b[name]) for name in a)
 
 
-def slow_step(args: Any, critic: Any, samples: list[Sample]) -> tuple[float, float, list[list[float]]]:
+def slow_step(args: Arguments, critic: Any, samples: list[Sample]) -> tuple[float, float, list[list[float]]]:
     """Policy loss, value loss and advantages of a first step, written out: one sample at a time, plain attention,
     float64."""
     model = AutoModelForCausalLM.from_pretrained(
@@ -50,7 +56,9 @@ def slow_step(args: Any, critic: Any, samples: list[Sample]) -> tuple[float, flo
     return policy_loss, critic_loss, advantages
 
 
-def test_the_first_step_equals_one_written_out_in_float64(make_trainer: Any, make_samples: Any) -> None:
+def test_the_first_step_equals_one_written_out_in_float64(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     samples = make_samples(6)
     trainer = make_trainer(**PPO, max_tokens_per_gpu=30)
     policy, value, _ = slow_step(trainer.args, trainer.critic.model, samples)
@@ -62,7 +70,7 @@ def test_the_first_step_equals_one_written_out_in_float64(make_trainer: Any, mak
 
 @pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])
 def test_the_critic_learns_what_reward_a_prompt_brings(
-    make_trainer: Any, make_samples: Any, adapters: dict[str, Any]
+    make_trainer: MakeTrainer, make_samples: MakeSamples, adapters: dict[str, Any]
 ) -> None:
     samples = make_samples(8, temperature=1.0, loss_mask=None)
     for sample in samples:  # the first token tells the reward
@@ -82,7 +90,7 @@ def test_the_critic_learns_what_reward_a_prompt_brings(
 @pytest.mark.parametrize("only", [0, 1])
 @pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])
 def test_resuming_policy_and_critic_is_bit_exact(
-    make_trainer: Any, make_samples: Any, tmp_path: Any, adapters: dict[str, Any], only: int
+    make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path, adapters: dict[str, Any], only: int
 ) -> None:
     """Also where the critic alone has been trained so far, and the policy's optimizer has no state."""
     flags = PPO | adapters | {
@@ -107,7 +115,7 @@ def test_resuming_policy_and_critic_is_bit_exact(
 
 @pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])
 def test_a_reference_follows_the_policy_and_is_restored(
-    make_trainer: Any, make_samples: Any, adapters: dict[str, Any]
+    make_trainer: MakeTrainer, make_samples: MakeSamples, adapters: dict[str, Any]
 ) -> None:
     flags = adapters | {
         "use_kl_loss": True,
@@ -131,7 +139,9 @@ def test_a_reference_follows_the_policy_and_is_restored(
     assert same(whole(trainer.model), whole(restored.model))
 
 
-def test_the_engines_log_probs_can_be_the_old_ones(make_trainer: Any, make_samples: Any) -> None:
+def test_the_engines_log_probs_can_be_the_old_ones(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     samples = make_samples(4)
     with pytest.raises(DataError, match="--use-rollout-logprobs"):
         make_trainer(use_rollout_logprobs=True).train(0, samples)
@@ -144,7 +154,9 @@ def test_the_engines_log_probs_can_be_the_old_ones(make_trainer: Any, make_sampl
     assert metrics["train_rollout_logprob_abs_diff"] == pytest.approx(0.1, abs=1e-5)
 
 
-def test_importance_weights_can_be_measured_without_effect(make_trainer: Any, make_samples: Any) -> None:
+def test_importance_weights_can_be_measured_without_effect(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     samples = make_samples(4)
     for sample in samples:
         sample.rollout_log_probs = [-3.0] * sample.response_length
@@ -160,7 +172,7 @@ def test_importance_weights_can_be_measured_without_effect(make_trainer: Any, ma
 
 @pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])
 def test_the_critics_head_computes_in_fp32_behind_a_body_in_bf16(
-    make_trainer: Any, make_samples: Any, adapters: dict[str, Any]
+    make_trainer: MakeTrainer, make_samples: MakeSamples, adapters: dict[str, Any]
 ) -> None:
     """In bf16 values would be a hundredth apart where they are above 1, like many advantages."""
     trainer, samples = make_trainer(**PPO | adapters, bf16=True), make_samples(4)
@@ -175,7 +187,7 @@ def test_the_critics_head_computes_in_fp32_behind_a_body_in_bf16(
     assert trainer.train(0, samples)["critic_grad_norm"] > 0
 
 
-def test_values_stand_before_the_trained_tokens(make_trainer: Any, make_samples: Any) -> None:
+def test_values_stand_before_the_trained_tokens(make_trainer: MakeTrainer, make_samples: MakeSamples) -> None:
     (sample,) = make_samples(1, loss_mask=None)
     critic = make_trainer(**PPO).critic
     packed = pack([sample], torch.device("cpu"))

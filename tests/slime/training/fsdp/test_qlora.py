@@ -14,9 +14,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from slime.types import Sample
+from tests.fakes.fixtures import MakeSamples
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
 
 SIDE = Path(sys.prefix) / "side"
 """Where run_tests.sh puts it (tests/requirements-qlora.txt)."""
@@ -82,7 +89,7 @@ def run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             pytest.skip("bitsandbytes is not installed: see tests/requirements-qlora.txt")
         path.append(str(SIDE))
 
-    def run_with(args: Any, rollouts: Any) -> dict[str, Any]:
+    def run_with(args: Arguments, rollouts: list[list[Sample]]) -> dict[str, Any]:
         order = tmp_path / "order"
         order.write_bytes(pickle.dumps((args, rollouts, str(tmp_path))))
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
@@ -99,7 +106,7 @@ def test_four_bits_train_merge_export_and_resume(
     run: Callable[..., dict[str, Any]],
     write_qwen3: Callable[..., str],
     training_args: Callable[..., Any],
-    make_samples: Any,
+    make_samples: MakeSamples,
     tmp_path: Path,
 ) -> None:
     folder = write_qwen3(tmp_path / "base", 0, vocab_size=64, hidden_size=64, intermediate_size=128)

@@ -10,6 +10,9 @@ import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
+from tests.fakes.fixtures import MakeArgs, MakeSamples, MakeTrainer
+from tests.fakes.forks import Forks
+
 FAKES = Path(__file__).parents[3] / "fakes"
 JOBS: dict[str, dict[str, Any]] = {
     "whitened": {
@@ -69,7 +72,11 @@ trainer.close()
 
 
 def test_two_ranks_reach_the_losses_and_the_weights_of_one(
-    make_args: Any, make_trainer: Any, make_samples: Any, fsdp_forks: Any, tmp_path: Path
+    make_args: MakeArgs,
+    make_trainer: MakeTrainer,
+    make_samples: MakeSamples,
+    fsdp_forks: Forks,
+    tmp_path: Path,
 ) -> None:
     rollouts = [make_samples(5, seed=1), make_samples(3, seed=2)]
     rollouts[0][0].rollout_log_probs = [-2.0] * rollouts[0][0].response_length

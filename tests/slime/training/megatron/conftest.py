@@ -6,7 +6,7 @@ import pickle
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -31,7 +31,12 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from slime.arguments import Arguments
 from slime.types import Sample
+from tests.fakes.fixtures import RunRanks
 from tests.fakes.forks import Forks
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 pytest.importorskip("megatron.core", reason="megatron-core is not installed: see requirements-dev.txt")
 
@@ -54,7 +59,7 @@ def megatron_forks() -> Iterator[Forks]:
 
 
 @pytest.fixture
-def run_ranks(tmp_path: Path, megatron_forks: Forks) -> Callable[[str, Any], list[Any]]:
+def run_ranks(tmp_path: Path, megatron_forks: Forks) -> RunRanks:
     """Runs a script that reads `order` and whose work(rank) writes `result0` to `result3` in its folder, in four
     processes; returns these results."""
 
@@ -153,7 +158,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture
 def gradients_of() -> Callable[[Any], dict[str, torch.Tensor]]:
-    def of(model: Any) -> dict[str, torch.Tensor]:
+    def of(model: PreTrainedModel) -> dict[str, torch.Tensor]:
         """Of a model of transformers, by the names that its folder has: in memory, all experts are one tensor."""
         grads = ((name, parameter.grad) for name, parameter in model.named_parameters())
         found = {name: x.full_tensor() if isinstance(x, DTensor) else x for name, x in grads}
@@ -186,7 +191,7 @@ def make_samples() -> Callable[..., list[Sample]]:
     return build_samples
 
 
-def build_samples(count: int = 6, seed: int = 0, **changes: Any) -> list[Sample]:
+def build_samples(count: int = 6, seed: int = 0, **changes: object) -> list[Sample]:
     """Samples in groups of two with one prompt each, masks of several segments and different temperatures."""
     rng = random.Random(seed)
     samples, prompt = [], [0]

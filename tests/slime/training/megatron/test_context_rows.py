@@ -13,6 +13,8 @@ import torch
 from torch.testing import assert_close
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from tests.fakes.fixtures import MakeArgs, MakeSamples, RunRanks
+
 DIVISIONS: dict[str, dict[str, Any]] = {
     "whole": {},
     "context": {"context_parallel_size": 4},
@@ -97,7 +99,7 @@ def folder(tmp_path: Path) -> str:
 
 
 def test_each_rank_computes_the_logits_of_its_own_tokens_and_gradients_are_those_of_one_process(
-    make_args: Any, make_samples: Any, folder: str, run_ranks: Any
+    make_args: MakeArgs, make_samples: MakeSamples, folder: str, run_ranks: RunRanks
 ) -> None:
     samples, hinted = make_samples(6), make_samples(6)
     for number, (sample, other) in enumerate(zip(samples, hinted, strict=True)):

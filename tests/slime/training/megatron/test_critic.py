@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.fixtures import MakeSamples, MakeTrainer
+
 JOBS: dict[str, dict[str, Any]] = {
     "whole": {"global_batch_size": 4, "critic_lr": 3e-3, "lambd": 0.9, "kl_coef": 0.05},
     "waiting_policy": {
@@ -19,7 +21,7 @@ JOBS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", JOBS)
 def test_three_rollouts_of_ppo_are_those_of_fsdp(
-    make_trainer: Any, make_samples: Any, folders: dict[str, str], name: str
+    make_trainer: MakeTrainer, make_samples: MakeSamples, folders: dict[str, str], name: str
 ) -> None:
     changes = {"advantage_estimator": "ppo", "lr": 1e-3, "value_clip": 0.2} | JOBS[name]
     folder = folders[changes.get("hf_checkpoint", "qwen3")]
@@ -34,7 +36,7 @@ def test_three_rollouts_of_ppo_are_those_of_fsdp(
             assert ours[key] == pytest.approx(theirs[key], abs=1e-4, rel=1e-4), key
 
 
-def test_critic_and_policy_resume_together(make_trainer: Any, make_samples: Any) -> None:
+def test_critic_and_policy_resume_together(make_trainer: MakeTrainer, make_samples: MakeSamples) -> None:
     changes = {"advantage_estimator": "ppo", "value_clip": 0.2, "lr_warmup_iters": 4}
     whole = make_trainer(**changes)
     whole.train(0, make_samples(6))

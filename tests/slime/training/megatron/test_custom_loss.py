@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.fixtures import MakeArgs, MakeSamples, MakeTrainer, RunRanks
+
 LIKELIHOOD = '''
 import torch
 from slime.losses import get_log_probs_and_entropy
@@ -61,7 +63,7 @@ def assert_alike(ours: list[dict[str, float]], theirs: list[dict[str, float]], t
 
 
 def test_a_loss_on_logits_gives_the_metrics_of_fsdp(
-    make_trainer: Any, make_samples: Any, flags: dict[str, Any]
+    make_trainer: MakeTrainer, make_samples: MakeSamples, flags: dict[str, Any]
 ) -> None:
     found = {}
     for backend in ("fsdp", "megatron"):
@@ -71,7 +73,11 @@ def test_a_loss_on_logits_gives_the_metrics_of_fsdp(
 
 
 def test_a_loss_on_logits_is_the_same_in_every_division_of_the_model(
-    make_args: Any, make_trainer: Any, make_samples: Any, flags: dict[str, Any], run_ranks: Any
+    make_args: MakeArgs,
+    make_trainer: MakeTrainer,
+    make_samples: MakeSamples,
+    flags: dict[str, Any],
+    run_ranks: RunRanks,
 ) -> None:
     """The second rollout leaves a replica without a sample in one of its steps."""
     rollouts = [make_samples(8), make_samples(5, seed=2)]

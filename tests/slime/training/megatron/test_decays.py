@@ -12,6 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
+from tests.fakes.fixtures import MakeArgs, MakeSamples, MakeTrainer, RunRanks
+
 DECAYS = ("A_log", "dt_bias")
 DIVISIONS: dict[str, dict[str, Any]] = {
     "tensor_pipeline": {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2},
@@ -68,11 +70,11 @@ def decays_in(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_decays_that_a_folder_has_in_fp32_are_trained_and_leave_in_fp32_from_every_division(
-    make_args: Any,
-    make_trainer: Any,
-    make_samples: Any,
+    make_args: MakeArgs,
+    make_trainer: MakeTrainer,
+    make_samples: MakeSamples,
     flags: dict[str, Any],
-    run_ranks: Any,
+    run_ranks: RunRanks,
     tmp_path: Path,
 ) -> None:
     samples = make_samples(8)
@@ -94,7 +96,7 @@ def test_decays_that_a_folder_has_in_fp32_are_trained_and_leave_in_fp32_from_eve
     ("change", "dtype"), [({}, "float32"), ({"rollout_backend": "embedded"}, "bfloat16")]
 )
 def test_the_embedded_engine_gets_decays_in_bf16_and_so_they_compute(
-    make_trainer: Any, flags: dict[str, Any], change: dict[str, Any], dtype: str
+    make_trainer: MakeTrainer, flags: dict[str, Any], change: dict[str, Any], dtype: str
 ) -> None:
     trainer = make_trainer(**flags | change)
     found = {name: x.dtype for name, x in trainer.model.core.named_parameters()}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from tests.fakes.fixtures import MakeSamples, MakeTrainer
 
-def test_what_others_wrote_is_learned_as_on_fsdp(make_trainer: Any, make_samples: Any) -> None:
+
+def test_what_others_wrote_is_learned_as_on_fsdp(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     found: dict[str, list[dict[str, float]]] = {}
     for backend in ("fsdp", "megatron"):
         trainer = make_trainer(train_backend=backend, echo_coef=0.5, lr=1e-3)

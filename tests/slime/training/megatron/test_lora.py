@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from slime.errors import CheckpointError, ConfigError
 from slime.weights.checksum import weights_checksum
+from tests.fakes.fixtures import MakeSamples, MakeTrainer
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 TOPK = {
@@ -44,13 +45,13 @@ def taught(samples: list[Any]) -> list[Any]:
 
 
 @pytest.fixture
-def lora_trainer(make_trainer: Any) -> Any:
+def lora_trainer(make_trainer: MakeTrainer) -> MakeTrainer:
     return lambda **changes: make_trainer(**(LORA | changes))
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_three_rollouts_give_the_metrics_adapters_and_weights_of_fsdp(
-    lora_trainer: Any, make_samples: Any, folders: dict[str, str], tmp_path: Path, name: str
+    lora_trainer: MakeTrainer, make_samples: MakeSamples, folders: dict[str, str], tmp_path: Path, name: str
 ) -> None:
     changes = {"teacher_source": "trainer", "hint_m": 1, "lr": 1e-3} | JOBS[name]
     folder = folders[changes.get("hf_checkpoint", "qwen3")]
@@ -85,7 +86,7 @@ def test_three_rollouts_give_the_metrics_adapters_and_weights_of_fsdp(
 
 
 def test_only_adapters_are_trained_and_the_base_keeps_every_byte(
-    lora_trainer: Any, make_samples: Any, tmp_path: Path, folders: dict[str, str]
+    lora_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path, folders: dict[str, str]
 ) -> None:
     trainer = lora_trainer()
     before = {name: x.detach().clone() for name, x in trainer.model.core.named_parameters()}
@@ -100,7 +101,7 @@ def test_only_adapters_are_trained_and_the_base_keeps_every_byte(
 
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted_and_peft_reads_its_adapter(
-    lora_trainer: Any, make_samples: Any, tmp_path: Path, folders: dict[str, str]
+    lora_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path, folders: dict[str, str]
 ) -> None:
     changes = {"lora_dropout": 0.2, "use_kl_loss": True, "kl_loss_coef": 0.1}
     whole = lora_trainer(**changes)
@@ -121,7 +122,9 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted_and_peft_reads_its_ad
         assert_close(tensor, merged[name], atol=1e-6, rtol=1e-6)
 
 
-def test_dropout_is_off_where_nothing_is_trained(lora_trainer: Any, make_samples: Any) -> None:
+def test_dropout_is_off_where_nothing_is_trained(
+    lora_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     trainer = lora_trainer(lora_dropout=0.5)
     trainer.train(0, make_samples(4))
     samples = make_samples(4)
@@ -129,11 +132,13 @@ def test_dropout_is_off_where_nothing_is_trained(lora_trainer: Any, make_samples
 
 
 @pytest.mark.parametrize("name", ["lm_head", "nothing", "q_proj,gate"])
-def test_modules_that_cannot_have_adapters_are_refused(lora_trainer: Any, name: str) -> None:
+def test_modules_that_cannot_have_adapters_are_refused(lora_trainer: MakeTrainer, name: str) -> None:
     with pytest.raises(ConfigError, match=r"--lora-target-modules: no .* these can: q_proj, k_proj"):
         lora_trainer(lora_target_modules=name)
 
 
-def test_all_modules_of_a_model_with_experts_are_refused(lora_trainer: Any, folders: dict[str, str]) -> None:
+def test_all_modules_of_a_model_with_experts_are_refused(
+    lora_trainer: MakeTrainer, folders: dict[str, str]
+) -> None:
     with pytest.raises(ConfigError, match=r"experts cannot have adapters; name the modules that shall"):
         lora_trainer(hf_checkpoint=folders["qwen3_moe"])

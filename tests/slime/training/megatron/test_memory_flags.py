@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from slime.training.attention.kernels import packed_attention
+from tests.fakes.fixtures import MakeSamples, MakeTrainer
 
 AGAIN: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "nothing": ({}, (1, 1, 1, 1)),
@@ -29,11 +30,11 @@ AGAIN: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
 """Flags, and how often attention and feed-forward of two layers then run for one micro-batch."""
 
 
-def count(runs: Counter[Any], module: Any, *_: Any) -> None:
+def count(runs: Counter[Any], module: torch.nn.Module, *_: object) -> None:
     runs[module] += 1
 
 
-def counted(runs: Counter[Any], module: Any, *inputs: Any, **how: Any) -> Any:
+def counted(runs: Counter[Any], module: torch.nn.Module, *inputs: Any, **how: Any) -> Any:
     """The kernel of the CPU, and that it ran."""
     count(runs, module)
     return packed_attention(module, *inputs, **how)
@@ -41,7 +42,7 @@ def counted(runs: Counter[Any], module: Any, *inputs: Any, **how: Any) -> Any:
 
 @pytest.mark.parametrize("name", AGAIN)
 def test_what_is_computed_again_changes_no_number(
-    make_trainer: Any, make_samples: Any, tmp_path: Path, name: str
+    make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path, name: str
 ) -> None:
     flags, expected = AGAIN[name]
     weights = []
@@ -62,7 +63,7 @@ def test_what_is_computed_again_changes_no_number(
 
 @pytest.mark.parametrize("bf16", [False, True])
 def test_optimizer_states_in_cpu_memory_move_the_weights_alike(
-    make_trainer: Any, make_samples: Any, tmp_path: Path, bf16: bool
+    make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path, bf16: bool
 ) -> None:
     sums = []
     for apart in (False, True):
@@ -84,7 +85,7 @@ def test_optimizer_states_in_cpu_memory_move_the_weights_alike(
     "more", [{}, {"entropy_coef": 0.1, "use_kl_loss": True, "kl_loss_coef": 0.1}], ids=["policy", "rich"]
 )
 def test_a_few_rows_of_logits_at_a_time_change_no_number(
-    make_trainer: Any, make_samples: Any, more: dict[str, Any]
+    make_trainer: MakeTrainer, make_samples: MakeSamples, more: dict[str, Any]
 ) -> None:
     found, widest = [], []
     for chunk in (-1, 5):
@@ -110,7 +111,7 @@ def test_a_few_rows_of_logits_at_a_time_change_no_number(
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen2_moe", "qwen3_5"])
 def test_fused_layers_compute_what_the_plain_ones_compute(
-    make_trainer: Any, make_samples: Any, folders: dict[str, str], name: str
+    make_trainer: MakeTrainer, make_samples: MakeSamples, folders: dict[str, str], name: str
 ) -> None:
     """In fp32 but for the order of sums; compiled functions run as they are written here."""
     found = []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -23,9 +24,15 @@ from slime.errors import CheckpointError, ConfigError, TrainError
 from slime.training.core.packing import pack
 from slime.training.megatron import attention
 from slime.training.megatron.weights import WeightMap
+from slime.types import Sample
 from slime.utils.decoders import language_part
 from slime.weights.probe import expected_probe, measure
 from tests import ROOT
+from tests.fakes.fixtures import GradientsOf, MakeArgs, MakeSamples, MakeTrainer
+
+if TYPE_CHECKING:
+    from slime.training.trainer import Trainer
+
 
 CPU = torch.device("cpu")
 OWN_LOSS = ROOT / "slime/examples/own_loss_spec/loss.py"
@@ -42,7 +49,7 @@ MODELS = [
 NATIVE = MixedPrecisionPolicy()  # gradients as wide as the weights
 
 
-def table(model: Any, sample: Any) -> torch.Tensor:
+def table(model: Any, sample: Sample) -> torch.Tensor:
     """Log-probs of every response position over the whole vocabulary, one sample alone, plain attention."""
     logits = model(torch.tensor([sample.tokens])).logits[0] / sample.temperature
     return torch.log_softmax(logits, -1)[sample.prompt_length - 1 : -1]
@@ -57,7 +64,12 @@ def plain(folder: str) -> Any:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_packed_log_probs_and_gradients_are_those_of_transformers(
-    make_trainer: Any, make_samples: Any, gradients_of: Any, near: Any, folders: dict[str, str], name: str
+    make_trainer: MakeTrainer,
+    make_samples: MakeSamples,
+    gradients_of: GradientsOf,
+    near: Callable[[str], float],
+    folders: dict[str, str],
+    name: str,
 ) -> None:
     trainer, model = make_trainer(hf_checkpoint=folders[name]), plain(folders[name])
     samples = make_samples(3)
@@ -78,7 +90,7 @@ def test_packed_log_probs_and_gradients_are_those_of_transformers(
 
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_come_out_as_they_went_in(
-    make_trainer: Any, folders: dict[str, str], tmp_path: Path, name: str
+    make_trainer: MakeTrainer, folders: dict[str, str], tmp_path: Path, name: str
 ) -> None:
     make_trainer(hf_checkpoint=folders[name]).export_weights(str(tmp_path / "out"), 1)
     ours = load_file(tmp_path / "out" / "model.safetensors")
@@ -90,7 +102,7 @@ def test_weights_come_out_as_they_went_in(
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_moe"])
 def test_an_export_holds_one_parameter_at_a_time_and_not_the_model(
-    make_trainer: Any, folders: dict[str, str], monkeypatch: pytest.MonkeyPatch, name: str
+    make_trainer: MakeTrainer, folders: dict[str, str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     gathered: list[StorageWeakRef] = []
 
@@ -181,7 +193,7 @@ def taught(samples: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_two_rollouts_give_the_metrics_and_weights_of_fsdp(
-    make_trainer: Any, make_samples: Any, folders: dict[str, str], tmp_path: Path, name: str
+    make_trainer: MakeTrainer, make_samples: MakeSamples, folders: dict[str, str], tmp_path: Path, name: str
 ) -> None:
     changes = {"teacher_source": "trainer", "hint_m": 1} | JOBS[name]
     changes |= {key: folders[changes[key]] for key in ("hf_checkpoint", "ref_load") if key in changes}
@@ -200,7 +212,9 @@ def test_two_rollouts_give_the_metrics_and_weights_of_fsdp(
         assert_close(found["megatron"][1][key], tensor, atol=5e-3 if changes.get("bf16") else 1e-5, rtol=1e-3)
 
 
-def first_gradients(trainer: Any, samples: list[Any], gradients_of: Any) -> dict[str, torch.Tensor]:
+def first_gradients(
+    trainer: Trainer, samples: list[Any], gradients_of: GradientsOf
+) -> dict[str, torch.Tensor]:
     """Of every weight as the optimizer would get them, by the names of Hugging Face's folders."""
     found: dict[str, torch.Tensor] = {}
 
@@ -221,7 +235,11 @@ def first_gradients(trainer: Any, samples: list[Any], gradients_of: Any) -> dict
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen2_moe", "qwen3_moe", "qwen3_5"])
 def test_the_first_gradients_are_those_of_fsdp(
-    make_trainer: Any, make_samples: Any, gradients_of: Any, folders: dict[str, str], name: str
+    make_trainer: MakeTrainer,
+    make_samples: MakeSamples,
+    gradients_of: GradientsOf,
+    folders: dict[str, str],
+    name: str,
 ) -> None:
     ours, theirs = (
         first_gradients(
@@ -238,8 +256,8 @@ def test_the_first_gradients_are_those_of_fsdp(
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_moe", "qwen3_5"])
 def test_in_float64_the_curves_of_both_backends_are_one(
-    make_trainer: Any,
-    make_samples: Any,
+    make_trainer: MakeTrainer,
+    make_samples: MakeSamples,
     folders: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
     name: str,
@@ -249,7 +267,7 @@ def test_in_float64_the_curves_of_both_backends_are_one(
 
     original = AutoModelForCausalLM.from_pretrained
 
-    def wide(folder: str, **how: Any) -> Any:
+    def wide(folder: str, **how: object) -> Any:
         return original(folder, **how | {"dtype": torch.float64, "experts_implementation": "eager"})
 
     monkeypatch.setattr(fsdp, "open_shards", lambda *_, **__: None)  # which fill in fp32
@@ -268,7 +286,12 @@ def test_in_float64_the_curves_of_both_backends_are_one(
 
 @pytest.mark.parametrize(("name", "bf16"), [("qwen3", False), ("qwen3", True), ("qwen3_5", True)])
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(
-    make_trainer: Any, make_samples: Any, folders: dict[str, str], tmp_path: Path, name: str, bf16: bool
+    make_trainer: MakeTrainer,
+    make_samples: MakeSamples,
+    folders: dict[str, str],
+    tmp_path: Path,
+    name: str,
+    bf16: bool,
 ) -> None:
     model = folders[name]
     changes = {
@@ -291,7 +314,9 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(
     assert checksums[0] == checksums[1]
 
 
-def test_a_checkpoint_of_the_other_backend_is_refused(make_trainer: Any, make_samples: Any) -> None:
+def test_a_checkpoint_of_the_other_backend_is_refused(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     trainer = make_trainer(train_backend="fsdp")
     trainer.train(0, make_samples(2))
     trainer.save(0, 1, 0)
@@ -300,7 +325,7 @@ def test_a_checkpoint_of_the_other_backend_is_refused(make_trainer: Any, make_sa
 
 
 def test_a_step_that_is_not_finite_is_refused_and_changes_nothing(
-    make_trainer: Any, make_samples: Any, tmp_path: Path
+    make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     trainer = make_trainer()
     before = trainer.export_weights(str(tmp_path / "before"), 1)
@@ -327,7 +352,7 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "complaint"), BROKEN)
 def test_a_model_that_cannot_be_built_is_refused(
-    make_trainer: Any, folders: dict[str, str], tmp_path: Path, change: dict[str, Any], complaint: str
+    make_trainer: MakeTrainer, folders: dict[str, str], tmp_path: Path, change: dict[str, Any], complaint: str
 ) -> None:
     folder = shutil.copytree(folders["qwen3"], tmp_path / "other")
     config = json.loads((folder / "config.json").read_text()) | change
@@ -362,7 +387,7 @@ def test_a_model_that_cannot_be_built_is_refused(
     ],
 )
 def test_ranks_that_do_not_divide_the_model_are_refused(
-    make_args: Any, folders: dict[str, str], sizes: dict[str, Any], complaint: str
+    make_args: MakeArgs, folders: dict[str, str], sizes: dict[str, Any], complaint: str
 ) -> None:
     from slime.training.megatron.core_config import read_config, transformer_config
 
@@ -389,7 +414,7 @@ def test_gathered_tokens_of_context_parallel_ranks_need_no_word_from_the_others_
 
 
 def test_a_layer_keeps_nothing_of_the_rotations_and_no_sum_of_the_gate_with_zero(
-    make_trainer: Any, make_samples: Any, folders: dict[str, str]
+    make_trainer: MakeTrainer, make_samples: MakeSamples, folders: dict[str, str]
 ) -> None:
     trainer = make_trainer(hf_checkpoint=folders["qwen3"])
     packed, asked = pack(make_samples(3), CPU), []
@@ -408,7 +433,7 @@ def test_a_layer_keeps_nothing_of_the_rotations_and_no_sum_of_the_gate_with_zero
 
 
 def test_a_mixture_without_other_ranks_never_asks_how_many_tokens_an_expert_got(
-    make_trainer: Any, folders: dict[str, str]
+    make_trainer: MakeTrainer, folders: dict[str, str]
 ) -> None:
     trainer = make_trainer(hf_checkpoint=folders["qwen3_moe"], bf16=True)
     mixture = trainer.model.core.decoder.layers[0].mlp

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
 
 from slime.training.megatron import weights
+from tests.fakes.fixtures import MakeArgs, MakeSamples, RunRanks
 
 RANKS = """
 import pickle, sys
@@ -55,7 +55,7 @@ def work(rank):
 
 
 def test_stages_work_on_all_packs_before_the_last_one_tells_and_hand_weights_over_in_bulk(
-    make_args: Any, make_samples: Any, run_ranks: Any
+    make_args: MakeArgs, make_samples: MakeSamples, run_ranks: RunRanks
 ) -> None:
     args = make_args(pipeline_model_parallel_size=2, advantage_estimator="ppo")
     results = run_ranks(RANKS, (args, make_samples(8)))

@@ -6,6 +6,7 @@ They are forks of one process that has imported everything, as importing takes l
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from slime.plan.division import Division
 from slime.plan.shape import shape_of
 from slime.utils.decoders import language_part
+from tests.fakes.fixtures import GradientsOf, MakeArgs, MakeSamples, MakeTrainer, RunRanks
 
 DIVISIONS: dict[str, dict[str, int]] = {
     "tensor": {"tensor_model_parallel_size": 2, "log_probs_chunk_size": 3},
@@ -165,7 +167,7 @@ def work(rank):
 """
 
 
-def rollouts_of(make_samples: Any) -> list[list[Any]]:
+def rollouts_of(make_samples: MakeSamples) -> list[list[Any]]:
     """Two rollouts of which every sample has hints; the second one leaves a rank without a sample."""
     found = [make_samples(8), make_samples(3, seed=2)]
     for sample in (sample for samples in found for sample in samples):
@@ -174,7 +176,11 @@ def rollouts_of(make_samples: Any) -> list[list[Any]]:
 
 
 def check_gradient(
-    found: dict[str, torch.Tensor], folder: str, samples: list[Any], gradients_of: Any, near: Any
+    found: dict[str, torch.Tensor],
+    folder: str,
+    samples: list[Any],
+    gradients_of: GradientsOf,
+    near: Callable[[str], float],
 ) -> None:
     """The same objective on transformers' model, one sample at a time."""
     config = language_part(AutoConfig.from_pretrained(folder))
@@ -208,13 +214,13 @@ def planned(folder: str, sizes: dict[str, Any], held: list[int]) -> bool:
 
 
 def test_every_division_of_a_model_trains_like_one_process(
-    make_args: Any,
-    make_trainer: Any,
-    make_samples: Any,
-    gradients_of: Any,
-    near: Any,
+    make_args: MakeArgs,
+    make_trainer: MakeTrainer,
+    make_samples: MakeSamples,
+    gradients_of: GradientsOf,
+    near: Callable[[str], float],
     folders: dict[str, str],
-    run_ranks: Any,
+    run_ranks: RunRanks,
     tmp_path: Path,
 ) -> None:
     rollouts = rollouts_of(make_samples)

@@ -12,6 +12,8 @@ import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
+from tests.fakes.fixtures import MakeArgs, MakeSamples, MakeTrainer, RunRanks
+
 TENSOR, PIPELINE = {"tensor_model_parallel_size": 2}, {"pipeline_model_parallel_size": 2}
 CONTEXT = {"context_parallel_size": 2}
 SHARED = {"use_distributed_optimizer": True}
@@ -97,10 +99,10 @@ def check_weights(folder: Path, other: Path) -> None:
 
 
 def test_shared_states_adapters_and_critics_train_and_resume_like_one_process(
-    make_args: Any,
-    make_trainer: Any,
-    make_samples: Any,
-    run_ranks: Any,
+    make_args: MakeArgs,
+    make_trainer: MakeTrainer,
+    make_samples: MakeSamples,
+    run_ranks: RunRanks,
     folders: dict[str, str],
     tmp_path: Path,
 ) -> None:

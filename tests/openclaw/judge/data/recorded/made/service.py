@@ -41,5 +41,5 @@ class Replies(BaseHTTPRequestHandler):
     def version_string(self) -> str:
         return "nginx"
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Nothing: standard error is the recorder's."""
