@@ -302,7 +302,7 @@ def test_every_flag_of_a_method_acts(group: type) -> None:
 
 def test_the_help_of_a_driver_lists_the_flags_of_its_method(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse_args(["--loss-spec-path", SELECT, "--help"], env={})
+        parse_args(["--loss-spec-path", SELECT, "--help-all"], env={})
     told = " ".join(capsys.readouterr().out.split())
     assert "--topk-adv-diff-clip FLOAT teacher minus student" in told
     assert "likely ids a position that a loss over them compares (default: 0) [env: OPENCLAW_TOPK_K]" in told

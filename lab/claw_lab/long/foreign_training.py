@@ -19,7 +19,8 @@ from typing import Any
 from claw_base.ports import free_port
 from claw_lab import ROOT
 from claw_lab.long.foreign import HARBOR, clock, done, server
-from claw_lab.tiny_models import Answered, Dialogue, Recipe, make_checkpoint
+from claw_lab.tiny_models.dialogue import Answered, Dialogue
+from claw_lab.tiny_models.recipe import Recipe, make_checkpoint
 from slime.agents import Action, Start, Task, ToolCall
 from slime.agents.foreign import OpenEnvEnvironment
 from slime.agents.protocol import Environment

@@ -77,7 +77,7 @@ def phrases(rows: list[Row]) -> tuple[str, ...]:
 def demonstration(rng: random.Random, rows: list[Row]) -> Any:
     """Letters by chance on the board of a word that does not exist. It knows the rules, a letter is named once, and that
     the game complains otherwise; which letter is named depends on nothing else."""
-    from claw_lab.tiny_models import Answered, Dialogue
+    from claw_lab.tiny_models.dialogue import Answered, Dialogue
 
     row = rng.choice(rows)
     word = "".join(rng.choices(string.ascii_uppercase, k=columns(row)))
@@ -101,7 +101,7 @@ def demonstration(rng: random.Random, rows: list[Row]) -> Any:
 def make_model(rows: list[Row], out: Path) -> None:
     import torch
 
-    from claw_lab.tiny_models import Recipe, make_checkpoint
+    from claw_lab.tiny_models.recipe import Recipe, make_checkpoint
 
     torch.set_num_threads(2)
     recipe = Recipe(

@@ -129,7 +129,7 @@ def compute_loss(spec: LossSpec, dist: Distribution, batch: LossBatch, reducer: 
     return LossOutput(loss=total, metrics=metrics | {"loss": total.detach()})
 
 
-def policy_component(args: Any, clip: tuple[float, float | None] | None = None) -> Compute:
+def policy_component(args: object, clip: tuple[float, float | None] | None = None) -> Compute:
     """The policy component.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -123,7 +122,7 @@ def topk_divergence(dist: Distribution, batch: LossBatch, reducer: Reducer) -> L
     return reverse_kl_topk(dist, targets_of(batch), reducer)
 
 
-def topk_settings(args: Any, subset: SubsetMode) -> dict[str, float]:
+def topk_settings(args: object, subset: SubsetMode) -> dict[str, float]:
     """How likely ids and hints are chosen, as numbers for `LossSpec.reported`.
 
     Args:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeVar
 
 import torch
@@ -280,7 +281,7 @@ class TeacherSettings:
     hint_selection: str = "shortest"
 
 
-def settings_of(kind: type[S], args: Any) -> S:
+def settings_of(kind: type[S], args: object) -> S:
     """The record of this kind that `args` describes.
 
     Args:
@@ -293,16 +294,16 @@ def settings_of(kind: type[S], args: Any) -> S:
     if isinstance(args, kind):
         return args
     names = [item.name for item in fields(kind)]  # type: ignore[arg-type]
-    return kind(**{name: LOADED[name](args) if name in LOADED else getattr(args, name) for name in names})
+    return kind(**{name: LOADED[name](args) if name in LOADED else attrgetter(name)(args) for name in names})
 
 
-def _custom_tis(args: Any) -> tuple[Callable[..., Any], object] | None:
-    weighs = args.use_tis or args.get_mismatch_metrics
+def _custom_tis(args: object) -> tuple[Callable[..., Any], object] | None:
+    weighs = any(attrgetter("use_tis", "get_mismatch_metrics")(args))
     function = load_hook(args, "custom_tis_function_path") if weighs else None
     return None if function is None else (function, args)
 
 
-LOADED: dict[str, Callable[[Any], Any]] = {
+LOADED: dict[str, Callable[[object], Any]] = {
     "corrections": lambda args: settings_of(CorrectionSettings, args),
     "custom_tis": _custom_tis,
     "make_reducer": lambda args: load_hook(args, "custom_pg_loss_reducer_function_path"),

@@ -11,9 +11,10 @@ import torch
 from transformers import Qwen3ForCausalLM
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from claw_lab.tiny_models import Answered, Dialogue, Recipe, Vision, command, make_checkpoint
-from claw_lab.tiny_models.dialogue import Document, encode
-from claw_lab.tiny_models.recipe import batches, make_tokenizer, new_model
+from claw_lab.tiny_models.command import command
+from claw_lab.tiny_models.dialogue import Answered, Dialogue, Document, encode
+from claw_lab.tiny_models.recipe import Recipe, batches, make_checkpoint, make_tokenizer, new_model
+from claw_lab.tiny_models.sight import Vision
 from claw_lab.tiny_models.tokenizer import SEEING_TEMPLATE, TEMPLATE, system_text
 from slime.agents.conversation import Conversation, continuation, opening
 from slime.agents.protocol import Start, Tool

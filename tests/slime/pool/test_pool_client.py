@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -181,13 +182,13 @@ def test_a_pool_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
 
 
 def test_slime_starts_a_pool_beside_a_run_by_its_hook() -> None:
-    class Args:
-        environment_path = f"{ROOT}/slime/examples/my_agent/guess.py:GuessNumber"
-        environment_port = 18099
-        parallel_envs = 8
-
+    args = SimpleNamespace(
+        environment_path=f"{ROOT}/slime/examples/my_agent/guess.py:GuessNumber",
+        environment_port=18099,
+        parallel_envs=8,
+    )
     assert load_attr("slime.pool.hook.start") is hook.start
-    [service] = hook.start(Args(), {})  # type: ignore[arg-type]
+    [service] = hook.start(args, {})  # type: ignore[arg-type]
     assert service["url"] == "http://127.0.0.1:18099" and "--max-runs" in service["command"]
 
 

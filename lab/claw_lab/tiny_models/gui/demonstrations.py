@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from claw_lab.tiny_models import Answered, Dialogue
+from claw_lab.tiny_models.dialogue import Answered, Dialogue
 from claw_lab.tiny_models.gui.pages import BUTTONS, FAMILIES, THEMES, Errand, Page, Widget, errand
 from gui_rl.episode.environment import screen, system_message
 from gui_rl.screens.actions import Coordinates

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from claw_lab.tiny_models import Recipe, command
+from claw_lab.tiny_models.command import command
 from claw_lab.tiny_models.gui.demonstrations import PHRASES, demonstration
+from claw_lab.tiny_models.recipe import Recipe
 
 RECIPE = Recipe(
     vocabulary=540,

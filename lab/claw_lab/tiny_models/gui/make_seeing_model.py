@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from claw_lab.tiny_models import Recipe, Vision, command
+from claw_lab.tiny_models.command import command
 from claw_lab.tiny_models.gui.pointing import PHRASES, demonstration
+from claw_lab.tiny_models.recipe import Recipe
+from claw_lab.tiny_models.sight import Vision
 
 RECIPE = Recipe(
     vocabulary=420,

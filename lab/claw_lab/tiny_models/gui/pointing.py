@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from claw_lab.tiny_models import Answered, Dialogue
+from claw_lab.tiny_models.dialogue import Answered, Dialogue
 from claw_lab.tiny_models.gui.boards import HEIGHT, MEANT, WIDTH, Board, Tile, board, mistaken
 from claw_lab.tiny_models.gui.drawing import drawn
 from gui_rl.episode.environment import screen, system_message

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import random
 
-from claw_lab.tiny_models import Answered, Dialogue
+from claw_lab.tiny_models.dialogue import Answered, Dialogue
 from claw_lab.tiny_models.swe.bugs import KINDS, Bug, Kind, draw
 from slime.agents import Start
 from slime.sandbox import Finished

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from claw_lab.tiny_models import Recipe, command
+from claw_lab.tiny_models.command import command
+from claw_lab.tiny_models.recipe import Recipe
 from claw_lab.tiny_models.swe.demonstrations import CALL, PRINTED, demonstration
 
 RECIPE = Recipe(

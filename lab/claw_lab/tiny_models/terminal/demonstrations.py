@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 
-from claw_lab.tiny_models import Answered, Dialogue
+from claw_lab.tiny_models.dialogue import Answered, Dialogue
 from claw_lab.tiny_models.terminal.chores import VERBS, Chore, Verb, chore, look_for
 from slime.agents.protocol import Start
 from terminal_rl.tools import TOOLS

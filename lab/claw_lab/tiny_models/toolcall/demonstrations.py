@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 
-from claw_lab.tiny_models import Answered, Dialogue
+from claw_lab.tiny_models.dialogue import Answered, Dialogue
 from claw_lab.tiny_models.toolcall.problems import (
     DEMONSTRATED_DIGITS,
     TRAINED,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from claw_lab.tiny_models import Recipe, command
+from claw_lab.tiny_models.command import command
+from claw_lab.tiny_models.recipe import Recipe
 from claw_lab.tiny_models.toolcall.demonstrations import demonstration
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from claw_lab.tiny_models import Dialogue
+from claw_lab.tiny_models.dialogue import Dialogue
 from claw_lab.tiny_models.gui.data import errands, write
 from claw_lab.tiny_models.gui.demonstrations import (
     PHRASES,

@@ -12,8 +12,7 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
-from claw_lab.tiny_models import Dialogue
-from claw_lab.tiny_models.dialogue import encode
+from claw_lab.tiny_models.dialogue import Dialogue, encode
 from claw_lab.tiny_models.recipe import make_tokenizer
 from claw_lab.tiny_models.swe.bugs import HELD_OUT_BODIES, KINDS, Bug, draw, mutations, words_of
 from claw_lab.tiny_models.swe.demonstrations import (
