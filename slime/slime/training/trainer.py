@@ -58,6 +58,8 @@ from slime.weights.probe import Probe, probe_ids
 if TYPE_CHECKING:
     from slime.flags import Arguments
 
+logger = logging.getLogger(__name__)
+
 
 class Backend(Persistent):
     """One of `world_size` ranks that train a Hugging Face model. All ranks make the same calls.
@@ -184,9 +186,6 @@ class Backend(Persistent):
     @abstractmethod
     def add_up(self, values: Tensor) -> Tensor:
         """Sum of a CPU tensor over the replicas."""
-
-
-logger = logging.getLogger(__name__)
 
 
 class Trainer(Backend):

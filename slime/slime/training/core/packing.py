@@ -122,9 +122,11 @@ def pack(
     groups = _alike(samples) if share_prompts else _apart(samples)
     tokens, sources = _lay_out(samples, groups, behind=observed)
     wanted = [[t for t, kept in enumerate(s.mask) if kept or not only_trained] for s in samples]
-    temperatures = [s.temperature for s, mine in zip(samples, wanted, strict=True) for _ in mine]
-    targets = [s.tokens[s.prompt_length + t] for s, mine in zip(samples, wanted, strict=True) for t in mine]
-    logit_positions = [sources[i][t] for i, mine in enumerate(wanted) for t in mine]
+    temperatures = [s.temperature for s, predicted in zip(samples, wanted, strict=True) for _ in predicted]
+    targets = [
+        s.tokens[s.prompt_length + t] for s, predicted in zip(samples, wanted, strict=True) for t in predicted
+    ]
+    logit_positions = [sources[i][t] for i, predicted in enumerate(wanted) for t in predicted]
     seen = [observed_targets(sample) if observed else {} for sample in samples]
     logit_positions += [sources[i][t] for i, others in enumerate(seen) for t in others]
     targets += [token for others in seen for token in others.values()]
@@ -138,7 +140,7 @@ def pack(
         logit_positions=torch.tensor(logit_positions, dtype=torch.long, device=device),
         targets=torch.tensor(targets, dtype=torch.long, device=device),
         temperatures=torch.tensor(temperatures, device=device),
-        counts=tuple(len(mine) for mine in wanted),
+        counts=tuple(len(predicted) for predicted in wanted),
         images=images,
         observed=tuple(map(len, seen)) if observed else (),
     )

@@ -24,11 +24,11 @@ class _Share(torch.autograd.Function):
     own one, as often as there are ranks."""
 
     @staticmethod
-    def forward(ctx: Any, mine: Tensor, numbers: Tensor, total: int, group: ProcessGroup) -> Tensor:
+    def forward(ctx: Any, own_rows: Tensor, numbers: Tensor, total: int, group: ProcessGroup) -> Tensor:
         ctx.save_for_backward(numbers)
         ctx.ranks = group.size()
-        whole = mine.new_zeros(total, *mine.shape[1:])
-        whole[numbers] = mine
+        whole = own_rows.new_zeros(total, *own_rows.shape[1:])
+        whole[numbers] = own_rows
         dist.all_reduce(whole, group=group)
         return whole
 
@@ -51,11 +51,11 @@ class OwnRows:
     total: int
     group: ProcessGroup
 
-    def share(self, mine: Tensor) -> Tensor:
+    def share(self, own_rows: Tensor) -> Tensor:
         """[t, ...] of this rank -> [T, ...] of all, on each. Its gradient counts as often as there are ranks."""
         if self.group.size() == 1:
-            return mine
-        return _Share.apply(mine, self.numbers, self.total, self.group)  # type: ignore[no-untyped-call,no-any-return]
+            return own_rows
+        return _Share.apply(own_rows, self.numbers, self.total, self.group)  # type: ignore[no-untyped-call,no-any-return]
 
 
 class SharedRows:

@@ -161,8 +161,8 @@ class Teacher:
         both."""
         k, length, device = self.args.distill_topk, len(packed.targets), packed.targets.device
         ends = [0, *accumulate(packed.counts)]
-        mine = step.ranks[self.rank][number]
-        hints = max([1, *(len(self.prompts(samples[i])) for i in mine)])
+        micro_batch = step.ranks[self.rank][number]
+        hints = max([1, *(len(self.prompts(samples[i])) for i in micro_batch)])
         present = torch.zeros(hints, length, dtype=torch.bool, device=device)
         log_probs = torch.zeros(hints, length, k, device=device)
         own_ids = torch.zeros(hints, length, k, dtype=torch.long, device=device)
@@ -209,8 +209,8 @@ class Teacher:
         """This rank's sequences of a micro-batch, by forward; as many as the rank with the most has, so that all ranks
         run the same number of forwards."""
         packs = [self._packs(rank[number], samples) for rank in step.ranks]
-        mine = packs[self.rank]
-        return [*mine, *([] for _ in range(max(map(len, packs)) - len(mine)))]
+        own_packs = packs[self.rank]
+        return [*own_packs, *([] for _ in range(max(map(len, packs)) - len(own_packs)))]
 
     def _packs(self, micro_batch: MicroBatch, samples: Sequence[Sample]) -> list[list[TeacherSequence]]:
         """The sequences of a micro-batch in order, cut where they exceed the limits of a micro-batch."""
@@ -357,5 +357,5 @@ def check_tokenizer(teacher: str, student: str) -> None:
 
 
 def _vocabulary(folder: str) -> dict[str, int]:
-    known: dict[str, int] = AutoTokenizer.from_pretrained(folder, local_files_only=True).get_vocab()
-    return known
+    ids: dict[str, int] = AutoTokenizer.from_pretrained(folder, local_files_only=True).get_vocab()
+    return ids

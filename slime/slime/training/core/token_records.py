@@ -44,14 +44,16 @@ class TokenRecords:
         """The trainer's log-probs of trained tokens, by position of the sample."""
         self._log_probs = found | self._log_probs
 
-    def watching(self, teach: Teach, mine: Sequence[MicroBatch]) -> Teach:
+    def watching(self, teach: Teach, micro_batches: Sequence[MicroBatch]) -> Teach:
         """`teach`, whose choices are noted."""
 
         def watched(number: int, packed: PackedBatch, seen: Distribution) -> TopKTargets:
             targets = teach(number, packed, seen)
             taught = targets.valid.any(-1)
-            self._hints = by_sample(mine[number], packed, _where(taught, targets.hint)) | self._hints
-            self._gaps = by_sample(mine[number], packed, _where(taught, disagreement(targets))) | self._gaps
+            self._hints = by_sample(micro_batches[number], packed, _where(taught, targets.hint)) | self._hints
+            self._gaps = (
+                by_sample(micro_batches[number], packed, _where(taught, disagreement(targets))) | self._gaps
+            )
             return targets
 
         return watched

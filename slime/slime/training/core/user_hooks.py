@@ -102,17 +102,17 @@ def custom_batch(
 def _of_batch(
     masks: Sequence[Tensor],
     micro_batch: MicroBatch,
-    known: dict[int, Any] | None,
+    by_position: dict[int, Any] | None,
     device: torch.device,
 ) -> list[Tensor | None]:
     if not micro_batch:
-        return [None if known is None else torch.zeros(len(mask), device=device) for mask in masks]
-    found: list[Tensor | None] = []
+        return [None if by_position is None else torch.zeros(len(mask), device=device) for mask in masks]
+    per_sample: list[Tensor | None] = []
     for mask, i in zip(masks, micro_batch, strict=True):
-        values = None if known is None else known.get(i)
+        values = None if by_position is None else by_position.get(i)
         wide = None if values is None else widened(mask, torch.as_tensor(values, dtype=torch.float32).cpu())
-        found.append(None if wide is None else wide.to(device))
-    return found
+        per_sample.append(None if wide is None else wide.to(device))
+    return per_sample
 
 
 def _given(samples: Sequence[Sample], name: str, device: torch.device) -> list[Tensor | None]:
@@ -139,16 +139,16 @@ def postprocess(
         DataError: a changed list that does not fit its samples.
     """
     hook = load_hook(args, "rollout_data_postprocess_path")
-    mine = [i for step in schedule.steps for micro_batch in step.ranks[rank] for i in micro_batch]
-    masks = {i: torch.tensor(data.samples[i].mask, dtype=torch.bool) for i in mine}
+    positions = [i for step in schedule.steps for micro_batch in step.ranks[rank] for i in micro_batch]
+    masks = {i: torch.tensor(data.samples[i].mask, dtype=torch.bool) for i in positions}
     given = _dictionary(data, masks)
     before = {name: [None if v is None else v.clone() for v in given[name]] for name in CHANGEABLE}
     hook(args, rollout_id, given)
     for name, field in CHANGEABLE.items():
-        after = given.get(name)
-        if after is None or _same(before[name], after):
+        changed = given.get(name)
+        if changed is None or _same(before[name], changed):
             continue
-        setattr(data, field, (getattr(data, field) or {}) | _narrowed(name, after, masks, args))
+        setattr(data, field, (getattr(data, field) or {}) | _narrowed(name, changed, masks, args))
         if name == "log_probs":
             data.ratio_one = frozenset()
 
