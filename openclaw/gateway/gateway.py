@@ -1,4 +1,9 @@
-"""From a checked request to an exchange that can run: session, parent turn, prompt ids, limits."""
+"""From a checked request to an exchange that can run: session, parent turn, prompt ids, limits.
+
+What is remembered of a person stands in the prompt after the last user message, where a hint stands for the teacher of
+distillation. A conversation that goes on keeps the ids of its earlier prompts, so each wish stands in it once. It is left
+out if the person has said it in the conversation, or has asked there for another form in so many words.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,8 @@ from typing import TypeVar
 
 import orjson
 
-from openclaw.common.messages import text_of
+from openclaw.common.messages import said_in, text_of
+from openclaw.common.wish_themes import gives_way
 from openclaw.engine.client import EngineClient
 from openclaw.engine.generation import EngineRequest
 from openclaw.errors import ClientError
@@ -29,14 +35,13 @@ from openclaw.gateway.chat_request import (
     too_long,
 )
 from openclaw.gateway.exchange import Exchange
-from openclaw.gateway.preferences import active_preferences, inject, not_yet_stated, prefix_still_valid
 from openclaw.gateway.recorder import Recorder
 from openclaw.gateway.running import Admission, InFlight, RunningAnswers, SharedGeneration
 from openclaw.gateway.spans import spans_of
 from openclaw.methods.hinted_prompt import with_memory
 from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
 from openclaw.settings import Settings
-from openclaw.types import RenderMode, TurnContext, TurnState
+from openclaw.types import Message, RenderMode, Turn, TurnContext, TurnState
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +50,8 @@ READ_AT_MOST = 2
 """Times the context: where the prompt of a request has more tokens, no more of it is read."""
 LARGE_AT_A_TIME = 2
 _BRIDGED = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED, TurnState.UNTRAINABLE)
-
+_LOOKED_AT = 16
+"""Messages of the user, the newest, that are read for what they ask for in so many words."""
 
 T = TypeVar("T")
 
@@ -279,3 +285,43 @@ def _continues(request: ChatRequest, parent: Parent) -> bool:
         and start < len(request.messages)
         and same_answer(turn.response_message, request.messages[start - 1], to_the_letter=True)
     )
+
+
+async def active_preferences(
+    settings: Settings, recorder: Recorder | None, request: ChatRequest, caller: Caller
+) -> list[str] | None:
+    """What is remembered of the caller, the oldest first; None if memory is off, the request opts out,
+    no person is named, or a key names the bearer of another one. Raises StoreError."""
+    if not settings.memory or recorder is None or not caller.memory or caller.turn_type != "main":
+        return None
+    if caller.person is None or isinstance(request.messages[0], RawPrompt):
+        return None
+    if caller.person != caller.key_name and caller.person in dict(settings.client_keys):
+        return None
+    return await recorder.remembered(caller.person)
+
+
+def not_yet_stated(wishes: Sequence[str], messages: Sequence[Message]) -> list[str]:
+    """Those that no user message of the conversation contains, and of whose side of an answer's form none asks for
+    anything: what is asked for here comes before what was asked for once."""
+    said = said_in(messages)
+    new = [wish for wish in wishes if not any(wish in text for text in said)]
+    return [wish for wish in new if not gives_way(wish, *said[-_LOOKED_AT:])]
+
+
+def prefix_still_valid(turn: Turn, wishes: Sequence[str] | None, new: Sequence[Message]) -> bool:
+    """Whether all that a turn's prompt remembered is remembered now, and gives way to nothing that the `new` messages ask
+    for; else its ids cannot begin another prompt."""
+    stand, said = turn.memory or (), said_in(new)
+    return set(stand) <= set(wishes or ()) and not any(gives_way(wish, *said) for wish in stand)
+
+
+def inject(
+    new: list[Message], wishes: Sequence[str], stand: Sequence[str]
+) -> tuple[list[Message], list[str]]:
+    """The new messages of a conversation whose prompt has the wishes `stand`, with the others behind the person's last
+    words; and all that stand in the prompt then. Results of tools alone get none."""
+    more = [wish for wish in wishes if wish not in stand]
+    if not more or not any(message["role"] == "user" for message in new):
+        return new, list(stand)
+    return with_memory(new, more), [*stand, *more]

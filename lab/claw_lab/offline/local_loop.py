@@ -26,8 +26,7 @@ from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.exchange import Completion
-from openclaw.gateway.gateway import Prompt
-from openclaw.gateway.preferences import inject, not_yet_stated, prefix_still_valid
+from openclaw.gateway.gateway import Prompt, inject, not_yet_stated, prefix_still_valid
 from openclaw.methods.hinted_prompt import with_memory
 from openclaw.sessions.transcript import Transcript, next_state
 from openclaw.store import RolloutStore

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from openclaw.gateway.preferences import inject
+from openclaw.gateway.gateway import inject
 from openclaw.methods.hinted_prompt import HINT_HEADER
 from openclaw.types import Drop, Judgement, Turn, Vote
 from tests.fakes.chat_client import CALL, HELLO, TOOLS
