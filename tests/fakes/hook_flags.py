@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks.arguments import HookSettings
 from openclaw.trainer_hooks.pipeline import BatchPipeline
+from openclaw.types import SampleRecord
 
 TRAINER: dict[str, Any] = {
     "hf_checkpoint": "none",
@@ -43,6 +45,8 @@ def pipeline_on(store: RolloutStore, args: object) -> BatchPipeline:
     return BatchPipeline(store, HookSettings.of(args))
 
 
-def rows_of(args: object, store: RolloutStore, records: Any, rollout_id: int) -> list[dict[str, Any]]:
+def rows_of(
+    args: object, store: RolloutStore, records: Sequence[SampleRecord], rollout_id: int
+) -> list[dict[str, Any]]:
     """The rows of these samples."""
     return pipeline_on(store, args).prepare(records, rollout_id).rows

@@ -6,13 +6,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 
 @contextmanager
-def served(app: Any) -> Iterator[str]:
+def served(app: ASGIApp) -> Iterator[str]:
     """Its base URL, as long as the block runs."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)

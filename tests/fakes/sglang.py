@@ -12,8 +12,9 @@ import asyncio
 import hashlib
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 import uvicorn
@@ -25,6 +26,9 @@ from starlette.routing import Route
 from tests.fakes.sglang_group import Group
 from tests.fakes.tiny_engine_model import plain_model
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 class FakeSGLang:
     """One set of weights; `calls` lists the control calls that came.
@@ -32,7 +36,7 @@ class FakeSGLang:
     `blind`: its machine does not see the trainer's folders. `tp`: ranks, each with a copy of the weights.
     """
 
-    def __init__(self, folder: Path, load: Any, tp: int = 1) -> None:
+    def __init__(self, folder: Path, load: Callable[[Path], PreTrainedModel], tp: int = 1) -> None:
         self.load = load
         self.model = load(folder)
         # As in vLLM, a tied head is a tensor of its own, so that it can be left behind.

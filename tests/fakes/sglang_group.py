@@ -17,7 +17,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -25,6 +25,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from tests.fakes.sglang import FakeSGLang
+
 
 TIMEOUT = timedelta(seconds=90)
 """SGLang waits 30 minutes; here a group that nobody completes must not outlive the test run."""
@@ -59,7 +63,7 @@ class Unpickler(pickle.Unpickler):
 class Group:
     """The ranks of one engine. `open` is the session between begin and end, `groups` its process groups by name."""
 
-    def __init__(self, engine: Any, tp: int) -> None:
+    def __init__(self, engine: FakeSGLang, tp: int) -> None:
         self.engine, self.tp = engine, tp
         self.parallel: dict[str, int] = {}
         self.groups: dict[str, list[Any]] = {}
@@ -209,7 +213,7 @@ class Group:
         return said(True)
 
     def receive_on_all(self, name: str, size: int) -> list[Tensor]:
-        def one(group: Any) -> Tensor:
+        def one(group: dist.ProcessGroup) -> Tensor:
             flat = torch.empty(size, dtype=torch.uint8)
             options = dist.BroadcastOptions()
             options.rootRank = 0

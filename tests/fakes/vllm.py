@@ -7,14 +7,19 @@ logits). The head is a tensor of its own, as the packed one of vLLM on a CPU.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoTokenizer
 
 from slime.engines.vllm.worker import Wanted, compare, read_tensors
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 STEP_SECONDS = 0.005
 
@@ -31,7 +36,7 @@ class ClientError(Exception):
 class FakeLLM:
     """`calls` lists what was asked, `params` the sampling parameters of each request."""
 
-    def __init__(self, folder: Path, load: Any) -> None:
+    def __init__(self, folder: Path, load: Callable[[Path], PreTrainedModel]) -> None:
         self.model = load(folder)
         embedding = self.model.get_input_embeddings().weight
         self.model.lm_head.weight = torch.nn.Parameter(embedding.detach().clone())

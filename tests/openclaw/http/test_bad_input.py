@@ -161,7 +161,7 @@ def test_full_disk_gives_no_complete_answer_and_serving_goes_on_when_there_is_ro
     gateway.says("hi")
     database = gateway.app.state.gateway.recorder.store.database.engine
 
-    def full(connection: Any, *_: object) -> None:
+    def full(connection: sqlite3.Connection, *_: object) -> None:
         connection.execute("PRAGMA max_page_count = 1")
 
     event.listen(database, "checkout", full)

@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import socket
 import time
+from collections.abc import MutableMapping
 from typing import Any
 
 import httpx
@@ -201,7 +202,7 @@ async def test_client_that_does_not_read_is_let_go(gateway: RunningGateway) -> N
     async def receive() -> Any:
         return next(asked, None) or await asyncio.Event().wait()
 
-    async def send(message: Any) -> None:
+    async def send(message: MutableMapping[str, Any]) -> None:
         read.append(message)
         if len(read) > 2:
             await asyncio.Event().wait()

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import event
@@ -34,7 +33,7 @@ async def test_a_full_disk_fails_the_caller_and_loses_nothing_that_was_promised(
     store = RolloutStore(tmp_path)
     writer = StoreWriter(store.database)
 
-    def limit(connection: Any, *_: object) -> None:
+    def limit(connection: sqlite3.Connection, *_: object) -> None:
         connection.execute("PRAGMA max_page_count = 80")
 
     def noise(seed: int) -> list[int]:

@@ -106,7 +106,7 @@ def test_a_row_with_a_system_message_is_left_out_where_the_template_takes_none(
 ) -> None:
     render = gate_samples.ChatFormat.render
 
-    def strict(format_: Any, messages: Any, *more: Any) -> Any:
+    def strict(format_: Any, messages: list[dict[str, Any]], *more: Any) -> Any:
         if any(one["role"] == "system" for one in messages):
             raise ValueError("System role not supported")
         return render(format_, messages, *more)

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, ClassVar
 
 import httpx
+from starlette.types import ASGIApp
 
 from slime.agents import Action, Observation, Outcome, Start, Task, Tool, ToolCall
 from slime.errors import EnvironmentAway
@@ -66,7 +67,7 @@ class Pools(httpx.AsyncBaseTransport):
 
 
 def asked(
-    app: Any, path: str, key: str | None = None, **body: object
+    app: ASGIApp, path: str, key: str | None = None, **body: object
 ) -> tuple[int, dict[str, Any], httpx.Headers]:
     async def go() -> httpx.Response:
         headers = {"Authorization": f"Bearer {key}"} if key else {}

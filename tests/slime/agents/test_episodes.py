@@ -69,7 +69,7 @@ def play(engine: ScriptedEngine, make_args: ParseArgs) -> Play:  # noqa: F811
     return play
 
 
-def generating(monkeypatch: pytest.MonkeyPatch, function: Any) -> str:
+def generating(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any]) -> str:
     monkeypatch.setattr(sys.modules[__name__], "current", function, raising=False)
     return f"{__name__}.current"
 

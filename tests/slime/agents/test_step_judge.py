@@ -102,7 +102,7 @@ class Script:
         self.replies, self.seconds, self.seeds = list(replies), seconds, list[int]()
         self.running = self.most_running = 0
 
-    async def reply(self, messages: Any, seed: int) -> str:
+    async def reply(self, messages: list[dict[str, Any]], seed: int) -> str:
         self.seeds.append(seed)
         self.running += 1
         self.most_running = max(self.most_running, self.running)
@@ -114,7 +114,7 @@ class Script:
         return said
 
 
-def judge(make: Any, script: Script, *words: str) -> StepJudge:
+def judge(make: ParseArgs, script: Script, *words: str) -> StepJudge:
     url = ["--prm-url", "http://127.0.0.1:9/v1", "--prm-model", "judge"]
     return StepJudge(make([{"input": "x"}], *JUDGED, *url, *words), script)
 

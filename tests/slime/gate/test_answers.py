@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,14 @@ class Engine:
         if self.held is not None:
             self.held.set()
 
-    def try_weights(self, path: str, version: int, prompts: Any, most: int, drafts: Any = ()) -> Any:
+    def try_weights(
+        self,
+        path: str,
+        version: int,
+        prompts: Sequence[list[int]],
+        most: int,
+        drafts: Sequence[list[int]] = (),
+    ) -> Any:
         if self.held is not None:
             assert self.held.wait(20)
         if self.is_away:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,14 @@ class FakeEngine:
     def discard(self) -> None:
         self.discarded += 1
 
-    def try_weights(self, path: str, version: int, prompts: Any, most: int, drafts: Any = ()) -> Any:
+    def try_weights(
+        self,
+        path: str,
+        version: int,
+        prompts: Sequence[list[int]],
+        most: int,
+        drafts: Sequence[list[int]] = (),
+    ) -> Any:
         self.asked.append((version, len(prompts)))
         text = "It is 12." if version in self.wrong else "It is 19."
         return [{"ids": [7, 8], "log_probs": [-0.1, -0.1], "text": text, "ended": True} for _ in prompts]
@@ -235,7 +242,14 @@ def test_an_engine_that_holds_one_set_of_weights_leaves_stage_c_out(
     make_compared: Callable[..., CandidateGate], trainers: FakeTrainers
 ) -> None:
     class OneSet(FakeEngine):
-        def try_weights(self, path: str, version: int, prompts: Any, most: int, drafts: Any = ()) -> Any:
+        def try_weights(
+            self,
+            path: str,
+            version: int,
+            prompts: Sequence[list[int]],
+            most: int,
+            drafts: Sequence[list[int]] = (),
+        ) -> Any:
             return None
 
     gate = make_compared()

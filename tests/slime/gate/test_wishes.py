@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,14 @@ class Engine:
 
     def discard(self) -> None: ...
 
-    def try_weights(self, path: str, version: int, prompts: Any, most: int, drafts: Any = ()) -> Any:
+    def try_weights(
+        self,
+        path: str,
+        version: int,
+        prompts: Sequence[list[int]],
+        most: int,
+        drafts: Sequence[list[int]] = (),
+    ) -> Any:
         self.asked.append(version)
         texts = [
             "Sure:\n1. Add.\n2. Done." if prompt[1] < self.obeys[version] else "All in one line, 1. and 2."

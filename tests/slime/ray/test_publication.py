@@ -216,7 +216,7 @@ class Gate:
         return {"change": 0.5}
 
     def let_answer(
-        self, candidate: Candidate, live: Any, engines: Any, found: dict[str, float]
+        self, candidate: Candidate, live: WeightVersion, engines: Any, found: dict[str, float]
     ) -> dict[str, float]:
         """Waits until `answers` is set."""
         assert self.answers.wait(20)

@@ -15,6 +15,8 @@ from slime.types import Sample, SampleStatus
 from tests.fakes.fixtures import ParseArgs, Rows
 
 if TYPE_CHECKING:
+    from hypothesis.strategies import DataObject
+
     from slime.arguments import Arguments
 
 
@@ -111,7 +113,9 @@ def test_what_is_out_for_a_later_batch_is_handed_out_again_after_a_restart(
 
 @settings(max_examples=40, deadline=None)
 @given(sizes=st.lists(st.integers(1, 9), min_size=2, max_size=8), cut=st.integers(0, 7), data=st.data())
-def test_a_resumed_run_gets_the_groups_that_the_other_one_gets(sizes: list[int], cut: int, data: Any) -> None:
+def test_a_resumed_run_gets_the_groups_that_the_other_one_gets(
+    sizes: list[int], cut: int, data: DataObject
+) -> None:
     """Whatever was dropped or given back before, from the saved state on nobody can tell the two apart."""
     args = RESUME["args"]
     source = Source(args)

@@ -21,11 +21,13 @@ from tests.fakes.fixtures import ParseArgs, Rows
 from tests.fakes.rollout_engine import FakeEngine
 
 if TYPE_CHECKING:
+    from hypothesis.strategies import DataObject
+
     from slime.arguments import Arguments
 
 
 @given(n=st.integers(1, 8), data=st.data())
-def test_pass_at_k_is_the_share_of_choices_of_k_that_hold_a_solution(n: int, data: Any) -> None:
+def test_pass_at_k_is_the_share_of_choices_of_k_that_hold_a_solution(n: int, data: DataObject) -> None:
     solved, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
     answers = [True] * solved + [False] * (n - solved)
     choices = [any(choice) for choice in itertools.combinations(answers, k)]
@@ -146,7 +148,7 @@ def test_an_evaluation_of_which_nothing_came_is_an_error(
         evaluate(args, 0)
 
 
-def my_log(rollout_id: int, args: Arguments, data: Any, extra_metrics: dict[str, float]) -> bool:
+def my_log(rollout_id: int, args: Arguments, data: dict[str, Any], extra_metrics: dict[str, float]) -> bool:
     return True
 
 

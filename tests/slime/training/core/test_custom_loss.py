@@ -16,6 +16,8 @@ from tests import FAKES
 from tests.fakes.fixtures import MakeSamples, MakeTrainer
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from slime.arguments import Arguments
     from slime.training.trainer import Trainer
 
@@ -83,7 +85,9 @@ def assert_same_weights(a: Any, b: Any) -> None:
         torch.testing.assert_close(tensor, other[name], atol=3e-5, rtol=1e-3)
 
 
-def example_loss(args: Arguments, samples: list[Sample], reference: Any, policy: Any) -> float:
+def example_loss(
+    args: Arguments, samples: list[Sample], reference: PreTrainedModel, policy: PreTrainedModel
+) -> float:
     """The example's loss in float64, sample by sample, mean over samples."""
     total = 0.0
     for sample in samples:

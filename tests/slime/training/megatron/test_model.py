@@ -49,7 +49,7 @@ MODELS = [
 NATIVE = MixedPrecisionPolicy()  # gradients as wide as the weights
 
 
-def table(model: Any, sample: Sample) -> torch.Tensor:
+def table(model: torch.nn.Module, sample: Sample) -> torch.Tensor:
     """Log-probs of every response position over the whole vocabulary, one sample alone, plain attention."""
     logits = model(torch.tensor([sample.tokens])).logits[0] / sample.temperature
     return torch.log_softmax(logits, -1)[sample.prompt_length - 1 : -1]
