@@ -38,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: there is no command {command}\n{_usage()}", file=sys.stderr)
         return 2
     sys.argv = [f"claw {command}", *(["--watch"] if command == "watch" else []), *words]
-    runpy.run_module(COMMANDS[command][0], run_name="__main__", alter_sys=False)
+    # with alter_sys, sys.modules has the program as __main__, by which its dataclasses find the types of their fields
+    runpy.run_module(COMMANDS[command][0], run_name="__main__", alter_sys=True)
     return 0
 
 

@@ -23,6 +23,9 @@ from openclaw.errors import ConfigError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
+BUFFER_DIR = "Folder of the rollout buffer (a SQLite file in it)."
+BUFFER_URL = "SQLAlchemy URL of the rollout buffer, instead of a folder."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -48,12 +51,8 @@ class Settings:
         (), "Use this running engine instead of launching one; repeatable.", unit="URL"
     )
     enable_rl_intercept: bool = flag(False, "Record every turn in the rollout buffer, to train on.")
-    rl_buffer_dir: str | None = flag(
-        None, "Folder of the rollout buffer (a SQLite file in it).", env=("RL_BUFFER_DIR",), unit="path"
-    )
-    rl_buffer_url: str | None = flag(
-        None, "SQLAlchemy URL of the rollout buffer, instead of a folder.", env=("RL_BUFFER_URL",), unit="URL"
-    )
+    rl_buffer_dir: str | None = flag(None, BUFFER_DIR, env=("RL_BUFFER_DIR",), unit="path")
+    rl_buffer_url: str | None = flag(None, BUFFER_URL, env=("RL_BUFFER_URL",), unit="URL")
     run_dir: str | None = flag(
         None, "Folder of the run, read for /admin/processes.", env=("RUN_DIR",), unit="path"
     )
@@ -291,9 +290,17 @@ def markdown() -> str:
     return "\n".join(table(flags_of(Settings)))
 
 
-def add_buffer_flags(parser: argparse._ActionsContainer) -> None:
-    """Adds --rl-buffer-dir and --rl-buffer-url for a program that opens the buffer and reads no environment."""
-    command_line.add_flags(parser, Settings, ("rl_buffer_dir", "rl_buffer_url"), variables=False)
+@dataclass(frozen=True, kw_only=True)
+class BufferAddress:
+    """The rollout buffer that a program opens; the environment does not name it."""
+
+    rl_buffer_dir: str | None = flag(None, BUFFER_DIR, unit="path", one_of="buffer")
+    rl_buffer_url: str | None = flag(None, BUFFER_URL, unit="URL", one_of="buffer")
+
+    @property
+    def buffer(self) -> str:
+        """Its folder or URL."""
+        return self.rl_buffer_url or self.rl_buffer_dir or ""
 
 
 def add_flags(parser: argparse._ActionsContainer, names: Sequence[str]) -> None:

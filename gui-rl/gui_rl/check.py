@@ -5,17 +5,18 @@ python -m gui_rl.check [FOLDER] [--parallel 8] [--only ID ...]
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import flag
 from gui_rl.episode.environment import GuiEnvironment, GuiSettings
 from gui_rl.episode.reading import GuiFormat
 from gui_rl.episode.scripted import ScriptError, play
-from gui_rl.episode.surroundings import BACKENDS, Backend, Surroundings
+from gui_rl.episode.surroundings import Backend, Surroundings
 from gui_rl.scoring.task import GuiTask, TaskError, read_json, task_from
 from gui_rl.screens.actions import Coordinates
 from gui_rl.screens.protocol import ScreenSize
@@ -81,13 +82,18 @@ async def check_all(
         await surroundings.close()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """Which tasks are tried, and how."""
+
+    folder: Path = flag(TASKS, "tasks as DOMAIN/ID.json", positional=True)
+    parallel: int = flag(8, "episodes at a time")
+    only: list[str] = flag([], "these tasks alone", unit="ID")
+    backend: Backend = flag("playwright", "who drives the browser")
+
+
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m gui_rl.check", description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", default=TASKS, help="tasks as DOMAIN/ID.json")
-    parser.add_argument("--parallel", type=int, default=8, help="episodes at a time")
-    parser.add_argument("--only", nargs="+", default=(), metavar="ID", help="these tasks alone")
-    parser.add_argument("--backend", choices=BACKENDS, default="playwright", help="who drives the browser")
-    said = parser.parse_args(words)
+    said = parse(Checked, words, "python -m gui_rl.check", __doc__)
     try:
         found = asyncio.run(check_all(said.folder, said.parallel, said.only, said.backend))
     except ClawError as error:

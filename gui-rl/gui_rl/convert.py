@@ -6,13 +6,15 @@ with its reason.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from gui_rl.scoring.getters import DESKTOP_GETTERS, GETTERS
 from gui_rl.scoring.metrics import METRICS
 from gui_rl.scoring.setup_steps import refused_step
@@ -93,24 +95,21 @@ def convert(
     return manifest
 
 
+@dataclass(frozen=True, kw_only=True)
+class Converted:
+    """Which tasks become prompts, and where."""
+
+    tasks_dir: Path = flag(REQUIRED, "folder of DOMAIN/ID.json", aliases=("--tasks_dir",), unit="path")
+    output_dir: Path | None = flag(
+        None, "default: beside it, with _convert behind its name", aliases=("--output_dir",), unit="path"
+    )
+    share: float = flag(SHARE, "of tasks that are held out; 0 holds none out")
+    seed: str = flag(SEED, "of the split")
+    desktop: bool = flag(False, "also tasks for SCREENSHOT_BACKEND=xvfb, with other programs than a browser")
+
+
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m gui_rl.convert",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--tasks_dir", type=Path, required=True, help="folder of DOMAIN/ID.json")
-    parser.add_argument("--output_dir", type=Path, help="default: beside it, with _convert behind its name")
-    parser.add_argument(
-        "--share", type=float, default=SHARE, help="of tasks that are held out; 0 holds none out"
-    )
-    parser.add_argument("--seed", default=SEED, help="of the split")
-    parser.add_argument(
-        "--desktop",
-        action="store_true",
-        help="also tasks for SCREENSHOT_BACKEND=xvfb, with other programs than a browser",
-    )
-    said = parser.parse_args(words)
+    said = parse(Converted, words, "python -m gui_rl.convert", __doc__)
     output = said.output_dir or said.tasks_dir.with_name(f"{said.tasks_dir.name}_convert")
     try:
         manifest = convert(said.tasks_dir, output, said.share, said.seed, said.desktop)

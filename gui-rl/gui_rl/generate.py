@@ -42,13 +42,13 @@ class GuiFlags:
     gui_max_steps: int = flag(
         15, "turns of the model in one episode", env=("GUI_MAX_STEPS", "MAX_STEPS"), least=1
     )
-    screenshot_backend: Backend = flag(  # noqa: RUF009
+    screenshot_backend: Backend = flag(
         "playwright",
         "who shows the screen: one Chromium for all episodes (playwright), one for each (selenium), or a desktop with "
         "programs for each (xvfb)",
         env=("SCREENSHOT_BACKEND",),
     )
-    gui_observation_type: ObservationType = flag(  # noqa: RUF009
+    gui_observation_type: ObservationType = flag(
         "a11y_tree",
         "what the model is shown: the accessibility tree as text, a picture, or both",
         env=("GUI_OBSERVATION_TYPE",),

@@ -5,17 +5,19 @@ python -m gui_rl.recording RESULT_DIR   writes RESULT_DIR/index.html over all ep
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import re
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from gui_rl.screens.actions import Click, Drag, Finish, GuiAction, Move, Point, Press, Scroll, Type
 from slime.agents.protocol import Outcome
 
@@ -143,14 +145,15 @@ def all_page(results: Path) -> str:
     return f'<!doctype html><meta charset="utf-8"><title>Episodes</title>{STYLE}<table>{head}{"".join(rows)}</table>'
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """Which episodes get a page."""
+
+    results: Path = flag(REQUIRED, "GUI_RESULT_DIR of a run", positional=True)
+
+
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m gui_rl.recording",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("results", type=Path, help="GUI_RESULT_DIR of a run")
-    results = parser.parse_args(words).results
+    results = parse(Recorded, words, "python -m gui_rl.recording", __doc__).results
     try:
         (results / "index.html").write_text(all_page(results), encoding="utf-8")
     except (OSError, ValueError, KeyError) as error:

@@ -6,18 +6,19 @@ OpenClaw the provider entry and the plug-in, which OpenClaw then checks. --remov
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from claw_base.settings import command_line
+from claw_base.settings.declare import flag
 from openclaw.chat.client import ChatError, Server
 from openclaw.chat.turn_status import describe
 from openclaw.clients.client import Model
-from openclaw.common.version import add_version
+from openclaw.common.version import VERSION
 from openclaw.connect import own_file
 from openclaw.connect.entries import connected, disconnected, provider_entry, remarks
 from openclaw.connect.files import NotPlainJson, read_config, readable_by_others, restore, write_config
@@ -31,22 +32,23 @@ NAMES = ("openclaw", *WRITTEN, *PRINTED)
 TEST_SESSION = "openclaw-connect-test"
 
 
+@dataclass(frozen=True, kw_only=True)
+class FirstWord:
+    """The client, named without a flag."""
+
+    name: str | None = flag(
+        None, f"one of {', '.join(NAMES)}; default openclaw", positional=True, unit="CLIENT"
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0; 1 when something stands in the way; 2 for a wrong command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m openclaw.connect",
-        description="Connect OpenClaw, or another client, with this server.",
-    )
-    parser.add_argument(
-        "name", nargs="?", metavar="CLIENT", help=f"one of {', '.join(NAMES)}; default openclaw"
-    )
-    add_version(parser)
-    command_line.add_flags(parser, ConnectSettings)
-    try:
-        given = vars(parser.parse_args(argv))
-        settings = command_line.load(ConnectSettings, {**given, "client": given["name"] or given["client"]})
-    except ConfigError as error:
-        parser.error(str(error))
+    about = "Connect OpenClaw, or another client, with this server."
+    parser = command_line.parser_of(ConnectSettings, "python -m openclaw.connect", about, VERSION)
+    command_line.add_flags(parser, FirstWord)
+    found = parser.parse_args(argv)
+    found.client = found.name or found.client
+    settings = command_line.loaded(parser, ConnectSettings, found)
     try:
         if settings.remove and settings.client in WRITTEN:
             own_file.remove(settings.client)

@@ -14,9 +14,12 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from openclaw.common.version import add_version
+from claw_base.settings.command_line import load, loaded, parser_of
+from claw_base.settings.declare import REQUIRED, flag
+from openclaw.common.version import VERSION
 from openclaw.errors import ConfigError, StoreError
 from openclaw.judge.backends.base import make_backend
 from openclaw.judge.metrics import JudgeMetrics
@@ -24,7 +27,7 @@ from openclaw.judge.settings import JudgeSettings, add_flags, load_settings
 from openclaw.judge.teacher import settings as teacher_settings
 from openclaw.judge.turn_judge import JudgeLimits, TurnJudge
 from openclaw.methods.method import Method, MethodContext, Needs
-from openclaw.settings import add_buffer_flags
+from openclaw.settings import BufferAddress
 from openclaw.store import RolloutStore, StoreWriter
 
 if TYPE_CHECKING:
@@ -96,25 +99,32 @@ async def _wait(stop: asyncio.Event, seconds: float) -> None:
         return
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkerSettings(BufferAddress):
+    """What a worker judges, for which method. Raises ConfigError for a method option that is no number."""
+
+    method_path: str = flag(REQUIRED, "module:attr that makes a sample or a drop of a turn")
+    worker_name: str | None = flag(None, "unique among running workers")
+    model_path: str | None = flag(
+        None, "folder of the policy's model, for methods that use hints", unit="path"
+    )
+    method_option: tuple[str, ...] = flag(
+        (), "an option that the method reads; repeatable", unit="NAME=NUMBER"
+    )
+    teacher_source: str = flag("trainer", "trainer, or inference: the teacher runs on an engine")
+
+    def __post_init__(self) -> None:
+        _ = self.options
+
+    @property
+    def options(self) -> dict[str, float]:
+        """The method's options by their names."""
+        return dict(_named_number(text) for text in self.method_option)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The worker's command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m openclaw.judge.worker", description="Judges answered turns."
-    )
-    add_version(parser)
-    add_buffer_flags(parser.add_mutually_exclusive_group(required=True))
-    parser.add_argument(
-        "--method-path", required=True, help="module:attr that makes a sample or a drop of a turn"
-    )
-    parser.add_argument("--worker-name", default=f"judge-{os.getpid()}", help="unique among running workers")
-    parser.add_argument("--model-path", help="folder of the policy's model, for methods that use hints")
-    parser.add_argument(
-        "--method-option", type=_named_number, action="append", default=[], metavar="NAME=NUMBER",
-        help="an option that the method reads; repeatable",
-    )  # fmt: skip
-    parser.add_argument(
-        "--teacher-source", default="trainer", help="trainer, or inference: the teacher runs on an engine"
-    )
+    parser = parser_of(WorkerSettings, "python -m openclaw.judge.worker", "Judges answered turns.", VERSION)
     add_flags(parser.add_argument_group("judge", "Who judges, and how."), short=True)
     teacher_settings.add_flags(parser.add_argument_group("teacher", "With --teacher-source inference."))
     return parser
@@ -125,21 +135,22 @@ def _named_number(text: str) -> tuple[str, float]:
     try:
         return name, float(number)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text} is not NAME=NUMBER") from error
+        raise ConfigError(f"argument --method-option: {text} is not NAME=NUMBER") from error
 
 
 async def serve(args: argparse.Namespace) -> None:
     """Run a worker until TERM or INT. Raises ConfigError and StoreError at start."""
-    settings, method = load_settings(args), Method.load(args.method_path)
-    chosen = {"eval_mode": settings.eval_mode, **dict(args.method_option)}
+    own, settings = load(WorkerSettings, vars(args)), load_settings(args)
+    method = Method.load(own.method_path)
+    chosen = {"eval_mode": settings.eval_mode, **own.options}
     needs = method.needs(chosen)
     metrics = JudgeMetrics(
         settings.judge_backend, settings.judge_neutral_limit, settings.judge_neutral_window
     )
-    prompts = _hinted_prompts(args.model_path) if needs.hint else None
-    teacher = _teacher(args, settings, needs, prompts, metrics)
+    prompts = _hinted_prompts(own.model_path) if needs.hint else None
+    teacher = _teacher(args, own, settings, needs, prompts, metrics)
     backend = make_backend(settings, metrics)
-    store = RolloutStore(args.rl_buffer_url or args.rl_buffer_dir)
+    store = RolloutStore(own.buffer)
     writer = StoreWriter(store.database)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -147,7 +158,8 @@ async def serve(args: argparse.Namespace) -> None:
     context = MethodContext(prompts, chosen)
     judge = TurnJudge(store, writer, backend, method, limits_of(settings), metrics, context, teacher)
     claim_seconds = settings.judge_timeout * (2 if teacher else 1) + CLAIM_MARGIN_SECONDS
-    worker = JudgeWorker(args.worker_name, store, judge, claim_seconds, settings.judge_concurrency)
+    name = f"judge-{os.getpid()}" if own.worker_name is None else own.worker_name
+    worker = JudgeWorker(name, store, judge, claim_seconds, settings.judge_concurrency)
     reporting = asyncio.create_task(report(metrics, settings.judge_metrics_interval))
     try:
         await worker.run(stop)
@@ -183,19 +195,15 @@ def _hinted_prompts(model_path: str | None) -> HintedPrompts:
 
 
 def _teacher(
-    args: argparse.Namespace, settings: JudgeSettings, needs: Needs, prompts: HintedPrompts | None,
-    metrics: JudgeMetrics,
+    args: argparse.Namespace, own: WorkerSettings, settings: JudgeSettings, needs: Needs,
+    prompts: HintedPrompts | None, metrics: JudgeMetrics,
 ) -> Teacher | None:  # fmt: skip
     """The teacher on an engine, where there is one."""
-    if (
-        not teacher_settings.is_asked(needs, args.teacher_source)
-        or prompts is None
-        or needs.teacher == "none"
-    ):
+    if not teacher_settings.is_asked(needs, own.teacher_source) or prompts is None or needs.teacher == "none":
         return None
     from openclaw.judge.teacher.log_probs import make_teacher
 
-    top_k = int(dict(args.method_option).get("distill_topk", 0))
+    top_k = int(own.options.get("distill_topk", 0))
     engines = teacher_settings.load_settings(args)
     return make_teacher(engines, settings, prompts.tokenizer, needs.teacher, top_k, metrics)
 
@@ -211,7 +219,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 stopped, 2 wrong configuration or store."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    args = build_parser().parse_args(argv)
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    loaded(parser, WorkerSettings, args)
     try:
         asyncio.run(serve(args))
     except (ConfigError, StoreError) as error:

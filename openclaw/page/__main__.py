@@ -34,7 +34,7 @@ PORT = 30080
 class PageSettings:
     """Which run is shown, and where."""
 
-    run_dir: Path = flag(REQUIRED, "folder of the run", positional=True)  # noqa: RUF009
+    run_dir: Path = flag(REQUIRED, "folder of the run", positional=True)
     host: str = flag("127.0.0.1", "address to listen on")
     port: int = flag(PORT, "port to listen on; 0: any free one")
     model_path: str | None = flag(

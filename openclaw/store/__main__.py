@@ -5,78 +5,120 @@ Counts are printed as one JSON line.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from openclaw.common.version import add_version
+from claw_base.settings.command_line import parse_command
+from claw_base.settings.declare import REQUIRED, flag
+from openclaw.common.version import VERSION
 from openclaw.errors import ConfigError, StoreError
-from openclaw.settings import add_buffer_flags
+from openclaw.settings import BufferAddress
 from openclaw.store import RolloutStore
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    where = argparse.ArgumentParser(add_help=False)
-    add_buffer_flags(where.add_mutually_exclusive_group(required=True))
-    parser = argparse.ArgumentParser(
-        prog="python -m openclaw.store", description="Looks after a rollout buffer."
-    )
-    add_version(parser)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+class Stats(BufferAddress):
+    """Counts turns and samples by state, and drops by reason."""
 
-    def add(name: str, text: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, parents=[where], help=text, description=text)
 
-    add("stats", "Counts turns and samples by state, and drops by reason.")
-    found = add("sessions", "Lists sessions, the newest first, a JSON line each; no content.")
-    found.add_argument("--person", help="only this person's")
-    add("people", "Lists the people that are known by name, a JSON line each.")
-    copy = add("backup", "Copies a SQLite buffer into a file, also while it is used.")
-    copy.add_argument("file", type=Path, help="a file that is not there yet")
-    export = add("export", "Writes the buffer, or a part of it, as JSON lines.")
-    export.add_argument("--output", type=Path, help="file to write (readable by you alone); default: stdout")
-    export.add_argument(
-        "--format", choices=("jsonl", "atif"), default="jsonl", help="atif: a trajectory a session"
+@dataclass(frozen=True, kw_only=True)
+class Sessions(BufferAddress):
+    """Lists sessions, the newest first, a JSON line each; no content."""
+
+    person: str | None = flag(None, "only this person's")
+
+
+class People(BufferAddress):
+    """Lists the people that are known by name, a JSON line each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backup(BufferAddress):
+    """Copies a SQLite buffer into a file, also while it is used."""
+
+    file: Path = flag(REQUIRED, "a file that is not there yet", positional=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(BufferAddress):
+    """Writes the buffer, or a part of it, as JSON lines."""
+
+    output: Path | None = flag(None, "file to write (readable by you alone); default: stdout", unit="path")
+    format: Literal["jsonl", "atif"] = flag("jsonl", "atif: a trajectory a session")
+    session: str | None = flag(None, "only this session")
+    person: str | None = flag(None, "only what this person said")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportAny(BufferAddress):
+    """Adds what was kept elsewhere: an exported file, conversations, session logs of OpenClaw, Hermes or Claude
+    Code, ATIF. What is known already stays as it is."""
+
+    file: str = flag(
+        REQUIRED,
+        "a file or folder, or openclaw, hermes or claude: where these keep their logs",
+        positional=True,
     )
-    export.add_argument("--session", help="only this session")
-    export.add_argument("--person", help="only what this person said")
-    load = add(
-        "import",
-        "Adds what was kept elsewhere: an exported file, conversations, session logs of OpenClaw, Hermes or Claude"
-        " Code, ATIF. What is known already stays as it is.",
+    model_path: Path | None = flag(
+        None, "folder of the model that is trained; not for an exported file", unit="path"
     )
-    load.add_argument(
-        "file", help="a file or folder, or openclaw, hermes or claude: where these keep their logs"
-    )
-    load.add_argument(
-        "--model-path", type=Path, help="folder of the model that is trained; not for an exported file"
-    )
-    load.add_argument("--person", help="who talked, to be stored with the turns of logs")
-    load.add_argument("--dry-run", action="store_true", help="only says what was found")
-    talks = add("import-conversations", "Adds conversations (JSON or JSON lines) to be judged and trained.")
-    talks.add_argument("file", type=Path, help="a file, or a folder of .json and .jsonl files")
-    talks.add_argument("--model-path", type=Path, required=True, help="folder of the model that is trained")
-    session = add("delete-session", "Deletes a session with everything that derives from it.")
-    session.add_argument("session")
-    person = add("delete-person", "Deletes everything of a person.")
-    person.add_argument("person")
-    purge = add(
-        "purge", "Deletes old turns that are trained, dropped or ended; never ready or leased samples."
-    )
-    purge.add_argument("--retention-days", type=float, required=True, help="age from which turns go")
-    return parser
+    person: str | None = flag(None, "who talked, to be stored with the turns of logs")
+    dry_run: bool = flag(False, "only says what was found")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportConversations(BufferAddress):
+    """Adds conversations (JSON or JSON lines) to be judged and trained."""
+
+    file: Path = flag(REQUIRED, "a file, or a folder of .json and .jsonl files", positional=True)
+    model_path: Path = flag(REQUIRED, "folder of the model that is trained", unit="path")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteSession(BufferAddress):
+    """Deletes a session with everything that derives from it."""
+
+    session: str = flag(REQUIRED, "id of the session", positional=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeletePerson(BufferAddress):
+    """Deletes everything of a person."""
+
+    person: str = flag(REQUIRED, "name of the person", positional=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Purge(BufferAddress):
+    """Deletes old turns that are trained, dropped or ended; never ready or leased samples."""
+
+    retention_days: float = flag(REQUIRED, "age from which turns go", unit="days")
+
+
+COMMANDS: dict[str, type[BufferAddress]] = {
+    "stats": Stats,
+    "sessions": Sessions,
+    "people": People,
+    "backup": Backup,
+    "export": Export,
+    "import": ImportAny,
+    "import-conversations": ImportConversations,
+    "delete-session": DeleteSession,
+    "delete-person": DeletePerson,
+    "purge": Purge,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 not possible, with one line on stderr."""
-    args = build_parser().parse_args(argv)
+    about = "Looks after a rollout buffer."
+    _, asked = parse_command(COMMANDS, argv, "python -m openclaw.store", about, VERSION)
     try:
-        result = _import(args) if args.command == "import" else _run(args, _open(args))
+        result = _import(asked) if isinstance(asked, ImportAny) else _run(asked, _open(asked))
     except (ConfigError, StoreError) as error:
         print(f"openclaw.store: {error}", file=sys.stderr)
         return 2
@@ -88,83 +130,88 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _open(args: argparse.Namespace) -> RolloutStore:
+def _open(asked: BufferAddress) -> RolloutStore:
     """Only the imports make a buffer that is not there."""
-    makes = args.command in ("import", "import-conversations")
-    if args.rl_buffer_dir and not makes and not (Path(args.rl_buffer_dir) / "buffer.db").is_file():
-        raise StoreError(f"no rollout buffer in {args.rl_buffer_dir}: there is no buffer.db")
-    return RolloutStore(args.rl_buffer_url or args.rl_buffer_dir)
+    makes = isinstance(asked, ImportAny | ImportConversations)
+    if asked.rl_buffer_dir and not makes and not (Path(asked.rl_buffer_dir) / "buffer.db").is_file():
+        raise StoreError(f"no rollout buffer in {asked.rl_buffer_dir}: there is no buffer.db")
+    return RolloutStore(asked.buffer)
 
 
-def _run(args: argparse.Namespace, store: RolloutStore) -> dict[str, Any] | None:
-    match args.command:
-        case "stats":
-            return {**store.status.counts(), "live_version": store.versions.live()}
-        case "export":
-            return _export(args, store)
-        case "sessions" | "people" | "backup":
-            return _overview(args, store)
-        case "import-conversations":
+def _run(asked: BufferAddress, store: RolloutStore) -> dict[str, Any] | None:
+    match asked:
+        case Export():
+            return _export(asked, store)
+        case Sessions():
+            _list(store.sessions.listing(asked.person))
+        case People():
+            _list(store.people.listing())
+        case Backup():
+            return _backup(asked)
+        case ImportConversations():
             from openclaw.store.files.tokenizing import import_conversations
 
-            return import_conversations(store, args.file, args.model_path)
-        case "delete-session":
-            return _found(store.deletion.delete_session(args.session), f"session {args.session!r}")
-        case "delete-person":
-            return _found(store.deletion.delete_person(args.person), f"person {args.person!r}")
+            return import_conversations(store, asked.file, asked.model_path)
+        case DeleteSession():
+            return _found(store.deletion.delete_session(asked.session), f"session {asked.session!r}")
+        case DeletePerson():
+            return _found(store.deletion.delete_person(asked.person), f"person {asked.person!r}")
+        case Purge():
+            return store.deletion.purge(asked.retention_days)
         case _:
-            return store.deletion.purge(args.retention_days)
-
-
-def _overview(args: argparse.Namespace, store: RolloutStore) -> dict[str, int] | None:
-    from openclaw.store.copies import backup
-
-    if args.command == "backup":
-        if args.rl_buffer_url:
-            raise StoreError("backup copies a SQLite buffer; of a PostgreSQL one, pg_dump does")
-        return backup(Path(args.rl_buffer_dir), args.file)
-    rows = store.people.listing() if args.command == "people" else store.sessions.listing(args.person)
-    _to_stdout(json.dumps(row).encode() + b"\n" for row in rows)
+            return {**store.status.counts(), "live_version": store.versions.live()}
     return None
 
 
-def _import(args: argparse.Namespace) -> dict[str, Any]:
+def _backup(asked: Backup) -> dict[str, int]:
+    from openclaw.store.copies import backup
+
+    if asked.rl_buffer_url:
+        raise StoreError("backup copies a SQLite buffer; of a PostgreSQL one, pg_dump does")
+    return backup(Path(asked.buffer), asked.file)
+
+
+def _import(asked: ImportAny) -> dict[str, Any]:
     """A dry run makes no buffer. Raises StoreError, ConfigError."""
     from openclaw.store.history.any_file import Import
 
-    wanted = Import(args.file, args.model_path, args.person)
-    return wanted.found() if args.dry_run else wanted.into(lambda: _open(args))
+    wanted = Import(asked.file, asked.model_path, asked.person)
+    return wanted.found() if asked.dry_run else wanted.into(lambda: _open(asked))
 
 
-def _export(args: argparse.Namespace, store: RolloutStore) -> dict[str, Any] | None:
-    if args.format == "atif":
-        return _export_atif(args, store)
+def _export(asked: Export, store: RolloutStore) -> dict[str, Any] | None:
+    if asked.format == "atif":
+        return _export_atif(asked, store)
     from openclaw.store.files.exporting import export_lines
 
-    lines = export_lines(store, args.session, args.person)
-    if args.output is None:
+    lines = export_lines(store, asked.session, asked.person)
+    if asked.output is None:
         _to_stdout(lines)
         return None
-    return {"lines": _to_file(args.output, lines)}
+    return {"lines": _to_file(asked.output, lines)}
 
 
-def _export_atif(args: argparse.Namespace, store: RolloutStore) -> dict[str, Any] | None:
+def _export_atif(asked: Export, store: RolloutStore) -> dict[str, Any] | None:
     """Into a folder, a file a session."""
     from openclaw.store.history.writing_atif import dump_trajectory, trajectories, trajectory_file
 
-    found = trajectories(store, args.session, args.person)
-    if args.output is None:
+    found = trajectories(store, asked.session, asked.person)
+    if asked.output is None:
         _to_stdout(dump_trajectory(one, indent=False) for one in found)
         return None
     try:
-        args.output.mkdir(mode=0o700, parents=True, exist_ok=True)
+        asked.output.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"cannot write {args.output}: {error.strerror}") from error
+        raise StoreError(f"cannot write {asked.output}: {error.strerror}") from error
     count = 0
     for one in found:
-        _to_file(args.output / trajectory_file(one["session_id"]), [dump_trajectory(one, indent=True)])
+        _to_file(asked.output / trajectory_file(one["session_id"]), [dump_trajectory(one, indent=True)])
         count += 1
     return {"trajectories": count}
+
+
+def _list(rows: Iterable[dict[str, Any]]) -> None:
+    _to_stdout(json.dumps(row).encode() + b"\n" for row in rows)
 
 
 def _to_stdout(lines: Iterable[bytes]) -> None:

@@ -185,9 +185,7 @@ class ProbationArguments:
 class ObservationArguments:
     """Observation loss: what --echo-coef learns to predict."""
 
-    echo_roles: list[Literal["user", "tool"]] = flag(  # noqa: RUF009
-        ["user", "tool"], "roles whose words are targets"
-    )
+    echo_roles: list[Literal["user", "tool"]] = flag(["user", "tool"], "roles whose words are targets")
     echo_longest: int = flag(512, "most tokens after an answer that are read", least=1, unit="tokens")
 
 
@@ -195,7 +193,7 @@ class ObservationArguments:
 class GateSampleArguments:
     """Gate samples: what updates are examined on before they go live."""
 
-    gate_data: Path | None = flag(  # noqa: RUF009
+    gate_data: Path | None = flag(
         None,
         'JSON lines of questions, {"messages": [...], "answer": "19"}, and of explicit wishes, {"messages": [...], '
         '"form": "^1\\\\."} with a regular expression that an obeying reply matches: a candidate answers them',

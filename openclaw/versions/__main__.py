@@ -72,7 +72,7 @@ class Diff(VersionsSettings):
 
     a: int = flag(REQUIRED, "the one version", positional=True)
     b: int = flag(REQUIRED, "the other one", positional=True)
-    prompts: Path | None = flag(  # noqa: RUF009
+    prompts: Path | None = flag(
         None,
         'file that both answer, a prompt a line: a text, or {"messages": [...]} as in --gate-data',
         unit="path",

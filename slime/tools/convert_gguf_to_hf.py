@@ -10,14 +10,16 @@ one that the file was made from.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from claw_base.files import commit_folder, fresh_folder
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 
 MAGIC = b"GGUF"
 
@@ -87,13 +89,18 @@ def problem(file: Path, output: Path, force: bool) -> str | None:
     return None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Converted:
+    """What is converted."""
+
+    input: Path = flag(REQUIRED, "GGUF file", unit="path")
+    output: Path = flag(REQUIRED, "folder to write", unit="path")
+    force: bool = flag(False, "replace --output if it exists", aliases=("-f",))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after one line about what is wrong."""
-    parser = argparse.ArgumentParser(description="Convert a GGUF file to a Hugging Face folder.")
-    parser.add_argument("--input", type=Path, required=True, help="GGUF file")
-    parser.add_argument("--output", type=Path, required=True, help="folder to write")
-    parser.add_argument("-f", "--force", action="store_true", help="replace --output if it exists")
-    args = parser.parse_args(argv)
+    args = parse(Converted, argv, "convert_gguf_to_hf.py", "Convert a GGUF file to a Hugging Face folder.")
     wrong = problem(args.input, args.output, args.force)
     if wrong is not None:
         print(wrong, file=sys.stderr)

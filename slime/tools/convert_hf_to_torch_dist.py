@@ -9,13 +9,15 @@ A checkpoint fits every division, so there are no flags for one.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from claw_base.files import commit_folder, fresh_folder, write_text
+from claw_base.settings.command_line import loaded, parser_of
+from claw_base.settings.declare import REQUIRED, flag
 from slime.arguments.upstream.refused import take_foreign
 from slime.arguments.upstream.shape import check_shape
 from slime.errors import ClawError
@@ -34,15 +36,21 @@ def convert(source: Path, save: Path) -> None:
     write_text(save / EARLIER_TRACKER, RELEASE)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Converted:
+    """What is converted."""
+
+    hf_checkpoint: Path = flag(REQUIRED, "Hugging Face folder", unit="path")
+    save: Path = flag(REQUIRED, "folder to write the checkpoint into", unit="path")
+    force: bool = flag(False, "replace what is in --save", aliases=("-f",))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after one line about what is wrong."""
-    parser = argparse.ArgumentParser(
-        description="Make a torch_dist checkpoint of a Hugging Face folder.", allow_abbrev=False
-    )
-    parser.add_argument("--hf-checkpoint", type=Path, required=True, help="Hugging Face folder")
-    parser.add_argument("--save", type=Path, required=True, help="folder to write the checkpoint into")
-    parser.add_argument("-f", "--force", action="store_true", help="replace what is in --save")
-    args, words = parser.parse_known_args(argv)
+    about = "Make a torch_dist checkpoint of a Hugging Face folder."
+    parser = parser_of(Converted, "convert_hf_to_torch_dist.py", about)
+    known, words = parser.parse_known_args(argv)
+    args = loaded(parser, Converted, known)
     if int(os.environ.get("RANK", "0")):
         return 0
     try:

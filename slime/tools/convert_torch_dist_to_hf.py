@@ -9,17 +9,19 @@ file in memory at a time. Checkpoints of this trainer (checkpoint-12) are Huggin
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors.torch import save_file
 from torch import Tensor
 
 from claw_base.files import commit_folder, fresh_folder
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.errors import CheckpointError, ClawError
 from slime.torch_dist import TorchDist, read_config, stored_shapes
 from slime.weights.folders import WEIGHT_FILES
@@ -118,19 +120,22 @@ class Files:
         return self.folder / f"part-{number}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Converted:
+    """What is converted."""
+
+    input_dir: Path = flag(REQUIRED, "folder of the checkpoint", unit="path")
+    output_dir: Path = flag(REQUIRED, "folder to write", unit="path")
+    origin_hf_dir: Path = flag(REQUIRED, "Hugging Face folder of the same model", unit="path")
+    vocab_size: int | None = flag(None, "tokens that count, of a padded vocabulary (default: config.json's)")
+    chunk_size: int = flag(CHUNK, "bytes of an output file")
+    force: bool = flag(False, "replace --output-dir if it exists", aliases=("-f",))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after one line about what is wrong."""
-    parser = argparse.ArgumentParser(
-        description="Make a Hugging Face folder of a torch_dist checkpoint.", allow_abbrev=False
-    )
-    add = parser.add_argument
-    add("--input-dir", type=Path, required=True, help="folder of the checkpoint")
-    add("--output-dir", type=Path, required=True, help="folder to write")
-    add("--origin-hf-dir", type=Path, required=True, help="Hugging Face folder of the same model")
-    add("--vocab-size", type=int, help="tokens that count, of a padded vocabulary (default: config.json's)")
-    add("--chunk-size", type=int, default=CHUNK, help="bytes of an output file")
-    add("-f", "--force", action="store_true", help="replace --output-dir if it exists")
-    args = parser.parse_args(argv)
+    about = "Make a Hugging Face folder of a torch_dist checkpoint."
+    args = parse(Converted, argv, "convert_torch_dist_to_hf.py", about)
     try:
         if args.output_dir.exists() and not args.force:
             raise ClawError(f"--output-dir {args.output_dir} exists; add -f to replace it")

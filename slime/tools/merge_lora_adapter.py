@@ -7,16 +7,18 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from claw_base.files import commit_folder, fresh_folder
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.weights.probe import measure, write_probe
 
 CONFIG = "adapter_config.json"
@@ -53,16 +55,19 @@ def problem(base: Path, adapter: Path, output: Path, force: bool) -> str | None:
     return None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Merged:
+    """What is merged."""
+
+    base_model: Path = flag(REQUIRED, "Hugging Face folder", unit="path")
+    adapter: Path = flag(REQUIRED, "folder of the adapter, or of a checkpoint", unit="path")
+    output: Path = flag(REQUIRED, "folder to write", unit="path")
+    force: bool = flag(False, "replace --output if it exists", aliases=("-f",))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after one line about what is wrong."""
-    parser = argparse.ArgumentParser(description="Merge a LoRA adapter into its base model.")
-    parser.add_argument("--base-model", type=Path, required=True, help="Hugging Face folder")
-    parser.add_argument(
-        "--adapter", type=Path, required=True, help="folder of the adapter, or of a checkpoint"
-    )
-    parser.add_argument("--output", type=Path, required=True, help="folder to write")
-    parser.add_argument("-f", "--force", action="store_true", help="replace --output if it exists")
-    args = parser.parse_args(argv)
+    args = parse(Merged, argv, "merge_lora_adapter.py", "Merge a LoRA adapter into its base model.")
     adapter: Path = (
         args.adapter / "adapter" if (args.adapter / "adapter" / CONFIG).is_file() else args.adapter
     )

@@ -76,7 +76,7 @@ def _without_policy(instance: Instance, patch: str) -> str:
 class Checked:
     """Which instances are graded."""
 
-    instances: Path = flag(REQUIRED, "file of instances", positional=True)  # noqa: RUF009
+    instances: Path = flag(REQUIRED, "file of instances", positional=True)
     most: int | None = flag(None, "most instances")
     parallel: int = flag(2, "so many at a time")
 

@@ -62,10 +62,10 @@ def write_prompts(
 class Converted:
     """Which instances become prompts, and where."""
 
-    instances: Path = flag(  # noqa: RUF009
+    instances: Path = flag(
         REQUIRED, "JSONL or Parquet: SWE-bench, SWE-Gym, SWE-smith, R2E or the factory", positional=True
     )
-    output_dir: Path = flag(REQUIRED, "folder that is written")  # noqa: RUF009
+    output_dir: Path = flag(REQUIRED, "folder that is written")
     share: float = flag(SHARE, "share that is held out")
     seed: str = flag(SEED, "another text holds others out")
 

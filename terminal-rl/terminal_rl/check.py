@@ -6,13 +6,15 @@ nor what every agent can try against tests.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import flag
 from slime.errors import ClawError, EnvironmentAway
 from slime.sandbox import Shells
 from terminal_rl.system import LIMITS, read_only_of
@@ -85,12 +87,15 @@ def report(path: Path) -> str | None:
     return found or None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """Which tasks are tried."""
+
+    folder: Path = flag(TASKS, "folder of the tasks", positional=True)
+
+
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m terminal_rl.check", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("folder", type=Path, nargs="?", default=TASKS)
-    said = parser.parse_args(words)
+    said = parse(Checked, words, "python -m terminal_rl.check", (__doc__ or "").split("\n")[0])
     try:
         paths = task_folders(said.folder)
     except ClawError as error:

@@ -77,10 +77,10 @@ def row(task: TaskFolder, folder: Path) -> dict[str, Any]:
 class Converted:
     """Which tasks become prompts, and where."""
 
-    tasks_dir: Path = flag(  # noqa: RUF009
+    tasks_dir: Path = flag(
         REQUIRED, "folder of task folders; DATASET_DIR of the run", aliases=("--tasks_dir",)
     )
-    output_dir: Path | None = flag(  # noqa: RUF009
+    output_dir: Path | None = flag(
         None,
         "folder that is written; default: beside it, with _convert behind its name",
         aliases=("--output_dir",),

@@ -24,7 +24,7 @@ class Server:
 class Show(Server):
     """shows files"""
 
-    files: list[Path] = flag(REQUIRED, "files to show", positional=True)  # noqa: RUF009
+    files: list[Path] = flag(REQUIRED, "files to show", positional=True)
     hosts: tuple[str, ...] = flag((), "further hosts", env=("HOSTS",))
     count: int = flag(3, "how many", aliases=("-n",), least=1, most=9, unit="lines")
     form: Literal["text", "json"] = flag("text", "how it is written")
@@ -99,3 +99,27 @@ def test_a_parser_may_take_some_of_the_flags() -> None:
     parser = parser_of(Server, "run", "Runs.")
     add_flags(parser, Show, ("count",))
     assert vars(parser.parse_args(["--count", "2"])) == {"url": None, "count": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a file is."""
+
+    folder: Path | None = flag(None, "folder of the file", one_of="place")
+    address: str | None = flag(None, "address of the file", one_of="place")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "one of the arguments --folder --address is required"),
+        (("--folder", "a", "--address", "b"), "--address: not allowed with argument --folder"),
+    ],
+)
+def test_a_command_line_gives_exactly_one_flag_of_a_set(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert parse(Place, ["--address", "b"], "find", "Finds.") == Place(address="b")
+    with pytest.raises(SystemExit) as left:
+        parse(Place, words, "find", "Finds.")
+    assert left.value.code == 2 and message in capsys.readouterr().err

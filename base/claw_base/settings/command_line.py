@@ -59,6 +59,7 @@ def add_flags(
         prefixes: of a field's aliases, those that begin with one of these are added.
         variables: the help names the environment variables; not for a program that reads none.
     """
+    sets: dict[str, argparse._ActionsContainer] = {}
     for item in flags_of(cls, inherited=True):
         if not item.variable_only and (names is None or item.name in names):
             words = [item.options[0], *(alias for alias in item.aliases if alias.startswith(prefixes))]
@@ -66,7 +67,12 @@ def add_flags(
             options = options_of(item, variables) | ({"type": str} if item.choices else {})
             if item.positional:
                 words = [options.pop("dest")]
-            parser.add_argument(*words, **options, default=None)
+            target = parser
+            if item.one_of:
+                if item.one_of not in sets:
+                    sets[item.one_of] = parser.add_mutually_exclusive_group(required=True)
+                target = sets[item.one_of]
+            target.add_argument(*words, **options, default=None)
 
 
 def options_of(item: Flag, variables: bool = True) -> dict[str, Any]:
@@ -157,7 +163,7 @@ def parse_command(
     """The command of a program that has several, and the settings of that command; as `parse`.
 
     Args:
-        commands: the settings of each; the first line of their docstring is its help.
+        commands: the settings of each; the first paragraph of their docstring is its help.
         common: settings whose flags stand before the command; the others inherit from it.
         default: the command that a command line means which names none.
     """
@@ -169,7 +175,7 @@ def parse_command(
     before = {item.name for item in flags_of(common, inherited=True)} if common is not None else set()
     parsers = parser.add_subparsers(dest="_command", metavar="COMMAND", required=default is None)
     for name, cls in commands.items():
-        help = (cls.__doc__ or "").splitlines()[0]
+        help = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
         one = parsers.add_parser(name, help=help, description=help, allow_abbrev=False)
         add_flags(one, cls, {item.name for item in flags_of(cls, inherited=True)} - before)
     found = parser.parse_args(argv)

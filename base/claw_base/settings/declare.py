@@ -67,6 +67,7 @@ def flag(
     variable_only: bool = False,
     main: bool = False,
     positional: bool = False,
+    one_of: str = "",
 ) -> Any:
     """A dataclass field that is a flag too.
 
@@ -85,13 +86,14 @@ def flag(
         variable_only: the command line does not take it, such as a key.
         main: a person who starts a run sets it; the short help lists it.
         positional: the command line has its value without a flag before it.
+        one_of: name of a set of flags; a command line must give exactly one flag of the set.
     """
     numbers = {"least": least, "most": most, "above": above, "below": below, "also": also}
     bounded = any(value is not None for value in numbers.values())
     metadata = {"help": help, "env": env, "aliases": aliases, "yields": yields, "env_unless": env_unless}
     metadata |= {"instead": instead, "bounds": Bounds(**numbers, unit=unit if bounded else ""), "unit": unit}
     metadata |= {"rules": tuple(rules), "choices": choices, "variable_only": variable_only, "main": main}
-    metadata |= {"positional": positional}
+    metadata |= {"positional": positional, "one_of": one_of}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -123,6 +125,7 @@ class Flag:
     variable_only: bool
     main: bool
     positional: bool
+    one_of: str
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -166,6 +169,7 @@ def _flag(field: dataclasses.Field[Any], hint: Any) -> Flag:
         "variable_only",
         "main",
         "positional",
+        "one_of",
     ]
     return Flag(
         name=field.name,

@@ -5,15 +5,17 @@ python -m slime.agents.report RUN [--dataset NAME] [--plot FILE.svg] [--line]
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from claw_base.files import write_text
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.agents.scores import Evaluation, change, json_lines, read_evaluations
 from slime.errors import ConfigError
 from slime.rollout.metrics import AWAY, EVALUATIONS
@@ -119,16 +121,19 @@ def _rounded(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 4)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Which run is reported, and how."""
+
+    run: Path = flag(REQUIRED, "folder of the run", positional=True)
+    dataset: str | None = flag(None, "which data set, if the run was evaluated on several")
+    plot: Path | None = flag(None, "also write pass@1 over rollouts as an SVG file", unit="path")
+    line: bool = flag(False, "print one JSON line instead of the table")
+    seconds: float | None = flag(None, "what the line says it took; else from first rollout to last")
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m slime.agents.report", description=__doc__)
-    parser.add_argument("run", type=Path, help="folder of the run")
-    parser.add_argument("--dataset", help="which data set, where the run was evaluated on several")
-    parser.add_argument("--plot", type=Path, help="also write pass@1 over rollouts as an SVG file")
-    parser.add_argument("--line", action="store_true", help="print one JSON line instead of the table")
-    parser.add_argument(
-        "--seconds", type=float, help="what the line says it took; else from first rollout to last"
-    )
-    args = parser.parse_args()
+    args = parse(Report, None, "python -m slime.agents.report", __doc__)
     try:
         evaluations = of_dataset(args.run, args.dataset)
         print(closing_line(args.run, args.dataset, args.seconds) if args.line else table(evaluations))

@@ -94,8 +94,8 @@ def write_split(source: Path, folder: Path, name: str, share: float = SHARE, see
 class Splitting:
     """What is split, and how."""
 
-    tasks: Path = flag(REQUIRED, "JSON Lines, one task a row", positional=True)  # noqa: RUF009
-    out: Path = flag(REQUIRED, "folder for the two files and the manifest")  # noqa: RUF009
+    tasks: Path = flag(REQUIRED, "JSON Lines, one task a row", positional=True)
+    out: Path = flag(REQUIRED, "folder for the two files and the manifest")
     name: str = flag("task_name", "column, or metadata entry, that names the task")
     share: float = flag(SHARE, "share of tasks that are held out")
     seed: str = flag(SEED, "another text chooses other tasks")

@@ -5,16 +5,18 @@ python -m slime.agents.view RUN [--rollout 3 | --rollout eval_8] [--sample INDEX
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import statistics
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from claw_base.files import write_text
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.agents.recorded import SeenTrajectory, SeenTurn, read_arguments, read_run
 from slime.agents.tool_calls import loose_calls
 from slime.errors import ClawError
@@ -63,7 +65,22 @@ def _number(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, int | float) else str(value)
 
 
-def chosen(args: argparse.Namespace) -> Iterator[SeenTrajectory]:
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """Which trajectories are shown, and how."""
+
+    run: Path = flag(REQUIRED, "folder of a run that was given --save-debug-rollout-data", positional=True)
+    rollout: str | None = flag(None, "its number; of an evaluation eval_ and its number")
+    sample: str | None = flag(None, "index of one sample")
+    solved: bool | None = flag(None, "only tasks that were, or were not, solved")
+    list: bool = flag(False, "one line each")
+    most: int = flag(10, "so many at most are shown whole")
+    atif: Path | None = flag(
+        None, "write each as a file in Harbor's trajectory format to this folder instead", unit="path"
+    )
+
+
+def chosen(args: View) -> Iterator[SeenTrajectory]:
     """The trajectories that the command line asks for."""
     for found in read_run(args.run, args.rollout):
         wanted = args.sample is None or str(found.first.index) == args.sample
@@ -71,32 +88,23 @@ def chosen(args: argparse.Namespace) -> Iterator[SeenTrajectory]:
             yield found
 
 
-def export(args: argparse.Namespace) -> int:
+def export(args: View, folder: Path) -> int:
     """Writes each as a file of ATIF; how many."""
     model = Path(read_arguments(args.run)["hf_checkpoint"]).name
-    args.atif.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     names = set()
     for found in chosen(args):
         name = f"rollout-{found.rollout}-sample-{found.first.index}".replace("/", "_")
-        write_text(args.atif / f"{name}.json", atif_text(found, model))
+        write_text(folder / f"{name}.json", atif_text(found, model))
         names.add(name)
     return len(names)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m slime.agents.view", description=__doc__)
-    add = parser.add_argument
-    add("run", type=Path, help="folder of a run that was given --save-debug-rollout-data")
-    add("--rollout", help="its number; of an evaluation eval_ and its number")
-    add("--sample", help="index of one sample")
-    add("--solved", action=argparse.BooleanOptionalAction, help="only tasks that were, or were not, solved")
-    add("--list", action="store_true", help="one line each")
-    add("--most", type=int, default=10, help="so many at most are shown whole (default: 10)")
-    add("--atif", type=Path, help="write each as a file in Harbor's trajectory format to this folder instead")
-    args = parser.parse_args()
+    args = parse(View, None, "python -m slime.agents.view", __doc__)
     try:
         if args.atif is not None:
-            print(f"{export(args)} trajectories in {args.atif}")
+            print(f"{export(args, args.atif)} trajectories in {args.atif}")
         elif args.list:
             for found in chosen(args):
                 print(heading(found))

@@ -41,7 +41,7 @@ class EngineArguments:
             )
         ],
     )
-    rollout_external_engine_addrs: list[str] = flag(  # noqa: RUF009
+    rollout_external_engine_addrs: list[str] = flag(
         [],
         "engines that others run, HOST:PORT each, instead of own ones: they get every version of the weights from disk, "
         "which they must see under the same path (else --update-weight-transport nccl), and are never started or stopped",

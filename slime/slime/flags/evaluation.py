@@ -35,7 +35,7 @@ class EvaluationArguments:
         ],
         main=True,
     )
-    eval_prompt_data: list[str] = flag(  # noqa: RUF009
+    eval_prompt_data: list[str] = flag(
         [], "NAME FILE [NAME FILE ...]: data sets to evaluate on", rules=[EVALUATED], main=True
     )
     eval_config: str | None = flag(

@@ -72,7 +72,7 @@ class ModelArguments:
         "compute in fp32 on GPUs too",
         rules=[on_gpus("changes the precision of GPUs; on the CPU it is fp32 without --bf16")],
     )
-    only_train_params_name_list: list[str] = flag(  # noqa: RUF009
+    only_train_params_name_list: list[str] = flag(
         [],
         "train only weights whose names match this regular expression",
         rules=[
@@ -84,7 +84,7 @@ class ModelArguments:
             JOINED,
         ],
     )
-    freeze_params_name_list: list[str] = flag(  # noqa: RUF009
+    freeze_params_name_list: list[str] = flag(
         [],
         "train all but the weights whose names match this regular expression",
         rules=[ALL_ADAPTERS, JOINED],

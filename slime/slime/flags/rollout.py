@@ -19,7 +19,7 @@ class RolloutArguments:
         "f(args, rollout_id, data_source, evaluation=False) -> RolloutFnTrainOutput: one batch",
         main=True,
     )
-    service_path: list[str] = flag(  # noqa: RUF009
+    service_path: list[str] = flag(
         [], "start(args, endpoints) -> list of server processes for slime to start and watch; may be repeated"
     )
     on_weights_live_path: str | None = flag(
@@ -54,7 +54,7 @@ class RolloutArguments:
         "async f(args, sample, sampling_params[, evaluation]) -> Sample or list of samples, in place of one request",
         rules=[GENERATES_NOTHING],
     )
-    rollout_sample_hook_path: list[str] = flag(  # noqa: RUF009
+    rollout_sample_hook_path: list[str] = flag(
         [],
         "f(args, sample, *, rollout_id, evaluation) -> Sample or None, before the reward; may be repeated",
         rules=[GENERATES_NOTHING],

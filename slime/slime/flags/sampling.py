@@ -20,8 +20,8 @@ class SamplingArguments:
     )
     rollout_top_k: int = flag(-1, "sample from this many most likely tokens; -1 from all", least=1, also=-1)
     rollout_max_response_len: int = flag(1024, "most tokens of an answer", least=1, main=True)
-    rollout_stop: list[str] = flag([], "texts that end an answer", rules=[GENERATES_NOTHING])  # noqa: RUF009
-    rollout_stop_token_ids: list[int] = flag([], "token ids that end an answer", rules=[GENERATES_NOTHING])  # noqa: RUF009
+    rollout_stop: list[str] = flag([], "texts that end an answer", rules=[GENERATES_NOTHING])
+    rollout_stop_token_ids: list[int] = flag([], "token ids that end an answer", rules=[GENERATES_NOTHING])
     rollout_skip_special_tokens: bool = flag(False, "leave special tokens out of the text of an answer")
     sglang_server_concurrency: int = flag(512, "requests that one engine gets at the same time", least=1)
     over_sampling_batch_size: int | None = flag(

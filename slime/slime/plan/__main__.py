@@ -5,11 +5,14 @@ Exit status 0 if it fits, 1 if not, 2 for arguments that make no sense.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.errors import ConfigError
 from slime.plan.division import Division
 from slime.plan.hardware import parse_gpus
@@ -20,50 +23,43 @@ from slime.plan.report import as_data, as_text
 from slime.plan.shape import read_shape
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m slime.plan", description=__doc__, allow_abbrev=False)
-    add = parser.add_argument
-    add("--model", required=True, help="a known name such as Qwen3-4B, or a folder with a config.json")
-    add("--judge-model", help="of the judge's engines (default: --model)")
-    add("--gpus", default="8xH100", help="such as 8xH100 or 1x24GB (default: 8xH100)")
-    add("--actor", type=int, help="GPUs that train (default: what the engines leave)")
-    add("--rollout", type=int, default=0, help="GPUs of the policy's engines; 0: they share the trainer's")
-    add("--prm", type=int, default=0, help="GPUs of the judge's engines; 0: none")
-    add("--tp", type=int, default=1, help="GPUs of one engine")
-    add("--train-backend", choices=("fsdp", "megatron"), default="fsdp")
-    for name, cut in (("tensor", "matrices"), ("pipeline", "layers"), ("expert", "experts")):
-        add(
-            f"--{name}-model-parallel-size",
-            type=int,
-            default=1,
-            help=f"training GPUs that cut {cut} (megatron)",
-        )
-    add("--context-parallel-size", type=int, default=1, help="training GPUs that cut tokens (megatron)")
-    add("--sequence-parallel", action="store_true", help="cut tokens between matrices too (megatron)")
-    add("--use-distributed-optimizer", action="store_true", help="copies share its states out (megatron)")
-    add("--mem-fraction-static", type=float, default=0.8, help="an engine's share of its GPUs' memory")
-    add("--context-length", type=int, default=32768, help="tokens of the longest request")
-    add("--max-tokens-per-gpu", type=int, default=32768, help="tokens of a micro-batch")
-    add("--log-probs-chunk-size", type=int, default=1024, help="rows of logits at a time; 0: all")
-    add("--gradient-checkpointing", action=argparse.BooleanOptionalAction, default=True)
-    add("--fsdp-cpu-offload", action="store_true")
-    add("--lora-rank", type=int, default=0, help="rank of adapters; 0: all weights are trained")
-    add("--load-in-4bit", action="store_true", help="QLoRA")
-    add("--frozen-models", type=int, default=0, help="whole models beside the policy: reference, teacher")
-    add("--rollout-batch-size", type=int, default=16, help="samples of a step")
-    add("--length", type=int, default=8192, help="mean tokens of a sample")
-    add(
-        "--gate",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="the trainer keeps states to go back to in host memory, as in every launch script",
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """The model, the GPUs, and how they are split."""
+
+    model: str = flag(REQUIRED, "a known name such as Qwen3-4B, or a folder with a config.json")
+    judge_model: str | None = flag(None, "of the judge's engines (default: --model)")
+    gpus: str = flag("8xH100", "such as 8xH100 or 1x24GB (default: 8xH100)")
+    actor: int | None = flag(None, "GPUs that train (default: what the engines leave)")
+    rollout: int = flag(0, "GPUs of the policy's engines; 0: they share the trainer's")
+    prm: int = flag(0, "GPUs of the judge's engines; 0: none")
+    tp: int = flag(1, "GPUs of one engine")
+    train_backend: Literal["fsdp", "megatron"] = flag("fsdp", "library that trains")
+    tensor_model_parallel_size: int = flag(1, "training GPUs that cut matrices (megatron)")
+    pipeline_model_parallel_size: int = flag(1, "training GPUs that cut layers (megatron)")
+    expert_model_parallel_size: int = flag(1, "training GPUs that cut experts (megatron)")
+    context_parallel_size: int = flag(1, "training GPUs that cut tokens (megatron)")
+    sequence_parallel: bool = flag(False, "cut tokens between matrices too (megatron)")
+    use_distributed_optimizer: bool = flag(False, "copies share its states out (megatron)")
+    mem_fraction_static: float = flag(0.8, "an engine's share of its GPUs' memory")
+    context_length: int = flag(32768, "tokens of the longest request")
+    max_tokens_per_gpu: int = flag(32768, "tokens of a micro-batch")
+    log_probs_chunk_size: int = flag(1024, "rows of logits at a time; 0: all")
+    gradient_checkpointing: bool = flag(True, "compute activations again in the backward pass")
+    fsdp_cpu_offload: bool = flag(False, "keep parameters and optimizer states in host memory")
+    lora_rank: int = flag(0, "rank of adapters; 0: all weights are trained")
+    load_in_4bit: bool = flag(False, "QLoRA")
+    frozen_models: int = flag(0, "whole models beside the policy: reference, teacher")
+    rollout_batch_size: int = flag(16, "samples of a step")
+    length: int = flag(8192, "mean tokens of a sample")
+    gate: bool = flag(
+        True, "the trainer keeps states to go back to in host memory, as in every launch script"
     )
-    add("--price", type=float, help="dollars for an hour of one GPU")
-    add("--json", action="store_true")
-    return parser
+    price: float | None = flag(None, "dollars for an hour of one GPU")
+    json: bool = flag(False, "print JSON")
 
 
-def plan_of(args: argparse.Namespace) -> MemoryPlan:
+def plan_of(args: Split) -> MemoryPlan:
     """The plan that the command line asks for. Raises ConfigError."""
     count, gpu = parse_gpus(args.gpus)
     shape = read_shape(args.model)
@@ -102,7 +98,7 @@ def plan_of(args: argparse.Namespace) -> MemoryPlan:
     return MemoryPlan(gpu, count, trainer, tuple(servers), batch, colocated, HostUse(gate=args.gate))
 
 
-def division_of(args: argparse.Namespace) -> Division | None:
+def division_of(args: Split) -> Division | None:
     """How --train-backend megatron divides the model. Raises ConfigError where the flags contradict each other."""
     division = Division(
         args.tensor_model_parallel_size,
@@ -122,7 +118,7 @@ def division_of(args: argparse.Namespace) -> Division | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = build_parser().parse_args(argv)
+    args = parse(Split, argv, "python -m slime.plan", __doc__)
     try:
         plan = plan_of(args)
         shown = json.dumps(as_data(plan, args.price), indent=1) if args.json else as_text(plan, args.price)

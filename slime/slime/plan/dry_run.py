@@ -49,7 +49,7 @@ class Plan:
     usual_gpu: str = flag(DEFAULT, "the one to plan for if this machine has none")
     script_variables: str = flag("", "names of variables that the script itself set")
     all: bool = flag(False, "list the arguments that have their defaults too")
-    words: list[str] = flag([], "the driver's, after --", positional=True)  # noqa: RUF009
+    words: list[str] = flag([], "the driver's, after --", positional=True)
 
 
 def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> int:

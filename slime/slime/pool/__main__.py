@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-import argparse
 import ipaddress
 import logging
 import socket
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
 
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import flag
 from slime.errors import ConfigError
 from slime.plugins import load_attr
 from slime.pool.leases import PoolLimits
@@ -23,26 +25,28 @@ from slime.pool.service import pool_app
 POOL_PORT, ROUTER_PORT = 18081, 18080
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser("python -m slime.pool", description=__doc__)
-    what = found.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--environment", help="class or function without arguments that makes one: file.py:Class"
+LIMITS = PoolLimits()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolSettings:
+    """What a pool serves, or routes to, and where."""
+
+    environment: str | None = flag(
+        None, "class or function without arguments that makes one: file.py:Class", one_of="served"
     )
-    what.add_argument("--pools", help="addresses of pools to route to, with commas")
-    found.add_argument("--host", default="127.0.0.1")
-    found.add_argument("--port", type=int, help=f"default {POOL_PORT}, of a router {ROUTER_PORT}")
-    found.add_argument("--key-file", type=Path, help="holds the key that clients must give")
-    found.add_argument("--tasks", type=Path, help="folder in which a request's task_path must lie")
-    limits = PoolLimits()
-    found.add_argument("--max-runs", type=int, default=limits.max_runs, help="environments at a time")
-    found.add_argument("--max-tasks", type=int, default=limits.max_tasks)
-    found.add_argument("--max-runs-per-task", type=int, default=limits.max_runs_per_task)
-    found.add_argument("--run-idle-ttl", type=float, default=limits.ttl, help="seconds without a heartbeat")
-    return found
+    pools: str | None = flag(None, "addresses of pools to route to, with commas", one_of="served")
+    host: str = flag("127.0.0.1", "address to listen on")
+    port: int | None = flag(None, f"default {POOL_PORT}, of a router {ROUTER_PORT}")
+    key_file: Path | None = flag(None, "holds the key that clients must give", unit="path")
+    tasks: Path | None = flag(None, "folder in which a request's task_path must lie", unit="path")
+    max_runs: int = flag(LIMITS.max_runs, "environments at a time")
+    max_tasks: int = flag(LIMITS.max_tasks, "different tasks at a time")
+    max_runs_per_task: int = flag(LIMITS.max_runs_per_task, "environments of one task at a time")
+    run_idle_ttl: float = flag(LIMITS.ttl, "seconds without a heartbeat")
 
 
-def app_of(words: argparse.Namespace) -> Starlette:
+def app_of(words: PoolSettings) -> Starlette:
     """Raises ConfigError."""
     key = read_key(words.key_file, words.host)
     if words.pools:
@@ -53,7 +57,7 @@ def app_of(words: argparse.Namespace) -> Starlette:
             raise ConfigError(f"{name} of a pool must be more than 0, got {value}")
     if words.tasks is not None and not words.tasks.is_dir():
         raise ConfigError(f"--tasks {words.tasks} is no folder")
-    make = load_attr(words.environment)
+    make = load_attr(words.environment or "")
     if not callable(make):
         raise ConfigError(f"--environment {words.environment} is a {type(make).__name__}, not a class")
     make()  # one that cannot be made is refused before anybody asks
@@ -84,7 +88,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    words = parser().parse_args(argv)
+    words = parse(PoolSettings, argv, "python -m slime.pool", __doc__)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     try:
         app = app_of(words)

@@ -13,11 +13,12 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from claw_base.settings.command_line import as_flags
 from claw_base.settings.declare import flag, read
 from slime.agents.episode import EpisodeLimits
 from slime.agents.generate import Generate, agent
 from slime.errors import ConfigError
-from slime.pool.__main__ import POOL_PORT, app_of, parser
+from slime.pool.__main__ import POOL_PORT, PoolSettings, app_of
 from slime.pool.client import PoolEnvironment
 from slime.types import Sample
 
@@ -52,15 +53,15 @@ def start(args: GenerationSide, endpoints: dict[str, list[str]]) -> list[dict[st
     flags = read(PoolFlags, args)
     if not flags.environment_path:
         raise ConfigError("a pool needs --environment-path (or ENV_TYPE): what makes an environment")
-    words = ["--environment", path_of(flags.environment_path), "--port", str(flags.environment_port)]
-    for limit in ("--max-runs", "--max-tasks", "--max-runs-per-task"):
-        words += [limit, str(flags.parallel_envs)]
-    app_of(parser().parse_args(words))
+    most = flags.parallel_envs
+    chosen: dict[str, Any] = {"max_runs": most, "max_tasks": most, "max_runs_per_task": most}
+    chosen |= {"environment": path_of(flags.environment_path), "port": flags.environment_port}
+    app_of(PoolSettings(**chosen))
     return [
         {
             "name": "environments",
             "role": "environments",
-            "command": [sys.executable, "-m", "slime.pool", *words],
+            "command": [sys.executable, "-m", "slime.pool", *as_flags(PoolSettings, chosen)],
             "url": _url(flags),
             "health_path": "/healthz",
         }

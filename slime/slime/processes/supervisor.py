@@ -249,13 +249,13 @@ def show_cursor() -> None:
 class Supervised:
     """What is supervised, or stopped."""
 
-    run_dir: Path = flag(REQUIRED, "folder of the run")  # noqa: RUF009
+    run_dir: Path = flag(REQUIRED, "folder of the run")
     max_restarts: int = flag(20, f"restarts of the driver in {WINDOW:g} s")
     parent: int | None = flag(None, "pid of a process with which the run ends")
     cluster_retry: float = flag(15.0, "seconds until a cluster that changed is asked again")
     stop: bool = flag(False, "end what the run folder records, start nothing")
     after: int | None = flag(None, "with --stop: pid of a driver to wait for")
-    command: list[str] = flag([], "the driver and its arguments, after --", positional=True)  # noqa: RUF009
+    command: list[str] = flag([], "the driver and its arguments, after --", positional=True)
 
     def __post_init__(self) -> None:
         if bool(self.command) == self.stop:

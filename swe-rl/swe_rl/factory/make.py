@@ -5,14 +5,16 @@ python -m swe_rl.factory boltons==26.2.0 --count 8 --seed 1 --output instances.j
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import random
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import REQUIRED, flag
 from slime.errors import ClawError, DataError
 from slime.sandbox import Workspace
 from swe_rl.checkout import Verdicts, run_tests
@@ -123,20 +125,21 @@ def statement(bug: Mutation, failing: list[str], verdicts: Verdicts) -> str:
     return "\n".join([*lines, "", f"Find the cause (start in `{bug.file}`) and repair it."])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """Which repositories get bugs."""
+
+    repository: list[str] = flag(
+        REQUIRED, "name==version of a package whose source has tests, or a folder", positional=True
+    )
+    count: int = flag(8, "instances of each repository")
+    seed: int = flag(0, "seed of the random choices")
+    seconds: float = flag(120.0, "that the tests of a repository may take")
+    output: Path = flag(REQUIRED, "JSONL file; instances are added at its end", unit="path")
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m swe_rl.factory", description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "repository", nargs="+", help="name==version of a package whose source has tests, or a folder"
-    )
-    parser.add_argument("--count", type=int, default=8, help="instances of each repository (default: 8)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--seconds", type=float, default=120.0, help="that the tests of a repository may take (default: 120)"
-    )
-    parser.add_argument(
-        "--output", type=Path, required=True, help="JSONL file; instances are added at its end"
-    )
-    args = parser.parse_args()
+    args = parse(Made, None, "python -m swe_rl.factory", __doc__.split("\n")[0])
     try:
         with args.output.open("a") as file:
             for repository in args.repository:

@@ -16,13 +16,14 @@ from typing import Any
 import httpx
 import pytest
 
+from claw_base.settings.command_line import parse
 from claw_lab import environment
 from slime.agents import Action, Observation, Outcome, Start, Task
 from slime.arguments import parse_args
 from slime.errors import ConfigError, EnvironmentAway
 from slime.plugins import load_attr
 from slime.pool import PoolEnvironment, hook, local_pool
-from slime.pool.__main__ import app_of, main, parser
+from slime.pool.__main__ import PoolSettings, app_of, main
 from slime.pool.leases import PoolLimits
 from slime.pool.router import router_app
 from slime.pool.service import pool_app
@@ -178,7 +179,7 @@ def test_a_pool_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
         (["--environment", good, "--tasks", f"{tmp_path}/none"], "no folder"),
     ):
         with pytest.raises(ConfigError, match=why):
-            app_of(parser().parse_args(words))
+            app_of(parse(PoolSettings, words, "pool", "Serves."))
 
 
 def test_slime_starts_a_pool_beside_a_run_by_its_hook() -> None:

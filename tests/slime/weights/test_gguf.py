@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -19,6 +20,8 @@ def tool() -> ModuleType:
     spec = importlib.util.spec_from_file_location("convert_gguf", ROOT / "slime/tools/convert_gguf_to_hf.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # a dataclass looks its module up there
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 

@@ -24,9 +24,9 @@ class Prepared:
     """Which files are prepared, and how."""
 
     kind: str = flag(REQUIRED, "what is made", choices=("problems", "sft"), positional=True)
-    files: list[str] = flag(REQUIRED, "JSON Lines or Parquet; FILE@[0:100] takes a part", positional=True)  # noqa: RUF009
-    out: Path = flag(REQUIRED, "file that is written, JSON Lines")  # noqa: RUF009
-    without: list[str] = flag([], "files whose problems must not come")  # noqa: RUF009
+    files: list[str] = flag(REQUIRED, "JSON Lines or Parquet; FILE@[0:100] takes a part", positional=True)
+    out: Path = flag(REQUIRED, "file that is written, JSON Lines")
+    without: list[str] = flag([], "files whose problems must not come")
 
 
 def main() -> int:

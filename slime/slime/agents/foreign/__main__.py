@@ -28,7 +28,7 @@ class Rows:
     environments: str = flag(REQUIRED, "a VerifiersEnvironments: file.py:NAME", positional=True)
     first: int = flag(0, "number of the first task")
     count: int = flag(1000, "most tasks")
-    out: Path = flag(REQUIRED, "file that is written")  # noqa: RUF009
+    out: Path = flag(REQUIRED, "file that is written")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

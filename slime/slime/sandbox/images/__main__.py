@@ -5,34 +5,44 @@ Names may come from a file, one a line (`--from FILE`). A line of JSON for each 
 
 from __future__ import annotations
 
-import argparse
+import functools
 import json
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from slime.errors import ClawError
+from claw_base.settings.command_line import parse
+from claw_base.settings.declare import flag
+from slime.errors import ClawError, ConfigError
 from slime.sandbox.images.cache import image_of
 
 
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """Which images are fetched. Raises ConfigError if none is named."""
+
+    names: list[str] = flag([], "images that podman or docker have or can pull, or archives", positional=True)
+    from_: Path | None = flag(None, "a file with further names, one a line", unit="path")
+    again: bool = flag(False, "ask whether names stand for other images by now")
+
+    def __post_init__(self) -> None:
+        if not self.all_names:
+            raise ConfigError("name an image")
+
+    @functools.cached_property
+    def all_names(self) -> list[str]:
+        """The names of the command line and of the file."""
+        return [*self.names, *(self.from_.read_text().split() if self.from_ else ())]
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m slime.sandbox.images", description="Gets and unpacks images of containers."
-    )
-    parser.add_argument("names", nargs="*", help="images that podman or docker have or can pull, or archives")
-    parser.add_argument("--from", dest="file", type=Path, help="a file with further names, one a line")
-    parser.add_argument(
-        "--again", action="store_true", help="ask whether names stand for other images by now"
-    )
-    said = parser.parse_args()
-    names = [*said.names, *(said.file.read_text().split() if said.file else ())]
-    if not names:
-        parser.error("name an image")
+    asked = parse(Images, None, "python -m slime.sandbox.images", "Gets and unpacks images of containers.")
     failed = False
-    for name in names:
+    for name in asked.all_names:
         began = time.monotonic()
         try:
-            image = image_of(name, again=said.again)
+            image = image_of(name, again=asked.again)
         except ClawError as error:
             failed = True
             print(f"error: {error}", file=sys.stderr)

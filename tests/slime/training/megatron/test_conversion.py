@@ -6,6 +6,7 @@ import importlib.util
 import json
 import pickle
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ def tool(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # a dataclass looks its module up there
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
