@@ -142,9 +142,8 @@ class _Server(uvicorn.Server):
         await self._post.wait_for_finish(listener)
         for accepting in self.servers:
             accepting.close()
-        await asyncio.sleep(
-            LAST_REQUESTS_SECONDS
-        )  # of connections that are open: closing one now would lose its request
+        # Of connections that are open: closing one now would lose its request
+        await asyncio.sleep(LAST_REQUESTS_SECONDS)
         self.config.timeout_graceful_shutdown = round(longest) + 1
         self.stop()
 

@@ -66,9 +66,8 @@ def connect(settings: ConnectSettings) -> None:
     """Checks the server, then writes or prints. Raises ConfigError and ChatError."""
     model = check_server(settings)
     if settings.client in PRINTED:
-        key = (
-            "$SGLANG_API_KEY" if settings.api_key is not None else "no-key-needed"
-        )  # a key is named, never printed
+        # A key is named, never printed
+        key = "$SGLANG_API_KEY" if settings.api_key is not None else "no-key-needed"
         print(PRINTED[settings.client](settings.base_url, model, key), end="")
         return
     if settings.client in WRITTEN:

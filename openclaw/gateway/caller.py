@@ -69,9 +69,8 @@ class Caller:
     ) -> Caller:
         """Headers (lower case) win over the path, it over the body, that over what the client is known to
         send. Raises ClientError."""
-        headers = {  # looked up often; of equal names the first counts
-            name: as_utf8(value) for name, value in reversed(list(headers.items()))
-        }
+        # Looked up often; of equal names the first counts
+        headers = {name: as_utf8(value) for name, value in reversed(list(headers.items()))}
         scope = headers.get("x-session-id") or path_session or string(body, "session_id")
         scope = scope or named_session(headers, body)
         if scope is not None and (len(scope) > LONGEST_NAME or not scope.isprintable()):

@@ -159,9 +159,8 @@ def test_tests_of_another_runner_are_read_from_what_the_script_prints(bench: Ins
     )
     version = "import sys; print(sys.version_info >= (3, 11))"
     with contextlib.closing(checkout(row, for_agent=True)) as work:
-        if (
-            in_box(f'python -c "{version}"', 30, work).output != "True\n"
-        ):  # names had no function at their end
+        # Names had no function at their end
+        if in_box(f'python -c "{version}"', 30, work).output != "True\n":
             row = dataclasses.replace(row, fail_to_pass=("test_total (suite.Sums)",), pass_to_pass=())
     assert Grader().grade(row, patch_by(row, REPAIR)).reason == "resolved"
     assert Grader().grade(row, patch_by(row, "echo '# nothing' >> calc.py")).reason == "tests failed"

@@ -140,9 +140,8 @@ async def _wait(
         bound = False
         while loop.time() < deadline and is_needed() and is_listening(listener):
             if not bound and not (bound := _bind(waiting, _address(lineage, part))):
-                await asyncio.sleep(
-                    LOOK_SECONDS
-                )  # another one has the name, until it has been found or has ended
+                # Another one has the name, until it has been found or has ended
+                await asyncio.sleep(LOOK_SECONDS)
                 continue
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(readable(waiting), LOOK_SECONDS)

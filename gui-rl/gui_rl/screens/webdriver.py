@@ -69,9 +69,8 @@ class Drivers:
         self.starts = 0
         self._starting = asyncio.Lock()
         self._service: Service | None = None
-        self._spawner = ThreadPoolExecutor(
-            1, thread_name_prefix="chromedriver"
-        )  # children end with their thread
+        # Children end with their thread
+        self._spawner = ThreadPoolExecutor(1, thread_name_prefix="chromedriver")
 
     async def ready(self) -> SiteServer:
         """The server of the sites."""
@@ -85,9 +84,8 @@ class Drivers:
         sites = await self.ready()
         url = await self._running()
         proxy = await sites.open_for(visit)
-        profile = await asyncio.to_thread(
-            Workspace, place="/profile"
-        )  # is removed also where this process is killed
+        # Is removed also where this process is killed
+        profile = await asyncio.to_thread(Workspace, place="/profile")
 
         async def end() -> None:
             await sites.close_for(visit)

@@ -20,9 +20,8 @@ def conversation_problems(talks: Sequence[Conversation], turns: Sequence[Turn]) 
     """Every main turn in its session, as it was said, with its next state; nobody got another answer than was stored."""
     left = [turn for turn in turns if turn.turn_type == "main"]
     problems = [line for talk in talks for line in talk.wrong_replies]
-    for (
-        talk
-    ) in talks:  # a session that was reset goes on under its id: the conversations share it in their order
+    # A session that was reset goes on under its id: the conversations share it in their order
+    for talk in talks:
         own = [turn for turn in left if turn.session_id == talk.session_id]
         later = sum(other.session_id == talk.session_id for other in talks[talks.index(talk) + 1 :])
         own = own[: len(talk.calls)] if later else own

@@ -123,9 +123,8 @@ class Shells:
         if self.box is not None:
             return self.box
         image = self.image.environment if self.image is not None else {}
-        linking = {
-            name: value for name, value in image.items() if name.startswith("LD_")
-        }  # of the image's own programs
+        # Of the image's own programs
+        linking = {name: value for name, value in image.items() if name.startswith("LD_")}
         rest = [str(self.limits.output_chars), str(MOST_SHELLS), self.bash, json.dumps(linking)]
         program = [*worker_python(self.image), "-I", "-S", "-c", WORKER.read_text(), *rest]
         environment = {**dict.fromkeys(linking, ""), **self.environment}

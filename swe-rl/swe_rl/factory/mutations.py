@@ -116,9 +116,8 @@ def _in_functions(node: ast.AST, name: str) -> Iterator[tuple[ast.expr | ast.stm
             and name
         ):
             yield child, name
-        if not isinstance(
-            child, ast.JoinedStr
-        ):  # positions in f-strings are those of the whole before Python 3.12
+        # Positions in f-strings are those of the whole before Python 3.12
+        if not isinstance(child, ast.JoinedStr):
             yield from _in_functions(child, inner)
 
 

@@ -83,9 +83,8 @@ def test_every_method_trains_on_what_was_said(method: Any, make_loop: MakeLoop) 
     talk(loop, 4)
     assert loop.version >= 1
     assert loop.store.versions.live() == loop.version
-    assert any(
-        metrics["grad_norm"] > 0 for metrics in loop.metrics
-    )  # two scores that are alike teach nothing
+    # Two scores that are alike teach nothing
+    assert any(metrics["grad_norm"] > 0 for metrics in loop.metrics)
     one_version = [metrics.get("train_rollout_logprob_abs_diff_max", 0.0) for metrics in loop.metrics]
     assert max(one_version) < 1e-3
     counts = loop.store.status.counts()

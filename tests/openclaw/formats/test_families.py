@@ -112,9 +112,8 @@ def prompt_of(name: str) -> list[int]:
 @given(data=st.data())
 def test_every_split_gives_what_the_family_s_parser_reads(name: str, data: st.DataObject) -> None:
     _, special, call = FAMILIES[name]
-    special = [
-        token for token in special if token != "<|end_header_id|>"
-    ]  # the prompt's; it begins anew there
+    # The prompt's; it begins anew there
+    special = [token for token in special if token != "<|end_header_id|>"]
     piece = st.one_of(st.sampled_from([*special, call]), st.sampled_from(TEXTS), st.text(max_size=3))
     ids = family(name).tokenizer.encode("".join(data.draw(st.lists(piece, max_size=10))))
     raw = data.draw(st.lists(st.integers(0, 255), max_size=3))

@@ -148,9 +148,8 @@ def test_a_spare_takes_over_while_the_next_program_is_slow_to_start(
     try:
         url = process.stdout.readline().split()[1].removesuffix("/v1")
         door, began = psutil.Process(process.pid), tmp_path / f"began-{process.pid}"
-        gateway.wait_for(
-            lambda: len(door.children()) == 3, 60
-        )  # who serves, a spare, the keeper of the socket
+        # Who serves, a spare, the keeper of the socket
+        gateway.wait_for(lambda: len(door.children()) == 3, 60)
         began.unlink()
         (tmp_path / "hold").touch()
         process.send_signal(signal.SIGHUP)

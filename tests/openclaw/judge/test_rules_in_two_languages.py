@@ -32,9 +32,8 @@ def test_rules_agree_with_the_clear_labels_written_before_them(agreement: dict[s
     shares = agreement["next_states"]
     assert shares["lines"] >= 300 and shares["failed"] == 0
     assert min(shares["clear"], shares["clear_en"]) >= 0.9
-    assert (
-        shares["clear_zh"] >= 0.88
-    )  # a wider net here invents signs elsewhere, which is worse than saying nothing
+    # A wider net here invents signs elsewhere, which is worse than saying nothing
+    assert shares["clear_zh"] >= 0.88
 
 
 def test_where_the_rules_do_not_agree_they_mostly_say_nothing(agreement: dict[str, Any]) -> None:

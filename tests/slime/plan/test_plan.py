@@ -141,9 +141,8 @@ def test_an_engine_keeps_what_weights_leave() -> None:
     own = 0.8 * (79.6 - 0.5) * GIB - 4_022_468_096
     assert engine_parts(engine, GPUS["H100"])["keys and values"] == pytest.approx(own)
     assert kv_tokens(engine, GPUS["H100"]) == int(own / (72 * 1024))  # half of the heads on each GPU
-    many = EngineMemory(
-        QWEN3_4B, gpus=16, fraction=0.8, context=32768
-    )  # 8 heads on 16 GPUs: one on each, twice
+    # 8 heads on 16 GPUs: one on each, twice
+    many = EngineMemory(QWEN3_4B, gpus=16, fraction=0.8, context=32768)
     left = engine_parts(many, GPUS["H100"])["keys and values"]
     assert kv_tokens(many, GPUS["H100"]) == int(left / (18 * 1024))
 

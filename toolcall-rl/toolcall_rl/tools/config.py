@@ -128,9 +128,8 @@ def _limits(entry: Mapping[str, Any]) -> CallLimits:
 
 def _python(where: str, entry: Mapping[str, Any], limits: CallLimits) -> Source:
     box = {name: entry[name] for name in ("cpu_seconds", "processes") if name in entry}
-    box["output_chars"] = max(
-        Limits.output_chars, 2 * limits.output_chars
-    )  # its end is cut off by who shows it
+    # Its end is cut off by who shows it
+    box["output_chars"] = max(Limits.output_chars, 2 * limits.output_chars)
     box |= {
         to: entry[name] << 20
         for name, to in (("memory_mb", "memory"), ("disk_mb", "disk_bytes"))

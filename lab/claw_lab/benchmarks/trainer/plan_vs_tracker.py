@@ -184,9 +184,8 @@ def megatron_step(folder: str, plan: TrainerMemory) -> float:
         packed = samples_of(plan.tokens)
         head = core._modules.pop("output_layer")
         assert head is not None
-        object.__setattr__(
-            core, "output_layer", head.forward
-        )  # the tracker knows one call of a module in a step
+        # The tracker knows one call of a module in a step
+        object.__setattr__(core, "output_layer", head.forward)
         tracker = MemTracker()
         tracker.track_external(core, head, learner.optimizer, packed.input_ids)
         with tracker:

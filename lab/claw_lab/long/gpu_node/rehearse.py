@@ -240,9 +240,8 @@ def rehearse(folder: Path, rehearsal: Rehearsal, sglang: str) -> None:
 def main() -> int:
     work, sglang, *names = sys.argv[1:]
     failed = []
-    signal.signal(
-        signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
-    )  # leaves nothing running either
+    # Leaves nothing running either
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     for name in names or REHEARSALS:
         rehearsal = REHEARSALS[name]
         print(

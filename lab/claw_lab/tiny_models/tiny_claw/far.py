@@ -36,9 +36,8 @@ def answer(helper: Helper, problem: Problem, gap: int) -> str:
     end, reply, known = helper.tokenizer.convert_tokens_to_ids("<|im_end|>"), [], None
     fresh, count = ids, len(ids)
     while len(reply) < LONGEST:
-        mask = torch.ones(
-            1, count, dtype=torch.long
-        )  # without it, positions with gaps would be packed documents
+        # Without it, positions with gaps would be packed documents
+        mask = torch.ones(1, count, dtype=torch.long)
         out = helper.model(
             input_ids=torch.tensor([fresh]), position_ids=torch.tensor([positions]), attention_mask=mask,
             past_key_values=known, use_cache=True,

@@ -34,9 +34,8 @@ from slime.losses import DenseDistribution, sft_loss, weighted_sum
 
 TOKENS_PER_MINUTE = 400_000  # what two cores manage that are not quite idle
 BATCH_TOKENS = 2560
-NORMALISER = (
-    800.0  # about the loss weight of one batch; constant, so that short replies weigh no more than long ones
-)
+# About the loss weight of one batch; constant, so that short replies weigh no more than long ones
+NORMALISER = 800.0
 WARMUP_STEPS = 60
 SAVE_EVERY = 400  # steps
 

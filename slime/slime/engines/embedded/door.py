@@ -124,7 +124,6 @@ async def _follow(service: EngineService) -> None:
     """Keeps the weights of a spare those that are live."""
     while True:
         await asyncio.sleep(FOLLOW_SECONDS)
-        with contextlib.suppress(
-            ConfigError, WeightsError
-        ):  # being replaced right now, or tried again at its turn
+        # Being replaced right now, or tried again at its turn
+        with contextlib.suppress(ConfigError, WeightsError):
             await asyncio.to_thread(service.refresh)

@@ -82,9 +82,8 @@ class MegatronPart(Part):
             cuts.append((piece.trained.copies, 0))
         if not cuts:
             return tensor
-        if (
-            tensor.storage_offset()
-        ):  # torch cannot copy a DTensor that begins within a storage, as --async-save does
+        # Torch cannot copy a DTensor that begins within a storage, as --async-save does
+        if tensor.storage_offset():
             tensor = from_dlpack(tensor)  # the same memory, as a storage of its own
         mesh = _mesh([axis for axis, _ in cuts], tensor.device.type)
         stride = torch.empty(shape, device="meta").stride()

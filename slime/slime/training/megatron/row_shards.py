@@ -14,9 +14,8 @@ from torch import Tensor
 from slime.training.megatron.parallel import Axis
 
 BUCKET = 64 * 2**20  # numbers that travel at a time
-_scatter = (
-    getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-)  # newer name, older name
+# Newer name, older name
+_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 

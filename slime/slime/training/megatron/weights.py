@@ -63,9 +63,8 @@ class WeightMap:
         self.model, self.hf, self.parallel = model, hf, model.parallel
         self.offset = get_transformer_layer_offset(model.config, None, self.parallel.pp.rank)
         self.entries = {name: entry_of(name, hf, self.offset) for name, _ in model.named_parameters()}
-        self.changed: dict[
-            str, Callable[[Tensor], Tensor]
-        ] = {}  # what adapters make of a weight, by its name
+        # What adapters make of a weight, by its name
+        self.changed: dict[str, Callable[[Tensor], Tensor]] = {}
 
     def global_name(self, name: str) -> str:
         """The name of a parameter with the number that its layer has in the whole model."""

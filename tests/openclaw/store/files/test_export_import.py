@@ -29,9 +29,8 @@ def _fill(store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample) -> 
     make_sample(session_id="trained", person="ann", completion_log_probs=[-math.pi, -1e-300])
     store.samples.lease(0, 1)
     store.versions.weights_live(0, 1, None, False, "/checkpoints/1", "ab")
-    store.versions.weights_live(
-        -1, 0, None, True, None, None
-    )  # back to 0: the sample of version 1 is ready again
+    # Back to 0: the sample of version 1 is ready again
+    store.versions.weights_live(-1, 0, None, True, None, None)
     make_sample(session_id="trained", person="ann")
     store.samples.lease(0, 1)
     store.versions.weights_live(0, 2, 0, False, "/checkpoints/2", "cd")

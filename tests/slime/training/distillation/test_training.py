@@ -196,9 +196,8 @@ def test_a_teacher_moves_what_is_trained_again_as_far_as_it_wants_and_a_reward_n
     batch = LossBatch(ids, rewards, teacher_log_probs=teacher, taught=taught, behaviour_log_probs=now - moved)
     loss = of_both(policy, flags, DenseDistribution(logits), batch, torch.sum).loss
     (found,) = torch.autograd.grad(loss, logits)
-    still_moves = torch.tensor(
-        [True, False, True, False, True, True]
-    )  # +.5 was far enough up, -.5 far enough down
+    # +.5 was far enough up, -.5 far enough down
+    still_moves = torch.tensor([True, False, True, False, True, True])
     ratio = torch.where(moved.isnan(), 0.0, moved).exp()
     weights = 2.0 * rewards * ratio * still_moves + 0.5 * (teacher - now) * taught
     (expected,) = torch.autograd.grad(-(weights * DenseDistribution(logits).log_probs(ids)).sum(), logits)

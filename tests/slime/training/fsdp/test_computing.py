@@ -126,9 +126,8 @@ def test_the_first_step_runs_the_output_head_no_more_than_its_loss_does(
     samples = make_samples(4)
     trainer.train(0, samples)
     trained = sum(sample.effective_response_length for sample in samples)
-    assert (
-        sum(rows) == 2 * trained
-    )  # once forward, with the entropy that is reported, and once more for gradients
+    # Once forward, with the entropy that is reported, and once more for gradients
+    assert sum(rows) == 2 * trained
 
 
 @pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])

@@ -75,9 +75,8 @@ def test_three_rollouts_give_the_metrics_adapters_and_weights_of_fsdp(
         for key in ours.keys() - {"train_seconds"}:
             assert ours[key] == pytest.approx(theirs[key], abs=tolerance, rel=tolerance), key
     assert last[0].keys() == last[1].keys()
-    for key, tensor in last[
-        0
-    ].items():  # where a gradient is nearly 0, Adam makes rounding a step: processors differ
+    # Where a gradient is nearly 0, Adam makes rounding a step: processors differ
+    for key, tensor in last[0].items():
         assert_close(last[1][key], tensor, atol=tolerance / 2, rtol=tolerance)
     weights = [load_file(tmp_path / backend / "model.safetensors") for backend in found]
     assert weights[0].keys() == weights[1].keys()
