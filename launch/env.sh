@@ -94,15 +94,16 @@ make_venv() {
   rm "$unfinished"
 }
 
-# pip_install ARG...: on a terminal, one line shows which package it is at.
+# pip_install ARG...: on a terminal, one line shows which package it is at. Python compiles a module when it is first imported:
+# compiling all modules of torch and transformers at once takes as long as downloading them.
 pip_install() {
   if [ -t 2 ]; then
-    "$PY" -m pip install --disable-pip-version-check --progress-bar off "$@" | while IFS= read -r line; do
+    "$PY" -m pip install --no-compile --disable-pip-version-check --progress-bar off "$@" | while IFS= read -r line; do
       case $line in *Collecting* | *Downloading* | *Building* | Installing*) printf '\r\033[K  %.70s' "$line" >&2 ;; esac
     done
     printf '\r\033[K' >&2
   else
-    "$PY" -m pip install --disable-pip-version-check --quiet "$@"
+    "$PY" -m pip install --no-compile --disable-pip-version-check --quiet "$@"
   fi
 }
 
