@@ -1,1 +1,1 @@
-"""Measuring the product: scripted people, the real loop, the offline loop, evaluation, benchmarks, conformance."""
+"""Measuring the product: scripted people, the real loop, evaluation, conformance."""

@@ -1,1 +1,1 @@
-"""What every part of the runtime may use: declared settings, ports, the run folder."""
+"""What every part of the runtime may use: addresses, the text of a message, themes of wishes, open files."""

@@ -1,4 +1,4 @@
-"""Agents in environments: sandboxes, the protocol between both, and episodes that become trajectories."""
+"""Agents in environments: the protocol of an environment, and episodes that become trajectories."""
 
 from slime.agents.episode import EpisodeLimits
 from slime.agents.generate import agent

@@ -1,1 +1,1 @@
-"""The plain processes of a run: their records, who starts, watches and restarts them."""
+"""The plain processes of a run: who starts, watches and restarts them."""

@@ -1,1 +1,1 @@
-"""Sampling and gradients that a service computes on its own GPUs: what such a service must do, and what it costs."""
+"""A model at a service that rents out its GPUs: what such a service must do, its engine and its trainer."""
