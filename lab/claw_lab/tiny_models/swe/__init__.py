@@ -1,1 +1,1 @@
-"""The tiny agent of the SWE track: small repositories with one wrong line, and a checkpoint that knows how repairs look."""
+"""The tiny agent of the SWE track: small repositories with one wrong line, and a checkpoint that knows repairs."""
