@@ -165,6 +165,7 @@ def test_a_killed_engine_comes_back_with_the_live_version_on_its_port(run: Run) 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_driver_that_ends_is_replaced_by_one_that_adopts_the_servers(run: Run, how: int) -> None:
+    run.eventually(run.live, 90)
     servers = {name: run.record(name).pid for name in ("engine-0", "gateway")}
     driver = run.record("driver")
     os.kill(driver.pid, how)
