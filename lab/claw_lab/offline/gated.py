@@ -54,6 +54,9 @@ class LocalTrainer:
     def go_back(self) -> None:
         self.kept.restore(self.trainer)
 
+    def shrink(self, share: float) -> None:
+        self.kept.shrink(self.trainer, share)
+
     def scale_learning_rate(self, scale: float) -> None:
         self.trainer.rate_scale = scale
 
@@ -148,10 +151,14 @@ class GatedLoop(LocalLoop):
     def examine(self, spoil: Callable[[Path], None] = lambda folder: None) -> dict[str, float]:
         """Exports what the trainer holds as the next version and examines it; raises CandidateRejected."""
         parent, self.version = self.live.version, self.version + 1
-        weights = self.export()
-        spoil(Path(weights.path))
-        self.candidate = Candidate(weights, self.rollouts, parent)
-        return self.gate.examine(self.local, self.candidate, self.live, [self.tries])
+
+        def write() -> None:
+            weights = self.export()
+            spoil(Path(weights.path))
+            self.candidate = Candidate(weights, self.rollouts, parent)
+
+        write()
+        return self.gate.examine(self.local, self.candidate, self.live, [self.tries], write)
 
     def undo(self, rejection: CandidateRejected) -> None:
         self.gate.reject(self.local, self.candidate, rejection)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from claw_base.settings.declare import flag
+from claw_base.settings.declare import flag, needs
 
 
 @dataclass
@@ -21,12 +21,13 @@ class GateArguments:
     gate_max_change: float = flag(
         0.1,
         "largest change of the weights by one update, norm of the difference over norm of the weights; less once "
-        "earlier updates have shown how large they are",
+        "earlier updates have shown how large they are; a larger one is shrunk",
         above=0,
     )
     gate_max_kl: float = flag(
         0.1,
-        "largest KL of the live weights to the candidate on recent answers, nats a token; one token counts 1 at most",
+        "largest KL of the live weights to the candidate on recent answers, nats a token; one token counts 1 at most; an "
+        "update beyond it is shrunk along its direction to half of it",
         above=0,
     )
     gate_max_canary_loss: float = flag(
@@ -67,6 +68,12 @@ class GateArguments:
         "lower-lr",
         "after a rejection: skip the batch; with lower-lr also halve the learning rate for each further rejection in a "
         "row, until an update is accepted",
+    )
+    gate_adapt_lr: bool = flag(
+        False,
+        "adapt the learning rate to the KL of accepted updates: 1.5 times where it is below an eighth of its limit, less "
+        "by that where it is above a half, within 1/8 and 2 times --lr",
+        rules=[needs("gate")],
     )
     gate_samples_path: str | None = flag(
         None,

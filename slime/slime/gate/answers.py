@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STAGE, WISHES = "answers", "wishes"
+ENOUGH_LIKED = 4
+"""Liked answers whose mean length says how long people want answers."""
 VERSIONS = 4
 """So many versions in a row are put all questions."""
 
@@ -51,6 +53,7 @@ class AnswerCheck:
         at: how many questions were put so far; a few of them are put to every candidate, in turn.
         liked: prompts of liked answers that were put to the live weights behind their switch, so that the next
             candidate need not wait for that.
+        liked_length: see `mean_length`.
         live_right: share of right answers of the live weights, asked again because the candidate fell; None: it did not,
             or no engine could answer.
     """
@@ -61,6 +64,7 @@ class AnswerCheck:
         self.candidate_answers: dict[str, Tried] = {}
         self.at = 0
         self.liked: list[Sample] = []
+        self.liked_length: dict[str, float] = {}
         self.live_right: float | None = None
 
     def look(
@@ -82,6 +86,7 @@ class AnswerCheck:
         """
         self.candidate_answers, self.live_right = {}, None
         questions = [one for one in samples if purpose(one) == QUESTION]
+        self.liked_length = mean_length(samples, self.args.gate_answer_tokens)
         liked = self.liked or [one for one in samples if purpose(one) == LIKED]
         new = bool(questions) and self.history.questions != len(questions)
         turns = self.args.gate_questions > 0
@@ -110,6 +115,7 @@ class AnswerCheck:
             group = [one for one in asked if purpose(one) == what]
             if group:
                 now, then = self.measured(group, complete)
+                then |= self.liked_length
                 reason = bad_answers(now, then, self.history.best_right(then), self.args)
                 if reason is not None:
                     raise CandidateRejected(reason, STAGE)
@@ -215,3 +221,9 @@ def share_of(questions: Sequence[Sample], answers: Mapping[str, Tried]) -> dict[
 def label(sample: Sample) -> str | None:
     """What an answer must contain; None if that is not known."""
     return None if sample.label is None else str(sample.label)
+
+
+def mean_length(samples: Sequence[Sample], most: int) -> dict[str, float]:
+    """`liked_length`: mean tokens of the answers that people liked, each at most `most`; nothing if they are few."""
+    lengths = [min(one.response_length, most) for one in samples if purpose(one) == LIKED]
+    return {"liked_length": sum(lengths) / len(lengths)} if len(lengths) >= ENOUGH_LIKED else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -18,6 +18,7 @@ from slime.gate.interruptible import STAGE as ORDER
 from slime.gate.interruptible import check_orders, told_of
 from slime.gate.likelihood import WISH, key, measure_likelihood, purpose
 from slime.gate.limits import bad_change, bad_likelihood, is_near, too_few_right
+from slime.gate.trust_region import adapted_rate, shorten
 from slime.hooks import load_hook
 from slime.types import Sample
 from slime.utils.logging import event
@@ -43,6 +44,7 @@ class Examined(Protocol):
     def log_probs(self, samples: list[Sample]) -> list[list[float]]: ...
     def keep_state(self) -> None: ...
     def go_back(self) -> None: ...
+    def shrink(self, share: float) -> None: ...
     def scale_learning_rate(self, scale: float) -> None: ...
 
 
@@ -104,7 +106,7 @@ class CandidateGate:
         if not self.on:
             return
         trainers.keep_state()
-        trainers.scale_learning_rate(self.scale())
+        trainers.scale_learning_rate(self.rate())
         self.answers.live_answers, self.answers.liked = {}, []
         self.audit.forget()
         samples = self.samples(rollout_id, live.version)
@@ -114,33 +116,64 @@ class CandidateGate:
             self.audit.begin(samples, live, engines)
 
     def examine(
-        self, trainers: Examined, candidate: Candidate, live: WeightVersion, engines: Sequence[Tries] = ()
+        self,
+        trainers: Examined,
+        candidate: Candidate,
+        live: WeightVersion,
+        engines: Sequence[Tries] = (),
+        write_again: Callable[[], None] | None = None,
     ) -> dict[str, float]:
         """Both halves of an examination, one after the other; what was measured.
 
         Args:
             engines: those that may hold the candidate beside the live weights; the first that can answers with it.
+            write_again: see `measure`.
 
         Raises:
             CandidateRejected: with everything measured so far.
         """
-        return self.let_answer(candidate, live, engines, self.measure(trainers, candidate, live))
+        return self.let_answer(candidate, live, engines, self.measure(trainers, candidate, live, write_again))
 
-    def measure(self, trainers: Examined, candidate: Candidate, live: WeightVersion) -> dict[str, float]:
+    def measure(
+        self,
+        trainers: Examined,
+        candidate: Candidate,
+        live: WeightVersion,
+        write_again: Callable[[], None] | None = None,
+    ) -> dict[str, float]:
         """The first half, of a candidate whose files are written, while the trainer holds its weights: files and
-        likelihood. Raises as `examine`."""
+        likelihood. Raises as `examine`.
+
+        Args:
+            write_again: writes the trainer's weights to the same place. A step that went too far is shrunk then; None:
+                it is rejected.
+        """
         if not self.on:
             return {}
         with self.measuring({"rejected": 0.0}, live) as found:
             self.watch()
             check_orders(self.ordered)
             found |= trainers.measure_files(candidate.weights.path, live.path)
-            _refuse(bad_change(found, self.history.changes, self.args), "files")
+            too_far = bad_change(found, self.history.changes, self.args)
+            if write_again is None:
+                _refuse(too_far, "files")
             self.compared = self.samples(candidate.rollout_id, live.version)
-            self.now = self.read(trainers, self.compared)
-            found |= measure_likelihood(self.compared, self.now, self.known)
+            if (taught := candidate.metrics.get("train/teacher_kl")) is not None:
+                found["teacher_kl"] = taught
+            found |= self.compare(trainers)
+            if write_again is not None and shorten(
+                trainers, found, self.args, lambda: self.compare(trainers)
+            ):
+                write_again()
+                found |= trainers.measure_files(candidate.weights.path, live.path)
+            _refuse(bad_change(found, self.history.changes, self.args), "files")
             _refuse(bad_likelihood(found, self.args), "likelihood")
         return found
+
+    def compare(self, trainers: Examined) -> dict[str, float]:
+        """Likelihoods of the trainer's present weights beside those of the live ones."""
+        self.now = self.read(trainers, self.compared)
+        return measure_likelihood(self.compared, self.now, self.known)
 
     def let_answer(
         self, candidate: Candidate, live: WeightVersion, engines: Sequence[Tries], found: dict[str, float]
@@ -216,8 +249,10 @@ class CandidateGate:
         """The candidate is live everywhere."""
         if not self.on:
             return
-        slowed = self.scale() < 1
+        before = self.rate()
         self.history.accept(found)
+        if self.args.gate_adapt_lr:
+            self.history.rate = adapted_rate(self.history.rate, found, self.args)
         self.known, self.answers.live_answers = (
             self.now,
             {**self.answers.live_answers, **self.answers.candidate_answers},
@@ -227,8 +262,8 @@ class CandidateGate:
             self.examined = None
         self.history.write(self.path)
         trainers.keep_state()
-        if slowed:
-            trainers.scale_learning_rate(1.0)
+        if self.rate() != before:
+            trainers.scale_learning_rate(self.rate())
 
     def reject(self, trainers: Examined, candidate: Candidate, rejection: CandidateRejected) -> None:
         """Tells the hook, then brings the trainer back to the live state. Killed in between, the same happens again:
@@ -245,10 +280,14 @@ class CandidateGate:
             self.history.suspect |= rejection.stage == ANSWERS
         self.history.write(self.path)
         trainers.go_back()
-        trainers.scale_learning_rate(self.scale())
+        trainers.scale_learning_rate(self.rate())
+
+    def rate(self) -> float:
+        """What the learning rate is multiplied by now: by rejections in a row, and by the KL of accepted updates."""
+        return self.scale() * (self.history.rate if self.args.gate_adapt_lr else 1.0)
 
     def scale(self) -> float:
-        """What the learning rate is multiplied by now."""
+        """What rejections in a row multiply the learning rate by, until an update is accepted."""
         if self.args.gate_on_reject == "skip":
             return 1.0
         return float(SLOWER ** max(0, self.history.in_a_row - 1))

@@ -26,6 +26,7 @@ class GateHistory:
         last: share of right answers when all questions were put the last time.
         closer: so many of the next versions are put all questions behind their switch.
         suspect: an update has fallen, and none has been put all questions since and passed.
+        rate: what --lr is multiplied by with --gate-adapt-lr.
         obeyed, wishes: highest share of explicit wishes that was obeyed so far, and of how many.
     """
 
@@ -40,6 +41,7 @@ class GateHistory:
     suspect: bool = False
     obeyed: float | None = None
     wishes: int | None = None
+    rate: float = 1.0
 
     @classmethod
     def read(cls, path: Path) -> GateHistory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ SHARES = {
 }
 LENGTHS = (1 / 3, 3.0)
 """Bounds of the mean length, in live ones."""
+TEACHER_SHARE = 0.25
+"""Share of the way to the hinted teacher, as KL, that one update may always take."""
 NEAR = 0.25
 """Share of a limit from which an update is looked at more closely."""
 SURPRISE = 0.5
@@ -44,8 +47,9 @@ def bad_change(found: dict[str, float], accepted: Sequence[float], args: GateArg
 
 def bad_likelihood(found: dict[str, float], args: GateArguments) -> str | None:
     """Not-a-number is never below a limit."""
-    if "kl" in found and not found["kl"] <= args.gate_max_kl:
-        return f"the KL to the live weights is {found['kl']:.3g} nats a token, more than {args.gate_max_kl:g}"
+    most = largest_kl(found, args)
+    if "kl" in found and not found["kl"] <= most:
+        return f"the KL to the live weights is {found['kl']:.3g} nats a token, more than {most:g}"
     if "liked_loss" in found and not found["liked_loss"] <= args.gate_max_canary_loss:
         return (
             f"liked answers became less likely by {found['liked_loss']:.3g} nats a token, "
@@ -56,7 +60,7 @@ def bad_likelihood(found: dict[str, float], args: GateArguments) -> str | None:
 
 def is_near(found: dict[str, float], args: GateArguments) -> bool:
     """Whether an update came near a limit of the first two stages."""
-    near = found.get("kl", 0.0) > NEAR * args.gate_max_kl
+    near = found.get("kl", 0.0) > NEAR * largest_kl(found, args)
     near |= found.get("liked_loss", 0.0) > NEAR * args.gate_max_canary_loss
     return near or found.get("change", 0.0) > 2 * NEAR * found.get("most_change", float("inf"))
 
@@ -74,7 +78,7 @@ def bad_answers(
     for name, what in SHARES.items():
         if found[name] > live[name] + max(WORSE, one):
             return f"{found[name]:.0%} of the answers {what}, of the live ones {live[name]:.0%}"
-    least, most = (live["length"] * bound for bound in LENGTHS)
+    least, most = lengths_allowed(live)
     if not least <= found["length"] <= most:
         return f"answers have {found['length']:.0f} tokens, those of the live weights {live['length']:.0f}"
     if not abs(found["surprise"] - live["surprise"]) <= SURPRISE:
@@ -83,6 +87,14 @@ def bad_answers(
             f"the live ones {live['surprise']:.2g}"
         )
     return too_few_right(found, best, args)
+
+
+def lengths_allowed(live: dict[str, float]) -> tuple[float, float]:
+    """Bounds of the mean length of answers, in tokens: of `LENGTHS`, and beyond them as far as the answers that people
+    liked go (`liked_length`, if it is known), since a wanted habit may make all answers as long as these."""
+    least, most = (live["length"] * bound for bound in LENGTHS)
+    liked = live.get("liked_length", live["length"])
+    return min(least, liked), max(most, liked)
 
 
 def too_few_obeyed(now: float, live: float, best: float, args: GateArguments) -> str | None:
@@ -106,3 +118,10 @@ def largest_change(accepted: Sequence[float], most: float) -> float:
     """
     moved = [change for change in accepted if change > 0][-WINDOW:]
     return min(most, FACTOR * max(moved)) if len(moved) >= ENOUGH else most
+
+
+def largest_kl(found: dict[str, float], args: GateArguments) -> float:
+    """The bound of an update's KL, nats a token: --gate-max-kl, or a share of the KL of the live weights' hinted teacher
+    to them (`teacher_kl`, if it was measured), which is how far the habit lies that people ask for."""
+    taught = found.get("teacher_kl", 0.0)
+    return max(args.gate_max_kl, TEACHER_SHARE * taught if math.isfinite(taught) else 0.0)

@@ -58,14 +58,30 @@ class KeptState:
         if trainer.critic is not None:
             trainer.critic.steps = self.critic_steps
 
+    @torch.no_grad()
+    def shrink(self, trainer: Backend, share: float) -> None:
+        """Moves every trained weight of the policy to kept + `share` * (present - kept), computed in fp32 at least.
+        Every rank must call this. Moments, counters and random state stay as the step left them, and so does the critic.
+        """
+        part = trainer.parts[0]
+        moved = {id(tensor) for tensor in part.moved}
+        for tensor, kept in zip(_weights(part), self.weights[0], strict=True):
+            if id(tensor) in moved:
+                now = local_part(tensor)
+                wide = torch.promote_types(now.dtype, torch.float32)
+                now.copy_(torch.lerp(kept.to(now.device, wide), now.to(wide), share))
+        part.publish()
+        if trainer.reference is not None:
+            trainer.reference.follow_again()
+
 
 def _weights(part: Part) -> Iterator[Tensor]:
     """What computes, and what the optimizer moves where that is another copy; each once. What is frozen stays."""
     reshard(part.model)
     seen: set[int] = set()
-    moved = part.optimizer.param_groups if part.optimizer else []
+    moved = part.moved
     parameters = part.model.parameters() if moved else (*part.model.parameters(), *part.model.buffers())
-    for tensor in (*parameters, *(p for group in moved for p in group["params"])):
+    for tensor in (*parameters, *moved):
         if (not moved or tensor.requires_grad) and id(tensor) not in seen:
             seen.add(id(tensor))
             yield tensor
@@ -76,9 +92,7 @@ def _optimizer_state(part: Part) -> list[dict[str, Any]]:
     if part.optimizer is None:
         return []
     state = part.optimizer.state
-    return [
-        state.get(parameter, {}) for group in part.optimizer.param_groups for parameter in group["params"]
-    ]
+    return [state.get(parameter, {}) for parameter in part.moved]
 
 
 def _all_of(parts: list[list[Tensor]]) -> Iterator[Tensor]:

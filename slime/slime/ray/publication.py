@@ -44,15 +44,14 @@ def publish(
     began = time.monotonic()
     number, parent = publisher.numbers.next(publisher.newest), publisher.live.version
     whole = due or not publisher.args.ship_adapters
-    weights, slot = publisher.files.share(trainers, number) if whole else (None, None)
-    weights = weights or publisher.files.export(trainers, number, whole)
+    weights, slot = publisher.files.take(trainers, number, whole)
     persist = cache(partial(publisher.files.write_artifact, weights, slot))
     if due or publisher.gate.on or publisher.args.custom_update_weight_post_write_path:
         persist()
     candidate = Candidate(weights, version.rollout_id, parent, metrics=dict(version.metrics))
     version.state = VersionState.EXAMINING
     if publisher.gate.on:
-        Examination(publisher, trainers, version, candidate, due, make_way, slot).begin()
+        Examination(publisher, trainers, version, candidate, due, make_way, slot, whole).begin()
         return
     make_way()
     if due:
@@ -82,6 +81,7 @@ class Examination:
         due: a checkpoint is due.
         make_way: called before a request asks an engine to load the candidate.
         slot: of the candidate in shared memory.
+        whole: the candidate is a model, not an adapter alone.
 
     Attributes:
         found: the gate's measurements.
@@ -96,6 +96,7 @@ class Examination:
     due: bool
     make_way: Callable[[], None]
     slot: str | None
+    whole: bool
     found: dict[str, float] = field(default_factory=dict)
     held: float = 0.0
     looked: float = 0.0
@@ -106,7 +107,8 @@ class Examination:
         publisher, trainers = self.publisher, self.trainers
         self.engines, self.ahead = publisher.free_engines, self.may_go_ahead()
         try:
-            self.found = publisher.gate.measure(trainers, self.candidate, publisher.live)
+            again = None if publisher.args.train_backend == "rented" else self.write_again
+            self.found = publisher.gate.measure(trainers, self.candidate, publisher.live, again)
             if self.ahead:
                 trainers.note_state()
             else:
@@ -122,6 +124,13 @@ class Examination:
         self.version.go_live(self.go_live, self.finish)
         if not self.ahead:
             self.version.settle()
+
+    def write_again(self) -> None:
+        """Writes the candidate once more, from the weights that the trainer has now."""
+        files, number = self.publisher.files, self.candidate.weights.version
+        weights, self.slot = files.take(self.trainers, number, self.whole)
+        files.write_artifact(weights, self.slot)
+        self.candidate = replace(self.candidate, weights=weights)
 
     def may_go_ahead(self) -> bool:
         """Whether the trainer may train the next batch before this candidate has passed."""

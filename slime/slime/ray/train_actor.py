@@ -125,6 +125,11 @@ class TrainActor:
         self.noted = None
         self.kept.restore(self.trainer)
 
+    def shrink(self, share: float) -> None:
+        """Leaves `share` of the way from what `keep_state` remembered to the present weights."""
+        assert self.kept is not None
+        self.kept.shrink(self.trainer, share)
+
     def return_to(self, checkpoint: str) -> None:
         self.trainer.return_to(checkpoint)
 

@@ -109,6 +109,10 @@ class TrainGroup:
         """Every rank is again as `keep_state` found it."""
         self.call("go_back", "the trainer's way back", self.args.load_timeout)
 
+    def shrink(self, share: float) -> None:
+        """Every rank's weights lie `share` of the way from those of `keep_state` to where they were."""
+        self.call("shrink", "a shorter step", self.args.load_timeout, share)
+
     def return_to(self, checkpoint: Path) -> None:
         """Every rank takes over an older checkpoint in place."""
         what, limit = f"the way back to {checkpoint.name}", self.args.load_timeout

@@ -68,6 +68,13 @@ class VersionFiles:
         self.tell_written(folder)
         return weights
 
+    def take(
+        self, trainers: TrainGroup, version: int, whole: bool = True
+    ) -> tuple[WeightVersion, str | None]:
+        """A version from the trainer: in a slot of shared memory, which is returned too, or as an artifact on disk."""
+        weights, slot = self.share(trainers, version) if whole else (None, None)
+        return weights or self.export(trainers, version, whole), slot
+
     def export_apart(self, trainers: TrainGroup, version: int) -> WeightVersion:
         """Writes the whole model of a version that serves as an adapter, beside it; `tidy` knows the folder."""
         folder = artifact_folder(self.weights_dir, version)

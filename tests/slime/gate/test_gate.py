@@ -41,6 +41,9 @@ class FakeTrainers:
     def go_back(self) -> None:
         self.calls.append("back")
 
+    def shrink(self, share: float) -> None:
+        raise AssertionError("nothing writes the weights again")
+
     def scale_learning_rate(self, scale: float) -> None:
         self.calls.append(scale)
 

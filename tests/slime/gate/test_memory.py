@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,48 @@ def test_two_states_take_turns_and_the_one_that_is_kept_stays_as_it_is(
         assert equal(snapshot(trainer), now)
         kept, expected = noted, now
     assert places[0] == places[2] and places[1] == places[3] and not places[0] & places[1]
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=["whole", "lora", "ppo"])
+def test_a_shrunk_step_lies_on_the_line_from_the_live_weights_and_its_moments_stay(
+    make_trainer: MakeTrainer, make_samples: MakeSamples, flags: dict[str, Any]
+) -> None:
+    trainer, samples = (
+        make_trainer(**flags, ref_update_interval=1, use_kl_loss=True, kl_loss_coef=0.1),
+        make_samples(4),
+    )
+    trainer.train(0, samples)
+    kept, live = KeptState(trainer), policy(trainer)
+    trainer.train(1, make_samples(6))
+    candidate, moments, step = policy(trainer), moments_of(trainer), trainer.global_step
+    for share in (0.5, 0.25):
+        kept.shrink(trainer, share)
+    now = policy(trainer)
+    assert not equal(now, candidate)
+    for one, first, last in zip(now, live, candidate, strict=True):
+        torch.testing.assert_close(one, first + 0.125 * (last - first), rtol=1e-6, atol=1e-8)
+    assert equal(moments_of(trainer), moments) and trainer.global_step == step
+    assert trainer.reference is not None
+    followed = [local(p) for p in trainer.reference.model.parameters()]  # type: ignore[attr-defined]
+    assert flags.get("use_lora") or equal(followed, now), "a reference that follows has followed again"
+    assert math.isfinite(trainer.train(2, samples)["loss"])
+    kept.restore(trainer)
+    assert equal(policy(trainer), live)
+
+
+def policy(trainer: Trainer) -> list[torch.Tensor]:
+    return [local(parameter) for parameter in trainer.parts[0].model.parameters()]
+
+
+def moments_of(trainer: Trainer) -> list[torch.Tensor]:
+    optimizer = trainer.parts[0].optimizer
+    assert optimizer is not None
+    return [local(x) for state in optimizer.state.values() for x in state.values() if x.dim()]
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return whole.detach().clone()
 
 
 def snapshot(trainer: Trainer) -> list[torch.Tensor]:

@@ -267,6 +267,31 @@ def test_the_trainer_goes_on_while_engines_take_what_the_gate_has_passed(
     assert calls.count("trainers.train") == 1 and "trainers.go_back" not in calls
 
 
+def test_a_step_that_the_gate_shrinks_is_written_again_before_its_checkpoint_and_the_engines(
+    examined: Any, calls: list[str]
+) -> None:
+    gate = examined.publisher.gate
+
+    def measure(
+        trainers: Any, candidate: Candidate, live: WeightVersion, write_again: Callable[[], None]
+    ) -> dict[str, float]:
+        trainers.shrink(0.5)
+        trainers.returned["export_weights"] = "sum of the shorter step"
+        write_again()
+        return {"step_share": 0.5}
+
+    gate.measure = measure
+    examined.publisher.update.go.set()
+    found = version(5)
+    examined.publish(found)
+    assert [call for call in calls if call in ("trainers.export_weights", "trainers.shrink", "trainers.note_state")] == [
+        "trainers.export_weights", "trainers.shrink", "trainers.export_weights", "trainers.note_state"
+    ]  # fmt: skip
+    live = examined.publisher.live
+    assert (live.version, live.checksum) == (6, "sum of the shorter step")
+    assert found.metrics["gate/step_share"] == 0.5
+
+
 def refuse(update: Any) -> None:
     update.fails, update.error = True, EngineControlError("no such shard", 400)
     update.go.set()

@@ -41,7 +41,7 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         keep_versions=0,
         keep_checkpoints=3, update_weight_transport="disk", custom_update_weight_post_write_path=None,
         use_tensorboard=False, run_dir=str(tmp_path), save=str(tmp_path), update_weight_disk_dir=str(tmp_path),
-        save_hf=None, rollout_backend="embedded",
+        save_hf=None, rollout_backend="embedded", train_backend="fsdp",
     )  # fmt: skip
     monkeypatch.setattr(version_files, "load_hook", lambda *_: None)
     run: Any = TrainingRun.__new__(TrainingRun)

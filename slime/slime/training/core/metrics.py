@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from slime.losses import LossSpec, group_counts
+from slime.losses import LossSpec, TopKTargets, group_counts
 from slime.training.core.batch import TrainBatch, ages, compares_groups
 from slime.training.core.distributed import max_over_ranks, sum_over_ranks
 from slime.training.core.packing import trained_values
@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 METRIC = "train_rollout_logprob_abs_diff"
 KINDS = ("", "_stale", "_spanning")
+LEAST = 1e-6
+"""Probability of all ids that are not compared: less is rounding."""
 
 
 def mean_of_steps(steps: list[dict[str, float]]) -> dict[str, float]:
@@ -165,3 +167,36 @@ class Mismatch:
         if len(sample.versions) > 1:
             return "_spanning"
         return "" if sample.versions <= {self.version} else "_stale"
+
+
+@dataclass
+class TeacherDistance:
+    """KL of the hinted teacher to the policy before the update, on the answers of the batch's own hinted samples.
+
+    It is taken over the compared ids and one more for all others, so it is a lower bound of that over the vocabulary.
+    """
+
+    total: float = 0.0
+    tokens: float = 0.0
+
+    def add(self, targets: TopKTargets, counts: Tensor) -> None:
+        """Takes in T tokens; `counts`: [T] of bool, those of such samples."""
+        counts = counts & targets.valid.any(-1)
+        self.total += float(kl_over_few(targets)[counts].sum())
+        self.tokens += float(counts.sum())
+
+    def metrics(self) -> dict[str, float]:
+        """`teacher_kl`, nats a token, if there was a hint. Every rank must call this; forgets what was taken in."""
+        sums = sum_over_ranks({"total": self.total, "tokens": self.tokens})
+        self.total = self.tokens = 0.0
+        return {"teacher_kl": sums["total"] / sums["tokens"]} if sums["tokens"] else {}
+
+
+def kl_over_few(targets: TopKTargets) -> Tensor:
+    """KL of teacher to old policy [T] over the K ids and the rest of the vocabulary as one more."""
+    valid, teacher, old = targets.valid, targets.teacher_log_probs.float(), targets.old_log_probs.float()
+    inside = torch.where(valid, teacher.exp() * (teacher - old), 0.0).sum(-1)
+    rest, old_rest = (
+        (1 - torch.where(valid, values.exp(), 0.0).sum(-1)).clamp(min=LEAST) for values in (teacher, old)
+    )
+    return inside + rest * (rest.log() - old_rest.log())

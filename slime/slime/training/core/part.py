@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -28,6 +29,15 @@ class Part:
     optimizer: torch.optim.Optimizer | None
     prefix: str = ""
     steps: int = 0
+
+    @property
+    def moved(self) -> list[Tensor]:
+        """What the optimizer moves: weights, or copies of them in fp32. Empty without optimizer."""
+        groups = self.optimizer.param_groups if self.optimizer else []
+        return [parameter for group in groups for parameter in group["params"]]
+
+    def publish(self) -> None:
+        """Lets the values of `moved` compute. Every rank must call this. Here they are the weights themselves."""
 
     def tensors(self, with_optimizer: bool) -> dict[str, Any]:
         """What DCP saves, or fills in place: "model" and, if wanted, "optimizer"; frozen weights are left out."""

@@ -34,7 +34,12 @@ class Reference:
 
     Raises:
         ConfigError: the reference shall follow a policy of another shape.
+
+    Attributes:
+        followed: it took over the policy's weights after the last rollout.
     """
+
+    followed = False
 
     def __init__(
         self, args: TrainingSide, policy: TrainedModel, first: str, load: Callable[[str], TrainedModel]
@@ -69,7 +74,12 @@ class Reference:
 
     def follow(self, rollout_id: int) -> bool:
         """Takes over the policy's weights if `rollout_id`, just trained, ends an interval. Tells whether it did."""
-        if self.interval is None or (rollout_id + 1) % self.interval:
-            return False
-        self.model.take_over(self.policy)
-        return True
+        self.followed = self.interval is not None and (rollout_id + 1) % self.interval == 0
+        if self.followed:
+            self.model.take_over(self.policy)
+        return self.followed
+
+    def follow_again(self) -> None:
+        """Takes over the policy's weights that changed behind the rollout that `follow` was called for last."""
+        if self.followed:
+            self.model.take_over(self.policy)

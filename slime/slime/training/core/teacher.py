@@ -21,6 +21,7 @@ from slime.errors import ConfigError
 from slime.losses import Candidates, Distribution, TopKTargets, topk_targets
 from slime.losses.teacher_topk import OUTSIDE
 from slime.training.core.batch import TrainBatch
+from slime.training.core.metrics import TeacherDistance
 from slime.training.core.model import TrainedModel, log_probs_of
 from slime.training.core.objective import loss_spec
 from slime.training.core.packing import PackedBatch, pack
@@ -63,6 +64,7 @@ class Teacher:
         spec = loss_spec(args)
         self.over_topk, self.without_hint = spec.teacher == "topk", spec.without_hint
         self.shortest = args.hint_selection == "shortest"
+        self.distance = TeacherDistance()
 
     def read(self, step: Step, data: TrainBatch, device: torch.device) -> None:
         """What the teacher says of the sampled tokens of one step, where the loss asks for these. Every rank must
@@ -147,7 +149,10 @@ class Teacher:
         else:
             asked = student.topk(k)[1] if mode == "student" else None
             candidates = self._candidates(step, number, samples, packed, asked)
-        return topk_targets(student, candidates, k, mode, args.hint_selection, hint_groups(own, packed))
+        found = topk_targets(student, candidates, k, mode, args.hint_selection, hint_groups(own, packed))
+        if own:
+            self.distance.add(found, packed.spread([is_own_hinted(sample) for sample in own]).bool())
+        return found
 
     def _candidates(
         self,
@@ -256,6 +261,11 @@ class Teacher:
         if not candidates and self.without_hint == "plain":
             return [sample.tokens]
         return candidates[: 1 if self.shortest else self.args.hint_m]
+
+
+def is_own_hinted(sample: Sample) -> bool:
+    """Whether a sample belongs to the batch itself, and a hint teaches it."""
+    return not sample.companion and bool(sample.teacher_tokens_candidates or sample.teacher_topk_indices)
 
 
 def _common_prefix(prompts: Sequence[Sequence[int]]) -> int:

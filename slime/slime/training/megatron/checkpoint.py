@@ -33,6 +33,10 @@ class MegatronPart(Part):
 
     gradients: Gradients | None = None
 
+    def publish(self) -> None:
+        assert self.gradients is not None
+        self.gradients.masters.publish()
+
     def tensors(self, with_optimizer: bool) -> dict[str, Any]:
         assert self.gradients is not None
         pieces = self.gradients.masters.pieces
@@ -58,8 +62,7 @@ class MegatronPart(Part):
 
     def restore(self, state: dict[str, Any]) -> None:
         """The tensors were filled in place."""
-        assert self.gradients is not None
-        self.gradients.masters.publish()
+        self.publish()
 
     def _optimizer_state(self, piece: Piece) -> dict[str, Any]:
         """Of AdamW; one that has made no step gets an empty one to be filled."""
