@@ -65,3 +65,22 @@ class OptimizerArguments:
     adam_beta2: float = flag(0.95, "decay of the second moment", least=0, below=1)
     adam_eps: float = flag(1e-8, "added to the root of the second moment", above=0)
     clip_grad: float = flag(1.0, "largest norm of the gradient; 0 does not clip", least=0)
+    lr_batch_reference: int = flag(
+        0,
+        "samples from which a batch is trained at the full learning rate; a smaller one of n at sqrt(n / this) of it; 0: "
+        "every batch at the full rate",
+        least=0,
+    )
+    average_steps: float = flag(
+        0.0,
+        "decay of a mean of the weights over the optimizer steps of one update, at which the update ends (one more fp32 "
+        "copy of the trained weights); 0: it ends with the last step",
+        least=0,
+        below=1,
+        rules=[
+            excludes(
+                train_backend="rented",
+                text="{flag} does not work with a rented model: its weights are not here; drop it",
+            )
+        ],
+    )

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from slime.losses import LossSpec
+from slime.training.core.averaging import averaged
 from slime.training.core.batch import (
     TrainBatch,
     check_inputs,
@@ -29,7 +30,7 @@ from slime.training.core.batch import (
 from slime.training.core.checkpoint import CheckpointWriter, seed_all
 from slime.training.core.critic import Critic
 from slime.training.core.distributed import device_of, join, merge_over_ranks
-from slime.training.core.learner import Learner, learning_rate
+from slime.training.core.learner import Learner, batch_scale, learning_rate
 from slime.training.core.metrics import (
     Mismatch,
     advantage_metrics,
@@ -219,16 +220,15 @@ class Trainer(Backend):
         label = f"rollout {rollout_id}"
         metrics = self.critic.train(schedule, data, label) if self.critic else {}
         critic_only = self.critic is not None and rollout_id < self.args.num_critic_only_steps
-        steps = [
-            self._step(number, step, data, mismatch, f"{label}, step {epoch * len(schedule.steps) + number}")
-            for epoch in range(0 if critic_only else self.args.train_epochs)
-            for number, step in enumerate(schedule.steps)
-        ]
+        epochs = 0 if critic_only else self.args.train_epochs
+        steps = self._steps(schedule, data, mismatch, label, epochs)
         if self.reference is not None and self.reference.follow(rollout_id):
             event(logger, "reference follows", rollout_id=rollout_id)
         if self.records is not None:
             self.records.write(data, self.rank)
         metrics |= mean_of_steps(steps) | mismatch.metrics() | rollout_metrics(samples, schedule)
+        if self.teacher is not None and self.teacher.over_topk:
+            metrics |= self.teacher.distance.metrics()
         metrics |= advantage_metrics(data, self.add_up, self.args.use_opd)
         metrics |= group_metrics(self.args, self.spec, samples)
         metrics |= Mismatch.alarm(metrics, self.args.logprob_gap_alarm)
@@ -348,6 +348,19 @@ class Trainer(Backend):
         later = number > 0 and not _accompanies(step, samples)
         return later or self.args.train_epochs > 1 or self.asks_teacher_before
 
+    def _steps(
+        self, schedule: Schedule, data: TrainBatch, mismatch: Mismatch, label: str, epochs: int
+    ) -> list[dict[str, float]]:
+        """The metrics of all steps, behind which the weights are the mean that --average-steps wants."""
+        found = []
+        with averaged(self.parts[:1], self.args.average_steps) as average:
+            for epoch in range(epochs):
+                for number, step in enumerate(schedule.steps):
+                    where = f"{label}, step {epoch * len(schedule.steps) + number}"
+                    found.append(self._step(number, step, data, mismatch, where))
+                    average.add()
+        return found
+
     def _step(
         self, number: int, step: Step, data: TrainBatch, mismatch: Mismatch, where: str
     ) -> dict[str, float]:
@@ -368,7 +381,8 @@ class Trainer(Backend):
             )
             metrics = forward_backward(learner, inputs, report)
             metrics["grad_norm"] = learner.clip(metrics["loss"], args.clip_grad, where)
-            metrics["lr"] = learning_rate(args, self.global_step) * self.rate_scale
+            scale = self.rate_scale * batch_scale(args, data.samples)
+            metrics["lr"] = learning_rate(args, self.global_step) * scale
             learner.update(metrics["lr"])
         finally:
             learner.clear()

@@ -17,6 +17,7 @@ from slime.training.core.part import Part
 
 if TYPE_CHECKING:
     from slime.flags.optimizer import OptimizerArguments
+    from slime.types import Sample
 
 Model = TypeVar("Model", bound=PackModel, covariant=True)
 LossOf = Callable[[int, PackedBatch, Any], Tensor]
@@ -95,6 +96,19 @@ def learning_rate(args: OptimizerArguments, step: int, highest: float | None = N
         return float(top)
     assert args.lr_decay_iters is not None
     return float(lowest + (top - lowest) * _share(args, step - warmup, args.lr_decay_iters - warmup))
+
+
+def batch_scale(args: OptimizerArguments, samples: Sequence[Sample]) -> float:
+    """What the learning rate of a small batch is multiplied by: sqrt(n / --lr-batch-reference), 1 at most.
+
+    AdamW's step is as long for two samples as for many, and noisier.
+
+    Args:
+        samples: of the whole rollout; companions do not count.
+    """
+    reference = args.lr_batch_reference
+    count = sum(not sample.companion for sample in samples)
+    return math.sqrt(min(1.0, count / reference)) if reference and count else 1.0
 
 
 def _share(args: OptimizerArguments, step: int, steps: int) -> float:

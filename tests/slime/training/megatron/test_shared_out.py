@@ -12,6 +12,7 @@ import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
+from slime.gate.memory import KeptState
 from tests.fakes.fixtures import MakeArgs, MakeSamples, MakeTrainer, RunRanks
 
 TENSOR, PIPELINE = {"tensor_model_parallel_size": 2}, {"pipeline_model_parallel_size": 2}
@@ -25,7 +26,10 @@ TOPK = {
     "distill_subset_mode": "overlap",
 }
 JOBS: dict[str, dict[str, Any]] = {
-    "shared_tensor": SHARED | TENSOR | KL | {"global_batch_size": 4, "weight_decay": 0.1},
+    "shared_tensor": SHARED
+    | TENSOR
+    | KL
+    | {"global_batch_size": 4, "weight_decay": 0.1, "average_steps": 0.5},
     "adapters_sequence": LORA | TENSOR | SHARED | {"sequence_parallel": True, "entropy_coef": 0.05},
     "adapters_pipeline": LORA | TENSOR | PIPELINE | TOPK | {"lora_target_modules": "q_proj,o_proj,down_proj"},
     "adapters_hybrid": LORA | TENSOR | SHARED | {"sequence_parallel": True},
@@ -45,6 +49,7 @@ import pickle, sys
 import torch
 from dataclasses import replace
 from pathlib import Path
+from slime.gate.memory import KeptState
 from slime.training.megatron import MegatronTrainer
 folder = sys.argv[1]
 torch.set_num_threads(1)
@@ -61,7 +66,9 @@ def work(rank):
         trainer.save(1, 2, 1, wait=False)  # written while the next rollout moves the weights
         steps = trainer.global_step
         states = sum(x.numel() for state in trainer.learner.optimizer.state.values() for x in state.values())
+        kept = KeptState(trainer)
         metrics.append(trainer.train(2, rollouts[2]))
+        kept.shrink(trainer, 0.5)
         trainer.finish_save()
         torch.distributed.barrier()  # the first rank names it when all have written
         results[name] = metrics, trainer.export_weights(f"{folder}/{name}_weights", 3), states
@@ -72,7 +79,9 @@ def work(rank):
         for number, flags in enumerate(others.get(name, ())):
             resumed = MegatronTrainer(replace(args, **flags), rank, 4)
             assert resumed.load().rollout_id == 1 and resumed.global_step == steps
+            kept = KeptState(resumed)
             loss = resumed.train(2, rollouts[2])
+            kept.shrink(resumed, 0.5)
             results[f"{name}/{number}"] = [loss], resumed.export_weights(f"{folder}/{name}_{number}", 3), 0
     pickle.dump(results, open(f"{folder}/result{rank}", "wb"))
     trainer.close()
@@ -119,7 +128,10 @@ def test_shared_states_adapters_and_critics_train_and_resume_like_one_process(
     for name, job in flags.items():
         assert len({result[name][1] for result in results}) == 1, name
         one = make_trainer(**job | DIVISION)
-        expected = [one.train(i, samples) for i, samples in enumerate(rollouts)]
+        expected = [one.train(i, samples) for i, samples in enumerate(rollouts[:2])]
+        kept = KeptState(one)
+        expected.append(one.train(2, rollouts[2]))
+        kept.shrink(one, 0.5)
         for result in results:
             check_metrics(result[name][0], expected, name)
         one.export_weights(str(tmp_path / "one"), 1)

@@ -1,0 +1,74 @@
+"""A mean of the weights over the optimizer steps of one update, in place of the last of them.
+
+One step moves a habit back and forth; the mean of the steps lies closer to the middle (Polyak and Juditsky 1992; Zhang et
+al. 2019, "Lookahead Optimizer"). The update ends at the mean, so that the next update starts from what is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from slime.training.core.host_copies import local_part
+from slime.training.core.part import Part
+
+WARM_UP = 4
+"""Step n counts 4 / (n + 4) at least, so that the first steps do not stay in the mean."""
+
+
+class StepAverage:
+    """The mean of one update on one rank, beside the weights: one fp32 copy of what is trained.
+
+    Args:
+        decay: largest weight of the mean before a step; 0 keeps no mean.
+    """
+
+    def __init__(self, parts: Sequence[Part], decay: float) -> None:
+        self.parts, self.decay = parts, decay
+        self.mean: list[Tensor] = []
+        self.steps = 0
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """Takes in the weights after one more step; the mean starts at the first."""
+        self.steps += 1
+        if not self.decay:
+            return
+        now = self._weights()
+        if not self.mean:
+            self.mean = [tensor.to(_wide(tensor), copy=True) for tensor in now]
+            return
+        decay = min(self.decay, self.steps / (self.steps + WARM_UP))
+        for mean, tensor in zip(self.mean, now, strict=True):
+            mean.lerp_(tensor.to(mean.dtype), 1 - decay)
+
+    @torch.no_grad()
+    def put(self) -> None:
+        """Makes the mean the weights, if more than one step is in it. Every rank must call this."""
+        if not self.mean or self.steps < 2:
+            return
+        for tensor, mean in zip(self._weights(), self.mean, strict=True):
+            tensor.copy_(mean)
+        for part in self.parts:
+            part.publish()
+
+    def _weights(self) -> list[Tensor]:
+        """What this rank holds of them."""
+        return [local_part(tensor).detach() for part in self.parts for tensor in part.moved]
+
+
+@contextmanager
+def averaged(parts: Sequence[Part], decay: float) -> Iterator[StepAverage]:
+    """The mean of the steps of its body; it becomes the weights at the end, also after a step that failed."""
+    average = StepAverage(parts, decay)
+    try:
+        yield average
+    finally:
+        average.put()
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)

@@ -1,0 +1,53 @@
+"""The mean of the weights over the steps of an update, beside one computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from slime.training.core.learner import batch_scale
+from tests.fakes.fixtures import MakeArgs, MakeSamples, MakeTrainer
+from tests.slime.gate.test_memory import equal, policy
+
+
+def test_an_update_ends_at_the_mean_of_its_steps_and_the_next_one_starts_there(
+    make_trainer: MakeTrainer, make_samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(average_steps=0.4, global_batch_size=2)
+    seen: list[list[torch.Tensor]] = []
+    step = trainer._step
+
+    def watched(*args: object) -> dict[str, float]:
+        metrics = step(*args)  # type: ignore[arg-type]
+        seen.append(policy(trainer))
+        return metrics
+
+    monkeypatch.setattr(trainer, "_step", watched)
+    trainer.train(0, make_samples(8))
+    assert len(seen) == 4
+    mean = seen[0]
+    for number, weights in enumerate(seen[1:], 2):
+        decay = min(0.4, number / (number + 4))
+        mean = [decay * old + (1 - decay) * new for old, new in zip(mean, weights, strict=True)]
+    now = policy(trainer)
+    for one, expected in zip(now, mean, strict=True):
+        torch.testing.assert_close(one, expected, rtol=1e-6, atol=1e-8)
+    assert not equal(now, seen[-1]) and trainer.global_step == 4
+    seen.clear()
+    assert math.isfinite(trainer.train(1, make_samples(2))["loss"])
+    assert equal(policy(trainer), seen[0]), "one step is its own mean"
+
+
+def test_small_batches_go_at_the_root_of_their_share_and_companions_do_not_count(
+    make_trainer: MakeTrainer, make_samples: MakeSamples, make_args: MakeArgs
+) -> None:
+    four = make_samples(4)
+    assert batch_scale(make_args(), four) == 1.0
+    args = make_args(lr_batch_reference=16)
+    assert batch_scale(args, four) == 0.5 and batch_scale(args, make_samples(30)) == 1.0
+    companions = make_samples(12, companion=1)
+    assert batch_scale(args, [*four, *companions]) == 0.5
+    full, slow = (make_trainer(lr_batch_reference=count).train(0, four)["lr"] for count in (0, 16))
+    assert slow == pytest.approx(full / 2)
