@@ -16,6 +16,7 @@ COMMANDS = {
     "chat": ("openclaw.chat", "talk to it in the terminal"),
     "watch": ("openclaw.chat", "tell what becomes of the turns of all clients"),
     "connect": ("openclaw.connect", "let a client use it; --remove undoes that"),
+    "progress": ("openclaw.progress", "what it learned and what it kept, before and now"),
     "versions": ("openclaw.versions", "weight versions: list, show, pin, go back"),
     "page": ("openclaw.page", "the page of a run that has ended"),
     "store": ("openclaw.store", "export, import, delete what is stored"),

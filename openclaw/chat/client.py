@@ -15,7 +15,11 @@ CONNECT_SECONDS = 5.0
 
 
 class ChatError(ClawError):
-    """The server cannot be reached, or refuses; the message says what to do."""
+    """The server cannot be reached, or refuses; the message says what to do. `status`: of the HTTP answer, if any."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass
@@ -98,6 +102,21 @@ class Server:
         if answer.finish_reason is None:
             raise ChatError("the answer broke off; it is not stored as complete. Ask again")
 
+    def side_answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        """A whole answer to a request that is neither stored, nor trained on, nor judged."""
+        headers = {"X-Train": "off", "X-Turn-Type": "side", "X-Memory": "off"}
+        return self._json("POST", "/v1/chat/completions", headers=headers, json=body)
+
+    def admin(self, method: str, path: str, admin_key: str | None, **request: Any) -> dict[str, Any]:
+        """An answer of the routes for the administrator; `admin_key` where the server has one."""
+        headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
+        try:
+            return self._json(method, path, headers=headers, **request)
+        except ChatError as error:
+            if error.status == 401:
+                raise ChatError(f"{self.url} needs its admin key: set OPENCLAW_ADMIN_KEY", 401) from error
+            raise
+
     def _json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
         try:
             response = self._http.request(method, path, **request)
@@ -136,4 +155,6 @@ def _refused(response: httpx.Response) -> ChatError:
     except (ValueError, KeyError, TypeError):
         message = response.text[:300] or "no reason given"
     advice = "; give the server's key with --api-key or SGLANG_API_KEY" if response.status_code == 401 else ""
-    return ChatError(f"the server refused (HTTP {response.status_code}): {message}{advice}")
+    return ChatError(
+        f"the server refused (HTTP {response.status_code}): {message}{advice}", response.status_code
+    )

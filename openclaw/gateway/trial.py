@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,17 @@ from openclaw.gateway.gateway import Gateway
 from openclaw.types import Message, WeightVersion
 
 MOST_TOKENS = 512
+FIRST = 0
+"""The version of the model as it was given."""
+
+
+@dataclass(frozen=True)
+class TrialAnswer:
+    """An answer of weights that need not be live. `log_prob`: mean of its tokens, nats; `ended`: by itself."""
+
+    message: Message
+    log_prob: float | None
+    ended: bool
 
 
 async def answers_of(
@@ -25,6 +37,26 @@ async def answers_of(
             prompt leaves no room. EngineError: no engine answers.
     """
     asked = TrialRequest(version.version, folder_of(version), list(prompts), MOST_TOKENS)
+    return [one.message for one in await tried(gateway, asked, tools)]
+
+
+async def first_answers(
+    gateway: Gateway, known: Sequence[WeightVersion], prompts: Sequence[list[int]], most: int
+) -> list[TrialAnswer]:
+    """What the first model answers: version 0 if it is on disk, else the model folder that the gateway was given. Raises
+    as `answers_of`."""
+    folder = first_folder(known) or str(gateway.settings.model_folder)
+    return await tried(gateway, TrialRequest(FIRST, folder, list(prompts), most))
+
+
+def first_folder(known: Sequence[WeightVersion]) -> str | None:
+    """Where version 0 is; None if it is not on disk."""
+    paths = (one.path for one in known if one.version == FIRST)
+    return next((path for path in paths if path and Path(path).is_dir()), None)
+
+
+async def tried(gateway: Gateway, asked: TrialRequest, tools: bool = False) -> list[TrialAnswer]:
+    """Answers of the first engine that can give them. Raises as `answers_of`."""
     failed: EngineError | None = None
     for url in gateway.engines.urls:
         try:
@@ -33,8 +65,8 @@ async def answers_of(
             failed = error
             continue
         if found is not None:
-            pairs = zip(prompts, found, strict=True)
-            return [_message(gateway, prompt, answer, tools) for prompt, answer in pairs]
+            pairs = zip(asked.prompts, found, strict=True)
+            return [_read(gateway, prompt, answer, tools) for prompt, answer in pairs]
     if failed is not None:
         raise failed
     message = "this engine holds one set of weights: only the embedded one can answer with another version"
@@ -47,6 +79,12 @@ def folder_of(version: WeightVersion) -> str:
         message = f"version {version.version} is not on disk any more (--keep-versions keeps more)"
         raise ClientError(message, "version", "not_on_disk", 409)
     return version.path
+
+
+def _read(gateway: Gateway, prompt: list[int], answer: dict[str, Any], tools: bool) -> TrialAnswer:
+    log_probs = answer.get("log_probs") or []
+    mean = sum(log_probs) / len(log_probs) if log_probs else None
+    return TrialAnswer(_message(gateway, prompt, answer, tools), mean, bool(answer["ended"]))
 
 
 def _message(gateway: Gateway, prompt: list[int], answer: dict[str, Any], tools: bool) -> Message:

@@ -25,6 +25,7 @@ from openclaw.http.admin import (
     health,
     judge_scale,
     memory,
+    progress,
     records,
     trajectories,
     turns,
@@ -86,6 +87,7 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
     app.include_router(health.router)
     app.include_router(docs.router)
     app.include_router(records.router)
+    app.include_router(progress.router)
     app.include_router(changes.router)
     app.add_exception_handler(ClientError, _failure)
     app.add_exception_handler(StoreError, _failure)

@@ -58,6 +58,14 @@ class Wish:
     details: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Said:
+    """What a person asked for, and when it was judged."""
+
+    text: str
+    at: float
+
+
 class MemoryTable:
     """Wishes of people, newest last."""
 
@@ -89,31 +97,36 @@ class MemoryTable:
         of a person, the oldest first; of the newest `people`, of whom the last is the one who asked last. Nothing that
         repeats its own request, nothing of turns whose samples are in quarantine, or were deleted from it, and nothing
         of the people in `apart`."""
-        judgement, turn, sample = schema.judgement.c, schema.turn.c, schema.sample.c
+        judgement = schema.judgement.c
         last = select(func.max(judgement.id)).where(judgement.turn_id.in_(list(turn_ids)))
+        upto = judgement.id <= last.scalar_subquery()
+        found = self._asked(people, each, upto, others_than(apart))
+        return {person: [said.text for said in wishes] for person, wishes in found.items()}
+
+    def asked_last(self, people: int, each: int = KEPT) -> dict[Person, list[Said]]:
+        """As `asked_for`, up to the newest judgement of all and with the time of each wish."""
+        return self._asked(people, each)
+
+    def _asked(self, people: int, each: int, *limits: ColumnElement[bool]) -> dict[Person, list[Said]]:
+        judgement, turn, sample = schema.judgement.c, schema.turn.c, schema.sample.c
         taken_out = or_(sample.state == str(SampleState.QUARANTINED), sample.reason == DELETED)
         query = (
-            select(turn.id, turn.person, judgement.hints)
+            select(turn.id, turn.person, judgement.hints, judgement.created_at)
             .join(schema.turn, turn.id == judgement.turn_id)
             .join(schema.sample, sample.turn_id == turn.id)
-            .where(
-                judgement.kind == "hint",
-                judgement.id <= last.scalar_subquery(),
-                func.coalesce(~taken_out, True),
-                others_than(apart),
-            )
+            .where(judgement.kind == "hint", func.coalesce(~taken_out, True), *limits)
             .order_by(judgement.id.desc())
             .limit(LOOKED_AT)
         )
-        found: dict[Person, list[str]] = {}
+        found: dict[Person, list[Said]] = {}
         with self._database.reading() as connection:
-            for turn_id, person, packed in connection.execute(query).all():
+            for turn_id, person, packed, at in connection.execute(query).all():
                 hint = max(unpack_json(packed), key=len, default="")
                 said = found.get(person, [])
                 room = len(said) < each and (person in found or len(found) < people)
-                may_stand = hint and hint not in said and room
+                may_stand = hint and hint not in [one.text for one in said] and room
                 if may_stand and not repeats(request_of(connection, turn_id), hint):
-                    found[person] = [hint, *said]
+                    found[person] = [Said(hint, at), *said]
         return dict(reversed(found.items()))
 
     def forget(self, wish_id: int, person: str | None = None) -> bool:

@@ -1,0 +1,77 @@
+"""What the model learned: reports of `python -m openclaw.progress`, and answers of the first model to compare with."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from openclaw.common.messages import text_of
+from openclaw.errors import ClientError
+from openclaw.gateway.chat_request import chat_request, integer, parse_body
+from openclaw.gateway.gateway import Gateway
+from openclaw.gateway.trial import MOST_TOKENS, TrialAnswer, first_answers
+from openclaw.http.auth import check_admin
+from openclaw.http.browser import check_reader
+from openclaw.views.progress import keep, progress, recorded
+from openclaw.views.source import source_of
+
+router = APIRouter()
+
+MOST_PROMPTS = 64
+
+
+@router.get("/admin/progress")
+async def get_progress(request: Request) -> Response:
+    """What people asked for, and the kept reports: `{"live", "wishes", "reports"}`."""
+    check_reader(request)
+    source = source_of(request)
+    return _json(await source.in_thread(lambda: progress(source)))
+
+
+@router.get("/admin/progress/recorded")
+async def get_recorded(request: Request) -> Response:
+    """The answers of version 0 that the newest report of it kept: `{"time", "max_tokens", "answers"}`."""
+    check_reader(request)
+    source = source_of(request)
+    return _json(await source.in_thread(lambda: recorded(source)))
+
+
+@router.post("/admin/progress")
+async def keep_report(request: Request) -> Response:
+    """Keeps a report in the run folder. 409 without one."""
+    check_admin(request, request.app.state.gateway.settings)
+    report, source = parse_body(await request.body()), source_of(request)
+    path = await source.in_thread(lambda: keep(source, report))
+    return _json({"object": "progress", "kept": path.name})
+
+
+@router.post("/admin/progress/first")
+async def ask_first(request: Request) -> Response:
+    """`{"prompts": [request bodies], "max_tokens": N}`: greedy answers of the first model, `{"answers": [{"text",
+    "log_prob", "ended"}]}`. Serving goes on, and nothing of it is stored. 409 where no engine can give them."""
+    gateway: Gateway = request.app.state.gateway
+    check_admin(request, gateway.settings)
+    body = parse_body(await request.body())
+    given = body.get("prompts")
+    given = given if isinstance(given, list) else []
+    requests = [one for one in given if isinstance(one, dict)]
+    if not 1 <= len(requests) <= MOST_PROMPTS or len(requests) != len(given):
+        raise ClientError(f"prompts must be a list of 1 to {MOST_PROMPTS} requests", "prompts")
+    most = integer(body, "max_tokens", 1, MOST_TOKENS) or MOST_TOKENS
+    prompts = [await gateway.prompt_ids(chat_request(one)) for one in requests]
+    versions = source_of(request).store.versions
+    known = await asyncio.to_thread(versions.all)
+    found = await first_answers(gateway, known, prompts, most)
+    return _json({"answers": [_shown(one) for one in found]})
+
+
+def _shown(answer: TrialAnswer) -> dict[str, Any]:
+    return {"text": text_of(answer.message), "log_prob": answer.log_prob, "ended": answer.ended}
+
+
+def _json(body: object) -> Response:
+    return Response(orjson.dumps(body), media_type="application/json", headers={"cache-control": "no-store"})

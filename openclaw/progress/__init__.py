@@ -1,0 +1,1 @@
+"""Reports what a person's model learned and what it kept: `python -m openclaw.progress`."""

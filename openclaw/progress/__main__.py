@@ -1,0 +1,175 @@
+"""python -m openclaw.progress: what the model learned from a person, and what it kept.
+
+It asks held-out prompts of the live model and of the first model, while the loop serves. Nothing of it is stored as a
+turn, trained on or judged. Each report is kept in RUN_DIR/progress; one that is made before the model has learned keeps
+the answers of the first model too, for engines that hold one set of weights.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from claw_base.settings import command_line
+from claw_base.settings.declare import check, flag
+from openclaw.chat.client import ChatError, Server
+from openclaw.common.address import ServerAddress
+from openclaw.common.version import VERSION
+from openclaw.progress.asking import Answers, Base, LiveModel, Model, asked, base_of
+from openclaw.progress.prompts import Item, all_items, chosen
+from openclaw.progress.report import Measured, Row, Wish, as_json, rows_of, summary_of
+from openclaw.progress.table import table
+
+NO_WISHES = 3
+"""Exit status: nobody has asked for anything yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressSettings(ServerAddress):
+    """Whom and how much to ask. Raises ConfigError."""
+
+    api_key: str | None = flag(None, "The server's client key", env=("SGLANG_API_KEY",))
+    admin_key: str | None = flag(
+        None, "The server's admin key, where it has one", env=("OPENCLAW_ADMIN_KEY",), variable_only=True
+    )
+    person: str | None = flag(
+        None, "Whose wishes are looked for, default: of the person who asked for something last", unit="NAME"
+    )
+    sample: int = flag(
+        24,
+        "Prompts of each class, of explicit wishes of each form and place; 0: all of about 1,050; default 24",
+        unit="prompts",
+        least=0,
+    )
+    max_tokens: int = flag(
+        160, "Longest reply, default 160; a reply of 80 words must fit", unit="tokens", least=120, most=512
+    )
+    json: bool = flag(False, "Print the report as JSON")
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0; 1 when the server cannot be used; 2 for a wrong command line; 3 when nobody has asked for
+    anything yet."""
+    about = "What the model learned from a person and what it kept, before and now."
+    parser = command_line.parser_of(ProgressSettings, "python -m openclaw.progress", about, VERSION)
+    settings = command_line.loaded(parser, ProgressSettings, parser.parse_args(argv))
+    server = None
+    try:
+        server = Server(settings.address(), settings.api_key)
+        return look(server, settings)
+    except ChatError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if server is not None:
+            server.close()
+
+
+def look(server: Server, settings: ProgressSettings) -> int:
+    """Makes, keeps and prints a report; returns the exit status. Raises ChatError."""
+    model = str(server.models()[0]["id"])
+    known = server.admin("GET", "/admin/progress", settings.admin_key)
+    person, said = wishes_of(known["wishes"], settings.person)
+    items = chosen(all_items(), settings.sample)
+    live, ask = int(known["live"]), LiveModel(server, settings.max_tokens)
+    if not said and live != 0:
+        print(_nothing(settings.person, known["wishes"]), file=sys.stderr)
+        return NO_WISHES
+    _tell(f"asks {len(items)} prompts of version {live}, for {person or 'people without a name'}")
+    now = asked(ask, items)
+    base = base_of(server, settings.admin_key, items, settings.max_tokens, live, now)
+    wishes = [Wish(str(one["text"]), float(one["at"])) for one in said]
+    prompted, how = _prompted(base, ask, items, wishes)
+    measured = Measured(items, base.answers, now, prompted)
+    rows = rows_of(measured, wishes)
+    report = _report(model, live, settings, base, how, rows, summary_of(measured, wishes))
+    _keep(server, settings.admin_key, report, now if live == 0 else None)
+    if settings.json:
+        print(json.dumps({**report, "person": person, "wishes": said, "earlier": known["reports"]}, indent=1))
+    else:
+        print(table(report, said, known["reports"]))
+    if not said:
+        print(_nothing(settings.person, known["wishes"]), file=sys.stderr)
+    return 0 if said else NO_WISHES
+
+
+def wishes_of(known: Sequence[dict[str, Any]], person: str | None) -> tuple[str | None, list[dict[str, Any]]]:
+    """Whose wishes are looked at, and these, the oldest first; without a name of the one who asked last."""
+    if person is None and known:
+        person = known[-1]["person"]
+    return person, [one for one in known if one["person"] == person]
+
+
+def _prompted(
+    base: Base, live: Model, items: Sequence[Item], wishes: Sequence[Wish]
+) -> tuple[Answers | None, str]:
+    """Replies with all wishes in the prompt, and in words of which model. Raises ChatError."""
+    if not wishes:
+        return None, "nobody has asked for anything yet"
+    texts = [wish.text for wish in wishes]
+    if base.model is not None:
+        return asked(base.model, items, texts), "the first model with all wishes in its prompt"
+    return asked(
+        live, items, texts
+    ), "the live model with all wishes in its prompt (the first cannot be asked)"
+
+
+def _report(
+    model: str,
+    live: int,
+    settings: ProgressSettings,
+    base: Base,
+    prompted: str,
+    rows: Sequence[Row],
+    summary: dict[str, float],
+) -> dict[str, Any]:
+    """What is kept: neither the person's name nor their words."""
+    return {
+        "time": time.time(),
+        "model": model,
+        "live": live,
+        "sample": settings.sample,
+        "max_tokens": settings.max_tokens,
+        "base": base.how,
+        "prompted": prompted,
+        "rows": as_json(rows),
+        "summary": summary,
+    }
+
+
+def _keep(server: Server, admin_key: str | None, report: dict[str, Any], first: Answers | None) -> None:
+    """In the run folder, if the server has one. `first`: answers of version 0. Raises ChatError."""
+    answers = {} if first is None else {"answers": {name: one.as_dict() for name, one in first.items()}}
+    try:
+        server.admin("POST", "/admin/progress", admin_key, json={**report, **answers})
+    except ChatError as error:
+        if error.status != 409:
+            raise
+        _tell(f"the report is not kept: {error}")
+
+
+def _nothing(person: str | None, known: Sequence[dict[str, Any]]) -> str:
+    names = sorted({str(one["person"]) for one in known if one["person"] is not None})
+    if person is not None and known:
+        return f"{person} has not asked for anything yet; others have: {', '.join(names) or 'people without a name'}"
+    return (
+        'nobody has asked for anything yet: complain about an answer ("shorter, please"), and ask again when the '
+        "judge has read it"
+    )
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

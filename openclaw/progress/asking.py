@@ -1,0 +1,126 @@
+"""Asks a running gateway: the live model by side requests, the first model by the administrator's route."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from openclaw.chat.client import ChatError, Server
+from openclaw.methods.hinted_prompt import with_memory
+from openclaw.progress.prompts import Item
+from openclaw.progress.replies import Reply
+from openclaw.types import Message
+
+AT_A_TIME = 4
+"""Requests to the live model at once: people's requests come first, and this many leave them room."""
+FIRST_AT_A_TIME = 8
+NOT_ALLOWED = (401, 403)
+"""HTTP status of a server that wants another key; any other one says that the first model cannot be asked here."""
+
+Answers = dict[str, Reply]
+"""Replies by the id of their prompt."""
+Told = Callable[[str], None]
+"""Takes a line about what is being done."""
+
+
+class Model(Protocol):
+    """What answers prompts."""
+
+    def __call__(self, conversations: Sequence[list[Message]]) -> list[Reply]: ...
+
+
+@dataclass(frozen=True)
+class LiveModel:
+    """The model that serves. Greedy, without reasoning; neither stored, nor trained on, nor judged."""
+
+    server: Server
+    max_tokens: int
+
+    def __call__(self, conversations: Sequence[list[Message]]) -> list[Reply]:
+        """Raises ChatError."""
+        with ThreadPoolExecutor(AT_A_TIME) as pool:
+            return list(pool.map(self._ask, conversations))
+
+    def _ask(self, messages: list[Message]) -> Reply:
+        body = {**request_of(messages), "temperature": 0, "logprobs": True, "max_tokens": self.max_tokens}
+        found = self.server.side_answer(body)
+        try:
+            choice = found["choices"][0]
+            tokens = (choice.get("logprobs") or {}).get("content") or []
+            log_probs = [float(token["logprob"]) for token in tokens]
+            text = str(choice["message"].get("content") or "")
+            return Reply(text.strip(), choice.get("finish_reason") != "length", _mean(log_probs))
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ChatError(f"{self.server.url} sent an answer that is no chat completion") from error
+
+
+@dataclass(frozen=True)
+class FirstModel:
+    """Version 0, answered by an engine that can hold weights which are not live (the embedded one)."""
+
+    server: Server
+    admin_key: str | None
+    max_tokens: int
+
+    def __call__(self, conversations: Sequence[list[Message]]) -> list[Reply]:
+        """Raises ChatError, with a status if the server refuses."""
+        found: list[Reply] = []
+        for at in range(0, len(conversations), FIRST_AT_A_TIME):
+            part = [request_of(messages) for messages in conversations[at : at + FIRST_AT_A_TIME]]
+            body = {"prompts": part, "max_tokens": self.max_tokens}
+            answer = self.server.admin("POST", "/admin/progress/first", self.admin_key, json=body)
+            found += [Reply.read({**one, "text": one["text"].strip()}) for one in answer["answers"]]
+        return found
+
+
+def request_of(messages: list[Message]) -> dict[str, Any]:
+    """A request body; reasoning models answer without reasoning, so that replies can be compared."""
+    return {"messages": messages, "chat_template_kwargs": {"enable_thinking": False}}
+
+
+def asked(model: Model, items: Sequence[Item], wishes: Sequence[str] = ()) -> Answers:
+    """The model's replies to the prompts, with these wishes in each. Raises ChatError."""
+    replies = model([with_memory(item.messages, wishes) for item in items])
+    return {item.id: reply for item, reply in zip(items, replies, strict=True)}
+
+
+@dataclass(frozen=True)
+class Base:
+    """What the first model answered. `how`: in words, where that is from; `model`: that can be asked more; None: none."""
+
+    answers: Answers | None
+    how: str
+    model: Model | None
+
+
+def base_of(
+    server: Server, admin_key: str | None, items: Sequence[Item], max_tokens: int, live: int, now: Answers
+) -> Base:
+    """The first model's answers: those of now if it is live; else asked now; else those recorded when it was live.
+    Raises ChatError."""
+    if live == 0:
+        return Base(
+            now, "the first model is live: before and now are the same", LiveModel(server, max_tokens)
+        )
+    first = FirstModel(server, admin_key, max_tokens)
+    try:
+        return Base(asked(first, items), "the first model, asked now beside the live one", first)
+    except ChatError as error:
+        if error.status is None or error.status in NOT_ALLOWED:
+            raise
+        why = str(error)
+    found = server.admin("GET", "/admin/progress/recorded", admin_key)
+    known = {item.id for item in items}
+    kept = {name: Reply.read(one) for name, one in found["answers"].items() if name in known}
+    if not kept or found["max_tokens"] != max_tokens:
+        advice = "run this command before the model has learned, with the same --max-tokens"
+        return Base(None, f"unknown, and no report of version 0 has these prompts ({advice}); {why}", None)
+    day = time.strftime("%Y-%m-%d %H:%M", time.localtime(found["time"]))
+    return Base(kept, f"the answers of version 0 that were recorded on {day}; {why}", None)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

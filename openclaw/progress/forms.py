@@ -1,0 +1,120 @@
+"""The form that a wish asks for, and whether a reply has it.
+
+A wish is read by patterns (`wish_forms.toml`): brief or long, prose or a list, a greeting or none. What these do not
+know has no form, and is measured by likeness instead (see `report.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from openclaw.progress.replies import Reply, sentence_count, word_count
+
+BRIEF_WORDS, BRIEF_SENTENCES, LONG_WORDS = 40, 2, 80
+
+_ITEM = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s", re.MULTILINE)
+_MARKUP = re.compile(r"^\s*#{1,6}\s|\*\*[^*\n]+\*\*", re.MULTILINE)
+_TABLE = re.compile(r"^\s*\|?[^|\n]+\|[^|\n]+.*\n\s*\|?\s*:?-{2,}", re.MULTILINE)
+_HEADING = re.compile(r"^\s*(?:#{1,6}\s+\S|\*\*[^*\n]+\*\*:?\s*$)", re.MULTILINE)
+_GREETING = re.compile(
+    r"\A\W*(?:hi|hello|hey|hiya|howdy|greetings|welcome|dear|good (?:morning|afternoon|evening|day)|hallo|guten "
+    r"(?:tag|morgen|abend)|servus|hola|buen[oa]s|buen d[ií]a|bonjour|bonsoir|salut|ciao|buongiorno|olá|merhaba|"
+    r"selam|g[uü]nayd[ıi]n|iyi (?:g[uü]nler|ak[sş]amlar)|cześć|dzień dobry|привет|здравствуйте|你好|您好|"
+    r"こんにちは)(?!\w)",
+    re.IGNORECASE,
+)
+
+
+def is_brief(reply: Reply) -> bool:
+    """One or two sentences of at most 40 words, not cut by the token limit."""
+    short = 1 <= word_count(reply.text) <= BRIEF_WORDS and sentence_count(reply.text) <= BRIEF_SENTENCES
+    return short and reply.ended
+
+
+def is_long(reply: Reply) -> bool:
+    """At least 80 words."""
+    return word_count(reply.text) >= LONG_WORDS
+
+
+def is_prose(reply: Reply) -> bool:
+    """A text without items, headings, bold or a table."""
+    found = (_ITEM, _MARKUP, _TABLE)
+    return bool(reply.text.strip()) and not any(pattern.search(reply.text) for pattern in found)
+
+
+def is_list(reply: Reply) -> bool:
+    """At least two items on lines of their own."""
+    return len(_ITEM.findall(reply.text)) >= 2
+
+
+def greets(reply: Reply) -> bool:
+    """The first word is a greeting."""
+    return _GREETING.match(reply.text) is not None
+
+
+def greets_not(reply: Reply) -> bool:
+    """A text whose first word is no greeting."""
+    return bool(reply.text.strip()) and not greets(reply)
+
+
+FORMS: Mapping[str, Callable[[Reply], bool]] = MappingProxyType(
+    {
+        "brief": is_brief,
+        "short": is_brief,
+        "long": is_long,
+        "prose": is_prose,
+        "list": is_list,
+        "table": lambda reply: _TABLE.search(reply.text) is not None,
+        "headings": lambda reply: _HEADING.search(reply.text) is not None,
+        "greeting": greets,
+        "no_greeting": greets_not,
+    }
+)
+"""Whether a reply has a form."""
+OPPOSITES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "brief": frozenset({"long"}),
+        "long": frozenset({"short"}),
+        "prose": frozenset({"list", "table", "headings"}),
+        "list": frozenset({"prose"}),
+        "greeting": frozenset({"no_greeting"}),
+    }
+)
+"""By a wish's form: those that somebody who asks for the opposite asks for."""
+
+
+def forms_of(wish: str) -> tuple[str, ...]:
+    """The forms that a wish asks for, at most one of length, layout and opening each; () if none is known."""
+    said = wish.lower()
+    found = (
+        next((form for form, pattern in side if pattern.search(said)), None) for side in _sides().values()
+    )
+    return tuple(form for form in found if form is not None)
+
+
+def pleases(forms: tuple[str, ...], reply: Reply) -> bool:
+    """Whether a reply has all forms of a wish."""
+    return all(FORMS[form](reply) for form in forms)
+
+
+def obeys(pole: str | None, form: str | None, reply: Reply) -> bool:
+    """Whether a reply has the form that its own prompt asked for. `form`: a regular expression, before the rule."""
+    if form is not None:
+        return re.search(form, reply.text) is not None
+    return pole is not None and FORMS[pole](reply)
+
+
+@functools.cache
+def _sides() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+    """Forms with their patterns by side, in the order in which they are tried."""
+    read = tomllib.loads(Path(__file__).with_name("wish_forms.toml").read_text("utf-8"))
+    return {side: [_entry(entry) for entry in entries] for side, entries in read.items()}
+
+
+def _entry(entry: dict[str, str]) -> tuple[str, re.Pattern[str]]:
+    return entry["form"], re.compile("|".join(value for name, value in entry.items() if name != "form"))

@@ -1,0 +1,69 @@
+"""The held-out prompts of the reports, in five classes; nothing may ever be trained on them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from openclaw.types import Message
+
+Group = Literal["in_scope", "near_scope", "unrelated", "opposite", "capability"]
+Place = Literal["question", "system", "complaint"]
+GROUPS: tuple[Group, ...] = ("in_scope", "near_scope", "unrelated", "opposite", "capability")
+PLACES: tuple[Place, ...] = ("question", "system", "complaint")
+FOLDER = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One held-out prompt.
+
+    Attributes:
+        writer: who wrote it; people write in different ways.
+        answer: what a right reply contains (capability).
+        form: regular expression that an obedient reply matches; None: the pole's own rule (opposite).
+        pole: the form that is asked for, such as `long`; `place`: where it is asked for (opposite).
+    """
+
+    id: str
+    group: Group
+    writer: str
+    messages: list[Message]
+    answer: str | None = None
+    form: str | None = None
+    pole: str | None = None
+    place: Place | None = None
+
+    @classmethod
+    def read(cls, row: dict[str, Any]) -> Item:
+        """From a line of the data."""
+        rest = {name: row.get(name) for name in ("answer", "form", "pole", "place")}
+        return cls(row["id"], row["class"], row["writer"], row["messages"], **rest)
+
+
+@cache
+def all_items() -> tuple[Item, ...]:
+    """Every prompt that is shipped, in the order of the groups."""
+    lines = [
+        line
+        for group in GROUPS
+        for line in (FOLDER / f"report_{group}.jsonl").read_text("utf-8").splitlines()
+    ]
+    return tuple(Item.read(json.loads(line)) for line in lines)
+
+
+def chosen(items: Sequence[Item], most: int) -> list[Item]:
+    """Up to `most` of each group, of `opposite` of each pole and place; 0: all. The choice depends on the ids alone, and
+    a smaller one is a part of a larger one."""
+    if most <= 0:
+        return list(items)
+    places: dict[tuple[object, ...], list[Item]] = {}
+    for item in sorted(items, key=lambda item: hashlib.sha256(item.id.encode()).digest()):
+        places.setdefault((item.group, item.pole, item.place), []).append(item)
+    kept = {item.id for found in places.values() for item in found[:most]}
+    return [item for item in items if item.id in kept]

@@ -1,0 +1,84 @@
+"""A reply of a model, and what is measured of texts: words, variety, likeness."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Any
+
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+_SENTENCE_END = re.compile(r"[.!?…。！？]+(?=\s|$)|[。！？]")
+OPENING = 30
+"""Words of a reply of which variety is measured, so that long replies do not count as varied for their length."""
+COMPARED = 80
+"""Words of a text that are compared with another text's."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer. `ended`: not cut by the token limit. `log_prob`: mean of its tokens, nats; None if not known."""
+
+    text: str
+    ended: bool = True
+    log_prob: float | None = None
+
+    @classmethod
+    def read(cls, found: dict[str, Any]) -> Reply:
+        """From `as_dict`."""
+        return cls(str(found["text"]), bool(found["ended"]), found.get("log_prob"))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"text": self.text, "ended": self.ended, "log_prob": self.log_prob}
+
+
+def word_count(text: str) -> int:
+    """Words between spaces; two Chinese or Japanese characters count as one word."""
+    characters = len(_CJK.findall(text))
+    return len(_CJK.sub(" ", text).split()) + (characters + 1) // 2
+
+
+def sentence_count(text: str) -> int:
+    """Sentences, at least 1 for a text that is not empty; numbers such as 3.5 end none."""
+    return max(len(_SENTENCE_END.findall(text.strip())), 1 if text.strip() else 0)
+
+
+def distinct_2(texts: Sequence[str]) -> float | None:
+    """Share of different pairs of neighbouring words among all pairs (Li et al. 2016, arXiv 1510.03055) in the first
+    words of the texts; None without a pair."""
+    pairs = [pair for text in texts for pair in _pairs(_tokens(text)[:OPENING])]
+    return len(set(pairs)) / len(pairs) if pairs else None
+
+
+def rouge_l(one: str, other: str) -> float:
+    """F1 of the longest common subsequence of words (Lin 2004), from 0 to 1; of two empty texts 1."""
+    a, b = _tokens(one)[:COMPARED], _tokens(other)[:COMPARED]
+    if a == b:
+        return 1.0
+    common = _common(a, b)
+    return 2 * common / (len(a) + len(b))
+
+
+def self_rouge_l(texts: Sequence[str]) -> float | None:
+    """Mean ROUGE-L of every two texts: how alike answers to different questions are; None for fewer than two."""
+    found = [rouge_l(one, other) for one, other in combinations(texts, 2)]
+    return sum(found) / len(found) if found else None
+
+
+def _tokens(text: str) -> list[str]:
+    return re.findall(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_]+", text.lower())
+
+
+def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
+    return list(pairwise(words))
+
+
+def _common(a: Sequence[str], b: Sequence[str]) -> int:
+    """Length of the longest common subsequence."""
+    row = [0] * (len(b) + 1)
+    for word in a:
+        before = 0
+        for at, other in enumerate(b, 1):
+            before, row[at] = row[at], before + 1 if word == other else max(row[at], row[at - 1])
+    return row[-1]

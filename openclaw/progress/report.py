@@ -1,0 +1,236 @@
+"""The rows of a report: each measure before learning, now, and with all wishes in the prompt instead of learning.
+
+The summary is C3PO's (Stephan et al. 2024, arXiv 2402.10893). h is 1, 0 or -1: a reply pleases now and did not before,
+nothing changed, or the reverse. S_in is the mean of h on held-out prompts, S_out the mean of |h| on unrelated ones, and
+S = (S_in + 1 - S_out) / 2.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from openclaw.progress.asking import Answers
+from openclaw.progress.forms import OPPOSITES, forms_of, obeys, pleases
+from openclaw.progress.prompts import PLACES, Group, Item
+from openclaw.progress.replies import Reply, distinct_2, rouge_l, self_rouge_l, word_count
+from openclaw.progress.statistics import mcnemar, mean_interval, wilson
+
+Interval = tuple[float, float] | None
+PLACE_NAMES = {
+    "question": "in the question",
+    "system": "in the system message",
+    "complaint": "as a complaint",
+}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the person asked for. `forms`: the known ones; () none. `at`: when, in seconds of the clock."""
+
+    text: str
+    at: float
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        return forms_of(self.text)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measure.
+
+    Attributes:
+        name: stable, for programs; label: for people.
+        kind: `share` from 0 to 1, or `number`.
+        before, now, prompted: values; None where not known. `prompted`: the first model with all wishes in the prompt.
+        interval: 95 % of `now`; count: prompts.
+        p: exact McNemar of now against before, for shares.
+    """
+
+    name: str
+    label: str
+    kind: str
+    before: float | None
+    now: float | None
+    prompted: float | None
+    interval: Interval
+    count: int
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The replies that rows are made of. `before` is None if they are not known; `prompted` without a wish."""
+
+    items: Sequence[Item]
+    before: Answers | None
+    now: Answers
+    prompted: Answers | None
+
+    def of(self, *groups: Group) -> list[Item]:
+        """The prompts of these groups that all known answers have."""
+        known = [one for one in (self.before, self.now, self.prompted) if one is not None]
+        return [item for item in self.items if item.group in groups and all(item.id in one for one in known)]
+
+    def share(
+        self, name: str, label: str, items: Sequence[Item], is_so: Callable[[Item, Reply], bool]
+    ) -> Row | None:
+        """Share of replies for which it is so; None without a prompt."""
+        if not items:
+            return None
+
+        def hits(answers: Answers | None) -> list[bool] | None:
+            return None if answers is None else [is_so(item, answers[item.id]) for item in items]
+
+        before, now, prompted = hits(self.before), hits(self.now) or [], hits(self.prompted)
+        p = None if before is None else mcnemar(before, now)
+        old, with_wishes = (None if one is None else sum(one) / len(one) for one in (before, prompted))
+        interval = wilson(sum(now), len(now))
+        return Row(name, label, "share", old, sum(now) / len(now), with_wishes, interval, len(items), p)
+
+    def changed(self, name: str, label: str, items: Sequence[Item], wishes: Sequence[Wish]) -> Row | None:
+        """Share of replies that have a wish's form and had it not before, or the reverse."""
+        before = self.before
+        if before is None or not any(wish.forms for wish in wishes):
+            return None
+
+        def is_changed(item: Item, reply: Reply) -> bool:
+            old = before[item.id]
+            return any(
+                pleases(wish.forms, reply) != pleases(wish.forms, old) for wish in wishes if wish.forms
+            )
+
+        row = self.share(name, label, items, is_changed)
+        return None if row is None else Row(**{**asdict(row), "before": None, "p": None})
+
+    def number(
+        self, name: str, label: str, items: Sequence[Item], of: Callable[[Reply], float | None]
+    ) -> Row | None:
+        """Mean of a number of each reply; None if no reply has one."""
+
+        def values(answers: Answers | None) -> list[float]:
+            found = [of(answers[item.id]) for item in items] if answers is not None else []
+            return [one for one in found if one is not None]
+
+        before, now, prompted = values(self.before), values(self.now), values(self.prompted)
+        if not now:
+            return None
+        old, with_wishes = (statistics.fmean(one) if one else None for one in (before, prompted))
+        mean = statistics.fmean(now)
+        return Row(name, label, "number", old, mean, with_wishes, mean_interval(now), len(now))
+
+    def whole(
+        self, name: str, label: str, items: Sequence[Item], of: Callable[[Sequence[str]], float | None]
+    ) -> Row | None:
+        """A number of all replies together; None if they have none."""
+
+        def value(answers: Answers | None) -> float | None:
+            return None if answers is None else of([answers[item.id].text for item in items])
+
+        now = value(self.now)
+        before, prompted = value(self.before), value(self.prompted)
+        return None if now is None else Row(name, label, "number", before, now, prompted, None, len(items))
+
+
+def rows_of(measured: Measured, wishes: Sequence[Wish]) -> list[Row]:
+    """All rows, in the order in which people read them."""
+    found = [_wish_row(measured, number, wish) for number, wish in enumerate(wishes, 1)]
+    found += _explicit_rows(measured, wishes)
+    others, near, facts = measured.of("unrelated"), measured.of("near_scope"), measured.of("capability")
+    found.append(measured.share("facts", "facts right", facts, _is_right))
+    found.append(measured.changed("near_changed", "follow-ups, advice: form changed", near, wishes))
+    found.append(
+        measured.changed("unrelated_changed", "code, translation, poems: form changed", others, wishes)
+    )
+    found.append(_likeness(measured, others))
+    plain = measured.of("in_scope")
+    found.append(measured.whole("distinct_2", "variety (distinct-2)", plain, distinct_2))
+    found.append(measured.whole("self_rouge_l", "likeness of replies (self-ROUGE-L)", plain, self_rouge_l))
+    found.append(
+        measured.number("words", "words a reply", plain, lambda reply: float(word_count(reply.text)))
+    )
+    found.append(measured.number("log_prob", "log-prob a token, nats", plain, lambda reply: reply.log_prob))
+    return [row for row in found if row is not None]
+
+
+def summary_of(measured: Measured, wishes: Sequence[Wish]) -> dict[str, float]:
+    """`S_in`, `S_out` and `S` over the wishes with a known form; {} where they are not known."""
+    before = measured.before
+    forms = [wish.forms for wish in wishes if wish.forms]
+    inside, outside = measured.of("in_scope"), measured.of("unrelated")
+    if before is None or not forms or not inside or not outside:
+        return {}
+
+    def h(item: Item, wanted: tuple[str, ...]) -> int:
+        return int(pleases(wanted, measured.now[item.id])) - int(pleases(wanted, before[item.id]))
+
+    s_in = statistics.fmean(h(item, one) for item in inside for one in forms)
+    s_out = statistics.fmean(abs(h(item, one)) for item in outside for one in forms)
+    return {"S_in": s_in, "S_out": s_out, "S": (s_in + 1 - s_out) / 2}
+
+
+def _wish_row(measured: Measured, number: int, wish: Wish) -> Row | None:
+    """Whether held-out replies please. Without a known form: whether a reply is more like that of the first model with
+    the wishes in its prompt than like the first model's own (ROUGE-L); prompts where these two are the same do not
+    count."""
+    plain, forms = measured.of("in_scope"), wish.forms
+    if forms:
+        label = f"wish {number} held out ({', '.join(forms)})"
+        return measured.share(f"wish_{number}", label, plain, lambda item, reply: pleases(forms, reply))
+    before, prompted = measured.before, measured.prompted
+    if before is None or prompted is None:
+        return None
+    told = [item for item in plain if before[item.id].text != prompted[item.id].text]
+
+    def is_nearer(item: Item, reply: Reply) -> bool:
+        wanted = rouge_l(reply.text, prompted[item.id].text)
+        return wanted > rouge_l(reply.text, before[item.id].text)
+
+    return measured.share(f"wish_{number}", f"wish {number} held out (by likeness)", told, is_nearer)
+
+
+def _explicit_rows(measured: Measured, wishes: Sequence[Wish]) -> list[Row | None]:
+    """Explicit wishes: those opposite to what the person asked for, by place; then all others."""
+    against = {pole for wish in wishes for form in wish.forms for pole in OPPOSITES.get(form, ())}
+    items = measured.of("opposite")
+
+    def obeyed(item: Item, reply: Reply) -> bool:
+        return obeys(item.pole, item.form, reply)
+
+    rows = []
+    for place in PLACES:
+        here = [item for item in items if item.place == place and item.pole in against]
+        rows.append(measured.share(f"opposite_{place}", f"opposite wish {PLACE_NAMES[place]}", here, obeyed))
+    rest = [item for item in items if item.pole not in against]
+    return [*rows, measured.share("explicit", "other explicit wishes obeyed", rest, obeyed)]
+
+
+def _likeness(measured: Measured, items: Sequence[Item]) -> Row | None:
+    """How like their old replies the new ones to unrelated prompts are."""
+    before = measured.before
+    if before is None or not items:
+        return None
+
+    def to_old(answers: Answers) -> list[float]:
+        return [rouge_l(answers[item.id].text, before[item.id].text) for item in items]
+
+    now = to_old(measured.now)
+    prompted = None if measured.prompted is None else statistics.fmean(to_old(measured.prompted))
+    label = "the same: like before (ROUGE-L)"
+    mean = statistics.fmean(now)
+    return Row("unrelated_like", label, "number", 1.0, mean, prompted, mean_interval(now), len(items))
+
+
+def _is_right(item: Item, reply: Reply) -> bool:
+    """Whether the answer stands in the reply as whole words, in any case; thousands may be parted by commas."""
+    wanted = item.answer or ""
+    text = re.sub(r"(?<=\d),(?=\d{3})", "", reply.text)
+    return re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    return [asdict(row) for row in rows]

@@ -1,0 +1,80 @@
+"""A report for people: plain text of at most 100 columns."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Sequence
+from typing import Any
+
+WIDTH = 100
+CURVE_ROWS = 8
+"""Earlier reports that are shown, the newest."""
+
+
+def table(report: dict[str, Any], wishes: Sequence[dict[str, Any]], earlier: Sequence[dict[str, Any]]) -> str:
+    """The whole report: what was asked for, the rows, the summary, and earlier reports."""
+    lines = [f"{report['model']}, version {report['live']}", ""]
+    for number, wish in enumerate(wishes, 1):
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(wish["at"]))
+        lines.append(_cut(f'wish {number}, since {when}: "{" ".join(wish["text"].split())}"'))
+    lines += [
+        "",
+        f"{'':<40} {'before':>8} {'now':>8} {'95 % of now':>15} {'prompt':>8} {'n':>5} {'p':>8}",
+        *(_line(row) for row in report["rows"]),
+        "",
+    ]
+    if report["summary"]:
+        lines.append("C3PO: " + ", ".join(f"{name} {value:.2f}" for name, value in report["summary"].items()))
+    notes = [
+        f"before: {report['base']}",
+        f"prompt: {report['prompted']}",
+        "p: exact McNemar test, now against before",
+    ]
+    lines += [line for note in notes for line in textwrap.wrap(note, WIDTH, subsequent_indent="  ")]
+    lines += _curve(earlier)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _line(row: dict[str, Any]) -> str:
+    low = "" if row["interval"] is None else " to ".join(_number(one) for one in row["interval"])
+    cells = [_number(row[name]) for name in ("before", "now")]
+    p = "" if row["p"] is None else "<0.001" if row["p"] < 0.001 else f"{row['p']:.3f}"
+    return (
+        f"{row['label'][:40]:<40} {cells[0]:>8} {cells[1]:>8} {low:>15} {_number(row['prompted']):>8} "
+        f"{row['count']:>5} {p:>8}"
+    )
+
+
+def _curve(earlier: Sequence[dict[str, Any]]) -> list[str]:
+    """Earlier reports: since when it is so."""
+    if not earlier:
+        return []
+    lines = ["", "earlier reports (shares now):"]
+    for one in earlier[-CURVE_ROWS:]:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["time"]))
+        rows = {row["name"]: row for row in one["rows"]}
+        told = [
+            f"{row['label'].partition('(')[2].rstrip(')') or 'wish'} {row['now']:.2f}"
+            for name, row in rows.items()
+            if name.startswith("wish_")
+        ]
+        opposite = [row for name, row in rows.items() if name.startswith("opposite_")]
+        count = sum(row["count"] for row in opposite)
+        if count:
+            told.append(f"opposite {sum(row['now'] * row['count'] for row in opposite) / count:.2f}")
+        told += [f"facts {rows['facts']['now']:.2f}"] if "facts" in rows else []
+        lines.append(_cut(f"  {when}  version {one['live']:>4}  {', '.join(told)}"))
+    return lines
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def _cut(line: str) -> str:
+    """At most `WIDTH` characters; a quotation that is cut still ends in its mark."""
+    end = ' ..."' if line.endswith('"') else " ..."
+    return line if len(line) <= WIDTH else line[: WIDTH - len(end)] + end

@@ -1,0 +1,164 @@
+"""python -m openclaw.progress against a real gateway with a scripted engine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw.progress.__main__ import NO_WISHES, main
+from openclaw.store import RolloutStore
+from openclaw.types import Drop, Judgement, Vote
+from tests.fakes.chat_client import HELLO
+from tests.fakes.running_gateway import KEY, RunningGateway, StartGateway
+
+WISH = "Shorter, please: one or two sentences."
+LONG_REPLY = "This is a long story that goes on. " * 5
+
+
+@pytest.fixture
+def gateway(start_gateway: StartGateway, tmp_path: Path) -> RunningGateway:
+    """Version 0 is live; nobody has asked for anything."""
+    gateway = start_gateway(run_dir=str(tmp_path))
+    gateway.store.versions.weights_live(-1, 0, None, True, str(tmp_path), "sum-0")
+    gateway.says(LONG_REPLY)
+    return gateway
+
+
+def learned(gateway: RunningGateway, person: str = "ada", wish: str = WISH) -> None:
+    """Somebody complained, and version 1 writes one sentence."""
+    answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "user": person})
+    turn = gateway.turn(answer.json()["id"])
+    gateway.store.turns.answer(turn.id, [{"role": "user", "content": wish}])
+    found = [Judgement(kind="hint", score=1.0, votes=[Vote(score=1, hint=wish)], judge="test", hints=[wish])]
+    assert gateway.store.judgements.finish(turn.id, found, Drop("test"))
+    if gateway.store.versions.live() == 0:
+        gateway.store.versions.weights_live(0, 1, 0, False, "/gone", "sum-1")
+    gateway.says("It depends.")
+    gateway.engine.forget_prompts()
+
+
+def look(gateway: RunningGateway, *words: str) -> int:
+    return main(["--url", gateway.url, "--api-key", KEY, "--sample", "1", *words])
+
+
+def report(gateway: RunningGateway, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert look(gateway, "--json", *words) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def turns(gateway: RunningGateway) -> int:
+    return len(gateway.http.get("/admin/turns").json()["data"])
+
+
+def test_before_and_now_of_an_engine_that_can_answer_with_the_first_model(
+    gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway.engine.tries[0] = gateway.says(LONG_REPLY)
+    learned(gateway)
+    stored = turns(gateway)
+    found = report(gateway, capsys)
+    rows = {row["name"]: row for row in found["rows"]}
+    assert (rows["wish_1"]["before"], rows["wish_1"]["now"]) == (0.0, 1.0)
+    assert "asked now" in found["base"] and "first model" in found["prompted"]
+    assert (found["live"], found["person"], found["wishes"][0]["text"]) == (1, "ada", WISH)
+    assert turns(gateway) == stored, "a report is no talk"
+    prompts = [gateway.tokenizer.decode(ids) for body in gateway.engine.tried for ids in body["prompts"]]
+    assert sum(WISH in prompt for prompt in prompts) == len(prompts) / 2
+    assert not any(WISH in gateway.tokenizer.decode(one["input_ids"]) for one in gateway.engine.requests)
+
+
+def test_what_version_0_answered_is_kept_for_engines_with_one_set_of_weights(
+    gateway: RunningGateway, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert look(gateway) == NO_WISHES
+    assert "nobody has asked for anything yet" in capsys.readouterr().err
+    learned(gateway)
+    found = report(gateway, capsys)
+    rows = {row["name"]: row for row in found["rows"]}
+    assert (rows["wish_1"]["before"], rows["wish_1"]["now"]) == (0.0, 1.0)
+    assert "recorded on" in found["base"] and "live model" in found["prompted"]
+    assert [one["live"] for one in found["earlier"]] == [0]
+    kept = sorted((tmp_path / "progress").glob("*.json"))
+    assert len(kept) == 2
+    assert WISH not in kept[1].read_text() and "ada" not in kept[1].read_text(), "no words or names of people"
+    assert look(gateway) == 0
+    assert "earlier reports" in capsys.readouterr().out
+
+
+def test_without_any_answer_of_the_first_model_the_report_says_so(
+    gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learned(gateway)
+    found = report(gateway, capsys)
+    assert found["base"].startswith("unknown") and "one set of weights" in found["base"]
+    assert {row["before"] for row in found["rows"]} == {None}
+
+
+def test_one_persons_wishes_are_no_other_persons(
+    gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learned(gateway)
+    learned(gateway, "bob", "No lists, please.")
+    assert [one["text"] for one in report(gateway, capsys)["wishes"]] == ["No lists, please."]
+    assert [one["text"] for one in report(gateway, capsys, "--person", "ada")["wishes"]] == [WISH]
+    assert look(gateway, "--person", "eve") == NO_WISHES
+    assert "eve has not asked for anything yet; others have: ada, bob" in capsys.readouterr().err
+
+
+def test_a_run_without_wishes_after_version_0_is_not_asked_anything(
+    gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway.store.versions.weights_live(0, 1, 0, False, "/gone", "sum-1")
+    assert look(gateway) == NO_WISHES
+    assert not gateway.engine.requests and "nobody has asked" in capsys.readouterr().err
+
+
+def test_errors_are_one_line(start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--url", "http://127.0.0.1:9"]) == 1
+    assert "is the server running?" in capsys.readouterr().err
+    gateway = start_gateway(admin_key="admin-key")
+    assert look(gateway) == 1
+    assert "OPENCLAW_ADMIN_KEY" in capsys.readouterr().err
+    assert main(["--url", gateway.url, "--api-key", "wrong"]) == 1
+    assert "SGLANG_API_KEY" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["--sample", "-1"])
+    assert ended.value.code == 2
+
+
+def test_a_server_that_records_nothing_says_so(
+    start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway = start_gateway(enable_rl_intercept=False, rl_buffer_dir=None)
+    assert look(gateway) == 1
+    assert "records no" in capsys.readouterr().err
+
+
+def test_the_routes_refuse_what_they_cannot_use(gateway: RunningGateway) -> None:
+    for body in ({"prompts": []}, {"prompts": ["text"]}, {"prompts": 3}, {"prompts": [{}] * 65}):
+        assert gateway.http.post("/admin/progress/first", json=body).status_code == 400
+    hello = {"messages": HELLO}
+    answer = gateway.http.post("/admin/progress/first", json={"prompts": [hello], "max_tokens": 513})
+    assert answer.status_code == 400 and "max_tokens" in answer.json()["error"]["message"]
+    assert gateway.http.post("/admin/progress/first", json={"prompts": [hello]}).status_code == 409
+
+
+def test_files_that_are_no_report_are_left_out(gateway: RunningGateway, tmp_path: Path) -> None:
+    (tmp_path / "progress").mkdir()
+    (tmp_path / "progress" / "0.json").write_text("{")
+    (tmp_path / "progress" / "1.json").write_text("[]")
+    assert gateway.http.get("/admin/progress").json()["reports"] == []
+
+
+def test_the_newest_wishes_come_with_their_time(store: RolloutStore, make_turn: Any) -> None:
+    turn = store.turns.record(make_turn(person="ada"))
+    store.turns.answer(turn.id, [{"role": "user", "content": WISH}])
+    found = [Judgement(kind="hint", score=1.0, votes=[Vote(score=1, hint=WISH)], judge="test", hints=[WISH])]
+    store.judgements.finish(turn.id, found, Drop("test"))
+    [said] = store.memory.asked_last(3)["ada"]
+    assert said.text == WISH and said.at > 0

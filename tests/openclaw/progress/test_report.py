@@ -1,0 +1,92 @@
+"""From replies to rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from openclaw.progress.asking import Answers
+from openclaw.progress.prompts import Item, all_items, chosen
+from openclaw.progress.replies import Reply
+from openclaw.progress.report import Measured, Row, Wish, as_json, rows_of, summary_of
+from openclaw.progress.table import WIDTH, table
+
+BRIEF = Wish("Shorter, please. Two sentences at most.", 0.0)
+UNKNOWN = Wish("Use metric units.", 0.0)
+LONG_TEXT = "It is a long story. " * 20
+ITEMS = chosen(all_items(), 6)
+
+
+def replies(write: Callable[[Item], str]) -> Answers:
+    return {item.id: Reply(write(item), log_prob=-0.5) for item in ITEMS}
+
+
+def by_name(measured: Measured, *wishes: Wish) -> dict[str, Row]:
+    return {row.name: row for row in rows_of(measured, wishes)}
+
+
+def learned(item: Item) -> str:
+    """Brief on everyday questions, and everywhere else as before."""
+    return "It depends. Try it." if item.group == "in_scope" else before(item)
+
+
+def before(item: Item) -> str:
+    return f"{item.answer}." if item.answer else LONG_TEXT
+
+
+def test_a_model_that_learned_and_lost_nothing() -> None:
+    measured = Measured(ITEMS, replies(before), replies(learned), replies(lambda item: "Yes."))
+    rows = by_name(measured, BRIEF)
+    wish = rows["wish_1"]
+    assert (wish.before, wish.now, wish.prompted, wish.count) == (0.0, 1.0, 1.0, 6)
+    assert wish.p == pytest.approx(2 / 2**6) and wish.interval is not None and wish.interval[0] > 0.5
+    for place in ("question", "system", "complaint"):
+        row = rows[f"opposite_{place}"]
+        assert (row.before, row.now, row.prompted, row.p) == (1.0, 1.0, 0.0, 1.0)
+    assert (rows["facts"].before, rows["facts"].now, rows["facts"].prompted) == (1.0, 1.0, 0.0)
+    assert (rows["unrelated_changed"].now, rows["unrelated_changed"].prompted) == (0.0, 1.0)
+    assert rows["unrelated_like"].now == 1.0 and rows["words"].now == 4.0
+    assert summary_of(measured, [BRIEF]) == {"S_in": 1.0, "S_out": 0.0, "S": 1.0}
+
+
+def test_a_habit_that_overrules_explicit_wishes_is_seen() -> None:
+    measured = Measured(ITEMS, replies(before), replies(lambda item: "Yes."), None)
+    rows = by_name(measured, BRIEF)
+    assert rows["opposite_question"].now == 0.0 and (rows["opposite_question"].p or 1) < 0.05
+    assert rows["unrelated_changed"].now == 1.0 and rows["facts"].now == 0.0
+    assert summary_of(measured, [BRIEF]) == {"S_in": 1.0, "S_out": 1.0, "S": 0.5}
+
+
+def test_a_wish_without_a_known_form_is_measured_by_likeness() -> None:
+    def metric(item: Item) -> str:
+        return "It is 3 metres and 2 kilograms." if item.group == "in_scope" else before(item)
+
+    measured = Measured(ITEMS, replies(before), replies(metric), replies(metric))
+    row = by_name(measured, UNKNOWN)["wish_1"]
+    assert (row.before, row.now, row.count) == (0.0, 1.0, 6) and "likeness" in row.label
+    assert summary_of(measured, [UNKNOWN]) == {}
+
+
+def test_without_the_first_models_replies_only_what_is_known_is_said() -> None:
+    rows = by_name(Measured(ITEMS, None, replies(learned), None), BRIEF, UNKNOWN)
+    assert (rows["wish_1"].before, rows["wish_1"].now, rows["wish_1"].p) == (None, 1.0, None)
+    assert not {"wish_2", "unrelated_changed", "unrelated_like"} & rows.keys()
+
+
+def test_the_table_fits_a_hundred_columns() -> None:
+    measured = Measured(ITEMS, replies(before), replies(learned), replies(learned))
+    wishes = [Wish("shorter, no lists, and a friendly hello " + "please " * 40, 0.0), UNKNOWN]
+    report = {
+        "time": 0.0,
+        "model": "m",
+        "live": 3,
+        "base": "the first model, asked now beside the live one " * 4,
+        "prompted": "the first model with all wishes in its prompt",
+        "rows": as_json(rows_of(measured, wishes)),
+        "summary": summary_of(measured, wishes),
+    }
+    told = [{"text": wish.text, "at": wish.at} for wish in wishes]
+    text = table(report, told, [{**report, "live": version} for version in range(20)])
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert "version   19" in text and "version    3  " not in text
