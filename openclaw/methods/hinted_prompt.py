@@ -7,11 +7,13 @@ tokenised a second time, so its log-probs line up with the student's (arXiv 2603
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from openclaw.common.messages import text_of
 from openclaw.errors import ClientError, HintError
+from openclaw.formats.families import TemplateOptions
 from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
@@ -83,6 +85,27 @@ class HintedPrompts:
     @property
     def tokenizer(self) -> Tokenizer:
         return self._format.tokenizer
+
+    @property
+    def stop_ids(self) -> list[int]:
+        """Tokens that end an answer."""
+        return self._format.stop_ids
+
+    def model(self, options: TemplateOptions) -> str:
+        """A name for what prompts are written with: the same for the same tokenizer, template and options."""
+        parts = (self.tokenizer.fingerprint, self._format.fingerprint, json.dumps(options, sort_keys=True))
+        return ":".join(parts)
+
+    def asked(self, messages: Sequence[Message], options: TemplateOptions, room: int) -> list[int]:
+        """Ids of a conversation without tools that end where an answer begins. Raises HintError if the template cannot
+        write it, or the answer has less room than `room` tokens."""
+        try:
+            prompt = self._format.render(list(messages), None, options)
+        except ClientError as error:
+            raise HintError(f"the conversation cannot be rendered: {error}") from error
+        if len(prompt) + room > self._context_length:
+            raise HintError(f"the prompt has {len(prompt)} tokens and leaves no room for {room}")
+        return prompt
 
     def candidate(self, turn: Turn, hint: str) -> list[int]:
         """Hinted prompt ids and the turn's own completion ids [T]. Raises HintError, also for what is too long."""

@@ -107,6 +107,8 @@ class Deletion:
             found["judgements"] += _drop(connection, schema.judgement, schema.judgement.c.turn_id.in_(ids))
             found["feedback"] += _drop(connection, schema.feedback, schema.feedback.c.turn_id.in_(ids))
             _drop(connection, schema.memory, schema.memory.c.turn_id.in_(ids))
+            dream = schema.dream.c
+            _drop(connection, schema.dream, or_(dream.turn_id.in_(ids), dream.other_turn_id.in_(ids)))
             _drop(connection, schema.turn_body, schema.turn_body.c.turn_id.in_(ids))
             _drop(connection, turn, turn.c.id.in_(ids))
         for sessions in slices(sorted({row.session_id for row in rows})):

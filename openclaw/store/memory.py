@@ -21,7 +21,7 @@ from openclaw.common.messages import last_said
 from openclaw.common.wish_themes import repeats
 from openclaw.store import schema
 from openclaw.store.database import Database
-from openclaw.store.people import others_than
+from openclaw.store.people import is_of, others_than
 from openclaw.store.quarantine import DELETED
 from openclaw.store.rows import pack_json, select_turns, turn_from_row, unpack_json
 from openclaw.store.shares import Person
@@ -60,10 +60,11 @@ class Wish:
 
 @dataclass(frozen=True)
 class Said:
-    """What a person asked for, and when it was judged."""
+    """What a person asked for, when it was judged, and after which turn it was said."""
 
     text: str
     at: float
+    turn_id: str
 
 
 class MemoryTable:
@@ -97,11 +98,14 @@ class MemoryTable:
         of a person, the oldest first; of the newest `people`, of whom the last is the one who asked last. Nothing that
         repeats its own request, nothing of turns whose samples are in quarantine, or were deleted from it, and nothing
         of the people in `apart`."""
-        judgement = schema.judgement.c
-        last = select(func.max(judgement.id)).where(judgement.turn_id.in_(list(turn_ids)))
-        upto = judgement.id <= last.scalar_subquery()
-        found = self._asked(people, each, upto, others_than(apart))
+        found = self._asked(people, each, _judged_with(turn_ids), others_than(apart))
         return {person: [said.text for said in wishes] for person, wishes in found.items()}
+
+    def asked_by(
+        self, turn_ids: Sequence[str], each: int, people: Collection[Person]
+    ) -> dict[Person, list[Said]]:
+        """As `asked_for`, of these people alone and with the turn that each wish was said after."""
+        return self._asked(len(people), each, _judged_with(turn_ids), is_of(people))
 
     def asked_last(self, people: int, each: int = KEPT) -> dict[Person, list[Said]]:
         """As `asked_for`, up to the newest judgement of all and with the time of each wish."""
@@ -126,7 +130,7 @@ class MemoryTable:
                 room = len(said) < each and (person in found or len(found) < people)
                 may_stand = hint and hint not in [one.text for one in said] and room
                 if may_stand and not repeats(request_of(connection, turn_id), hint):
-                    found[person] = [Said(hint, at), *said]
+                    found[person] = [Said(hint, at, turn_id), *said]
         return dict(reversed(found.items()))
 
     def forget(self, wish_id: int, person: str | None = None) -> bool:
@@ -166,6 +170,13 @@ class MemoryTable:
         there is none, or there are more complaints than `_FARTHEST`."""
         with self._database.reading() as connection:
             return request_of(connection, turn_id)
+
+
+def _judged_with(turn_ids: Sequence[str]) -> ColumnElement[bool]:
+    """Returns the condition for judgements up to those of these turns."""
+    judgement = schema.judgement.c
+    last = select(func.max(judgement.id)).where(judgement.turn_id.in_(list(turn_ids)))
+    return judgement.id <= last.scalar_subquery()
 
 
 def remember(connection: Connection, turn_id: str, judgements: Sequence[Judgement], now: float) -> None:

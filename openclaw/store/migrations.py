@@ -11,7 +11,7 @@ from sqlalchemy import Column, Connection, Float, Integer, LargeBinary, String, 
 
 from openclaw.errors import StoreError
 from openclaw.store.copies import keep_before_migration
-from openclaw.store.schema import SCHEMA_VERSION, memory, metadata, schema_version, token_record
+from openclaw.store.schema import SCHEMA_VERSION, dream, memory, metadata, schema_version, token_record
 
 if TYPE_CHECKING:
     from alembic.operations import Operations
@@ -66,6 +66,10 @@ def _remember_wishes(connection: Connection) -> None:
     memory.create(connection)
 
 
+def _keep_dreams(connection: Connection) -> None:
+    dream.create(connection)
+
+
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     2: _count_judge_attempts,
     3: _take_feedback_and_imports,
@@ -75,6 +79,7 @@ MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     7: _keep_measurements,
     8: _group_turns,
     9: _remember_wishes,
+    10: _keep_dreams,
 }
 """version -> what turns the version before into it, in Alembic operations (the same words for every
 database)."""

@@ -47,7 +47,7 @@ class PeopleTable:
                         turn.person, newest.label("place"),
                     )
                     .join(schema.turn, turn.id == judgement.turn_id)
-                    .where(*_IS_SCORED, judgement.id <= upto, _is_of(part))
+                    .where(*_IS_SCORED, judgement.id <= upto, is_of(part))
                     .subquery()
                 )  # fmt: skip
                 query = select(ranked).where(ranked.c.place <= each).order_by(ranked.c.id)
@@ -119,7 +119,8 @@ def others_than(people: Collection[Person]) -> ColumnElement[bool]:
     return named & person.is_not(None) if None in people else named
 
 
-def _is_of(people: Collection[Person]) -> ColumnElement[bool]:
+def is_of(people: Collection[Person]) -> ColumnElement[bool]:
+    """Returns the condition for turns of these people."""
     person, names = schema.turn.c.person, [one for one in people if one is not None]
     named = person.in_(names)
     return or_(named, person.is_(None)) if None in people else named

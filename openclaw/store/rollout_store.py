@@ -6,6 +6,7 @@ from pathlib import Path
 
 from openclaw.store.database import Database
 from openclaw.store.deletion import Deletion
+from openclaw.store.dreams import DreamTable
 from openclaw.store.gate_turns import GateTurnTable
 from openclaw.store.judgements import FeedbackTable, JudgementTable
 from openclaw.store.memory import MemoryTable
@@ -40,6 +41,7 @@ class RolloutStore:
         self.status = StatusTable(self.database)
         self.token_records = TokenRecordTable(self.database)
         self.gate_turns = GateTurnTable(self.database)
+        self.dreams = DreamTable(self.database)
         self.deletion = Deletion(self.database)
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """Raised by one with every entry of migrations.MIGRATIONS."""
 
 metadata = MetaData()
@@ -176,6 +176,31 @@ token_record = Table(
     Column("created_at", Float, nullable=False),
 )
 """What the last training step made of every token of a sample."""
+
+dream = Table(
+    "dream",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("trainer", String, nullable=False),
+    Column("model", String, nullable=False),
+    Column("rollout_id", Integer, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("item", String, nullable=False),
+    Column("theme", String, nullable=False),
+    Column("person", String),
+    Column("wish", LargeBinary),
+    Column("turn_id", String, index=True),
+    Column("other_turn_id", String, index=True),
+    Column("prompt_ids", LargeBinary, nullable=False),
+    Column("taught_ids", LargeBinary, nullable=False),
+    Column("completion_ids", LargeBinary, nullable=False),
+    Column("gain", Float),
+    Column("version", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Index("dream_rollout", "trainer", "model", "kind", "rollout_id"),
+)
+"""Answers that the model sampled for itself, see `openclaw.store.dreams`. A wish's ones name the turns after which it was
+said, and are deleted with either."""
 
 weight_version = Table(
     "weight_version",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from claw_base.settings.declare import flag, needs, read
+from openclaw.dreaming.settings import DreamArguments
 from openclaw.judge.settings import JudgeSettings
 from openclaw.methods.method import Method
 from openclaw.settings import Settings
@@ -219,6 +220,7 @@ BATCH_FLAGS: tuple[type, ...] = (
     BufferArguments,
     ReplayArguments,
     AnchorArguments,
+    DreamArguments,
     StandingArguments,
     TrustArguments,
     ProbationArguments,
@@ -258,6 +260,7 @@ class ServedArguments:
     method_path: str | None = flag(None, "")
     memory: bool | None = shared(Settings, "memory")
     eval_mode: int | None = shared(JudgeSettings, "eval_mode")
+    rollout_external_engine_addrs: list[str] = flag([], "")
 
 
 @dataclass(frozen=True)
@@ -272,6 +275,7 @@ class HookSettings:
     buffer: BufferArguments
     replay: ReplayArguments
     anchors: AnchorArguments
+    dreams: DreamArguments
     standing: StandingArguments
     trust: TrustArguments
     probation: ProbationArguments
@@ -288,6 +292,7 @@ class HookSettings:
             read(BufferArguments, args),
             read(ReplayArguments, args),
             read(AnchorArguments, args),
+            read(DreamArguments, args),
             read(StandingArguments, args),
             read(TrustArguments, args),
             read(ProbationArguments, args),

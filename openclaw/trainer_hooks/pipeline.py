@@ -6,12 +6,13 @@ import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from openclaw.dreaming.dreamer import Dreamer, Night
 from openclaw.errors import StoreError
 from openclaw.methods.hinted_prompt import HintedPrompts, prompts_of
 from openclaw.methods.rewards import TRUST
 from openclaw.store import RolloutStore
 from openclaw.store.shares import Person
-from openclaw.trainer_hooks import anchors, observation, replay
+from openclaw.trainer_hooks import anchors, dreams, observation, replay
 from openclaw.trainer_hooks.arguments import HookSettings
 from openclaw.trainer_hooks.next_batch import NextBatch
 from openclaw.trainer_hooks.probation import Probation
@@ -34,6 +35,8 @@ class Batch:
         steps: what is trained after the batch, one an optimizer step.
         own: rows of the leased samples.
         extra: rows of the extra steps.
+        night: what was dreamt for the batch; None without --dream-steps.
+        dreams: rows of the steps of dreams, which come last.
     """
 
     rollout_id: int
@@ -44,12 +47,14 @@ class Batch:
     steps: list[ExtraStep] = field(default_factory=list)
     own: list[Row] = field(default_factory=list)
     extra: list[Row] = field(default_factory=list)
+    night: Night | None = None
+    dreams: list[Row] = field(default_factory=list)
     _made: dict[int, Row] = field(default_factory=dict)
 
     @property
     def rows(self) -> list[Row]:
         """All rows, those of the extra steps last."""
-        return [*self.own, *self.extra]
+        return [*self.own, *self.extra, *self.dreams]
 
     def row(self, record: SampleRecord) -> Row:
         """The row of a sample, made once: several steps draw the same turn."""
@@ -82,6 +87,7 @@ class BatchPipeline:
         self.standing(batch)
         self.replay(batch)
         self.anchor(batch)
+        self.dream(batch)
         self.observe(batch)
         return batch
 
@@ -123,20 +129,37 @@ class BatchPipeline:
             anchors.add_anchors(batch.steps, self.settings, self.prompts, batch.rollout_id)
         batch.extra = anchors.rows_of(batch.steps)
 
+    def dream(self, batch: Batch) -> None:
+        """Adds steps of dreams of what the people of the batch ask for, with --dream-steps."""
+        if not self.settings.dreams.is_on:
+            return
+        demand = dreams.demand_of(self.store, batch.records, batch.rollout_id, batch.trust)
+        batch.night = self.dreamer.night(demand)
+        last = max((row["companion"] for row in batch.extra), default=0)
+        batch.dreams = dreams.rows_of(
+            self.settings.dreams, batch.night, batch.records[0], batch.rollout_id, last
+        )
+
     def observe(self, batch: Batch) -> None:
         """Gives the rows of whole turns the words that followed, as targets of --echo-coef."""
         if self.settings.trainer.echo_coef:
-            records = [*batch.records, *batch.earlier]
-            observation.add_targets(self.settings.observation, self.prompts, records, batch.rows)
+            records, rows = [*batch.records, *batch.earlier], [*batch.own, *batch.extra]
+            observation.add_targets(self.settings.observation, self.prompts, records, rows)
 
     def metrics(self, batch: Batch) -> dict[str, float]:
         """Numbers about a batch and about what waits, by their names in the trainer's log."""
-        return batch_metrics(batch.rows) | self.exclusion.metrics()
+        dreamt = {} if batch.night is None else dreams.metrics_of(batch.dreams, batch.night)
+        return batch_metrics(batch.rows) | self.exclusion.metrics() | dreamt
 
     @functools.cached_property
     def prompts(self) -> HintedPrompts:
         """Writes further prompts of the policy's model. Raises ConfigError."""
         return prompts_of(self.settings.trainer.hf_checkpoint)
+
+    @functools.cached_property
+    def dreamer(self) -> Dreamer:
+        """Asks the serving engines for dreams. Raises ConfigError."""
+        return dreams.dreamer_of(self.settings, self.store, self.prompts)
 
     def _learned_before(self, batch: Batch) -> list[SampleRecord]:
         """Samples of earlier rollouts that may be trained again: none of people who are no longer trusted."""

@@ -97,6 +97,7 @@ def check(settings: HookSettings) -> None:
         "--anchor-share": settings.anchors.anchor_share,
         "--replay-steps": settings.replay.replay_steps,
         "--memory": settings.distils_memory,
+        "--dream-steps": settings.dreams.is_on,
     }
     flags = [name for name, value in on.items() if value]
     if not flags:

@@ -27,7 +27,7 @@ from openclaw.judge import settings as judge_settings
 from openclaw.judge.teacher import settings as teacher_settings
 from openclaw.methods.method import Method
 from openclaw.settings import add_flags, as_flags, load_settings
-from openclaw.trainer_hooks import replay, standing_preferences, trust
+from openclaw.trainer_hooks import dreams, replay, standing_preferences, trust
 from openclaw.trainer_hooks.arguments import (
     BATCH_FLAGS,
     BufferArguments,
@@ -94,6 +94,7 @@ def start(args: object, endpoints: Mapping[str, list[str]]) -> list[dict[str, An
     services = Services(settings, judges.method_path, argparse.Namespace(**vars(args)))
     services.check_teacher()
     replay.check(settings)
+    dreams.check(settings)
     standing_preferences.check(settings)
     trust.check(settings)
     workers = [services.judge(index) for index in range(judges.num_judge_workers)]

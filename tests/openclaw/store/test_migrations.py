@@ -53,6 +53,7 @@ def _make_version_1(location: str) -> None:
 
 def _make_version_7(store: RolloutStore) -> None:
     with store.database.transaction() as connection:
+        connection.exec_driver_sql("DROP TABLE dream")
         connection.exec_driver_sql("ALTER TABLE turn_body DROP COLUMN memory")
         connection.exec_driver_sql("DROP TABLE memory")
         connection.exec_driver_sql("ALTER TABLE feedback DROP COLUMN scope")

@@ -70,6 +70,7 @@ def test_a_deleted_session_leaves_nothing(
         "turn_body": 1,
         "judgement": 1,
         "memory": 0,
+        "dream": 0,
         "feedback": 0,
         "sample": 1,
         "token_record": 1,

@@ -1,0 +1,144 @@
+"""Which prompts are anchors, and in which order they are sampled.
+
+An anchor is a prompt that explicitly asks for something, in the question, in the system message or as a complaint, or a
+prompt of another kind. The policy is held to how its teacher answers the same prompt. Anchors of the
+wish's own theme come first, with its opposite poles: a habit unlearns those first. Their questions are the prompts that
+are dreamt on, so that only the wish in the prompt tells the two apart.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, zip_longest
+
+from openclaw.dreaming.texts import Prompt, ShippedWish, everyday, others, wishes
+from openclaw.types import Message
+
+OTHER = "other"
+"""Theme of a prompt of another kind."""
+LONG = "long"
+"""Pole of wishes for long answers."""
+QUESTIONS_EACH = 2
+"""Questions that are asked with each shipped wish, unless it brings its own."""
+_OWN, _APART = "own", "apart"
+IN_TURN = (_OWN, _OWN, OTHER, _OWN, _APART, _OWN)
+"""Of six anchors: how many are of the wish's themes, of other themes and of other kinds, mixed."""
+
+
+@dataclass(frozen=True)
+class AnchorPrompt:
+    """A prompt to be held. `id` is the same for the same texts; `is_long`: it asks for a long answer."""
+
+    id: str
+    theme: str
+    is_long: bool
+    messages: tuple[Message, ...] = field(hash=False)
+
+
+@functools.cache
+def dreamt_prompts() -> tuple[Prompt, ...]:
+    """Everyday prompts in the order in which they are dreamt on, mixed by kind and language."""
+    mixed = list(everyday())
+    random.Random("prompts to dream on").shuffle(mixed)
+    return tuple(mixed)
+
+
+@functools.cache
+def by_theme() -> Mapping[str, tuple[AnchorPrompt, ...]]:
+    """All anchors by theme, in the order in which they are sampled: poles and places in turn."""
+    found: dict[str, list[list[AnchorPrompt]]] = {}
+    poles: dict[tuple[str, str], list[ShippedWish]] = {}
+    for wish in wishes():
+        poles.setdefault((wish.theme, wish.pole), []).append(wish)
+    for (theme, pole), said in sorted(poles.items()):
+        random.Random(f"anchors of {theme} {pole}").shuffle(said)
+        found.setdefault(theme, []).append(
+            [_asked(wish, turn) for turn in range(QUESTIONS_EACH) for wish in said]
+        )
+    mixed = {theme: tuple(dict.fromkeys(_in_turn(columns))) for theme, columns in found.items()}
+    kinds = [AnchorPrompt(one.id, OTHER, False, one.messages) for one in others()]
+    random.Random("anchors of other kinds").shuffle(kinds)
+    return mixed | {OTHER: tuple(kinds)}
+
+
+def wanted(themes: Mapping[str, float], known: Collection[str], count: int) -> list[AnchorPrompt]:
+    """Up to `count` further anchors to sample for a wish with these themes, in the proportions of `IN_TURN`.
+
+    Args:
+        known: ids of anchors that are there.
+    """
+    left = {
+        theme: iter([one for one in anchors if one.id not in known]) for theme, anchors in by_theme().items()
+    }
+    found: list[AnchorPrompt] = []
+    rng = random.Random(f"anchors for {sorted(themes)}")
+    for theme in _themes_in_turn(rng, themes, sorted(left)):
+        if len(found) == count or not left:
+            break
+        if theme in left:
+            one = next(left[theme], None)
+            if one is None:
+                del left[theme]
+            else:
+                found.append(one)
+    return found
+
+
+def drawn_themes(
+    rng: random.Random, themes: Mapping[str, float], there: Sequence[str], count: int
+) -> list[str]:
+    """A theme for each of `count` anchors of a step, in the proportions of `IN_TURN`, of those that are there."""
+    found: list[str] = []
+    for theme in _themes_in_turn(rng, themes, there):
+        if len(found) == count:
+            break
+        if theme in there:
+            found.append(theme)
+    return found
+
+
+def _themes_in_turn(rng: random.Random, themes: Mapping[str, float], there: Sequence[str]) -> Iterator[str]:
+    """Themes without end (none if nothing is there), the wish's own ones by their weights."""
+    wishes_there = [theme for theme in there if theme != OTHER]
+    own = [theme for theme in wishes_there if theme in themes] or wishes_there
+    apart = [theme for theme in wishes_there if theme not in own] or own
+    # Without a known theme all are drawn evenly.
+    weights = [themes.get(theme, 1.0) for theme in own]
+    while there:
+        for share in IN_TURN:
+            if share == OTHER or not own:
+                yield OTHER
+            elif share == _OWN:
+                yield rng.choices(own, weights)[0]
+            else:
+                yield rng.choice(apart)
+
+
+def _asked(wish: ShippedWish, turn: int) -> AnchorPrompt:
+    """The wish with one of the prompts that are dreamt on, in its language if there is one."""
+    rng = random.Random(wish.id)
+    if wish.question:
+        return AnchorPrompt(wish.id, wish.theme, wish.pole == LONG, _placed(rng, wish, wish.question))
+    same = [one for one in dreamt_prompts() if one.language == wish.language]
+    same = same if len(same) >= QUESTIONS_EACH else list(dreamt_prompts())
+    # The first of them are dreamt on first.
+    chosen = same[(int(rng.expovariate(1 / 24)) + turn) % len(same)]
+    placed = _placed(rng, wish, chosen.text)
+    return AnchorPrompt(f"{wish.id}-{chosen.id}", wish.theme, wish.pole == LONG, placed)
+
+
+def _placed(rng: random.Random, wish: ShippedWish, question: str) -> tuple[Message, ...]:
+    if wish.place == "system":
+        return {"role": "system", "content": wish.text}, {"role": "user", "content": question}
+    if wish.place == "complaint":
+        said = {"role": "assistant", "content": wish.earlier}
+        return {"role": "user", "content": question}, said, {"role": "user", "content": wish.text}
+    return ({"role": "user", "content": f"{question}{rng.choice((' ', chr(10) * 2))}{wish.text}"},)
+
+
+def _in_turn(columns: Sequence[Sequence[AnchorPrompt]]) -> Iterator[AnchorPrompt]:
+    """One of each column, again and again, until the longest ends."""
+    return (one for one in chain.from_iterable(zip_longest(*columns)) if one is not None)

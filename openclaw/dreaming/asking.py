@@ -1,0 +1,119 @@
+"""Answers and log-probs of the serving engines, asked for a few at a time so that people are served first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from openclaw.engine.client import EngineClient
+from openclaw.engine.generation import EngineRequest, Generation
+from openclaw.errors import ClientError, EngineError
+
+log = logging.getLogger(__name__)
+
+A = TypeVar("A")
+T = TypeVar("T")
+IN_FLIGHT = 8
+"""Requests that are open at a time."""
+READY_SECONDS = 30.0
+"""How long an engine is waited for."""
+LIMIT_SECONDS = 600.0
+"""After that, a batch takes what has been answered."""
+TEMPERATURE = 0.8
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A prompt to be answered with at most `longest` tokens."""
+
+    prompt_ids: list[int]
+    longest: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Sampled ids, with the token that ends the answer, and the newest weight version that wrote them."""
+
+    ids: list[int]
+    version: int
+
+
+class Engines:
+    """Asks the engines until `limit` seconds after it was made; what has no answer by then is None.
+
+    Args:
+        stop_ids: tokens that end an answer.
+        ready_seconds: how long to wait for an engine that answers at all.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        stop_ids: Sequence[int],
+        ready_seconds: float = READY_SECONDS,
+        limit: float = LIMIT_SECONDS,
+    ) -> None:
+        self._client = EngineClient(urls)
+        self._stop_ids = frozenset(stop_ids)
+        self._open = asyncio.Semaphore(IN_FLIGHT)
+        self._ready_seconds, self._limit = ready_seconds, limit
+        self._deadline = 0.0
+
+    async def __aenter__(self) -> Engines:
+        """Raises EngineError if no engine answers in time."""
+        try:
+            async with asyncio.timeout(self._ready_seconds):
+                await self._client.wait_ready()
+        except TimeoutError as error:
+            await self._client.close()
+            raise EngineError(f"no engine answers within {self._ready_seconds:g} s") from error
+        self._deadline = asyncio.get_running_loop().time() + self._limit
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def answers(self, asked: Sequence[Asked]) -> list[Answer | None]:
+        """One a prompt, in their order; None for a prompt that an engine refuses or that has no answer in time."""
+        return await asyncio.gather(*[self._bounded(self._answer, one) for one in asked])
+
+    async def log_probs(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float | None]:
+        """Summed log-prob of an answer's ids after a prompt, of each pair (prompt, answer), in nats, at temperature 1."""
+        return await asyncio.gather(*[self._bounded(self._log_prob, one) for one in pairs])
+
+    async def _bounded(self, ask: Callable[[A], Awaitable[T]], about: A) -> T | None:
+        try:
+            async with asyncio.timeout_at(self._deadline), self._open:
+                return await ask(about)
+        except (TimeoutError, ClientError, EngineError) as error:
+            log.debug("a dream has no answer: %r", error)
+            return None
+
+    async def _answer(self, asked: Asked) -> Answer:
+        request = EngineRequest(
+            id=f"dream-{uuid.uuid4().hex}",
+            prompt_ids=asked.prompt_ids,
+            max_new_tokens=asked.longest,
+            sampling={"temperature": TEMPERATURE},
+            stop_ids=self._stop_ids,
+            log_probs=False,
+        )
+        generation = Generation(self._client, request, request.id)
+        async for _increment in generation.run():
+            pass
+        return Answer(generation.ids, max((version for version, _start, _end in generation.spans), default=0))
+
+    async def _log_prob(self, pair: tuple[list[int], list[int]]) -> float:
+        url = self._client.preferred(uuid.uuid4().hex)[0]
+        return await self._client.log_prob(url, *pair)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine, in an event loop and a thread of its own: callers may have a running loop."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()

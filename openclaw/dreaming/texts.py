@@ -1,0 +1,98 @@
+"""The shipped texts: everyday prompts to dream on, explicit wishes and prompts of other kinds for anchors."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from openclaw.types import Message
+
+FOLDER = Path(__file__).parent / "data"
+FACT = "fact"
+"""`kind` of a prompt with a known answer."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """An everyday question. `answers`: what a right answer to a `fact` may name; empty for other kinds."""
+
+    id: str
+    kind: str
+    language: str
+    text: str
+    answers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ShippedWish:
+    """An explicit wish in somebody's words.
+
+    Attributes:
+        theme: which side of an answer it is about.
+        pole: what it asks for within the theme.
+        place: where it stands: behind the question, in the system message, or said about an earlier answer.
+        earlier: that answer; question: what it answers, "" for any everyday prompt.
+    """
+
+    id: str
+    theme: str
+    pole: str
+    language: str
+    place: Literal["question", "system", "complaint"]
+    text: str
+    earlier: str = ""
+    question: str = ""
+
+
+@dataclass(frozen=True)
+class OtherPrompt:
+    """A prompt of another kind: code, translation, a story."""
+
+    id: str
+    kind: str
+    language: str
+    messages: tuple[Message, ...] = field(hash=False)
+
+
+@functools.cache
+def prompts() -> tuple[Prompt, ...]:
+    """All everyday prompts, in the order of the file."""
+    return tuple(_prompt(row) for row in _rows("prompts.jsonl"))
+
+
+@functools.cache
+def everyday() -> tuple[Prompt, ...]:
+    """Those without a known answer."""
+    return tuple(prompt for prompt in prompts() if prompt.kind != FACT)
+
+
+@functools.cache
+def wishes() -> tuple[ShippedWish, ...]:
+    """All explicit wishes, in the order of the file."""
+    return tuple(ShippedWish(**row) for row in _rows("wishes.jsonl"))
+
+
+@functools.cache
+def others() -> tuple[OtherPrompt, ...]:
+    """All prompts of other kinds, in the order of the file."""
+    return tuple(
+        OtherPrompt(row["id"], row["kind"], row["language"], tuple(row["messages"]))
+        for row in _rows("others.jsonl")
+    )
+
+
+def _prompt(row: dict[str, Any]) -> Prompt:
+    answers = [row["answer"]] if row.get("answer") else []
+    also = row.get("answer_also") or []
+    answers += [also] if isinstance(also, str) else also
+    return Prompt(row["id"], row["kind"], row["language"], row["text"], tuple(answers))
+
+
+def _rows(name: str) -> Iterator[dict[str, Any]]:
+    for line in (FOLDER / name).read_text("utf-8").splitlines():
+        if line.strip():
+            yield json.loads(line)

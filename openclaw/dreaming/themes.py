@@ -1,0 +1,72 @@
+"""Which side of an answer a wish is about, in the themes of the shipped wishes.
+
+Themes that `openclaw.common.wish_themes` finds come first. Besides, a wish has the theme of the shipped wishes whose
+words it shares, weighed by how rare a word is among them. A wish with neither has no known theme.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+from openclaw.common.wish_themes import wish_themes
+from openclaw.dreaming.texts import wishes
+
+KNOWN = {"layout": ("layout", "steps"), "length": ("length",), "tone": ("tone",)}
+"""Themes of the shipped wishes by the theme that the phrases name."""
+NEAREST_AGREES, NEAREST_ALONE = 2.0, 0.5
+"""Weight of the theme of the nearest shipped wishes, if the phrases name it too and if not; a theme that the phrases name
+weighs 1."""
+_NEAREST = 5
+"""Shipped wishes that vote."""
+_LEAST = 4.0
+"""Summed weight of shared words below which two wishes have nothing in common."""
+_STEM = 5
+_WORD = re.compile(r"[^\W\d_]{2,}")
+
+
+@functools.lru_cache(maxsize=256)
+def themes_of(wish: str) -> Mapping[str, float]:
+    """Weights of a wish's themes, which sum to 1; empty if it shares no words with any shipped wish."""
+    found: dict[str, float] = {}
+    for theme in wish_themes(wish):
+        for own in KNOWN[theme]:
+            found[own] = found.get(own, 0.0) + 1 / len(KNOWN[theme])
+    if (nearest := _nearest(wish)) is not None:
+        found[nearest] = found.get(nearest, 0.0) + (NEAREST_AGREES if nearest in found else NEAREST_ALONE)
+    return {theme: weight / sum(found.values()) for theme, weight in sorted(found.items())}
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two wishes are about the same side of an answer."""
+    mine, theirs = themes_of(one), themes_of(other)
+    return bool(mine.keys() & theirs.keys()) or not (mine or theirs)
+
+
+def _nearest(wish: str) -> str | None:
+    """The theme that the nearest shipped wishes vote for; None if no shipped wish is near."""
+    words, rarity = _stems(wish), _rarity()
+    scored = [(sum(rarity[word] for word in words & own), theme) for own, theme in _shipped()]
+    best = sorted((pair for pair in scored if pair[0] >= _LEAST), reverse=True)[:_NEAREST]
+    votes: dict[str, float] = {}
+    for score, theme in best:
+        votes[theme] = votes.get(theme, 0.0) + score
+    return max(votes, key=lambda theme: votes[theme]) if votes else None
+
+
+@functools.cache
+def _shipped() -> list[tuple[frozenset[str], str]]:
+    return [(_stems(wish.text), wish.theme) for wish in wishes()]
+
+
+@functools.cache
+def _rarity() -> dict[str, float]:
+    counts = Counter(word for words, _theme in _shipped() for word in words)
+    return {word: math.log(len(_shipped()) / count) for word, count in counts.items()}
+
+
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(word[:_STEM] for word in _WORD.findall(text.lower()))

@@ -1,0 +1,150 @@
+"""Answers that the model sampled for itself, so that a restart does not sample them again and a batch can be made again.
+
+A `dream` is an answer to an everyday prompt with a person's wish in it. An `anchor` is an answer to a prompt that asks
+for something itself, or for something of another kind; it belongs to no person, and stays when people leave. An export
+leaves both out: they are sampled again from what it holds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import RowMapping, insert, select
+
+from openclaw.store import schema
+from openclaw.store.database import Database, slices
+from openclaw.store.rows import pack_ids, pack_json, unpack_ids, unpack_json
+from openclaw.store.shares import Person
+
+DreamKind = Literal["dream", "anchor"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dream:
+    """One sampled answer.
+
+    Attributes:
+        item: which shipped text was asked, by its id.
+        theme: what an anchor asks for, see `openclaw.dreaming.anchors`; "" for a dream.
+        prompt_ids: [P] the prompt without the wish.
+        taught_ids: [Q] the prompt that the teacher reads; the same for an anchor.
+        completion_ids: [T], sampled behind taught_ids.
+        gain: log p(answer | with the wish) - log p(answer | without), in nats, when it was sampled; None for an anchor.
+        version: the weight version that wrote it.
+        turn_ids: the one or two turns after which the wish was said.
+    """
+
+    kind: DreamKind
+    item: str
+    prompt_ids: list[int]
+    taught_ids: list[int]
+    completion_ids: list[int]
+    version: int
+    theme: str = ""
+    gain: float | None = None
+    person: Person = None
+    wish: str | None = None
+    turn_ids: tuple[str, ...] = ()
+    rollout_id: int = -1
+    id: int = 0
+
+
+class DreamTable:
+    """Dreams and anchors of each trainer and model (tokenizer, template and its options), the oldest first."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def keep(self, trainer: str, model: str, rollout_id: int, dreams: Sequence[Dream]) -> int:
+        """Stores what was sampled for a rollout; returns how many. Dreams of a wish whose turn was deleted meanwhile are
+        left out."""
+        now, turn = time.time(), schema.turn.c
+        with self._database.transaction() as connection:
+            named = sorted({id_ for one in dreams for id_ in one.turn_ids})
+            there = {
+                id_
+                for ids in slices(named)
+                for id_ in connection.scalars(select(turn.id).where(turn.id.in_(ids)).with_for_update())
+            }
+            rows = [
+                _row(one) | {"trainer": trainer, "model": model, "rollout_id": rollout_id, "created_at": now}
+                for one in dreams
+                if there.issuperset(one.turn_ids)
+            ]
+            if rows:
+                connection.execute(insert(schema.dream), rows)
+        return len(rows)
+
+    def known(self, trainer: str, model: str, kind: DreamKind, upto: int) -> list[Dream]:
+        """All that was sampled up to a rollout."""
+        dream = schema.dream.c
+        query = select(schema.dream).where(
+            dream.trainer == trainer, dream.model == model, dream.kind == kind, dream.rollout_id <= upto
+        )
+        with self._database.reading() as connection:
+            return [_dream(row) for row in connection.execute(query.order_by(dream.id)).mappings()]
+
+    def of_wish(self, trainer: str, model: str, person: Person, wish: str, upto: int) -> list[Dream]:
+        """The dreams of a person's wish that were sampled up to a rollout."""
+        dream = schema.dream.c
+        whose = dream.person.is_(None) if person is None else dream.person == person
+        query = select(schema.dream).where(
+            dream.trainer == trainer, dream.model == model, dream.kind == "dream", dream.rollout_id <= upto
+        )
+        query = query.where(whose, dream.wish == pack_json(wish)).order_by(dream.id)
+        with self._database.reading() as connection:
+            return [_dream(row) for row in connection.execute(query).mappings()]
+
+    def wishes_of(self, trainer: str, model: str, person: Person, before: int) -> list[str]:
+        """The wishes of a person that have dreams of rollouts before this one."""
+        dream = schema.dream.c
+        whose = dream.person.is_(None) if person is None else dream.person == person
+        query = select(dream.wish).where(
+            dream.trainer == trainer, dream.model == model, dream.kind == "dream", dream.rollout_id < before
+        )
+        with self._database.reading() as connection:
+            return [unpack_json(packed) for packed in connection.scalars(query.where(whose).distinct())]
+
+    def was_sampled(self, trainer: str, model: str, rollout_id: int) -> bool:
+        """Whether dreams or anchors were sampled for this rollout."""
+        dream = schema.dream.c
+        query = select(dream.id).where(
+            dream.trainer == trainer, dream.model == model, dream.rollout_id == rollout_id
+        )
+        with self._database.reading() as connection:
+            return connection.scalar(query.limit(1)) is not None
+
+
+def _row(one: Dream) -> dict[str, object]:
+    first, second = (*one.turn_ids, None, None)[:2]
+    return {
+        "kind": one.kind,
+        "item": one.item,
+        "theme": one.theme,
+        "person": one.person,
+        "wish": None if one.wish is None else pack_json(one.wish),
+        "turn_id": first,
+        "other_turn_id": second,
+        "prompt_ids": pack_ids(one.prompt_ids),
+        "taught_ids": pack_ids(one.taught_ids),
+        "completion_ids": pack_ids(one.completion_ids),
+        "gain": one.gain,
+        "version": one.version,
+    }
+
+
+def _dream(row: RowMapping) -> Dream:
+    return Dream(
+        **{
+            name: row[name]
+            for name in ("id", "kind", "item", "theme", "person", "gain", "version", "rollout_id")
+        },
+        wish=None if row["wish"] is None else unpack_json(row["wish"]),
+        turn_ids=tuple(id_ for id_ in (row["turn_id"], row["other_turn_id"]) if id_ is not None),
+        prompt_ids=unpack_ids(row["prompt_ids"]),
+        taught_ids=unpack_ids(row["taught_ids"]),
+        completion_ids=unpack_ids(row["completion_ids"]),
+    )

@@ -1,0 +1,131 @@
+"""Steps of dreams after a batch: rows whose teacher reads a person's wish, beside anchors that hold the policy elsewhere.
+
+A dream (`openclaw.dreaming`) is trained after a prompt without the wish, toward the teacher that reads the wish (forward
+KL). An anchor's teacher reads the anchor's own prompt. Neither has a reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from claw_base.run_folder.records import read_records
+from openclaw.dreaming.dreamer import Demand, Dreamer, Night
+from openclaw.dreaming.settings import DreamArguments
+from openclaw.errors import ConfigError
+from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.store import RolloutStore
+from openclaw.store.dreams import Dream
+from openclaw.store.memory import Said
+from openclaw.store.shares import Person
+from openclaw.trainer_hooks.arguments import HookSettings
+from openclaw.trainer_hooks.rows import Row
+from openclaw.trainer_hooks.standing_preferences import EACH
+from openclaw.trainer_hooks.trust import Trust, without_untrusted
+from openclaw.types import SampleRecord
+
+DREAM, ANCHOR = "dream", "anchor_bank"
+"""The `case` of such a row."""
+TEMPERATURE = 1.0
+"""At which the policy's distribution is drawn to the teacher's."""
+
+
+def check(settings: HookSettings) -> None:
+    """Raises ConfigError for dreams that no teacher would read."""
+    if settings.dreams.is_on and not settings.teaches_in_trainer:
+        raise ConfigError(
+            "--dream-steps needs a method with hints and its teacher in the trainer: nothing else would read the wishes; "
+            "drop it, or --teacher-source inference"
+        )
+
+
+def dreamer_of(settings: HookSettings, store: RolloutStore, prompts: HintedPrompts) -> Dreamer:
+    """A dreamer that asks the engines of this run and those that others run for it."""
+
+    def urls() -> list[str]:
+        records = read_records(Path(settings.trainer.run_dir))
+        own = [record.url for record in records if record.role == "engine" and record.url]
+        return [*own, *settings.served.rollout_external_engine_addrs]
+
+    return Dreamer(store, settings.dreams, settings.buffer.trainer_id, prompts, urls)
+
+
+def demand_of(
+    store: RolloutStore, records: Sequence[SampleRecord], rollout_id: int, trust: Trust | None
+) -> Demand:
+    """What the people of a batch asked for. People who are not trusted now are left out."""
+    turns = [record.turn for record in records]
+    people = {turn.person for turn in turns}
+
+    def ask(excluded: Collection[Person]) -> dict[Person, list[Said]]:
+        return store.memory.asked_by([turn.id for turn in turns], EACH, people.difference(excluded))
+
+    asked = without_untrusted(trust, ask, lambda found: found)
+    own = {turn.id for turn in turns}
+    complained = {person for person, said in asked.items() if own & {wish.turn_id for wish in said}}
+    newest = max(turns, key=lambda turn: turn.created_at)
+    return Demand(rollout_id, asked, frozenset(complained), newest.sampling.get("enable_thinking", True))
+
+
+def count_steps(arguments: DreamArguments, night: Night) -> int:
+    """How many steps of dreams follow a batch."""
+    if not night.dreams:
+        return 0
+    return arguments.dream_first_steps if night.is_new else arguments.dream_steps
+
+
+def rows_of(
+    arguments: DreamArguments, night: Night, record: SampleRecord, rollout_id: int, after: int
+) -> list[Row]:
+    """The rows of all steps of dreams, the same for the same rollout and night.
+
+    Args:
+        record: a sample of the batch, for the names of its rewards.
+        after: number of the last extra step before them.
+    """
+    rows: list[Row] = []
+    for number in range(1, count_steps(arguments, night) + 1):
+        seed = f"dreams of step {number} behind rollout {rollout_id}"
+        dreams, held = night.step(seed, arguments.dream_rows, arguments.dream_anchors)
+        for one in dreams:
+            rows.append(_row(one, DREAM, 1.0, record, rollout_id, after + number, len(rows)))
+        for one in held:
+            weight = arguments.dream_anchor_weight
+            rows.append(_row(one, ANCHOR, weight, record, rollout_id, after + number, len(rows)))
+    return rows
+
+
+def metrics_of(rows: Sequence[Row], night: Night) -> dict[str, float]:
+    """Numbers for the trainer's log."""
+    return {
+        "rollout/dream_steps": float(len({row["companion"] for row in rows})),
+        "rollout/dream_rows": float(len(rows)),
+        "rollout/dream_sampled": float(night.sampled),
+        "rollout/dream_seconds": night.seconds,
+    }
+
+
+def _row(
+    dream: Dream, case: str, weight: float, record: SampleRecord, rollout_id: int, step: int, number: int
+) -> Row:
+    index = f"{case}-{rollout_id}-{number}"
+    answer = dream.completion_ids
+    return {
+        "index": index,
+        "group_index": index,
+        "rollout_id": rollout_id,
+        "session_id": case,
+        "prompt": dream.item,
+        "response": "",
+        "tokens": dream.prompt_ids + answer,
+        "response_length": len(answer),
+        "loss_mask": [1] * len(answer),
+        "temperature": TEMPERATURE,
+        "status": "completed",
+        "reward": dict.fromkeys(record.reward, 0.0) if isinstance(record.reward, dict) else 0.0,
+        "teacher_tokens_candidates": [dream.taught_ids + answer],
+        "companion": step,
+        "divergence": "forward",
+        "loss_weight": weight,
+        "metadata": {"case": case},
+    }

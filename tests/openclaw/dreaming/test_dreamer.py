@@ -1,0 +1,139 @@
+"""What is sampled for a batch, which answers are kept, and what a batch goes with if no engine answers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from openclaw.dreaming.asking import Engines
+from openclaw.dreaming.dreamer import KEEP, Demand, Dreamer, Night, Wish
+from openclaw.dreaming.settings import DreamArguments
+from openclaw.methods.hinted_prompt import HINT_HEADER, HintedPrompts
+from openclaw.store import RolloutStore
+from openclaw.store.memory import Said
+from openclaw.types import NewTurn
+from tests.fakes.scripted_engine import FakeEngine
+
+MakeTurn = Callable[..., NewTurn]
+SETTINGS = DreamArguments(dream_steps=2, dream_prompts=4, dream_tokens=16)
+
+
+@pytest.fixture(scope="module")
+def prompts(model: Path) -> HintedPrompts:
+    return HintedPrompts.of(model)
+
+
+@pytest.fixture
+def dreamer(store: RolloutStore, prompts: HintedPrompts, engine: FakeEngine) -> Dreamer:
+    engine.say = [40, 41, 42]
+    return Dreamer(store, SETTINGS, "trainer", prompts, lambda: [engine.url])
+
+
+@pytest.fixture
+def demand(store: RolloutStore, make_turn: MakeTurn) -> Callable[..., Demand]:
+    def make(rollout_id: int, *texts: str, person: str = "ann", complained: bool = True) -> Demand:
+        turns = [store.turns.record(make_turn(person=person)) for _ in texts]
+        asked = [Said(text, 0.0, turn.id) for text, turn in zip(texts, turns, strict=True)]
+        return Demand(rollout_id, {person: asked}, frozenset({person} if complained else ()), False)
+
+    return make
+
+
+def test_the_answers_that_a_wish_makes_most_likely_are_kept(
+    dreamer: Dreamer, engine: FakeEngine, prompts: HintedPrompts, demand: Callable[..., Demand]
+) -> None:
+    def score(ids: list[int], start: int) -> float:
+        text = prompts.tokenizer.decode(ids)
+        return -10.0 if HINT_HEADER not in text else -float(len(text) % 7)
+
+    engine.score = score
+    night = dreamer.night(demand(0, "Shorter, please."))
+    (mine,) = night.dreams.values()
+    assert night.is_new and len(mine) == 4 and night.sampled == round(4 / KEEP) + 48
+    for one in mine:
+        text = prompts.tokenizer.decode(one.taught_ids)
+        assert HINT_HEADER in text and "Shorter, please." in text
+        assert HINT_HEADER not in prompts.tokenizer.decode(one.prompt_ids)
+        assert one.completion_ids == [40, 41, 42] and one.gain is not None and one.version == 3
+    asked = [body for body in engine.requests if HINT_HEADER in prompts.tokenizer.decode(body["input_ids"])]
+    assert len(asked) == round(4 / KEEP) and all(
+        body["sampling_params"]["temperature"] == 0.8 for body in asked
+    )
+    gains = [
+        -float(len(prompts.tokenizer.decode(one.taught_ids + one.completion_ids)) % 7) + 10 for one in mine
+    ]
+    assert [one.gain for one in mine] == pytest.approx(gains) and min(gains) >= 7
+
+
+def test_nothing_is_sampled_twice_for_a_rollout_and_its_steps_are_the_same(
+    dreamer: Dreamer, engine: FakeEngine, demand: Callable[..., Demand]
+) -> None:
+    wanted = demand(0, "Shorter, please.")
+    first = dreamer.night(wanted)
+    count = len(engine.requests)
+    again = dreamer.night(wanted)
+    assert len(engine.requests) == count and again.sampled == 0 and again.is_new
+    for seed in ("one", "two"):
+        assert first.step(seed, 5, 6) == again.step(seed, 5, 6)
+    dreams, held = first.step("one", 3, 6)
+    assert len({one.id for one in dreams}) == 3 and len({one.id for one in held}) == 6
+    assert first.step("two", 3, 6) != (dreams, held)
+
+
+def test_a_known_wish_that_is_said_again_gets_a_few_more_and_one_that_only_stands_gets_none(
+    dreamer: Dreamer, engine: FakeEngine, demand: Callable[..., Demand]
+) -> None:
+    dreamer.night(demand(0, "Shorter, please."))
+    again = dreamer.night(demand(1, "Shorter, please."))
+    assert not again.is_new and len(again.dreams["ann"]) == 5
+    assert len({one.item for one in again.dreams["ann"]}) == 5
+    standing = dreamer.night(demand(2, "Shorter, please.", complained=False))
+    assert len(standing.dreams["ann"]) == 5 and standing.sampled == 24
+
+
+def test_two_wordings_of_a_wish_are_dreamt_in_turn_and_two_wishes_together() -> None:
+    short, brief, hello = (
+        Said("Shorter!", 0.0, "1"),
+        Said("Be brief.", 0.0, "2"),
+        Said("Say hello first.", 0.0, "3"),
+    )
+    assert [one.text for one in Wish.of_person("ann", [short, brief])] == ["Shorter!", "Be brief."]
+    (both,) = Wish.of_person("ann", [short, hello])
+    assert both.text == "Shorter!\nSay hello first." and both.turn_ids == ("1", "3")
+
+
+def test_a_wish_of_another_kind_is_new(dreamer: Dreamer, demand: Callable[..., Demand]) -> None:
+    assert dreamer.night(demand(0, "Shorter, please.")).is_new
+    assert not dreamer.night(demand(1, "Shorter, please.", "Keep it brief.")).is_new
+    assert dreamer.night(demand(2, "Say hello first.")).is_new
+    assert dreamer.night(demand(3, "Shorter, please.", person="bob")).is_new
+
+
+def test_without_an_engine_a_batch_goes_with_what_was_sampled_before(
+    store: RolloutStore,
+    prompts: HintedPrompts,
+    dreamer: Dreamer,
+    demand: Callable[..., Demand],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lonely = functools.partial(Engines, ready_seconds=0.2)
+    without = Dreamer(store, SETTINGS, "trainer", prompts, lambda: ["http://127.0.0.1:9"], lonely)
+    night = without.night(demand(0, "Shorter, please."))
+    assert not night.dreams and not night.bank and night.step("seed", 5, 6) == ([], [])
+    assert "rollout 0 goes without new dreams" in caplog.text and len(caplog.records) == 1
+    dreamer.night(demand(1, "Shorter, please."))
+    assert without.night(demand(2, "Shorter, please.")).dreams
+
+
+def test_people_take_turns_in_a_step(dreamer: Dreamer, demand: Callable[..., Demand]) -> None:
+    ann, bob = demand(0, "Shorter, please."), demand(0, "Longer, please.", person="bob")
+    night = dreamer.night(Demand(0, {**ann.asked, **bob.asked}, ann.complained | bob.complained, False))
+    dreams, _held = night.step("seed", 4, 0)
+    assert sorted(str(one.person) for one in dreams) == ["ann", "ann", "bob", "bob"]
+
+
+def test_nobody_who_asks_for_nothing_is_dreamt_for(dreamer: Dreamer, engine: FakeEngine) -> None:
+    assert dreamer.night(Demand(0, {}, frozenset(), False)) == Night() and not engine.requests

@@ -1,0 +1,90 @@
+"""Every line of the shipped texts is whole, said once, and places its wish."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from openclaw.dreaming import anchors, texts
+from openclaw.dreaming.dreamer import HELD_OUT
+from openclaw.dreaming.themes import alike, themes_of
+
+
+def test_every_prompt_is_a_question_of_its_own_and_facts_have_answers() -> None:
+    found = texts.prompts()
+    assert len({one.id for one in found}) == len({one.text for one in found}) == len(found) >= 300
+    for one in found:
+        assert one.id and one.kind and len(one.language) == 2 and one.text == one.text.strip() != ""
+        assert bool(one.answers) == (one.kind == texts.FACT) and all(one.answers)
+    assert Counter(one.kind for one in found)[texts.FACT] >= 24
+    assert len({one.language for one in found}) >= 10
+    assert len(anchors.dreamt_prompts()) > 4 * HELD_OUT
+
+
+def test_every_wish_names_its_place_and_complaints_bring_the_answer_that_they_are_about() -> None:
+    found = texts.wishes()
+    assert (
+        len({one.id for one in found}) == len({(one.place, one.text) for one in found}) == len(found) >= 200
+    )
+    for one in found:
+        assert one.theme and one.pole and len(one.language) == 2 and one.text == one.text.strip() != ""
+        assert one.place in ("question", "system", "complaint")
+        assert bool(one.earlier) == (one.place == "complaint")
+    poles = Counter((one.theme, one.pole) for one in found)
+    assert poles["length", "long"] >= 20 and poles["length", "short"] >= 20 and min(poles.values()) >= 2
+
+
+def test_every_prompt_of_another_kind_ends_with_a_user_who_asks() -> None:
+    found = texts.others()
+    assert len({one.id for one in found}) == len(found) >= 20
+    for one in found:
+        assert one.kind and one.messages[-1]["role"] == "user"
+        assert all(message["content"] and message.keys() == {"role", "content"} for message in one.messages)
+
+
+@pytest.mark.parametrize(
+    ("wish", "theme"),
+    [
+        ("Shorter, please.", "length"),
+        ("That was far too long for me.", "length"),
+        ("Please write plain prose, no lists.", "layout"),
+        ("Greet me before you answer.", "greeting"),
+        ("Put the summary at the top.", "order"),
+        ("Answer in German.", "language"),
+        ("Kürzer bitte.", "length"),
+    ],
+)
+def test_a_wish_has_the_theme_of_its_words(wish: str, theme: str) -> None:
+    weights = themes_of(wish)
+    assert max(weights, key=lambda one: weights[one]) == theme and sum(weights.values()) == pytest.approx(1)
+
+
+def test_wordings_of_one_wish_are_alike_and_wishes_of_two_kinds_are_not() -> None:
+    assert not themes_of("Use metric units.")
+    assert alike("Shorter, please.", "Answer in one or two sentences.")
+    assert not alike("Shorter, please.", "Greet me first.")
+    assert alike("Use metric units.", "Kilometres, not miles") and not alike("Shorter", "Use metric units.")
+
+
+def test_most_anchors_are_of_the_wishs_theme_with_all_its_poles_and_places() -> None:
+    wanted = anchors.wanted({"length": 1.0}, (), 48)
+    themes = Counter(one.theme for one in wanted)
+    assert len({one.id for one in wanted}) == 48 and themes["length"] == 32 and themes[anchors.OTHER] == 8
+    said = {wish.id: wish for wish in texts.wishes()}
+    own = [said[one.id.split("-")[0]] for one in wanted if one.theme == "length"]
+    assert Counter(one.pole for one in own) == {"long": 16, "short": 16}
+    assert {one.place for one in own} == {"question", "system", "complaint"}
+    known = [one.id for one in wanted]
+    assert not {one.id for one in anchors.wanted({"length": 1.0}, known, 48)} & set(known)
+
+
+def test_a_wish_without_a_theme_takes_anchors_of_all() -> None:
+    themes = {one.theme for one in anchors.wanted({}, (), 120)}
+    assert themes == {wish.theme for wish in texts.wishes()} | {anchors.OTHER}
+
+
+def test_anchors_end_with_what_there_is() -> None:
+    everything = [one.id for some in anchors.by_theme().values() for one in some]
+    assert len(everything) == len(set(everything))
+    assert len(anchors.wanted({"length": 1.0}, (), 10_000)) == len(everything)

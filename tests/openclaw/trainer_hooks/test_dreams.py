@@ -1,0 +1,133 @@
+"""Steps of dreams after a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw.errors import ConfigError
+from openclaw.store import RolloutStore
+from openclaw.trainer_hooks import dreams, replay
+from openclaw.types import Judgement, NewTurn, SampleDraft, Turn, Vote
+from tests.fakes.hook_flags import hook_flags, hook_settings, pipeline_on
+from tests.fakes.scripted_engine import FakeEngine
+
+SELECT = "openclaw_combine.topk_select:sample_from_judged_turn"
+
+
+@pytest.fixture
+def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Callable[..., Turn]:
+    """A turn with the hint that its judge found; without one it was liked."""
+
+    def make(person: str, *hints: str) -> Turn:
+        turn = store.turns.record(make_turn(person=person))
+        assert store.turns.answer(turn.id, [{"role": "user", "content": "so"}])
+        score = -1.0 if hints else 1.0
+        found = [Judgement(kind="eval", score=score, votes=[Vote(score=int(score))], judge="test")]
+        found += [Judgement(kind="hint", score=-score, votes=[], judge="test", hints=list(hints))]
+        draft = SampleDraft(turn_id=turn.id, reward={"score": score}, metadata={"eval_score": score})
+        assert store.judgements.finish(turn.id, found, draft)
+        return turn
+
+    return make
+
+
+@pytest.fixture
+def flags(model: Path, engine: FakeEngine) -> Callable[..., Any]:
+    engine.say = [40, 41, 42]
+
+    def make(**changes: object) -> Any:
+        values: dict[str, Any] = {
+            "hf_checkpoint": str(model),
+            "rollout_external_engine_addrs": [engine.url],
+            "dream_steps": 2,
+            "dream_first_steps": 3,
+            "dream_rows": 2,
+            "dream_anchors": 3,
+            "dream_anchor_weight": 0.5,
+            "dream_prompts": 4,
+            "dream_tokens": 16,
+            "replay_steps": 2,
+            "replay_samples": 1,
+        }
+        return hook_flags(**(values | changes))
+
+    return make
+
+
+def test_steps_of_dreams_come_after_those_of_replay_and_are_made_again_exactly(
+    store: RolloutStore, say: Callable[..., Turn], flags: Callable[..., Any], engine: FakeEngine
+) -> None:
+    say("ann", "Shorter, please.")
+    records = store.samples.lease(0, 2)
+    pipeline = pipeline_on(store, flags())
+    batch = pipeline.prepare(records, 0)
+    asked = len(engine.requests)
+    assert (
+        pipeline_on(store, flags()).prepare(records, 0).rows == batch.rows and len(engine.requests) == asked
+    )
+    assert [row.get("companion", 0) for row in batch.rows] == [0, 1, 2, *[3] * 5, *[4] * 5, *[5] * 5]
+    cases = [row["metadata"]["case"] for row in batch.dreams]
+    assert cases == 3 * [dreams.DREAM, dreams.DREAM, *[dreams.ANCHOR] * 3]
+    for row in batch.dreams:
+        assert row["tokens"][-3:] == [40, 41, 42] and row["loss_mask"] == [1, 1, 1]
+        assert row["reward"] == {"score": 0.0} and row["divergence"] == "forward"
+        (taught,) = row["teacher_tokens_candidates"]
+        is_dream = row["metadata"]["case"] == dreams.DREAM
+        assert (taught != row["tokens"]) == is_dream and row["loss_weight"] == (1.0 if is_dream else 0.5)
+        assert taught[-3:] == [40, 41, 42]
+    assert len({row["index"] for row in batch.rows}) == len(batch.rows)
+    metrics = pipeline.metrics(batch)
+    assert metrics["rollout/dream_steps"] == 3 and metrics["rollout/dream_rows"] == 15
+    assert metrics["rollout/samples_dream"] == 6 and metrics["rollout/dream_seconds"] > 0
+
+
+def test_a_liked_batch_dreams_of_the_standing_wish_of_its_person_alone(
+    store: RolloutStore, say: Callable[..., Turn], flags: Callable[..., Any]
+) -> None:
+    store.versions.weights_live(-1, 0, None, True, None, None)
+    say("ann", "Shorter, please."), say("bob", "Say hello first.")
+    pipeline = pipeline_on(store, flags())
+    pipeline.prepare(store.samples.lease(0, 2), 0)
+    store.versions.weights_live(0, 1, 0, False, None, None)
+    say("ann")
+    batch = pipeline.prepare(store.samples.lease(1, 2), 1)
+    assert batch.night is not None and list(batch.night.dreams) == ["ann"] and not batch.night.is_new
+    assert {row["companion"] for row in batch.dreams} == {3, 4}
+
+
+def test_without_a_wish_there_are_no_dreams(
+    store: RolloutStore, say: Callable[..., Turn], flags: Callable[..., Any], engine: FakeEngine
+) -> None:
+    say("ann")
+    pipeline = pipeline_on(store, flags())
+    batch = pipeline.prepare(store.samples.lease(0, 2), 0)
+    assert batch.dreams == [] and not engine.requests
+    assert pipeline.metrics(batch)["rollout/dream_steps"] == 0
+
+
+def test_a_deleted_person_is_dreamt_for_no_more(
+    store: RolloutStore, say: Callable[..., Turn], flags: Callable[..., Any]
+) -> None:
+    say("ann", "Shorter, please."), say("bob", "Say hello first.")
+    records = store.samples.lease(0, 2)
+    pipeline = pipeline_on(store, flags())
+    pipeline.prepare(records, 0)
+    store.deletion.delete_person("ann")
+    left = store.samples.lease(0, 2)
+    batch = pipeline.prepare(left, 0)
+    assert batch.night is not None and list(batch.night.dreams) == ["bob"]
+
+
+def test_dreams_that_no_teacher_would_read_are_refused() -> None:
+    for changes in ({"teacher_source": "inference"}, {"method_path": None}):
+        values: dict[str, Any] = {"dream_steps": 2, "method_path": SELECT, **changes}
+        with pytest.raises(ConfigError, match="--dream-steps"):
+            dreams.check(hook_settings(**values))
+    dreams.check(hook_settings(dream_steps=2, method_path=SELECT))
+    dreams.check(hook_settings())
+    with pytest.raises(ConfigError, match="--dream-steps does not go with --use-tis"):
+        replay.check(hook_settings(dream_steps=2, use_tis=True))
