@@ -68,10 +68,11 @@ is_yes() {
   esac
 }
 
-# What a language model answers before an update goes live: 24 questions, of which three may be lost, and 26 explicit
-# wishes, of which a tenth of what the best version obeyed may be.
+# What a language model answers before an update goes live: 48 questions, of which seven may be lost, 65 explicit wishes,
+# of which a tenth of what the best version obeyed may be, and 16 of the facts of a pool that it knew.
 # shellcheck disable=SC2034  # read by tiny.sh and gpu.sh
-EVERYDAY_GATE=(--gate-data "$ROOT/launch/gate_everyday.jsonl" --gate-max-wrong 0.13 --gate-min-obeyed 0.9 --gate-answer-tokens 80)
+EVERYDAY_GATE=(--gate-data "$ROOT/launch/gate_everyday.jsonl" --gate-facts "$ROOT/launch/gate_facts.jsonl"
+  --gate-max-wrong 0.15 --gate-min-obeyed 0.9 --gate-answer-tokens 80)
 
 # plan_python: PY for a plan, which needs no more than what an environment has; a fresh clone gets one.
 plan_python() {

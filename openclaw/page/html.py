@@ -99,6 +99,9 @@ MEANING = {
     "right": "share of the questions that it answers right",
     "questions": "questions that this was measured on",
     "obeyed": "share of the explicit wishes that it obeys",
+    "wishes": "explicit wishes that this was measured on",
+    "facts_kept": "share of facts of a pool that the model knew and still knows",
+    "facts": "facts that this was measured on",
     "rejected": "1: the gate refused it",
     "seconds": "how long the examination took, seconds",
 }

@@ -199,6 +199,11 @@ class GateSampleArguments:
         'JSON lines of questions, {"messages": [...], "answer": "19"}, and of explicit wishes, {"messages": [...], '
         '"form": "^1\\\\."} with a regular expression that an obeying reply matches: a candidate answers them',
     )
+    gate_facts: Path | None = flag(
+        None,
+        "JSON lines of more questions with answers: each update is asked others of those that the model knew, and must "
+        "not have lost many",
+    )
     gate_liked: int = flag(8, "liked answers to compare on, old and new", least=0)
     gate_recent: int = flag(8, "newest answers to compare on", least=0)
     gate_longest: int = flag(

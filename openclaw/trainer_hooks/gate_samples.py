@@ -22,7 +22,7 @@ from openclaw.types import Message, Turn
 
 logger = logging.getLogger(__name__)
 
-LIKED, RECENT, QUESTION, WISH = "liked", "recent", "question", "wish"
+LIKED, RECENT, QUESTION, WISH, FACT = "liked", "recent", "question", "wish", "fact"
 
 
 FLAGS = (GateSampleArguments,)
@@ -42,6 +42,8 @@ def gate_samples(args: object, rollout_id: int, version: int) -> list[Row]:
     samples = [_of_turn(purpose, turn) for purpose, turn in turns if _length(turn) <= arguments.gate_longest]
     if arguments.gate_data is not None:
         samples += questions(arguments.gate_data, pipeline.settings.trainer.hf_checkpoint)
+    if arguments.gate_facts is not None:
+        samples += questions(arguments.gate_facts, pipeline.settings.trainer.hf_checkpoint, FACT)
     return samples
 
 
@@ -63,32 +65,37 @@ def _length(turn: Turn) -> int:
     return len(turn.prompt_ids) + len(turn.completion_ids)
 
 
-@functools.lru_cache(maxsize=2)
-def questions(path: Path, model_path: str) -> tuple[Row, ...]:
+@functools.lru_cache(maxsize=4)
+def questions(path: Path, model_path: str, what: str = QUESTION) -> tuple[Row, ...]:
     """The rows of a file as prompts of this model, with what each answer must say, or the form of it, as label. A row
     with a system message is left out if the model's template takes none.
+
+    Args:
+        what: what a row with an answer is for.
 
     Raises:
         ConfigError: a row that is no question, or a file that cannot be read.
     """
+    flag = "--gate-facts" if what == FACT else "--gate-data"
     format_ = ChatFormat(folder := ModelFolder.read(Path(model_path)), Tokenizer(folder.path))
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise ConfigError(f"--gate-data {path}: {error.strerror}") from error
+        raise ConfigError(f"{flag} {path}: {error.strerror}") from error
     found = []
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
             ids = _prompt(format_, row["messages"], bool(row.get("thinking", True)))
-            purpose = WISH if "form" in row else QUESTION
+            purpose = WISH if "form" in row else what
             label = re.compile(row["form"]).pattern if "form" in row else str(row["answer"])
+            most = {"tokens": int(row["tokens"])} if "tokens" in row else {}
         except (ValueError, KeyError, TypeError, IndexError, re.error) as error:
-            raise ConfigError(f"--gate-data {path}:{number} is no question: {error!r}") from error
-        about = {"gate": purpose, "key": f"{purpose}-{number}"}
+            raise ConfigError(f"{flag} {path}:{number} is no question: {error!r}") from error
+        about = {"gate": purpose, "key": f"{purpose}-{number}", **most}
         if ids is None:
             logger.info(
-                "--gate-data %s:%d is left out: the model's template takes no system message", path, number
+                "%s %s:%d is left out: the model's template takes no system message", flag, path, number
             )
             continue
         found.append({"tokens": ids, "response_length": 0, "label": label, "metadata": about})

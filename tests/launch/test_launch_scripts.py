@@ -117,6 +117,7 @@ OF_PROCESSES = {
     *(
         "gate",
         "gate_data",
+        "gate_facts",
         "gate_liked",
         "gate_longest",
         "gate_max_wrong",

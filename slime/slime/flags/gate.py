@@ -45,6 +45,13 @@ class GateArguments:
         least=0,
         most=1,
     )
+    gate_false_alarms: float = flag(
+        0.02,
+        "share of updates that lost nothing which the paired tests may reject: half of it for explicit wishes, a "
+        "quarter each for questions and for facts",
+        above=0,
+        most=0.5,
+    )
     gate_answers_every: int = flag(
         4,
         "let every so manieth update answer before it goes live, and each that comes near a limit of the stages before",

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from slime.errors import EngineError
 from slime.gate.history import GateHistory
-from slime.gate.interruptible import Ordered, interruptible
-from slime.gate.likelihood import LIKED, QUESTION, WISH, key, purpose
-from slime.gate.limits import bad_answers, too_few_obeyed
-from slime.gate.sampled import Tried, is_right, measure_sampled, share_obeyed, share_right
+from slime.gate.interruptible import Ordered, Tries, interruptible
+from slime.gate.likelihood import FACT, LIKED, QUESTION, WISH, key, lasting, purpose
+from slime.gate.limits import bad_answers, lost_more
+from slime.gate.paired import Outcomes
+from slime.gate.sampled import Tried, is_right, measure_sampled, share_right
+from slime.gate.wishes import look_at_facts, look_at_wishes
 from slime.types import Sample
 from slime.weights.update import CandidateRejected
 from slime.weights.versions import WeightVersion
@@ -22,26 +24,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STAGE, WISHES = "answers", "wishes"
+STAGE = "answers"
 ENOUGH_LIKED = 4
 """Liked answers whose mean length says how long people want answers."""
+MOST = 1 << 30
+FEWER = {FACT: 32}
+"""Tokens of the longest answer, by purpose, if its row names none; --gate-answer-tokens where that is less."""
 VERSIONS = 4
 """So many versions in a row are put all questions."""
-
-
-class Tries(Protocol):
-    """An engine that can answer with weights that are not live: `slime.engines.client.EngineControl`."""
-
-    def try_weights(
-        self,
-        path: str,
-        version: int,
-        prompts: Sequence[list[int]],
-        max_new_tokens: int,
-        drafts: Sequence[list[int]] = (),
-    ) -> list[Mapping[str, Any]] | None: ...
-
-    def discard(self) -> Any: ...
 
 
 class AnswerCheck:
@@ -54,6 +44,7 @@ class AnswerCheck:
         liked: prompts of liked answers that were put to the live weights behind their switch, so that the next
             candidate need not wait for that.
         liked_length: see `mean_length`.
+        first_answers: to facts of the pool, when they were first asked; drafts of later answers.
         live_right: share of right answers of the live weights, asked again because the candidate fell; None: it did not,
             or no engine could answer.
     """
@@ -62,6 +53,7 @@ class AnswerCheck:
         self.args, self.history, self.ordered = args, history, ordered
         self.live_answers: dict[str, Tried] = {}
         self.candidate_answers: dict[str, Tried] = {}
+        self.first_answers: dict[str, Tried] = {}
         self.at = 0
         self.liked: list[Sample] = []
         self.liked_length: dict[str, float] = {}
@@ -117,6 +109,8 @@ class AnswerCheck:
                 now, then = self.measured(group, complete)
                 then |= self.liked_length
                 reason = bad_answers(now, then, self.history.best_right(then), self.args)
+                if reason is None and what == QUESTION and complete:
+                    reason = self.lost_questions(group)
                 if reason is not None:
                     raise CandidateRejected(reason, STAGE)
 
@@ -128,21 +122,16 @@ class AnswerCheck:
         engines: Sequence[Tries],
         found: dict[str, float],
     ) -> None:
-        """Whether the candidate, any one, still does what it is asked for in so many words. Where it seems to have lost
-        that, the live weights are asked again, for `live_answers` may be of a version before them. Raises as `look`."""
-        wishes = [one for one in samples if purpose(one) == WISH]
-        if not wishes or not self.ask(wishes, weights, live, engines):
-            return
-        forms = [str(one.label) for one in wishes]
-        now = found["obeyed"] = share_obeyed([self.candidate_answers[key(one)] for one in wishes], forms)
-        before = share_obeyed([self.live_answers[key(one)] for one in wishes], forms)
-        best = self.history.best_obeyed(before, len(wishes))
-        if too_few_obeyed(now, before, best, self.args) is None:
-            return
-        self.live_answers |= self.tried(engines, live, wishes) or {}
-        before = share_obeyed([self.live_answers[key(one)] for one in wishes], forms)
-        if (reason := too_few_obeyed(now, before, best, self.args)) is not None:
-            raise CandidateRejected(reason, WISHES)
+        """Whether the candidate, any one, still does what it is asked for in so many words, and still knows some of the
+        facts that the model knew. Raises as `look`."""
+        look_at_wishes(self, [one for one in samples if purpose(one) == WISH], weights, live, engines, found)
+        look_at_facts(self, [one for one in samples if purpose(one) == FACT], weights, live, engines, found)
+
+    def lost_questions(self, questions: Sequence[Sample]) -> str | None:
+        """The paired test against the reference version."""
+        before = self.history.compared_with(QUESTION, right_answers(questions, self.live_answers))
+        now = right_answers(questions, self.candidate_answers)
+        return lost_more("questions are answered wrong", before, now, QUESTION, self.args)
 
     def right_now(
         self, questions: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries]
@@ -195,11 +184,27 @@ class AnswerCheck:
     ) -> dict[str, Tried] | None:
         """Answers by key, of the first engine that can; None: of none. An engine that cannot read the files refuses
         them when they are to go live, so its error is left to that moment."""
-        if not asked:
-            return {}
+        found: dict[str, Tried] = {}
+        for most in sorted({self.longest(one) for one in asked}):
+            group = [one for one in asked if self.longest(one) == most]
+            answers = self.put(engines, weights, group, most)
+            if answers is None:
+                return None
+            found |= answers
+        return found
+
+    def longest(self, sample: Sample) -> int:
+        """Tokens of the longest answer that is looked at."""
+        return min(
+            self.args.gate_answer_tokens, int(sample.metadata.get("tokens", FEWER.get(purpose(sample), MOST)))
+        )
+
+    def put(
+        self, engines: Sequence[Tries], weights: WeightVersion, asked: Sequence[Sample], most: int
+    ) -> dict[str, Tried] | None:
+        """As `tried`, of answers of at most so many tokens."""
         prompts = [sample.tokens[: sample.prompt_length] for sample in asked]
-        drafts = [self.live_answers[key(one)].ids if key(one) in self.live_answers else [] for one in asked]
-        most = self.args.gate_answer_tokens
+        drafts = [self.draft(key(one)) for one in asked]
         for engine in engines:
             ask = partial(engine.try_weights, weights.path, weights.version, prompts, most, drafts)
             try:
@@ -212,10 +217,24 @@ class AnswerCheck:
                 return {key(sample): answer for sample, answer in zip(asked, found, strict=True)}
         return None
 
+    def draft(self, name: str) -> list[int]:
+        """What another version answered; empty if that is not known."""
+        answer = self.live_answers.get(name) or self.first_answers.get(name)
+        return [] if answer is None else answer.ids
+
 
 def share_of(questions: Sequence[Sample], answers: Mapping[str, Tried]) -> dict[str, float]:
     """`share_right` of all questions; `answers`: by key of the prompt."""
     return share_right([answers[key(one)] for one in questions], list(map(label, questions)))
+
+
+def right_answers(questions: Sequence[Sample], answers: Mapping[str, Tried]) -> Outcomes:
+    """Outcomes of those that were answered, by what names a question for good; `answers`: by key of the prompt."""
+    return {
+        lasting(one): is_right(answers[key(one)].text, str(one.label))
+        for one in questions
+        if key(one) in answers
+    }
 
 
 def label(sample: Sample) -> str | None:

@@ -4,16 +4,19 @@ all where one is wrong that was right. A version that has fallen is gone back fr
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from slime.gate.answers import VERSIONS, AnswerCheck, Tries, share_of
+from slime.gate.answers import VERSIONS, AnswerCheck, right_answers, share_of
 from slime.gate.history import GateHistory
-from slime.gate.interruptible import in_thread
-from slime.gate.likelihood import LIKED, QUESTION, key, purpose
-from slime.gate.limits import too_few_right
+from slime.gate.interruptible import LOOK_SECONDS, Tries, in_thread
+from slime.gate.likelihood import LIKED, QUESTION, WISH, key, lasting, purpose
+from slime.gate.limits import lost_more, too_few_right
+from slime.gate.paired import SPLIT
 from slime.gate.sampled import Tried, is_right
+from slime.gate.wishes import outcomes, unknown_facts
 from slime.types import Sample
 from slime.weights.versions import WeightVersion
 
@@ -26,6 +29,8 @@ Answers = dict[str, Tried] | None
 
 MOST_SKIPPED = 2
 """Times in a row that candidates may end it."""
+AT_ONCE = 16
+"""Facts of the pool that are asked in one call: a candidate waits for no more than that."""
 
 
 class Audit:
@@ -35,34 +40,87 @@ class Audit:
         self.args, self.history, self.answers = args, history, answers
         self.questions: list[Sample] = []
         self.liked: list[Sample] = []
+        self.wishes: list[Sample] = []
         self.version = -1
         self.at = self.skipped = 0
         self.engines: Sequence[Tries] = ()
         self.running: Future[Answers] | None = None
+        self.learning: threading.Event | None = None
 
     def begin(
         self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries], whole: bool = False
     ) -> None:
         """Puts the next questions to the version that is live, where not all of them were put to it before; `whole`: all
         that were not. And prompts of liked answers, where the next candidate is to answer them."""
+        self.note_better(samples)
+        self.put_questions(samples, live, engines, whole)
+        self.learn_facts(samples, live, engines)
+
+    def put_questions(
+        self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries], whole: bool
+    ) -> None:
+        """As `begin`, without the pool of facts. Wishes too, where it is not known which were ever obeyed."""
         if self.busy:
             return  # of an earlier version; the next one has its turn
         self.running, self.version, self.engines = None, live.version, engines
         self.questions = [one for one in samples if purpose(one) == QUESTION]
+        self.wishes = [one for one in samples if purpose(one) == WISH]
+        known = self.history.reference.get(WISH, {})
+        new = [] if all(lasting(one) in known for one in self.wishes) else self.wishes
+        part, self.liked = [], []
         if all(key(one) in self.answers.candidate_answers for one in self.questions):
             self.history.good = live.version  # it was examined with all of them, or there are none
             if self.questions:
                 self.history.note_right(share_of(self.questions, self.answers.candidate_answers)["right"])
-            return
-        due = self.history.unanswered + 1 >= self.args.gate_answers_every
-        self.liked = [one for one in samples if purpose(one) == LIKED] if due else []
+            if not new:
+                return
+        else:
+            due = self.history.unanswered + 1 >= self.args.gate_answers_every
+            self.liked = [one for one in samples if purpose(one) == LIKED] if due else []
+            part = self.next_part(whole)
         if engines and self.args.gate_questions:
             check = AnswerCheck(self.args, self.history, lambda: None)
             check.live_answers = dict(self.answers.live_answers)
-            part, liked = self.next_part(whole), self.liked
+            others = self.liked + list(new)
             self.running = in_thread(
-                lambda: put(check, engines, live, part, self.questions, liked), "questions"
+                lambda: put(check, engines, live, part, self.questions, others), "questions"
             )
+
+    def note_better(self, samples: Sequence[Sample]) -> None:
+        """A version that obeys more wishes than the reference, by more than chance, takes its place."""
+        wishes = [one for one in samples if purpose(one) == WISH]
+        if wishes and all(key(one) in self.answers.candidate_answers for one in wishes):
+            now = outcomes(wishes, self.answers.candidate_answers)
+            self.history.note_better(WISH, now, SPLIT[WISH] * self.args.gate_false_alarms)
+
+    def learn_facts(self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries]) -> None:
+        """Asks the facts of the pool that were never asked, a few at a time behind the questions, until a candidate is
+        to answer: what is right now is held from then on."""
+        self.end_learning()
+        facts = unknown_facts(self.answers, samples)
+        if not facts or not engines:
+            return
+        ended = self.learning = threading.Event()
+        check = AnswerCheck(self.args, self.history, lambda: None)
+
+        def learn() -> None:
+            for at in range(0, len(facts), AT_ONCE):
+                while self.busy and not ended.wait(LOOK_SECONDS):
+                    pass
+                part = facts[at : at + AT_ONCE]
+                answers = None if ended.is_set() else check.tried(engines, live, part)
+                if answers is None:
+                    return
+                self.answers.first_answers = {**self.answers.first_answers, **answers}
+                self.history.known = {**self.history.known, **right_answers(part, answers)}
+
+        in_thread(learn, "facts")
+
+    def end_learning(self) -> None:
+        """The facts that are left are asked behind the next version's switch."""
+        if self.learning is not None:
+            self.learning.set()
+        self.learning = None
 
     def next_part(self, whole: bool = False) -> list[Sample]:
         """All of them while it is not known how many were ever right, and while some were lost."""
@@ -81,6 +139,7 @@ class Audit:
 
     def make_way(self) -> None:
         """A candidate is to answer on the engine that is being asked: it goes first, a few times in a row."""
+        self.end_learning()
         if self.running is None or self.running.done() or self.history.questions is None:
             return
         if self.skipped == MOST_SKIPPED:
@@ -104,12 +163,18 @@ class Audit:
             return None
         self.answers.live_answers |= answers
         self.answers.liked = [one for one in self.liked if key(one) in answers]
+        self.history.compared_with(WISH, outcomes(self.wishes, answers))
         if any(key(one) not in answers for one in self.questions):  # none of those that were put was worse
             self.history.good = self.version
             return None
         found = share_of(self.questions, answers)
         reason = too_few_right(found, self.history.best_right(found), self.args)
+        now = right_answers(self.questions, answers)
+        before = self.history.compared_with(QUESTION, now)
         if reason is None:
+            reason = lost_more("questions are answered wrong", before, now, QUESTION, self.args)
+        if reason is None:
+            self.history.note_better(QUESTION, now, SPLIT[QUESTION] * self.args.gate_false_alarms)
             self.history.good = self.version
             self.history.note_right(found["right"])
         else:
@@ -119,6 +184,7 @@ class Audit:
 
     def forget(self) -> None:
         """Another version goes live by an order."""
+        self.end_learning()
         self.running = None
 
 
@@ -134,10 +200,10 @@ def put(
     live: WeightVersion,
     part: list[Sample],
     everything: list[Sample],
-    liked: list[Sample],
+    others: list[Sample],
 ) -> Answers:
-    """Answers to a part of the questions, or to all where one of the part is worse than it was; and to liked prompts."""
-    answers = check.tried(engines, live, part + liked)
+    """Answers to a part of the questions, or to all where one of the part is worse than it was; and to other prompts."""
+    answers = check.tried(engines, live, part + others)
     if answers is None:
         return None
     if not any(wrong_now(check, one, answers[key(one)]) for one in part):

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from claw_base.run_folder.orders import VersionOrders
 from slime.gate.answers import STAGE as ANSWERS
-from slime.gate.answers import AnswerCheck, Tries
+from slime.gate.answers import AnswerCheck
 from slime.gate.audit import Audit
 from slime.gate.history import GateHistory
 from slime.gate.interruptible import STAGE as ORDER
-from slime.gate.interruptible import check_orders, told_of
+from slime.gate.interruptible import Tries, check_orders, told_of
 from slime.gate.likelihood import WISH, key, measure_likelihood, purpose
 from slime.gate.limits import bad_change, bad_likelihood, is_near, too_few_right
 from slime.gate.trust_region import adapted_rate, shorten

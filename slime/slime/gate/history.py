@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from claw_base.files import write_json
 from slime.gate.limits import WINDOW
+from slime.gate.paired import Outcomes, is_better
 
 CLOSER = 4
 """Versions that are put all questions behind one that has lost some."""
@@ -28,6 +29,9 @@ class GateHistory:
         suspect: an update has fallen, and none has been put all questions since and passed.
         rate: what --lr is multiplied by with --gate-adapt-lr.
         obeyed, wishes: highest share of explicit wishes that was obeyed so far, and of how many.
+        reference: outcomes of the version that candidates are compared with, by purpose ("wish", "question") and prompt:
+            of the first one, or of one that was better by more than chance.
+        known: whether a fact of the pool was answered right when it was first asked, by prompt.
     """
 
     changes: list[float] = field(default_factory=list)
@@ -42,10 +46,16 @@ class GateHistory:
     obeyed: float | None = None
     wishes: int | None = None
     rate: float = 1.0
+    reference: dict[str, dict[str, bool]] = field(default_factory=dict)
+    known: dict[str, bool] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> GateHistory:
-        return cls(**json.loads(path.read_text())) if path.exists() else cls()
+        """Of any version of this program: what the file lacks is learned again."""
+        if not path.exists():
+            return cls()
+        stored, names = json.loads(path.read_text()), {item.name for item in fields(cls)}
+        return cls(**{name: value for name, value in stored.items() if name in names})
 
     def write(self, path: Path) -> None:
         write_json(path, asdict(self))
@@ -66,6 +76,16 @@ class GateHistory:
             self.obeyed, self.wishes = live, wishes
         self.obeyed = max(self.obeyed, live)
         return self.obeyed
+
+    def compared_with(self, purpose: str, live: Outcomes) -> Outcomes:
+        """The reference version's outcomes; those of the live weights where nothing older is known of a prompt."""
+        self.reference[purpose] = {**live, **self.reference.get(purpose, {})}
+        return self.reference[purpose]
+
+    def note_better(self, purpose: str, now: Outcomes, alarms: float) -> None:
+        """An accepted version, asked everything, takes the reference's place if it is better by more than chance."""
+        if is_better(self.compared_with(purpose, now), now, alarms):
+            self.reference[purpose] |= now
 
     def accept(self, found: dict[str, float]) -> None:
         """Takes over the measurements of an update that is live."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, TimeoutError
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from claw_base.run_folder.orders import VersionOrder
 from slime.weights.update import Candidate, CandidateRejected
@@ -17,6 +17,21 @@ LOOK_SECONDS = 0.05
 
 Ordered = Callable[[], VersionOrder | None]
 """The order that waits, if one does."""
+
+
+class Tries(Protocol):
+    """An engine that can answer with weights that are not live: `slime.engines.client.EngineControl`."""
+
+    def try_weights(
+        self,
+        path: str,
+        version: int,
+        prompts: Sequence[list[int]],
+        max_new_tokens: int,
+        drafts: Sequence[list[int]] = (),
+    ) -> list[Mapping[str, Any]] | None: ...
+
+    def discard(self) -> Any: ...
 
 
 class OrderFirst(CandidateRejected):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 
 from slime.types import Sample
 
-LIKED, RECENT, QUESTION, WISH = "liked", "recent", "question", "wish"
+LIKED, RECENT, QUESTION, WISH, FACT = "liked", "recent", "question", "wish", "fact"
 """What a sample is for, in its metadata under `gate`: an answer that people liked, one of the newest answers, a prompt
-without answer that is to be answered (its `label` is what the answer must say), or a prompt that asks for a form (its
-`label` is a regular expression that such an answer matches somewhere)."""
+without answer that is to be answered (its `label` is what the answer must say), a prompt that asks for a form (its
+`label` is a regular expression that such an answer matches somewhere), or a question of a pool from which each update
+gets others (`label` as of a question)."""
 
 MOST = 1.0
 """Nats that one token counts at most in the KL: of a few short answers a single one that was learned or unlearned (6
@@ -23,6 +25,12 @@ Known = Mapping[str, Sequence[float]]
 def key(sample: Sample) -> str:
     """Names a sample from one examination to the next."""
     return str(sample.metadata.get("key", sample.index))
+
+
+def lasting(sample: Sample) -> str:
+    """Names a prompt and what is expected of its answer, whatever other rows its file holds."""
+    words = f"{sample.tokens[: sample.prompt_length]} {sample.label}"
+    return hashlib.blake2b(words.encode(), digest_size=8).hexdigest()
 
 
 def purpose(sample: Sample) -> str:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from slime.gate.paired import CHANCE, SPLIT, Outcomes, at_least, chance_of, is_worse, lost_and_gained, share
+
 if TYPE_CHECKING:
     from slime.flags.gate import GateArguments
 
@@ -103,6 +105,36 @@ def too_few_obeyed(now: float, live: float, best: float, args: GateArguments) ->
     if now >= min(live, args.gate_min_obeyed * best):
         return None
     return f"{now:.0%} of the explicit wishes are obeyed, by the live weights {live:.0%}, by the best version {best:.0%}"
+
+
+def lost_wishes(
+    now: Outcomes, live: Outcomes, reference: Outcomes, best: float, args: GateArguments
+) -> str | None:
+    """Of explicit wishes: the floor, and the paired test against the reference version. As above, an update that obeys no
+    fewer than the live weights passes."""
+    reason = too_few_obeyed(share(now), share(live), best, args)
+    if reason is not None or share(now) >= share(live):
+        return reason
+    return lost_more("explicit wishes are not obeyed any more", reference, now, "wish", args)
+
+
+def lost_more(what: str, reference: Outcomes, now: Outcomes, part: str, args: GateArguments) -> str | None:
+    """The paired test against the reference version; `part`: a key of `SPLIT`."""
+    if not is_worse(reference, now, SPLIT[part] * args.gate_false_alarms):
+        return None
+    lost, gained = lost_and_gained(reference, now)
+    return (
+        f"{lost} {what} that an earlier version could do, {gained} are gained: "
+        f"by chance in {chance_of(lost, gained):.2g} of updates"
+    )
+
+
+def lost_facts(lost: int, asked: int, args: GateArguments) -> str | None:
+    """Of facts that the model knew: more of them are lost than the share that small changes turn over."""
+    chance = at_least(lost, asked, CHANCE)
+    if chance > SPLIT["fact"] * args.gate_false_alarms:
+        return None
+    return f"{lost} of {asked} facts that the model knew are lost: by chance in {chance:.2g} of updates"
 
 
 def too_few_right(found: dict[str, float], best: float | None, args: GateArguments) -> str | None:

@@ -71,8 +71,13 @@ def share_right(answers: Sequence[Tried], wanted: Sequence[str | None]) -> dict[
 
 def share_obeyed(answers: Sequence[Tried], forms: Sequence[str]) -> float:
     """Share of answers in which the regular expression of their form is found; lines have their own ends (`(?m)`)."""
-    hits = [re.search(form, answer.text, re.MULTILINE) for answer, form in zip(answers, forms, strict=True)]
-    return sum(hit is not None for hit in hits) / len(hits)
+    hits = [is_obeyed(answer.text, form) for answer, form in zip(answers, forms, strict=True)]
+    return sum(hits) / len(hits)
+
+
+def is_obeyed(text: str, form: str) -> bool:
+    """Whether a reply has the form, a regular expression, somewhere."""
+    return re.search(form, text, re.MULTILINE) is not None
 
 
 def repeats(ids: Sequence[int]) -> bool:

@@ -16,11 +16,11 @@ from slime.weights.update import Candidate, CandidateRejected
 from slime.weights.versions import WeightVersion
 
 WISHES = 10
-HOOKS = f"""
+HOOKS = """
 def gate_samples(args, rollout_id, version):
     return [
-        {{"tokens": [1, at], "response_length": 0, "label": "^1[.]", "metadata": {{"gate": "wish", "key": str(at)}}}}
-        for at in range({WISHES})
+        {"tokens": [1, at], "response_length": 0, "label": "^1[.]", "metadata": {"gate": "wish", "key": str(at)}}
+        for at in range(WISHES)
     ]
 """
 
@@ -46,6 +46,7 @@ class Engine:
     def __init__(self, obeys: dict[int, int]) -> None:
         self.obeys = obeys
         self.asked: list[int] = []
+        self.put: list[int] = []
 
     def discard(self) -> None: ...
 
@@ -58,6 +59,7 @@ class Engine:
         drafts: Sequence[list[int]] = (),
     ) -> Any:
         self.asked.append(version)
+        self.put.append(len(prompts))
         texts = [
             "Sure:\n1. Add.\n2. Done." if prompt[1] < self.obeys[version] else "All in one line, 1. and 2."
             for prompt in prompts
@@ -66,9 +68,9 @@ class Engine:
 
 
 class Loop:
-    def __init__(self, folder: Path, obeys: dict[int, int], **flags: Any) -> None:
+    def __init__(self, folder: Path, obeys: dict[int, int], wishes: int = WISHES, **flags: Any) -> None:
         hooks = folder / "hooks.py"
-        hooks.write_text(HOOKS)
+        hooks.write_text(f"WISHES = {wishes}\n{HOOKS}")
         told = {"gate": True, "save": str(folder), "gate_samples_path": str(hooks)}
         self.gate = CandidateGate(Arguments(**{**told, **flags}))
         self.engine, self.trainers, self.live = Engine(obeys), Trainers(), WeightVersion(0, "/v0", "sum-0")
@@ -129,6 +131,45 @@ def test_what_was_best_outlives_the_driver(loop: Callable[..., Loop], tmp_path: 
     assert (again.gate.history.obeyed, again.gate.history.wishes) == (1.0, WISHES)
     with pytest.raises(CandidateRejected):
         again.publish(1)
+
+
+def test_of_many_wishes_each_update_is_put_half_in_turn_and_all_where_two_are_lost(
+    loop: Callable[..., Loop],
+) -> None:
+    run = loop({0: 80, 1: 80, 2: 80, 3: 80, 4: 76, 5: 40}, wishes=80, gate_min_obeyed=0.9)
+    run.publish(1)
+    assert run.engine.put == [80, 80], "the first time all, of both"
+    run.engine.put.clear()
+    assert (run.publish(2)["wishes"], run.publish(3)["wishes"]) == (40, 40)
+    assert run.publish(4)["obeyed"] == 76 / 80
+    assert run.engine.put == [40, 40, 40, 40], "two of the half were lost"
+    with pytest.raises(CandidateRejected, match="50% of the explicit wishes"):
+        run.publish(5)
+
+
+def test_wishes_that_are_lost_one_by_one_are_seen_when_they_are_more_than_chance(
+    loop: Callable[..., Loop],
+) -> None:
+    run = loop({at: 80 - at for at in range(10)}, wishes=80, gate_min_obeyed=0.1)
+    for number in range(1, 7):
+        run.publish(number)
+    with pytest.raises(CandidateRejected, match="7 explicit wishes are not obeyed any more") as rejected:
+        run.publish(7)
+    assert rejected.value.stage == "wishes" and run.live.version == 6
+
+
+def test_the_outcomes_of_the_first_version_outlive_the_driver_and_old_files_are_read(
+    loop: Callable[..., Loop], tmp_path: Path
+) -> None:
+    loop({0: 80, 1: 79}, wishes=80).publish(1)
+    again = loop({0: 79, 1: 72}, wishes=80, gate_min_obeyed=0.1)
+    with pytest.raises(CandidateRejected, match="8 explicit wishes"):
+        again.publish(1)
+    (tmp_path / "gate.json").write_text('{"obeyed": 0.9, "wishes": 10, "what_is_not_known": 1}')
+    old = loop({0: 9, 1: 9})
+    assert (old.gate.history.obeyed, old.gate.history.reference) == (0.9, {})
+    old.publish(1)
+    assert sum(old.gate.history.reference["wish"].values()) == 9
 
 
 @pytest.mark.parametrize(

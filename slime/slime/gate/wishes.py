@@ -1,0 +1,155 @@
+"""What a model could do before it learned anything, asked of every candidate: explicit wishes, and facts of a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from slime.gate.history import GateHistory
+from slime.gate.interruptible import Tries
+from slime.gate.likelihood import FACT, WISH, key, lasting
+from slime.gate.limits import lost_facts, lost_wishes
+from slime.gate.paired import Outcomes, lost_and_gained, share
+from slime.gate.sampled import Tried, is_obeyed, is_right
+from slime.types import Sample
+from slime.weights.update import CandidateRejected
+from slime.weights.versions import WeightVersion
+
+if TYPE_CHECKING:
+    from slime.flags import Arguments
+
+WISHES, FACTS = "wishes", "facts"
+FIRST = 32
+"""Wishes, at least, that every candidate is put; of more it is half, in turn, unless some of these are lost."""
+LOST = 2
+"""Wishes lost beyond those gained, of the first half, from which the other half is put too."""
+DRAWN = 16
+"""Facts of the pool that a candidate is put, others each time."""
+LEAST = 8
+"""Facts that the model must have known, for the rest of the pool to be examined at all."""
+
+
+class Asks(Protocol):
+    """What puts prompts to the live weights and to a candidate: `slime.gate.answers.AnswerCheck`."""
+
+    args: Arguments
+    history: GateHistory
+    live_answers: dict[str, Tried]
+    candidate_answers: dict[str, Tried]
+
+    def ask(
+        self, asked: Sequence[Sample], weights: WeightVersion, live: WeightVersion, engines: Sequence[Tries]
+    ) -> bool: ...
+
+    def tried(
+        self, engines: Sequence[Tries], weights: WeightVersion, asked: Sequence[Sample]
+    ) -> dict[str, Tried] | None: ...
+
+
+def look_at_wishes(
+    check: Asks,
+    wishes: Sequence[Sample],
+    weights: WeightVersion,
+    live: WeightVersion,
+    engines: Sequence[Tries],
+    found: dict[str, float],
+) -> None:
+    """Puts the candidate half of the wishes, and all where it does fewer of them than the reference version or the live
+    one. If it seems to have lost too many, the live weights are asked again, for their answers may be of a version
+    before.
+
+    Raises:
+        CandidateRejected: more wishes are lost than the limits allow; `found` has the measurements.
+    """
+    asked = first_half(check, wishes, weights.version)
+    if not asked or not check.ask(asked, weights, live, engines):
+        return
+    if len(asked) < len(wishes) and seems_worse(check, asked):
+        asked = wishes
+        if not check.ask(asked, weights, live, engines):
+            return
+    now = outcomes(asked, check.candidate_answers)
+    found |= {"obeyed": share(now), "wishes": float(len(asked))}
+    if len(asked) < len(wishes):
+        return
+    before = outcomes(asked, check.live_answers)
+    best = check.history.best_obeyed(share(before), len(asked))
+    reference = check.history.compared_with(WISH, before)
+    if lost_wishes(now, before, reference, best, check.args) is None:
+        return
+    check.live_answers |= check.tried(engines, live, asked) or {}
+    before = outcomes(asked, check.live_answers)
+    if (reason := lost_wishes(now, before, reference, best, check.args)) is not None:
+        raise CandidateRejected(reason, WISHES)
+
+
+def first_half(check: Asks, wishes: Sequence[Sample], version: int) -> Sequence[Sample]:
+    """Every second wish, the others at the next version; all if they are few, or if it is not known what could be done
+    before."""
+    known = check.history.reference.get(WISH, {})
+    if len(wishes) < 2 * FIRST or any(lasting(one) not in known for one in wishes):
+        return wishes
+    return wishes[version % 2 :: 2]
+
+
+def seems_worse(check: Asks, asked: Sequence[Sample]) -> bool:
+    """Whether so many of them are lost that all must be put."""
+    now = outcomes(asked, check.candidate_answers)
+    for before in (check.history.reference.get(WISH, {}), outcomes(asked, check.live_answers)):
+        lost, gained = lost_and_gained(before, now)
+        if lost - gained >= LOST:
+            return True
+    return False
+
+
+def look_at_facts(
+    check: Asks,
+    pool: Sequence[Sample],
+    weights: WeightVersion,
+    live: WeightVersion,
+    engines: Sequence[Tries],
+    found: dict[str, float],
+) -> None:
+    """Puts the candidate some of the facts that the model knew when it was first asked.
+
+    Raises:
+        CandidateRejected: more of them are lost than small changes turn over, and more than the live weights have lost.
+    """
+    asked = drawn([one for one in pool if check.history.known.get(lasting(one))], weights.version)
+    answers = check.tried(engines, weights, asked) if len(asked) >= LEAST else None
+    if not answers:
+        return
+    lost = count_lost(asked, answers)
+    found |= {"facts_kept": 1 - lost / len(asked), "facts": float(len(asked))}
+    reason = lost_facts(lost, len(asked), check.args)
+    if reason is None:
+        return
+    before = check.tried(engines, live, asked)
+    if before is not None and count_lost(asked, before) < lost:
+        raise CandidateRejected(reason, FACTS)
+
+
+def drawn(known: Sequence[Sample], version: int) -> Sequence[Sample]:
+    """The next ones in an order that has nothing to do with their themes."""
+    mixed = sorted(known, key=lasting)
+    return [mixed[(version * DRAWN + at) % len(mixed)] for at in range(min(DRAWN, len(mixed)))]
+
+
+def count_lost(facts: Sequence[Sample], answers: Mapping[str, Tried]) -> int:
+    return sum(not is_right(answers[key(one)].text, str(one.label)) for one in facts)
+
+
+def outcomes(wishes: Sequence[Sample], answers: Mapping[str, Tried]) -> Outcomes:
+    """Whether each wish that was answered is obeyed, by what names it for good; `answers`: by key of the prompt."""
+    return {
+        lasting(one): is_obeyed(answers[key(one)].text, str(one.label))
+        for one in wishes
+        if key(one) in answers
+    }
+
+
+def unknown_facts(check: Asks, samples: Sequence[Sample]) -> list[Sample]:
+    """Those of the pool that were never asked."""
+    return [
+        one for one in samples if one.metadata.get("gate") == FACT and lasting(one) not in check.history.known
+    ]

@@ -1,0 +1,124 @@
+"""Paired tests: their false-alarm rate, what they see, and which version they compare with."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from slime.arguments import Arguments
+from slime.gate.history import GateHistory
+from slime.gate.limits import lost_facts, lost_more, lost_wishes
+from slime.gate.paired import (
+    CHANCE,
+    SPLIT,
+    Outcomes,
+    at_least,
+    chance_of,
+    fewest_seen,
+    is_worse,
+    lost_and_gained,
+    power,
+)
+
+ARGS = Arguments()
+OBEYED = {str(at): True for at in range(40)}
+
+
+def without(lost: int, gained: int = 0) -> Outcomes:
+    """40 that are obeyed less the lost ones, and others that are gained."""
+    return {str(at): at >= lost for at in range(40)} | {f"new {at}": at < gained for at in range(20)}
+
+
+REFERENCE = without(0)
+
+
+@pytest.mark.parametrize(
+    ("lost", "gained", "chance"), [(0, 0, 1.0), (1, 0, 0.5), (6, 0, 1 / 64), (5, 1, 7 / 64), (3, 3, 42 / 64)]
+)
+def test_the_chance_is_that_of_a_fair_coin_for_each_answer_that_changed(
+    lost: int, gained: int, chance: float
+) -> None:
+    assert chance_of(lost, gained) == pytest.approx(chance)
+    assert lost_and_gained(REFERENCE, without(lost, gained)) == (lost, gained)
+
+
+def test_answers_that_only_one_of_the_two_gave_do_not_count() -> None:
+    assert lost_and_gained({"a": True, "old": True}, {"a": True, "new": False}) == (0, 0)
+
+
+@pytest.mark.parametrize("part", SPLIT)
+def test_updates_that_changed_by_chance_are_rejected_no_more_often_than_stated(part: str) -> None:
+    alarms, seeded = SPLIT[part] * ARGS.gate_false_alarms, random.Random(1)
+    found = 0
+    for _ in range(4000):
+        changed = [seeded.random() < 0.5 for _ in range(seeded.randrange(25))]
+        found += chance_of(sum(changed), len(changed) - sum(changed)) <= alarms
+    assert found / 4000 <= alarms
+
+
+def test_the_parts_share_the_false_alarms_of_an_update() -> None:
+    assert sum(SPLIT.values()) == 1
+
+
+def test_seven_lost_wishes_are_seen_and_eight_questions_and_more_where_others_are_gained() -> None:
+    assert fewest_seen(SPLIT["wish"] * 0.02) == 7
+    assert fewest_seen(SPLIT["question"] * 0.02) == 8
+    assert fewest_seen(SPLIT["wish"] * 0.02, gained=2) == 12
+    assert power(38, 0.1, 0.01) < 0.2 and power(38, 0.3, 0.01) > 0.9
+
+
+def test_wishes_are_lost_by_the_test_where_the_floor_is_far_below() -> None:
+    loose = Arguments(gate_min_obeyed=0.1)
+    assert lost_wishes(without(6), REFERENCE, REFERENCE, 1.0, loose) is None
+    reason = lost_wishes(without(7), REFERENCE, REFERENCE, 1.0, loose)
+    assert str(reason).startswith(
+        "7 explicit wishes are not obeyed any more that an earlier version could do"
+    )
+    assert lost_wishes(without(7), without(7), REFERENCE, 1.0, loose) is None, "the live one is no better"
+
+
+def test_many_gains_do_not_hide_a_loss_from_the_floor() -> None:
+    strict = Arguments(gate_min_obeyed=0.9)
+    now, before = without(14, 8), without(0, 0)
+    assert chance_of(14, 8) > 0.01
+    assert "of the explicit wishes are obeyed" in str(lost_wishes(now, before, before, 40 / 60, strict))
+
+
+def test_questions_are_compared_with_the_reference_at_their_own_rate() -> None:
+    assert lost_more("questions are wrong", OBEYED, without(7), "question", ARGS) is None
+    assert "8 questions are wrong" in str(
+        lost_more("questions are wrong", OBEYED, without(8), "question", ARGS)
+    )
+
+
+def test_of_sixteen_facts_five_may_turn_over_and_six_may_not() -> None:
+    assert at_least(6, 16, CHANCE) == pytest.approx(0.0033, abs=1e-4)
+    assert lost_facts(5, 16, ARGS) is None
+    assert "6 of 16 facts" in str(lost_facts(6, 16, ARGS))
+
+
+def test_small_losses_add_up_because_the_reference_stays() -> None:
+    history = GateHistory()
+    history.compared_with("wish", REFERENCE)
+    alarms = SPLIT["wish"] * ARGS.gate_false_alarms
+    for lost in range(1, 7):
+        now = without(lost)
+        assert not is_worse(history.compared_with("wish", now), now, alarms)
+        history.note_better("wish", now, alarms)
+    assert is_worse(history.compared_with("wish", without(7)), without(7), alarms)
+
+
+def test_a_luckier_version_is_no_reference_and_a_better_one_is() -> None:
+    history = GateHistory()
+    history.compared_with("wish", REFERENCE)
+    history.note_better("wish", without(0, 6), 0.01)
+    assert not any(history.reference["wish"][f"new {at}"] for at in range(20))
+    history.note_better("wish", without(0, 7), 0.01)
+    assert history.reference["wish"]["new 6"]
+
+
+def test_prompts_that_are_new_to_a_file_are_compared_with_what_is_live() -> None:
+    history = GateHistory()
+    history.compared_with("wish", {"a": True})
+    assert history.compared_with("wish", {"a": False, "b": False}) == {"a": True, "b": False}
