@@ -74,6 +74,23 @@ def certificates_are_read_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def servers_of_this_process_end_at_once() -> Iterator[None]:
+    """uvicorn looks ten times a second whether it is to end, and then waits a tenth of a second: 0.17 s for each of
+    several hundred tests that serve. A server with a process of its own waits as it does for users."""
+    import asyncio
+    from types import SimpleNamespace
+
+    import uvicorn.server
+
+    def sleep(seconds: float) -> Any:
+        return asyncio.sleep(min(seconds, 0.01))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uvicorn.server, "asyncio", SimpleNamespace(**(vars(asyncio) | {"sleep": sleep})))
+        yield
+
+
 @pytest.fixture(scope="session")
 def write_qwen3() -> Callable[..., str]:
     """f(folder, seed, **shape): the folder, with a random Qwen3 of a few thousand parameters and no tokenizer."""

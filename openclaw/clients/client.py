@@ -1,4 +1,5 @@
-"""The form in which one client is described: noise in its messages, session ids, marks of side turns, its settings.
+"""The form in which one client is described: noise in its messages, session ids, marks of side turns, its settings; and
+the rules of several clients together.
 
 The rules of two clients never contradict: any client's request may be given to all of them. Texts come from outside and
 may be long: each rule looks at a text once, from its beginning or its end.
@@ -216,6 +217,27 @@ class Client:
         """The first text that is more than noise."""
         texts = (self.clean(text_of(message)).strip() for message in messages)
         return next((text for text in texts if text), "")
+
+
+class Clients(tuple[Client, ...]):
+    """The rules of several clients together."""
+
+    def clean(self, text: str) -> str:
+        """A user's or tool's text without what a client has put around it."""
+        for client in self:
+            text = client.clean(text)
+        return text.strip()
+
+    def session(self, headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
+        """The session id in a client's own headers, fields or messages; None if it sends none."""
+        return next(filter(None, (client.session(headers, body) for client in self)), None)
+
+    def is_side(
+        self, messages: Messages, headers: Mapping[str, str] = MappingProxyType({}), has_tools: bool = True
+    ) -> bool:
+        """Whether a request with these messages and headers (lower case) is a client's housekeeping, not a person's
+        conversation."""
+        return any(client.is_side(messages, headers, has_tools) for client in self)
 
 
 def _part_of(text: str, name: str) -> object:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import orjson
 
-from openclaw.clients.registry import is_side_turn, named_session
+from openclaw.clients.registry import CLIENTS
 from openclaw.common.messages import messages_in
 from openclaw.errors import ClientError
 from openclaw.gateway.chat_request import string
@@ -72,14 +72,16 @@ class Caller:
         # Looked up often; of equal names the first counts
         headers = {name: as_utf8(value) for name, value in reversed(list(headers.items()))}
         scope = headers.get("x-session-id") or path_session or string(body, "session_id")
-        scope = scope or named_session(headers, body)
+        scope = scope or CLIENTS.session(headers, body)
         if scope is not None and (len(scope) > LONGEST_NAME or not scope.isprintable()):
             message = f"session_id must be printable and at most {LONGEST_NAME} characters long"
             raise ClientError(message, "session_id")
         turn_type = headers.get("x-turn-type") or string(body, "turn_type") or None
         if turn_type is not None and turn_type not in ("main", "side"):
             raise ClientError(f"turn_type is {turn_type!r}; it must be main or side", "turn_type")
-        known_side = turn_type is None and is_side_turn(messages_in(body), headers, bool(body.get("tools")))
+        known_side = turn_type is None and CLIENTS.is_side(
+            messages_in(body), headers, bool(body.get("tools"))
+        )
         side = turn_type == "side" if turn_type else known_side or default_type == "side"
         train = _may_train(headers, body)
         done = is_true(headers.get("x-session-done")) or is_true(body.get("session_done"))

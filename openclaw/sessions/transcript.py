@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from openclaw.clients.registry import clean_text
+from openclaw.clients.registry import CLIENTS
 from openclaw.common.messages import LINE_BREAK, text_of
 from openclaw.types import Message, Turn
 
@@ -64,7 +64,7 @@ def next_state(messages: Sequence[Message], start: int) -> list[Message]:
         if message["role"] == "assistant":
             break
         if message["role"] in ("user", "tool"):
-            text = clean_text(text_of(message, LINE_BREAK))
+            text = CLIENTS.clean(text_of(message, LINE_BREAK))
             if text or message["role"] == "tool":
                 found.append({**message, "content": text})
     return found
@@ -98,7 +98,7 @@ def _normal(message: Message) -> list[Any] | None:
     role = message["role"]
     if role in ("system", "developer"):
         return None
-    text = _without_blank_lines(clean_text(text_of(message)))
+    text = _without_blank_lines(CLIENTS.clean(text_of(message)))
     if role == "assistant":
         return [role, text, [_call(call) for call in message.get("tool_calls") or []]]
     return [role, text] if text or role == "tool" else None

@@ -384,7 +384,10 @@ class JudgementTable:
                 _check_draft(connection, turn_id, outcome)
             for judgement in judgements:
                 connection.execute(insert(schema.judgement), judgement_row(turn_id, judgement, now))
-            remember(connection, turn_id, judgements, now)
+            # What an earlier judgement of the turn left in the memory goes.
+            connection.execute(delete(schema.memory).where(schema.memory.c.turn_id == turn_id))
+            if hints := [hint for one in judgements if one.kind == "hint" for hint in one.hints]:
+                remember(connection, turn_id, hints, now)
             connection.execute(insert(schema.sample), _sample_row(turn_id, outcome, now))
             connection.execute(
                 update(schema.turn)

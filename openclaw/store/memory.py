@@ -25,7 +25,7 @@ from openclaw.store.people import is_of, others_than
 from openclaw.store.quarantine import DELETED
 from openclaw.store.rows import pack_json, select_turns, turn_from_row, unpack_json
 from openclaw.store.shares import Person
-from openclaw.types import Judgement, SampleState, Turn, VersionStatus
+from openclaw.types import SampleState, Turn, VersionStatus
 
 KEPT = 4
 """Wishes of a person that stand in their prompts, the newest."""
@@ -179,16 +179,14 @@ def _judged_with(turn_ids: Sequence[str]) -> ColumnElement[bool]:
     return judgement.id <= last.scalar_subquery()
 
 
-def remember(connection: Connection, turn_id: str, judgements: Sequence[Judgement], now: float) -> None:
-    """Keep the longest hint of a turn's judgements for its person; a repeated one becomes the newest, and stands in the
+def remember(connection: Connection, turn_id: str, hints: Sequence[str], now: float) -> None:
+    """Keep the longest of the hints to a turn for its person; a repeated one becomes the newest, and stands in the
     prompt again. Hints that repeat what their own request had asked for are left out; nothing is kept if the turn was
     not to be remembered."""
-    hints = [hint for one in judgements if one.kind == "hint" for hint in one.hints]
     memory, turn, body = schema.memory.c, schema.turn.c, schema.turn_body.c
-    connection.execute(delete(schema.memory).where(memory.turn_id == turn_id))
     may = select(turn.person).join(schema.turn_body, body.turn_id == turn.id)
     may = may.where(turn.id == turn_id, body.memory.is_not(None))
-    person = connection.scalar(may) if hints else None
+    person = connection.scalar(may)
     if person is None:
         return
     request = request_of(connection, turn_id)

@@ -110,7 +110,7 @@ class Sample:
         if self.loss_mask is not None and not set(self.loss_mask) <= {0, 1}:
             raise self._error("loss_mask may hold only 0 and 1")
         self._check_observed()
-        if wrong := problem(self.images, len(self.tokens), self.prompt_length, self.mask):
+        if self.images and (wrong := problem(self.images, len(self.tokens), self.prompt_length, self.mask)):
             raise self._error(wrong)
         if not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise self._error(f"temperature must be above 0 to be trained on, got {self.temperature}")

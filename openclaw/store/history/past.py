@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from openclaw.clients.registry import is_side_turn
+from openclaw.clients.registry import CLIENTS
 from openclaw.common.messages import text_of
 from openclaw.sessions.transcript import next_state
 from openclaw.types import Message
@@ -164,7 +164,7 @@ def _not_a_turn(entry: Entry, before: list[Message], answer: Message) -> str | N
         return "empty"
     if not any(message["role"] == "user" for message in before):
         return "no_question"
-    return "side" if is_side_turn(before) else None
+    return "side" if CLIENTS.is_side(before) else None
 
 
 def tool_call(id_: object, name: object, arguments: object) -> Message:

@@ -8,14 +8,15 @@ import time
 
 import pytest
 
-from openclaw.clients import registry
-from openclaw.clients.client import Client, Head, Model, SideMark
-from openclaw.clients.registry import CLIENTS, clean_text, is_side_turn, named_session
+from openclaw.clients.client import Client, Clients, Head, Model, SideMark
+from openclaw.clients.registry import CLIENTS
 from openclaw.connect.settings import PRINTED, ConnectSettings
 from openclaw.errors import ConfigError
 from tests import ROOT
 
 FORM = {"__init__", "client", "registry"}
+COPIED = 4
+"""Clients of `copied_settings.py`, which share one file."""
 NEW = Client(
     name="new",
     noise=(Head(re.compile(r"<stamp>")),),
@@ -28,7 +29,9 @@ def test_every_file_is_one_client_of_the_list_and_every_name_is_its_own() -> Non
     files = {path.stem for path in (ROOT / "openclaw" / "clients").glob("*.py")} - FORM
     modules = [importlib.import_module(f"openclaw.clients.{name}") for name in sorted(files)]
     found = [value for module in modules for value in vars(module).values() if isinstance(value, Client)]
-    assert len(found) == len(files) and {id(one) for one in found} == {id(one) for one in CLIENTS}
+    assert len(found) == len(files) - 1 + COPIED and {id(one) for one in found} == {
+        id(one) for one in CLIENTS
+    }
     assert len({client.name for client in CLIENTS}) == len(CLIENTS)
 
 
@@ -39,12 +42,12 @@ def test_a_client_that_names_nothing_has_no_session_no_noise_and_no_side_turns()
     assert not plain.is_side(messages)
 
 
-def test_a_new_client_is_its_description_and_its_place_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_client_is_its_description_and_its_place_in_the_list() -> None:
     title = [{"role": "user", "content": "<stamp>Write a title"}]
-    assert not is_side_turn(title) and named_session({"x-new-session": "s:3"}, {}) is None
-    monkeypatch.setattr(registry, "CLIENTS", (*CLIENTS, NEW))
-    assert is_side_turn(title) and clean_text("<stamp>hello ") == "hello"
-    assert named_session({"x-new-session": "s:3"}, {}) == "s"
+    assert not CLIENTS.is_side(title) and CLIENTS.session({"x-new-session": "s:3"}, {}) is None
+    known = Clients((*CLIENTS, NEW))
+    assert known.is_side(title) and known.clean("<stamp>hello ") == "hello"
+    assert known.session({"x-new-session": "s:3"}, {}) == "s"
 
 
 @pytest.mark.parametrize("name", PRINTED)
@@ -70,5 +73,5 @@ def test_noise_rules_read_a_long_text_once() -> None:
         "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>" * 50_000,
         " " * 10**6,
     ):
-        clean_text(text)
+        CLIENTS.clean(text)
     assert time.monotonic() - began < 1

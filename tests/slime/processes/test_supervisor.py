@@ -243,11 +243,11 @@ def test_a_driver_saves_and_servers_end_also_where_the_supervisor_is_killed_mean
     supervised: Supervised, tmp_path: Path
 ) -> None:
     server = start_server(tmp_path)
-    supervisor = supervised.start("save4")
+    supervisor = supervised.start("save2")
     eventually(lambda: len(supervised.lives()) == 1)
     supervisor.terminate()
     eventually(lambda: (tmp_path / FILE).exists() and psutil.Process(supervisor.pid).children())
-    time.sleep(1.5)  # as a scheduler does a moment later
+    time.sleep(0.7)  # as a scheduler does a moment later
     supervisor.kill()
     eventually(lambda: not server.alive(), 20)
     assert (tmp_path / "saved").exists()

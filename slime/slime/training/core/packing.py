@@ -15,7 +15,7 @@ from torch import Tensor
 
 from slime.errors import DataError
 from slime.types import Sample
-from slime.vision.place import ImagePlace, behind
+from slime.vision.place import ImagePlace
 from slime.vision.positions import rope_positions
 
 Layout = tuple[tuple[int, ...], ...]
@@ -179,10 +179,10 @@ class _Tokens:
     def images(self, samples: Sequence[Sample]) -> tuple[ImagePlace, ...]:
         """Of all samples, each where its tokens stand here."""
         return tuple(
-            image
+            image.moved(start - first)
             for (i, first, start), end in zip(self.pieces, self._ends(), strict=True)
-            for image in behind(samples[i].images, start - first)
-            if start <= image.start < end
+            for image in samples[i].images
+            if first <= image.start < first + end - start
         )
 
     def position_ids(self, samples: Sequence[Sample], device: torch.device) -> Tensor:
