@@ -47,6 +47,8 @@ NAMED_BY_CALL = ("os.getenv", "os.getenvb", "os.environ.get", "os.environ.setdef
 def reads(source: str) -> Iterator[str]:
     """Names of the variables that a file reads, and `WHOLE` where they are not written there. Setting is no read; a
     default that gives way to what is set, is one."""
+    if "environ" not in source and "getenv" not in source:
+        return
     tree = ast.parse(source)
     meaning = {alias.asname or alias.name: full for alias, full in _imported(tree)}
     inside = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}

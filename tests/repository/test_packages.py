@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
+import runpy
 import sys
 import tomllib
 from pathlib import Path
@@ -123,11 +123,13 @@ def test_the_wheels_metadata_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("program", ["openclaw", *sorted({module for module, _ in COMMANDS.values()})])
-def test_every_program_prints_its_version(program: str) -> None:
-    told = subprocess.run(
-        [sys.executable, "-m", program, "--version"], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert told.stdout == f"OpenClaw-RL {openclaw.__version__}\n"
+def test_every_program_prints_its_version(
+    program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program, "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    assert not ended.value.code and capsys.readouterr().out == f"OpenClaw-RL {openclaw.__version__}\n"
 
 
 def test_the_trainer_prints_its_version(capsys: pytest.CaptureFixture[str]) -> None:

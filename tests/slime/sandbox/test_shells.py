@@ -84,9 +84,7 @@ def test_killing_a_shell_ends_what_runs_in_it(shells: Shells) -> None:
 
 
 def test_long_output_keeps_its_start_and_its_end_and_a_flood_holds_nothing_up(shells: Shells) -> None:
-    found = shells.execute(
-        "o", "echo begin; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end", SECONDS
-    )
+    found = shells.execute("o", "echo begin; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end", SECONDS)
     assert found.output.startswith("begin\nxxx") and found.output.endswith("x\nend\n")
     assert "3000011 bytes in all" in found.output and len(found.output) < 500
     shells.execute("flood", "yes", block=False)
