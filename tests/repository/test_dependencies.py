@@ -118,6 +118,9 @@ IN_A_BOX = {"slime/slime/sandbox/python_worker.py"}
 UNSAFE_CALLS = ("eval", "exec", "os.system", "os.popen", "pickle.load", "pickle.loads")
 UNSAFE_OPTIONS = {"shell": "True", "trust_remote_code": "True", "weights_only": "False"}
 
+MARKS = (*(f"{name}(" for name in UNSAFE_CALLS), *(f"{option}=" for option in UNSAFE_OPTIONS))
+"""As a formatted file has them: no other file is parsed."""
+
 
 def test_nothing_runs_what_it_reads() -> None:
     """No shell, no eval, no code of a model folder, no pickle."""
@@ -129,7 +132,7 @@ def test_nothing_runs_what_it_reads() -> None:
         if name.startswith("tests/") or name in IN_A_BOX:
             continue
         source = (ROOT / name).read_text()
-        if not any(word.rpartition(".")[2] in source for word in (*UNSAFE_CALLS, *UNSAFE_OPTIONS)):
+        if not any(mark in source for mark in MARKS):
             continue
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Call):
