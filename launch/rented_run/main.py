@@ -5,18 +5,25 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rented_run.asking_first import ask_first
+from claw_base.run_folder.usage import Meter, meter_path
 from rented_run.flags import parse
 from rented_run.paths import ROOT
 from rented_run.words import run_dir
 from slime.arguments import parse_args
 from slime.errors import ConfigError
 from slime.processes.supervisor import only_supervisor
+from slime.rented.engine.launch import check_tokenizer
+from slime.rented.engine.model_folder import ModelFolder
+from slime.rented.service import ServiceAway, ServiceRefuses, ServiceSettings, connect
+
+PATIENCE = 20.0  # seconds that the service has for its answer before the start
 
 
 @dataclass(frozen=True)
@@ -59,3 +66,39 @@ def main(cloud: Cloud, argv: Sequence[str]) -> int:
         return 2
     command = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(folder), "--", *driver]
     return os.execv(sys.executable, command)
+
+
+def ask_first(args: Any) -> None:
+    """Asks before anything starts: does the service take the key, have the model, and read this tokenizer's ids as text?
+
+    A service that is away is told of in one line, and left to the run, which waits for it.
+
+    Args:
+        args: parsed arguments of the driver.
+
+    Raises:
+        ConfigError: the service refuses the run.
+    """
+    answer: Future[int] = Future()
+    threading.Thread(target=_answer, args=(answer, args), daemon=True).start()
+    try:
+        Meter(meter_path(args.run_dir, "start"), "serving").add(prefill=answer.result(PATIENCE))
+    except ServiceRefuses as error:
+        raise ConfigError(f"the service refuses this run: {error}") from error
+    except (ServiceAway, TimeoutError) as error:
+        told = str(error) or f"no answer for {PATIENCE:g} s"
+        print(
+            f"the service does not answer, the run starts and waits for it: {told}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _answer(answer: Future[int], args: Any) -> None:
+    try:
+        service = connect(args.rented_service, ServiceSettings(args.rented_model, args.rented_url))
+        service.check()
+        folder = ModelFolder.read(args.hf_checkpoint)
+        answer.set_result(check_tokenizer(service.sampler(None), folder))
+    except Exception as error:
+        answer.set_exception(error)

@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 
 from openclaw.common.messages import LINE_BREAK, said_in, text_of
 from openclaw.judge.questions import question_about
-from openclaw.judge.rules.results import rejects_result
 from openclaw.judge.rules.tool_calls import ToolCall, calls_in
 from openclaw.judge.rules.tool_results import TOOL_ROLES, read_tool_result
-from openclaw.judge.rules.wordings import bounded
+from openclaw.judge.rules.wordings import RESULTS, bounded
 from openclaw.types import Message, Turn
 
 FactsHook = Callable[[Turn], bool | None]
@@ -27,6 +26,8 @@ _SAYS_IT_FAILED = re.compile(
     re.IGNORECASE,
 )
 """An answer that reports a failure is no wrong answer."""
+_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
+_PLAIN = str.maketrans("’‘？！：", "''?!:")
 
 
 def fact_of(turn: Turn, hook: FactsHook | None = None) -> bool | None:
@@ -101,3 +102,17 @@ def _calls_of(message: Message | None) -> list[ToolCall]:
 
 def _tool_texts(messages: Sequence[Message]) -> list[str]:
     return [bounded(text_of(one, LINE_BREAK)) for one in messages if one.get("role") in TOOL_ROLES]
+
+
+def rejects_result(said: str) -> bool:
+    """Returns whether a person's message calls the result of an answer wrong, and not its form.
+
+    A message that speaks of form too ("Wrong. I asked for a list.") is about that, as far as anybody can tell."""
+    sentences = _SENTENCE.split(bounded(said).lower().translate(_PLAIN))
+    if any(RESULTS["form"].search(sentence) for sentence in sentences):
+        return False
+    return any(RESULTS["wrong"].search(sentence) for sentence in sentences if not _asks(sentence))
+
+
+def _asks(sentence: str) -> bool:
+    return sentence.rstrip().endswith("?")

@@ -10,11 +10,11 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from claw_base.hotswap import children, orphans
 from claw_base.hotswap.orphans import Lineage, Orphan
-from claw_base.hotswap.post import BUILT, FINISH, REFUSED, SERVE, SERVING, STEP_IN, Note, Post
-from claw_base.hotswap.worker import Worker, received, tell
+from claw_base.hotswap.post import BUILT, FINISH, MESSAGE, REFUSED, SERVE, SERVING, STEP_IN, Note, Post
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
@@ -23,6 +23,15 @@ FIND_SECONDS = 30.0
 FIND_EVERY_SECONDS = 0.05
 CANNOT_WORK = 2
 """Exit status of a configuration that cannot work."""
+
+
+@dataclass
+class Worker:
+    """A worker as its door knows it. `state`: building, spare, serving, or old (it finishes its answers, may step in)."""
+
+    pid: int
+    connection: socket.socket
+    state: str = "building"
 
 
 class Door:
@@ -236,3 +245,18 @@ class Door:
             return run()
 
         return children.fork(alone, ends_with_us=self._lineage is None)
+
+
+def received(connection: object) -> bytes:
+    """What there is to read; empty when the other side is gone."""
+    assert isinstance(connection, socket.socket)
+    try:
+        return connection.recv(MESSAGE)
+    except OSError:
+        return b""
+
+
+def tell(worker: Worker, message: bytes) -> None:
+    """Nothing happens if it is gone, which is read next."""
+    with contextlib.suppress(OSError):
+        worker.connection.send(message)

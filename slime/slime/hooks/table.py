@@ -5,13 +5,59 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slime.hooks.call import Call, Hook
-from slime.hooks.not_called import NOT_CALLED
 
 ROLLOUT = Call(
     "f(args, rollout_id, data_source, evaluation=False) -> RolloutFnTrainOutput | RolloutFnEvalOutput",
     ("args", "rollout_id", "data_source"),
     ("evaluation",),
 )
+
+MEGATRON = "it is called by Megatron-LM's training loop, of which slime uses megatron-core alone"
+
+_NOT_CALLED = (
+    Hook(
+        "custom_model_provider_path",
+        (Call("f(pre_process, post_process[, vp_stage]) -> GPTModel", ("pre_process", "post_process")),),
+        "when the model is built",
+        "model_provider",
+        refused=MEGATRON,
+    ),
+    Hook(
+        "custom_megatron_init_path",
+        (Call("f(args)", ("args",)),),
+        "after Megatron's start",
+        "init",
+        refused=MEGATRON,
+    ),
+    Hook(
+        "custom_megatron_before_log_prob_hook_path",
+        (Call("f(args, model, store_prefix)", ("args", "model", "store_prefix")),),
+        "before each pass for log-probs",
+        "before_log_prob",
+        refused=MEGATRON,
+    ),
+    Hook(
+        "custom_megatron_before_train_step_hook_path",
+        (
+            Call(
+                "f(args, rollout_id, step_id, model, optimizer, scheduler)",
+                ("args", "rollout_id", "step_id", "model", "optimizer", "scheduler"),
+            ),
+        ),
+        "before each optimizer step",
+        "before_train_step",
+        refused=MEGATRON,
+    ),
+    Hook(
+        "slime_router_middleware_paths",
+        (Call("middleware(app, router=)", ("app",), ("router",)),),
+        "around each request of a router",
+        "middleware",
+        repeatable=True,
+        refused="slime has no router of its own; engines are reached directly",
+    ),
+)
+"""Hooks of the original that are refused, each with the reason."""
 
 _ALL = (
     Hook("rollout_function_path", (ROLLOUT,), "for each rollout, in the rollout manager", "generate_rollout"),
@@ -238,6 +284,6 @@ _ALL = (
         "when the gate has rejected an update, before the trainer goes back",
         "on_weights_rejected",
     ),
-    *NOT_CALLED,
+    *_NOT_CALLED,
 )
 HOOKS: Mapping[str, Hook] = {hook.name: hook for hook in _ALL}

@@ -28,9 +28,8 @@ from slime.ray.train_group import TrainerDied, TrainGroup
 from slime.ray.version_in_flight import VersionInFlight, VersionState
 from slime.ray.version_orders import left_over, obey, repin
 from slime.ray.waiting import RestartBudget
-from slime.tracking import Tracker
+from slime.tracking import StepClock, Tracker
 from slime.tracking.lines import beginning
-from slime.tracking.step_times import StepClock
 from slime.weights import checkpoints
 
 if TYPE_CHECKING:

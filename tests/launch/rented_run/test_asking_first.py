@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from claw_base.run_folder.usage import usage_of
-from rented_run import asking_first
-from rented_run.asking_first import ask_first
+from rented_run import main
+from rented_run.main import ask_first
 from slime.errors import ConfigError
 from slime.rented.service import ServiceRefuses
 from tests import MODEL
@@ -68,7 +68,7 @@ def test_a_service_that_is_away_is_told_of_in_one_line_and_left_to_the_run(
     over = threading.Event()
     if silent:
         monkeypatch.setattr(LocalService, "check", lambda service: over.wait(60))
-        monkeypatch.setattr(asking_first, "PATIENCE", 0.05)
+        monkeypatch.setattr(main, "PATIENCE", 0.05)
     else:
         move_in().away = 9
     ask_first(args)

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from claw_lab.facts import sums_hold
-from openclaw.judge.facts import agreement, fact_of, tools_worked
-from openclaw.judge.rules.results import rejects_result
+from openclaw.judge.facts import agreement, fact_of, rejects_result, tools_worked
 from openclaw.types import NewTurn, Turn
 from openclaw_test.people.tastes import COMPLAINTS
 

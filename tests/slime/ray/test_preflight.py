@@ -9,7 +9,8 @@ import pytest
 
 from slime.arguments import Arguments
 from slime.errors import CheckpointError, ConfigError
-from slime.ray import preflight
+from slime.ray import components
+from slime.ray.components import check_before_start
 from slime.weights.checkpoints import make_latest
 
 
@@ -29,16 +30,16 @@ def test_adapters_that_the_checkpoint_does_not_have_are_refused_before_anything_
     with pytest.raises(
         CheckpointError, match=r"was trained with --lora-rank 16 --lora-alpha 32\.0, this run with no LoRA"
     ):
-        preflight.check(Arguments(save=str(tmp_path)))
-    preflight.check(Arguments(save=str(tmp_path), use_lora=True, lora_rank=16, lora_alpha=32.0))
-    preflight.check(Arguments(save=str(tmp_path), debug_rollout_only=True))
-    preflight.check(Arguments(save=str(tmp_path / "new")))
+        check_before_start(Arguments(save=str(tmp_path)))
+    check_before_start(Arguments(save=str(tmp_path), use_lora=True, lora_rank=16, lora_alpha=32.0))
+    check_before_start(Arguments(save=str(tmp_path), debug_rollout_only=True))
+    check_before_start(Arguments(save=str(tmp_path / "new")))
 
 
 def test_a_tracker_that_is_not_installed_is_refused_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preflight, "find_spec", lambda name: None)
+    monkeypatch.setattr(components, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="--use-wandb needs the package wandb: pip install wandb"):
-        preflight.check(Arguments(save=str(tmp_path), use_wandb=True))
-    preflight.check(Arguments(save=str(tmp_path)))
+        check_before_start(Arguments(save=str(tmp_path), use_wandb=True))
+    check_before_start(Arguments(save=str(tmp_path)))

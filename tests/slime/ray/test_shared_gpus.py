@@ -16,7 +16,7 @@ from slime.ray.run import Progress, TrainingRun
 from slime.ray.train_actor import TrainerState
 from slime.ray.version_files import VersionFiles
 from slime.ray.version_in_flight import VersionInFlight, VersionState
-from slime.tracking.step_times import StepClock
+from slime.tracking import StepClock
 from slime.weights.versions import WeightVersion
 
 

@@ -151,10 +151,10 @@ def megatron_step(folder: str, plan: TrainerMemory) -> float:
 
     from slime.training.megatron import attention
     from slime.training.megatron.core_config import read_config, transformer_config
-    from slime.training.megatron.learner import MegatronLearner
     from slime.training.megatron.model import PackedGPT
     from slime.training.megatron.parallel import divide
     from slime.training.megatron.pipeline import ShardedModel
+    from slime.training.megatron.trainer import MegatronLearner
     from slime.training.megatron.weights import WeightMap
 
     division = plan.division
