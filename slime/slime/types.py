@@ -15,10 +15,12 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from slime.errors import DataError
 from slime.vision.place import ImagePlace, problem
+
+Divergence = Literal["forward"]
 
 
 class SampleStatus(Enum):
@@ -56,6 +58,10 @@ class Sample:
         remove_sample: the sample counts in its group's normalisation and is not trained.
         companion: 0, or the sample accompanies those before it: number n is trained in the n-th optimizer step behind
             theirs, together with their other companions of that number, and counts in no metric of the batch.
+        loss_weight: factor of this sample's tokens in the loss, 0 or more; denominators stay as they are.
+        divergence: None: the sample is trained by the loss of the method. "forward": by the forward KL from its teacher
+            alone, which reads the one entry of `teacher_tokens_candidates`; it needs no reward, and rewards, clips and
+            KL terms leave it alone.
         generate_function_path, custom_rm_path: hooks of this sample alone, in place of those of the flags.
     """
 
@@ -82,6 +88,8 @@ class Sample:
     images: list[ImagePlace] = field(default_factory=list)
     remove_sample: bool = False
     companion: int = 0
+    loss_weight: float = 1.0
+    divergence: Divergence | None = None
     status: SampleStatus = SampleStatus.PENDING
     metadata: dict[str, Any] = field(default_factory=dict)
     generate_function_path: str | None = None
@@ -107,6 +115,7 @@ class Sample:
         for name in ("loss_mask", "rollout_log_probs", "teacher_log_probs"):
             self._check_length(name)
         self._check_teacher()
+        self._check_divergence()
         if self.loss_mask is not None and not set(self.loss_mask) <= {0, 1}:
             raise self._error("loss_mask may hold only 0 and 1")
         self._check_observed()
@@ -115,6 +124,20 @@ class Sample:
         if not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise self._error(f"temperature must be above 0 to be trained on, got {self.temperature}")
         self._check_spans()
+
+    def _check_divergence(self) -> None:
+        if not (self.loss_weight >= 0 and math.isfinite(self.loss_weight)):
+            raise self._error(f"loss_weight must be a finite number of 0 or more, got {self.loss_weight}")
+        if self.divergence is None:
+            return
+        if self.divergence not in get_args(Divergence):
+            known = ", ".join(get_args(Divergence))
+            raise self._error(f"unknown divergence {self.divergence!r}; choose {known}, or leave it out")
+        if len(self.teacher_tokens_candidates or ()) != 1:
+            raise self._error(
+                f"divergence {self.divergence!r} needs exactly one entry in teacher_tokens_candidates, "
+                f"got {len(self.teacher_tokens_candidates or ())}"
+            )
 
     def _check_observed(self) -> None:
         if self.observed is None:
@@ -189,18 +212,25 @@ class Sample:
         return sum(self.mask)
 
     @property
+    def counted(self) -> bool:
+        """Whether the sample counts in the metrics of its batch."""
+        return not self.companion and self.divergence is None
+
+    @property
     def versions(self) -> set[int]:
         """Weight versions that wrote at least one token."""
         return {version for version, start, end in self.version_spans if end > start}
 
     def get_reward_value(self, key: str | None = None) -> float:
-        """The reward as one finite number.
+        """The reward as one finite number; 0 for a sample that follows its teacher alone and has none.
 
         Raises:
             DataError: no reward, a missing key, a key missing although there are several rewards, not a
                 finite number.
         """
         value: Any = self.reward
+        if value is None and self.divergence is not None:
+            return 0.0
         if isinstance(value, Mapping):
             if key is None or key not in value:
                 raise self._error(

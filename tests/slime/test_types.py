@@ -35,6 +35,17 @@ def test_status_is_read_from_its_name() -> None:
         ({"version_spans": [(1, 0, 2), (2, 1, 2)]}, "overlaps"),
         ({"version_spans": [(1, 0, 3)]}, "leaves the response"),
         ({"no_such_field": 1}, "unknown fields"),
+        ({"loss_weight": -0.5}, "loss_weight must be a finite number of 0 or more"),
+        ({"loss_weight": float("inf")}, "loss_weight must be a finite number of 0 or more"),
+        (
+            {"divergence": "sideways", "teacher_tokens_candidates": [[4, 2, 3]]},
+            "unknown divergence 'sideways'; choose forward",
+        ),
+        ({"divergence": "forward"}, "exactly one entry in teacher_tokens_candidates, got 0"),
+        (
+            {"divergence": "forward", "teacher_tokens_candidates": [[4, 2, 3], [5, 2, 3]]},
+            "exactly one entry in teacher_tokens_candidates, got 2",
+        ),
     ],
 )
 def test_contradictions_are_refused_by_name(fields: dict[str, object], complaint: str) -> None:

@@ -31,6 +31,7 @@ from slime.losses.custom import (
 from slime.losses.distillation import (
     clipped_topk_loss,
     combined_advantages,
+    forward_kl,
     log1mexp,
     reverse_kl_topk,
     tail_log_prob,
@@ -90,6 +91,7 @@ __all__ = [
     "echo_loss",
     "entropy_loss",
     "estimator",
+    "forward_kl",
     "gae",
     "get_log_probs_and_entropy",
     "get_responses",

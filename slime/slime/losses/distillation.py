@@ -47,6 +47,21 @@ def reverse_kl_topk(dist: Distribution, targets: TopKTargets, reducer: Reducer) 
     return _output(loss, targets, measured, reducer)
 
 
+def forward_kl(dist: Distribution, ids: Tensor, teacher: Tensor, valid: Tensor) -> Tensor:
+    """KL(teacher || student) of each position [T] over its `valid` ids and one bin for all others, in nats.
+
+    sum over K + 1 bins of p_t (log p_t - log p_s). It asks the student for all that the teacher does, where the reverse
+    one is content with a part. A position without valid id has divergence 0.
+
+    Args:
+        ids, valid: [T, K]. teacher: [T, K], log-probs of the ids over the whole vocabulary.
+    """
+    student = dist.log_probs(ids)
+    inside = torch.where(valid, teacher.exp() * (teacher - student), torch.zeros_like(student)).sum(-1)
+    tail = tail_log_prob(teacher, valid)
+    return inside + tail.exp() * (tail - tail_log_prob(student, valid))
+
+
 def clipped_topk_loss(
     dist: Distribution,
     targets: TopKTargets,

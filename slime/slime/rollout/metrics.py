@@ -36,9 +36,11 @@ SOLVED = 1.0  # an answer with at least this reward solves its prompt
 
 def batch_metrics(args: GenerationSide, groups: Sequence[object]) -> dict[str, float]:
     """`rollout/*` of a batch."""
-    samples = [sample for sample in flatten(groups) if not sample.companion]
-    beside = sum(sample.companion > 0 for sample in flatten(groups))
+    samples = [sample for sample in flatten(groups) if sample.counted]
+    beside = sum(not sample.counted for sample in flatten(groups))
     metrics: dict[str, float] = {"rollout/batch_size": len(samples), "rollout/groups": len(groups) - beside}
+    if not samples:
+        return metrics
     metrics |= reward_metrics(samples, args.reward_key)
     metrics |= length_metrics("rollout/response_len", samples)
     metrics["rollout/prompt_len/mean"] = sum(s.prompt_length for s in samples) / len(samples)

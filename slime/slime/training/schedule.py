@@ -24,16 +24,27 @@ class Step:
         ranks: [rank][micro-batch]; every rank has the same number of micro-batches.
         num_samples, num_tokens: samples and trained tokens of the step over all ranks, the denominators of
             its loss.
+        kinds: of the samples in the micro-batches of each number, on all ranks; None comes first. Empty: all None.
     """
 
     ranks: tuple[tuple[MicroBatch, ...], ...]
     num_samples: int
     num_tokens: int
+    kinds: tuple[Hashable, ...] = ()
 
     @property
     def samples(self) -> tuple[int, ...]:
         """Positions of all samples of the step, sorted."""
         return tuple(sorted(i for rank in self.ranks for micro_batch in rank for i in micro_batch))
+
+    def plain(self, rank: int) -> tuple[MicroBatch, ...]:
+        """The micro-batches of a rank whose samples are of kind None."""
+        others = sum(kind is not None for kind in self.kinds)
+        return self.ranks[rank][: len(self.ranks[rank]) - others]
+
+    def others(self) -> tuple[int, ...]:
+        """The numbers of the micro-batches whose samples are of another kind than None."""
+        return tuple(number for number, kind in enumerate(self.kinds) if kind is not None)
 
     def denominator(self, per_token: bool) -> float:
         """What the sum over the step is divided by: its trained tokens, or its samples."""
@@ -76,6 +87,7 @@ def build_schedule(
     limits: ScheduleLimits,
     companions: Mapping[int, int] | None = None,
     trajectories: Sequence[Hashable] | None = None,
+    kinds: Mapping[int, Hashable] | None = None,
 ) -> Schedule:
     """Plans the steps of a rollout.
 
@@ -87,6 +99,7 @@ def build_schedule(
         companions: samples that count in no step of others, and in which step behind that of the samples before them they
             are trained instead, from 1.
         trajectories: of each sample, or None: every sample is one. Those of a trajectory are trained in one step.
+        kinds: of samples that may share no micro-batch with samples of another kind; None for those that are missing.
 
     Raises:
         ValueError: lengths disagree, or a limit is below 1.
@@ -105,7 +118,8 @@ def build_schedule(
     if limits.trim and len(parts) > 1 and left_over < (limits.global_batch_size or 0):
         dropped |= {i: SURPLUS for samples in parts.pop().values() for i in samples}
     filled = [part[number] for part in parts for number in sorted(part)]
-    return Schedule(tuple(_step(samples, lengths, trained_tokens, limits) for samples in filled), dropped)
+    steps = (_step(samples, lengths, trained_tokens, limits, kinds or {}) for samples in filled)
+    return Schedule(tuple(steps), dropped)
 
 
 def _cut(
@@ -133,14 +147,32 @@ def _step(
     lengths: Sequence[int],
     trained: Sequence[int],
     limits: ScheduleLimits,
+    kind_of: Mapping[int, Hashable],
 ) -> Step:
+    """Each kind is dealt by itself, so micro-batches of one number are of one kind on all ranks, whose models then make
+    the same calls."""
+    by_kind: dict[Hashable, list[int]] = {None: []}
+    for i in samples:
+        by_kind.setdefault(kind_of.get(i), []).append(i)
+    parts = {kind: _over_ranks(own, lengths, limits) for kind, own in by_kind.items() if own}
+    ranks = tuple(
+        tuple(tuple(sorted(b)) for dealt in parts.values() for b in dealt[rank])
+        for rank in range(limits.world_size)
+    )
+    return Step(
+        ranks,
+        num_samples=len(samples),
+        num_tokens=sum(trained[i] for i in samples),
+        kinds=tuple(kind for kind, dealt in parts.items() for _ in dealt[0]),
+    )
+
+
+def _over_ranks(samples: list[int], lengths: Sequence[int], limits: ScheduleLimits) -> list[list[list[int]]]:
     bins = (
         _fixed_bins(samples, limits) if limits.max_tokens is None else _token_bins(samples, lengths, limits)
     )
     bins = _fill_ranks(bins, lengths, limits.world_size)
-    dealt = _balanced(bins, lengths, limits.world_size) if limits.balance else _dealt(bins, limits.world_size)
-    ranks = tuple(tuple(tuple(sorted(b)) for b in rank) for rank in dealt)
-    return Step(ranks, num_samples=len(samples), num_tokens=sum(trained[i] for i in samples))
+    return _balanced(bins, lengths, limits.world_size) if limits.balance else _dealt(bins, limits.world_size)
 
 
 def _fixed_bins(samples: list[int], limits: ScheduleLimits) -> list[list[int]]:

@@ -30,6 +30,8 @@ from slime.training.core.batch import (
 from slime.training.core.checkpoint import CheckpointWriter, seed_all
 from slime.training.core.critic import Critic
 from slime.training.core.distributed import device_of, join, merge_over_ranks
+from slime.training.core.following import LOSS as LOSS_OF_FOLLOWERS
+from slime.training.core.following import Following, reported
 from slime.training.core.learner import Learner, batch_scale, learning_rate
 from slime.training.core.metrics import (
     Mismatch,
@@ -286,7 +288,8 @@ class Trainer(Backend):
         trained_lengths = [sample.effective_response_length for sample in samples]
         companions = {i: sample.companion for i, sample in enumerate(samples) if sample.companion}
         limits = self._limits(self.args.global_batch_size)
-        return build_schedule(lengths, trained_lengths, limits, companions, trajectories_of(samples))
+        kinds = {i: sample.divergence for i, sample in enumerate(samples) if sample.divergence}
+        return build_schedule(lengths, trained_lengths, limits, companions, trajectories_of(samples), kinds)
 
     def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> TrainBatch:
         """What the steps need of the models: old, reference and teacher log-probs, values, advantages.
@@ -295,7 +298,7 @@ class Trainer(Backend):
         """
         data = TrainBatch(samples, version=self.version)
         positions = [
-            i for step in schedule.steps for micro_batch in step.ranks[self.replica] for i in micro_batch
+            i for step in schedule.steps for micro_batch in step.plain(self.replica) for i in micro_batch
         ]
         if self.args.use_rollout_logprobs:
             data.old_log_probs = engine_log_probs(samples, positions)
@@ -307,6 +310,7 @@ class Trainer(Backend):
             self._add_reference(step, data)
             if self.teacher is not None:
                 self.teacher.read(step, data, self.device)
+                self.teacher.lead(number, step, data, self.device)
             self._add_old_log_probs(number, step, data)
         if self.spec.needs_advantages:
             data.advantages = token_advantages(self.args, data, positions, self.add_up)
@@ -322,7 +326,7 @@ class Trainer(Backend):
     def _add_reference(self, step: Step, data: TrainBatch) -> None:
         """Log-probs of the reference model."""
         if self.reference is not None:
-            log_probs = self.reference.log_probs(step.ranks[self.replica], data.samples, self.device)
+            log_probs = self.reference.log_probs(step.plain(self.replica), data.samples, self.device)
             data.ref_log_probs = (data.ref_log_probs or {}) | log_probs
 
     def _add_old_log_probs(self, number: int, step: Step, data: TrainBatch) -> None:
@@ -335,7 +339,7 @@ class Trainer(Backend):
         if self.args.use_rollout_logprobs or not (self.spec.needs_old or by_ratio):
             return
         on_distribution = self.teacher.keeping(number, step, data) if self.teacher and policy_moved else None
-        micro_batches = step.ranks[self.replica]
+        micro_batches = step.plain(self.replica)
         data.old_log_probs |= trained_log_probs(
             self.model, micro_batches, data.samples, self.device, on_distribution
         )
@@ -378,18 +382,20 @@ class Trainer(Backend):
                 step.denominator(args.calculate_per_token_loss),
                 self.device,
                 teach,
+                Following.of(number, step, data),
             )
             metrics = forward_backward(learner, inputs, report)
-            metrics["grad_norm"] = learner.clip(metrics["loss"], args.clip_grad, where)
+            loss = metrics.get("loss", 0.0) + metrics.get(LOSS_OF_FOLLOWERS, 0.0)
+            norm = learner.clip(loss, args.clip_grad, where)
             scale = self.rate_scale * batch_scale(args, data.samples)
-            metrics["lr"] = learning_rate(args, self.global_step) * scale
-            learner.update(metrics["lr"])
+            rate = learning_rate(args, self.global_step) * scale
+            learner.update(rate)
         finally:
             learner.clear()
-        if _accompanies(step, data.samples):
-            return {f"companion_{name}": value for name, value in metrics.items()}
-        self.global_step += 1
-        return metrics
+        accompanies = _accompanies(step, data.samples)
+        self.global_step += not accompanies
+        prefix, per_token = "companion_" if accompanies else "", args.calculate_per_token_loss
+        return reported(metrics, {"grad_norm": norm, "lr": rate}, step, data.samples, per_token, prefix)
 
     def _teaching(self, number: int, step: Step, data: TrainBatch) -> Teach | None:
         """How the loss asks the teacher for likely ids; what it says is kept if token records are."""

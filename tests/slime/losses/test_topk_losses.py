@@ -17,6 +17,7 @@ from slime.losses import (
     choose_hints,
     clipped_topk_loss,
     combined_advantages,
+    forward_kl,
     log1mexp,
     overlaps,
     reverse_kl_topk,
@@ -129,6 +130,47 @@ def test_each_of_the_nine_cells_has_the_loss_and_gradient_of_the_slow_reference(
         assert torch.allclose(fast, slow, atol=1e-12)
         chosen = torch.tensor(slow_choice(scene, selection)[0]).float()
         assert float(output.metrics["sel_k_star_mean"]) == pytest.approx(float((chosen * weights).sum() / 3))
+
+
+@pytest.mark.parametrize(("mode", "selection"), itertools.product(MODES, SELECTIONS))
+def test_forward_kl_has_the_values_and_gradient_of_a_sum_over_explicit_bins(
+    mode: str, selection: str
+) -> None:
+    for seed in range(4):
+        scene = Scene(seed)
+        targets = scene.targets(mode, selection)
+        found = forward_kl(
+            DenseDistribution(scene.new, TEMPERATURE), targets.ids, targets.teacher_log_probs, targets.valid
+        )
+        wanted = []
+        for t in range(T):
+            ids, _, new, teacher = slow_subset(scene, mode, selection, t)
+            rest = [v for v in range(V) if v not in ids]
+            student_bins = torch.stack([*(new[v].exp() for v in ids), new[rest].exp().sum()])
+            teacher_bins = torch.stack([*(teacher[v].exp() for v in ids), teacher[rest].exp().sum()])
+            wanted.append((teacher_bins * (teacher_bins / student_bins).log()).sum())
+        assert torch.allclose(found, torch.stack(wanted), atol=1e-12)
+        assert bool((found >= 0).all())
+        weights = torch.arange(1.0, T + 1)
+        (fast,) = torch.autograd.grad((found * weights).sum(), scene.new)
+        (slow,) = torch.autograd.grad((torch.stack(wanted) * weights).sum(), scene.new)
+        assert torch.allclose(fast, slow, atol=1e-12)
+
+
+def test_forward_kl_over_the_whole_vocabulary_is_the_exact_one_and_nothing_where_both_agree() -> None:
+    torch.manual_seed(0)
+    student, teacher = torch.randn(2, T, V, dtype=torch.float64)
+    everything = torch.arange(V).expand(T, V)
+    valid = torch.ones(T, V, dtype=torch.bool)
+    log_probs = torch.log_softmax(teacher, -1)
+    exact = (log_probs.exp() * (log_probs - torch.log_softmax(student, -1))).sum(-1)
+    found = forward_kl(DenseDistribution(student), everything, log_probs, valid)
+    assert torch.allclose(found, exact, atol=1e-6)
+    assert torch.allclose(
+        forward_kl(DenseDistribution(teacher), everything, log_probs, valid), torch.zeros(T).double()
+    )
+    nobody = forward_kl(DenseDistribution(student), everything, log_probs, torch.zeros_like(valid))
+    assert torch.equal(nobody, torch.zeros(T).double())
 
 
 @pytest.mark.parametrize(("mode", "selection"), itertools.product(MODES, SELECTIONS))

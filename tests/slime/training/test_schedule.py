@@ -130,8 +130,39 @@ def test_companions_of_a_trimmed_sample_are_trimmed_too() -> None:
     assert schedule.dropped == {2: SURPLUS, 3: SURPLUS}
 
 
-def plan(samples: list[tuple[int, int]], limits: ScheduleLimits) -> Any:
-    return build_schedule([length for length, _ in samples], [trained for _, trained in samples], limits)
+@given(sizes, limits, st.lists(st.sampled_from([None, "a", "b"]), min_size=40, max_size=40))
+def test_micro_batches_of_one_number_hold_samples_of_one_kind_on_all_ranks(
+    samples: list[tuple[int, int]], limits: ScheduleLimits, kinds: list[str | None]
+) -> None:
+    kind_of = {i: kinds[i] for i in range(len(samples)) if kinds[i] is not None}
+    schedule = plan(samples, limits, kind_of)
+    for step in schedule.steps:
+        for rank in step.ranks:
+            assert len(rank) == len(step.kinds)
+            for micro_batch, kind in zip(rank, step.kinds, strict=True):
+                assert {kind_of.get(i) for i in micro_batch} <= {kind}
+        assert list(step.kinds) == sorted(step.kinds, key=lambda kind: kind is not None)
+        of_others = {i for i in step.samples if i in kind_of}
+        plain = {i for rank in range(limits.world_size) for part in step.plain(rank) for i in part}
+        assert plain == set(step.samples) - of_others
+        assert {i for rank in step.ranks for n in step.others() for i in rank[n]} == of_others
+    alike = plan(samples, limits)
+    assert [(step.samples, step.num_tokens) for step in schedule.steps] == [
+        (step.samples, step.num_tokens) for step in alike.steps
+    ]
+    assert schedule.dropped == alike.dropped
+
+
+def test_the_kinds_of_a_step_are_cut_and_dealt_each_by_itself() -> None:
+    limits = ScheduleLimits(world_size=2, micro_batch_size=2)
+    (step,) = build_schedule([5] * 5, [1] * 5, limits, kinds={1: "forward", 3: "forward", 4: "forward"}).steps
+    assert step.ranks == (((0,), (1, 3)), ((2,), (4,)))
+    assert (step.kinds, step.others(), step.num_samples) == ((None, "forward"), (1,), 5)
+
+
+def plan(samples: list[tuple[int, int]], limits: ScheduleLimits, kinds: Any = None) -> Any:
+    lengths, trained = [length for length, _ in samples], [trained for _, trained in samples]
+    return build_schedule(lengths, trained, limits, kinds=kinds)
 
 
 def loads(step: Step, samples: list[tuple[int, int]]) -> list[int]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AutoConfig
 
 from claw_base.run_folder.usage import Meter, cost_of, meter_path, note_prices, read_prices, usage_of
-from slime.errors import ConfigError
+from slime.errors import ConfigError, DataError
 from slime.rented.service import AdamStep, ServiceRefuses, ServiceSettings, connect
 from slime.rented.trainer.learner import UNBOUNDED, OnePass, RentedLearner
 from slime.rented.trainer.model import RentedModel
@@ -150,6 +150,11 @@ class RentedTrainer(Trainer):
     def train(self, rollout_id: int, samples: Sequence[Sample]) -> dict[str, float]:
         """As `Trainer.train`. A sample whose teacher or reference the service refuses to ask is dropped and counted."""
         check_samples(samples, self.vocabulary)
+        if following := next((s for s in samples if s.divergence is not None), None):
+            raise DataError(
+                f"sample {following.index!r} has divergence {following.divergence!r}, which needs a teacher's likely "
+                "ids; a service gives log-probs of sampled tokens alone"
+            )
         kept, failed = self._ask_base(samples)
         try:
             metrics = super().train(rollout_id, kept)

@@ -13,6 +13,7 @@ from slime.errors import ConfigError, DataError
 from slime.hooks import load_hook
 from slime.losses import (
     AdvantageSettings,
+    Candidates,
     LossSpec,
     SampleTerms,
     TopKTargets,
@@ -47,6 +48,7 @@ class TrainBatch:
         values, returns: of the critic; None without one.
         teacher_log_probs: of a teacher in the trainer, for samples with a hint; None: the samples bring theirs.
         targets: by step and number of the micro-batch, for the steps before which the policy will have moved.
+        followed: likely ids of the teacher, by step and number of the micro-batch, for samples that follow it alone.
         version: of the weights before the update.
     """
 
@@ -59,6 +61,7 @@ class TrainBatch:
     returns: dict[int, Tensor] | None = None
     teacher_log_probs: dict[int, list[float]] | None = None
     targets: dict[tuple[int, int], TopKTargets] = field(default_factory=dict)
+    followed: dict[tuple[int, int], Candidates] = field(default_factory=dict)
     version: int = 0
 
     def teacher_of(self, i: int) -> list[float] | None:
@@ -76,18 +79,35 @@ def check_inputs(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample])
     """
     distils = spec.needs_advantages and args.advantage_estimator == "on_policy_distillation"
     in_trainer = args.teacher_source == "trainer"
+    check_loss_fields(args, spec, samples)
     needed = {
         "rollout_log_probs": (_engine_flag(args), spec.needs_rollout_log_probs),
         "teacher_log_probs": ("--advantage-estimator on_policy_distillation", distils and not in_trainer),
     }
     for name, (flag, is_needed) in needed.items():
         for sample in samples if is_needed else ():
-            if getattr(sample, name) is None and sample.effective_response_length:
+            if getattr(sample, name) is None and sample.divergence is None and any(sample.mask):
                 raise DataError(f"sample {sample.index!r} has no {name}, which {flag} needs")
     if in_trainer and (distils or (spec.teacher and spec.without_hint == "refuse")):
         check_hints(samples)
     elif spec.teacher == "topk" and not in_trainer:
         check_topk(args.distill_topk, samples, every=spec.without_hint == "refuse")
+
+
+def check_loss_fields(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample]) -> None:
+    """Raises DataError for a `divergence` without a teacher in the trainer, or a `loss_weight` that the loss ignores."""
+    taught = args.teacher_source == "trainer" and spec.teacher is not None and spec.on_logits is None
+    for sample in samples:
+        if sample.divergence is not None and not taught:
+            raise DataError(
+                f"sample {sample.index!r} has divergence {sample.divergence!r}, which needs a teacher in the trainer: "
+                "--teacher-source trainer and a loss that distils"
+            )
+        if sample.loss_weight != 1 and args.custom_pg_loss_reducer_function_path:
+            raise DataError(
+                f"sample {sample.index!r} has loss_weight {sample.loss_weight}, which "
+                "--custom-pg-loss-reducer-function-path does not see"
+            )
 
 
 def _engine_flag(args: LossArguments) -> str:
@@ -124,7 +144,8 @@ def engine_log_probs(samples: Sequence[Sample], positions: Sequence[int]) -> dic
 
 
 def rewards_of(args: ObjectiveSide, samples: Sequence[Sample]) -> list[float]:
-    """The reward of each sample as its estimator takes it: raw, or compared with its group.
+    """The reward of each sample as its estimator takes it: raw, or compared with its group; 0 for one that follows its
+    teacher alone, which is in no group.
 
     Raises:
         ConfigError: rewards have names, and none of them is --reward-key.
@@ -132,15 +153,19 @@ def rewards_of(args: ObjectiveSide, samples: Sequence[Sample]) -> list[float]:
     """
     if args.advantage_estimator in ("step_wise", "on_policy_distillation"):
         return [0.0] * len(samples)
-    check_reward_key(samples, args.reward_key)
-    return group_advantages(
-        [sample.get_reward_value(args.reward_key) for sample in samples],
-        [sample.group_index for sample in samples],
+    judged = [i for i, sample in enumerate(samples) if sample.divergence is None]
+    own = [samples[i] for i in judged]
+    check_reward_key(own, args.reward_key)
+    compared = group_advantages(
+        [sample.get_reward_value(args.reward_key) for sample in own],
+        [sample.group_index for sample in own],
         normalize=compares_groups(args),
         by_std=not args.disable_grpo_std_normalization
         and args.advantage_estimator != "reinforce_plus_plus_baseline",
-        trajectories=trajectories_of(samples),
+        trajectories=trajectories_of(own),
     )
+    found = dict(zip(judged, compared, strict=True))
+    return [found.get(i, 0.0) for i in range(len(samples))]
 
 
 def check_reward_key(samples: Sequence[Sample], key: str | None) -> None:
@@ -165,11 +190,13 @@ def sample_terms(args: ObjectiveSide, data: TrainBatch, positions: Sequence[int]
         DataError: a reward or a step that cannot be used, of any sample of the rollout.
     """
     samples, rewards = data.samples, rewards_of(args, data.samples)
-    spans: Sequence[Any] = [()] * len(samples)
+    spans: Mapping[int, Any] = {}
     if args.advantage_estimator == "step_wise":
-        steps = steps_of(samples, args.reward_key)
-        groups = [sample.group_index for sample in samples]
-        spans = normalized_spans(steps, groups, normalize=not args.disable_rewards_normalization)
+        judged = {i: sample for i, sample in enumerate(samples) if sample.divergence is None}
+        steps = steps_of(list(judged.values()), args.reward_key)
+        groups = [sample.group_index for sample in judged.values()]
+        found = normalized_spans(steps, groups, normalize=not args.disable_rewards_normalization)
+        spans = dict(zip(judged, found, strict=True))
     return {
         i: SampleTerms(
             reward=rewards[i],
@@ -177,7 +204,7 @@ def sample_terms(args: ObjectiveSide, data: TrainBatch, positions: Sequence[int]
             old_log_probs=_tensor(data.old_log_probs.get(i)),
             ref_log_probs=_tensor((data.ref_log_probs or {}).get(i)),
             teacher_log_probs=_tensor(data.teacher_of(i)),
-            spans=spans[i],
+            spans=spans.get(i, ()),
         )
         for i in positions
     }

@@ -56,7 +56,7 @@ class Critic:
         """Value before every trained token of this rank's samples, by position."""
         by_position: dict[int, list[float]] = {}
         self.model.eval()
-        micro_batches = [micro_batch for step in schedule.steps for micro_batch in step.ranks[self.replica]]
+        micro_batches = [micro_batch for step in schedule.steps for micro_batch in step.plain(self.replica)]
         packs = [pack([samples[i] for i in micro_batch], self.device) for micro_batch in micro_batches]
         for micro_batch, packed, values in zip(
             micro_batches, packs, values_of_all(self.model, packs), strict=True
@@ -74,13 +74,14 @@ class Critic:
         of_steps = [
             self._step(step, data, f"{where}, step {number} of the critic")
             for number, step in enumerate(schedule.steps)
+            if step.plain(self.replica)
         ]
         if not of_steps:
             return {}
         return {name: sum(step[name] for step in of_steps) / len(of_steps) for name in of_steps[0]}
 
     def _step(self, step: Step, data: TrainBatch, where: str) -> dict[str, float]:
-        micro_batches, metrics_of = step.ranks[self.replica], list[dict[str, Tensor]]()
+        micro_batches, metrics_of = step.plain(self.replica), list[dict[str, Tensor]]()
 
         def loss_of(number: int, packed: PackedBatch, values: Tensor) -> Tensor:
             by_token = self.args.calculate_per_token_loss

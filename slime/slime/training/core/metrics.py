@@ -40,7 +40,7 @@ def mean_of_steps(steps: list[dict[str, float]]) -> dict[str, float]:
 
 
 def rollout_metrics(samples: Sequence[Sample], schedule: Schedule) -> dict[str, float]:
-    trained = sorted(i for step in schedule.steps for i in step.samples if not samples[i].companion)
+    trained = sorted(i for step in schedule.steps for i in step.samples if samples[i].counted)
     return {
         "num_steps": float(len(schedule.steps)),
         "num_samples": float(len(trained)),
@@ -55,8 +55,9 @@ def group_metrics(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample]
     without = args.advantage_estimator in ("step_wise", "on_policy_distillation")
     if without or not spec.needs_advantages or not compares_groups(args):
         return {}
-    rewards = [sample.get_reward_value(args.reward_key) for sample in samples]
-    return group_counts(rewards, [sample.group_index for sample in samples], trajectories_of(samples))
+    judged = [sample for sample in samples if sample.divergence is None]
+    rewards = [sample.get_reward_value(args.reward_key) for sample in judged]
+    return group_counts(rewards, [sample.group_index for sample in judged], trajectories_of(judged))
 
 
 def advantage_metrics(
@@ -66,7 +67,7 @@ def advantage_metrics(
     teacher log-prob, and the number of samples that have a teacher. Every rank must call this."""
     if data.advantages is None:
         return {}
-    own = [i for i in data.advantages if not data.samples[i].companion]
+    own = [i for i in data.advantages if data.samples[i].counted]
     gaps = [_gap(data, i) for i in own] if use_opd else []
     taught_gaps = [gap for gap in gaps if gap is not None]
     sums = [
@@ -75,7 +76,9 @@ def advantage_metrics(
         sum(taught_gaps),
     ]
     total, count, gap, taught = add_up(torch.tensor([*sums, len(taught_gaps)], dtype=torch.float64)).tolist()
-    metrics = {"advantage": total / max(count, 1)}
+    if not count:
+        return {}
+    metrics = {"advantage": total / count}
     return metrics | ({"opd_reverse_kl": gap / max(taught, 1), "opd_samples": taught} if use_opd else {})
 
 
@@ -92,7 +95,7 @@ def staleness_metrics(
     """Mean age of the trained tokens and the largest, in versions; the share of older tokens, and how many tokens
     and samples hold some beyond --max-staleness."""
     token_ages = [
-        ages(samples[i], version) for step in schedule.steps for i in step.samples if not samples[i].companion
+        ages(samples[i], version) for step in schedule.steps for i in step.samples if samples[i].counted
     ]
     count = max(sum(map(len, token_ages)), 1)
     metrics = {
@@ -124,7 +127,7 @@ class Mismatch:
     def add(self, sample: Sample, trainer_log_probs: list[float]) -> None:
         """Compares the trained tokens of one sample; a sample without engine log-probs is left out, and so is what is
         trained again, from which the policy has moved on."""
-        if sample.rollout_log_probs is None or sample.companion:
+        if sample.rollout_log_probs is None or not sample.counted:
             return
         kind = self._kind(sample)
         engine = trained_values(sample, sample.rollout_log_probs)

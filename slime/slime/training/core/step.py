@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from slime.losses import (
     weighted_sum,
 )
 from slime.training.core.batch import TrainBatch, ages, stale_weights
+from slime.training.core.following import Following
 from slime.training.core.learner import Learner
 from slime.training.core.model import TrainedModel, log_probs_of
 from slime.training.core.packing import PackedBatch, pack, trained_values
@@ -56,6 +57,7 @@ class StepInputs:
         micro_batches: of this rank, as positions in `data.samples`.
         denominator: samples of the whole step, or its tokens with --calculate-per-token-loss.
         teach: (number of the micro-batch, pack, distribution) -> what a teacher says of likely ids.
+        following: the micro-batches whose samples follow their teacher alone.
     """
 
     args: Arguments
@@ -65,20 +67,36 @@ class StepInputs:
     denominator: float
     device: torch.device
     teach: Teach | None = None
+    following: Following = field(default_factory=Following)
 
     def packs(self) -> list[PackedBatch]:
         """Each micro-batch as one flat sequence, laid out as the loss takes it."""
         lay_out: LayOut = custom_pack
         if self.spec.on_logits is None:
             lay_out = partial(pack, observed=self.args.echo_coef > 0)
-        return [lay_out([self.data.samples[i] for i in part], self.device) for part in self.micro_batches]
+        return [
+            (pack if number in self.following.taught else lay_out)(
+                [self.data.samples[i] for i in part], self.device
+            )
+            for number, part in enumerate(self.micro_batches)
+        ]
 
-    def loss_of(self, number: int, packed: PackedBatch, seen: Any) -> tuple[LossOutput, PackedBatch, Tensor]:
-        """Loss and metrics of a pack, its trained part, and the log-probs of the targets [T].
+    def loss_of(
+        self, number: int, packed: PackedBatch, seen: Any
+    ) -> tuple[LossOutput, PackedBatch, Tensor | None]:
+        """Loss and metrics of a pack, its trained part, and the log-probs of the targets [T]; None if its samples follow
+        their teacher alone.
 
         `seen` is what the model says of the pack: a distribution, or logits for a custom loss.
         """
         micro_batch = self.micro_batches[number]
+        if number in self.following.taught:
+            samples = [self.data.samples[i] for i in micro_batch]
+            return (
+                self.following.loss(number, samples, packed, seen, self._reducer(number, packed)),
+                packed,
+                None,
+            )
         if self.spec.on_logits is not None:
             output, log_probs = custom_loss(
                 self.spec.on_logits, self.args, micro_batch, packed, seen, self.data, self.denominator
@@ -86,7 +104,8 @@ class StepInputs:
             return output, packed, log_probs
         trained, own, others = split_others(packed, seen)
         output, log_probs = self._of_components(number, trained, own)
-        return add_echo(self.args, output, others, self.denominator), trained, log_probs
+        weights = [self.data.samples[i].loss_weight for i in micro_batch]
+        return add_echo(self.args, output, others, self.denominator, weights), trained, log_probs
 
     def _of_components(
         self, number: int, packed: PackedBatch, dist: Distribution
@@ -97,11 +116,13 @@ class StepInputs:
         if self.teach is not None:
             _keep_normaliser(dist)
             batch = replace(batch, targets=self.teach(number, packed, dist))
-        weights = token_weights(micro_batch, self.data, args)
-        reducer = step_reducer(self.denominator, packed, args.calculate_per_token_loss, weights)
-        output = compute_loss(self.spec, dist, batch, reducer)
+        output = compute_loss(self.spec, dist, batch, self._reducer(number, packed))
         with torch.no_grad():
             return output, dist.log_probs(packed.targets)
+
+    def _reducer(self, number: int, packed: PackedBatch) -> Reducer:
+        weights = token_weights(self.micro_batches[number], self.data, self.args)
+        return step_reducer(self.denominator, packed, self.args.calculate_per_token_loss, weights)
 
 
 def forward_backward(
@@ -114,7 +135,8 @@ def forward_backward(
     def loss_of(number: int, packed: PackedBatch, seen: Any) -> Tensor:
         output, trained, log_probs = inputs.loss_of(number, packed, seen)
         metrics.append({name: value.detach() for name, value in output.metrics.items()})
-        seen_log_probs.append((inputs.micro_batches[number], trained, log_probs.detach()))
+        if log_probs is not None:
+            seen_log_probs.append((inputs.micro_batches[number], trained, log_probs.detach()))
         return output.loss
 
     learner.accumulate(inputs.packs(), loss_of)
@@ -155,10 +177,15 @@ def step_reducer(
 
 
 def token_weights(micro_batch: MicroBatch, data: TrainBatch, args: StalenessArguments) -> list[float] | None:
-    """Of the trained tokens, by their age; None without --max-staleness."""
-    if args.max_staleness is None:
+    """Of the trained tokens, by their age and the weights of their samples; None where all of them are 1."""
+    samples = [data.samples[i] for i in micro_batch]
+    if args.max_staleness is None and all(sample.loss_weight == 1 for sample in samples):
         return None
-    return [weight for i in micro_batch for weight in stale_weights(data.samples[i], data.version, args)]
+    return [
+        sample.loss_weight * weight
+        for sample in samples
+        for weight in stale_weights(sample, data.version, args)
+    ]
 
 
 def loss_batch(
@@ -311,12 +338,19 @@ def split_others(packed: PackedBatch, seen: Distribution) -> tuple[PackedBatch, 
 
 
 def add_echo(
-    args: LossArguments, output: LossOutput, others: Others | None, denominator: float
+    args: LossArguments,
+    output: LossOutput,
+    others: Others | None,
+    denominator: float,
+    of_samples: Sequence[float],
 ) -> LossOutput:
     """The loss with `echo_coef` times the cross-entropy of what others wrote.
 
     With --calculate-per-token-loss its tokens are summed over the trained tokens of the step, else it is the mean over
     samples of the mean over such tokens of each.
+
+    Args:
+        of_samples: a factor for the tokens of each sample.
     """
     if not args.echo_coef:
         return output
@@ -326,7 +360,8 @@ def add_echo(
         )
     counts = torch.tensor(others.counts, device=others.ids.device)
     weights = torch.ones(len(counts)) if args.calculate_per_token_loss else 1.0 / counts.clamp(min=1)
-    reducer = weighted_sum(weights.to(others.ids.device).repeat_interleave(counts), denominator)
+    weights = weights.to(counts.device) * torch.tensor(of_samples, device=counts.device)
+    reducer = weighted_sum(weights.repeat_interleave(counts), denominator)
     echo = echo_loss(others.dist, others.ids, reducer)
     loss = output.loss + args.echo_coef * echo.loss
     return LossOutput(loss, {**output.metrics, **echo.metrics, "loss": loss.detach()})

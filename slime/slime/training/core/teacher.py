@@ -21,6 +21,7 @@ from slime.errors import ConfigError
 from slime.losses import Candidates, Distribution, TopKTargets, topk_targets
 from slime.losses.teacher_topk import OUTSIDE
 from slime.training.core.batch import TrainBatch
+from slime.training.core.following import LIKELY_IDS
 from slime.training.core.metrics import TeacherDistance
 from slime.training.core.model import TrainedModel, log_probs_of
 from slime.training.core.objective import loss_spec
@@ -72,6 +73,21 @@ class Teacher:
         if not self.over_topk and self.model is not None:
             data.teacher_log_probs = (data.teacher_log_probs or {}) | self.sampled(step, data.samples, device)
 
+    def lead(self, number: int, step: Step, data: TrainBatch, device: torch.device) -> None:
+        """Keeps the teacher's likely ids for the samples of a step that follow it alone. Every rank must call this."""
+        for part in step.others():
+            data.followed[number, part] = self.followed(step, part, data.samples, device)
+
+    @torch.no_grad()
+    def followed(
+        self, step: Step, number: int, samples: Sequence[Sample], device: torch.device
+    ) -> Candidates:
+        """The teacher's likely ids at the T tokens of micro-batch `number` of this rank, as one hint."""
+        assert self.model is not None
+        packed = pack([samples[i] for i in step.ranks[self.rank][number]], device)
+        k = min(self.args.distill_topk or LIKELY_IDS, self.model.vocabulary)
+        return self._candidates(step, number, samples, packed, None, k)
+
     def keeping(self, number: int, step: Step, data: TrainBatch) -> OnDistribution | None:
         """Keeps the teacher's part of a step before which the policy will have moved, from the pass for its old
         log-probs."""
@@ -101,7 +117,7 @@ class Teacher:
         found: dict[int, list[float]] = {}
         rounds = [
             (micro_batch, sequences)
-            for number, micro_batch in enumerate(step.ranks[self.rank])
+            for number, micro_batch in enumerate(step.plain(self.rank))
             for sequences in self._rounds(step, number, samples)
         ]
         packs = [pack([one.sample for one in sequences], device) for _, sequences in rounds]
@@ -148,7 +164,7 @@ class Teacher:
             candidates = given_topk(own, packed, k)
         else:
             asked = student.topk(k)[1] if mode == "student" else None
-            candidates = self._candidates(step, number, samples, packed, asked)
+            candidates = self._candidates(step, number, samples, packed, asked, k)
         found = topk_targets(student, candidates, k, mode, args.hint_selection, hint_groups(own, packed))
         if own:
             self.distance.add(found, packed.spread([is_own_hinted(sample) for sample in own]).bool())
@@ -161,10 +177,11 @@ class Teacher:
         samples: Sequence[Sample],
         packed: PackedBatch,
         asked: Tensor | None,
+        k: int,
     ) -> Candidates:
         """One pass over every hint: log-probs of the ids `asked` for [T, K], the teacher's own likely ids, or
         both."""
-        k, length, device = self.args.distill_topk, len(packed.targets), packed.targets.device
+        length, device = len(packed.targets), packed.targets.device
         ends = [0, *accumulate(packed.counts)]
         micro_batch = step.ranks[self.rank][number]
         hints = max([1, *(len(self.prompts(samples[i])) for i in micro_batch)])

@@ -66,7 +66,7 @@ class TokenRecords:
             return
         rows = []
         for i in sorted(merged[1]):
-            if data.samples[i].companion:
+            if not data.samples[i].counted:
                 continue
             names = ("advantage", "log_prob", "hint", "teacher_gap")
             pairs = zip(names, [one.get(i) for one in (*merged, gaps)], strict=True)

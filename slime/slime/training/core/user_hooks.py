@@ -56,6 +56,7 @@ def custom_loss(
     batch = custom_batch(samples, micro_batch, packed, data, device)
     masks: list[Tensor] = batch["loss_masks"]
     shares = [mask if args.calculate_per_token_loss else mask / mask.sum().clamp(min=1) for mask in masks]
+    shares = [share * sample.loss_weight for share, sample in zip(shares, samples, strict=True)]
     loss, metrics = pack_loss(function, args, batch, logits, weighted_sum(torch.cat(shares)))
     scale = 1 / denominator if micro_batch else 0.0
     metrics = {name: value * scale for name, value in metrics.items()}
@@ -139,7 +140,7 @@ def postprocess(
         DataError: a changed list that does not fit its samples.
     """
     hook = load_hook(args, "rollout_data_postprocess_path")
-    positions = [i for step in schedule.steps for micro_batch in step.ranks[rank] for i in micro_batch]
+    positions = [i for step in schedule.steps for micro_batch in step.plain(rank) for i in micro_batch]
     masks = {i: torch.tensor(data.samples[i].mask, dtype=torch.bool) for i in positions}
     given = _dictionary(data, masks)
     before = {name: [None if v is None else v.clone() for v in given[name]] for name in CHANGEABLE}
