@@ -148,14 +148,21 @@ class GatedLoop(LocalLoop):
             self.version, str(folder), self.trainer.export_weights(str(folder), self.version)
         )
 
-    def examine(self, spoil: Callable[[Path], None] = lambda folder: None) -> dict[str, float]:
-        """Exports what the trainer holds as the next version and examines it; raises CandidateRejected."""
+    def examine(
+        self, spoil: Callable[[Path], None] = lambda folder: None, metrics: Mapping[str, float] | None = None
+    ) -> dict[str, float]:
+        """Exports what the trainer holds as the next version and examines it; raises CandidateRejected.
+
+        Args:
+            metrics: of the step that made it.
+        """
+        known = {f"train/{name}": value for name, value in (metrics or {}).items()}
         parent, self.version = self.live.version, self.version + 1
 
         def write() -> None:
             weights = self.export()
             spoil(Path(weights.path))
-            self.candidate = Candidate(weights, self.rollouts, parent)
+            self.candidate = Candidate(weights, self.rollouts, parent, metrics=known)
 
         write()
         return self.gate.examine(self.local, self.candidate, self.live, [self.tries], write)
@@ -194,7 +201,7 @@ class GatedLoop(LocalLoop):
         process = load_hook(self.args, "custom_reward_post_process_path")
         self.metrics.append(trainer.train(self.rollouts, post_processed(self.args, samples, process, None)))
         try:
-            found = self.examine()
+            found = self.examine(metrics=self.metrics[-1])
         except CandidateRejected as rejection:
             self.undo(rejection)
             self.rejections.append((rejection.stage, str(rejection)))

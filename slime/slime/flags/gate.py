@@ -27,7 +27,7 @@ class GateArguments:
     gate_max_kl: float = flag(
         0.1,
         "largest KL of the live weights to the candidate on recent answers, nats a token; one token counts 1 at most; an "
-        "update beyond it is shrunk along its direction to half of it",
+        "update beyond half of it is shrunk along its direction to that half",
         above=0,
     )
     gate_max_canary_loss: float = flag(

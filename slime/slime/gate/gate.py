@@ -17,7 +17,7 @@ from slime.gate.history import GateHistory
 from slime.gate.interruptible import STAGE as ORDER
 from slime.gate.interruptible import Tries, check_orders, told_of
 from slime.gate.likelihood import WISH, key, measure_likelihood, purpose
-from slime.gate.limits import bad_change, bad_likelihood, is_near, too_few_right
+from slime.gate.limits import bad_change, bad_likelihood, is_near, largest_kl, too_few_right
 from slime.gate.trust_region import adapted_rate, shorten
 from slime.hooks import load_hook
 from slime.types import Sample
@@ -160,6 +160,7 @@ class CandidateGate:
             self.compared = self.samples(candidate.rollout_id, live.version)
             if (taught := candidate.metrics.get("train/teacher_kl")) is not None:
                 found["teacher_kl"] = taught
+            found["most_kl"] = largest_kl(found, self.args)
             found |= self.compare(trainers)
             if write_again is not None and shorten(
                 trainers, found, self.args, lambda: self.compare(trainers)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TARGET = 0.5
-"""Share of a limit at which a step ends that was beyond it."""
+"""Radius of the trust region, as a share of the limit."""
+AIM = 0.9
+"""Share of the KL's target that shrinking aims at, since its law is no more than roughly known."""
 TRIES = 6
 """Times that a step is shrunk; one that is beyond a limit then is broken."""
 FASTER = 1.5
@@ -34,25 +36,30 @@ class Shrinks(Protocol):
     def shrink(self, share: float) -> None: ...
 
 
-def share_within(found: dict[str, float], args: GateArguments) -> float:
-    """The share of a step that brings what was measured to `TARGET` of its limits; 1: all of it is within them, or
-    something is no number, which no step repairs."""
+def share_within(found: dict[str, float], args: GateArguments, power: int = 2) -> float:
+    """The share of a step that brings what was measured within the trust region; 1: it is, or something is no number,
+    which no step repairs.
+
+    The KL is kept below its target always, change and fall of liked answers are shrunk when they are beyond their limit.
+
+    Args:
+        power: of the step's length, with which its KL grows.
+    """
+    target = TARGET * largest_kl(found, args)
     measures = [
-        (found.get("change", 0.0), found.get("most_change", math.inf), 1),
-        (found.get("kl", 0.0), largest_kl(found, args), 2),
-        (found.get("liked_loss", 0.0), args.gate_max_canary_loss, 1),
+        (found.get("kl", 0.0), target, AIM * target, power),
+        (found.get("change", 0.0), most := found.get("most_change", math.inf), TARGET * most, 1),
+        (found.get("liked_loss", 0.0), most := args.gate_max_canary_loss, TARGET * most, 1),
     ]
-    if not all(math.isfinite(value) for value, _, _ in measures):
+    if not all(math.isfinite(value) for value, *_ in measures):
         return 1.0
-    return min(
-        (TARGET * most / value) ** (1 / power) if value > most else 1.0 for value, most, power in measures
-    )
+    return min((aim / value) ** (1 / grows) if value > most else 1.0 for value, most, aim, grows in measures)
 
 
 def shorten(
     trainers: Shrinks, found: dict[str, float], args: GateArguments, measure: Callable[[], dict[str, float]]
 ) -> bool:
-    """Shrinks the trainer's step until it is within all limits of distance; returns whether the weights have changed.
+    """Shrinks the trainer's step until it is within the trust region; returns whether the weights have changed.
 
     Args:
         found: of the whole step. Gets what was measured last, `step_share`, what is left of the step, and `whole_kl`.
@@ -61,8 +68,9 @@ def shorten(
     found["step_share"] = 1.0
     if "kl" in found:
         found["whole_kl"] = found["kl"]
-    for _ in range(TRIES):
-        share = share_within(found, args)
+    for tried in range(TRIES):
+        # The KL of a long step grows more slowly than the square, since each of its tokens counts `MOST` at most.
+        share = share_within(found, args, power=1 if tried else 2)
         if share == 1:
             break
         logger.info("the step is shrunk to %.3g of its length: %s", share, found)

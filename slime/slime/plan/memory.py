@@ -59,7 +59,8 @@ what is added and their sum, or the sum in bf16 and in fp32."""
 class TrainerMemory:
     """How a model is trained. `tokens`: of one micro-batch; `rows`: of logits at a time, 0 for all of them;
     `frozen`: whole models beside it (reference, teacher), in their sizes; `division`: of --train-backend megatron, None
-    for fsdp; `entropy`: the loss has a term of it."""
+    for fsdp; `entropy`: the loss has a term of it; `averages`: a mean of the weights is kept beside the moments
+    (--average-steps)."""
 
     shape: Shape
     gpus: int
@@ -72,6 +73,7 @@ class TrainerMemory:
     frozen: tuple[Shape, ...] = ()
     division: Division | None = None
     entropy: bool = False
+    averages: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def trainer_parts(trainer: TrainerMemory) -> Parts:
     if not trainer.cpu_offload:
         parts["weights"] = _resting(trainer) / trainer.gpus
         parts["gradients"] = 4 * trained / trainer.gpus
-        parts["optimizer"] = 8 * trained / trainer.gpus
+        parts["optimizer"] = (12 if trainer.averages else 8) * trained / trainer.gpus
         parts["frozen models"] = sum(4 * one.parameters for one in trainer.frozen) / trainer.gpus
     if trainer.four_bit:
         parts["weights in 4 bits"] = FOUR_BIT * shape.linear_parameters
@@ -230,14 +232,15 @@ def rank_parts(trainer: TrainerMemory, division: Division, layer: int, backward:
 
 
 def optimizer_bytes(trainer: TrainerMemory, division: Division, first: bool = False) -> float:
-    """Of weights and moments in fp32, of one rank of the first or the last stage, wherever they lie."""
+    """Of weights, moments and their mean in fp32, of one rank of the first or the last stage, wherever they lie."""
+    bytes_each = 16.0 if trainer.averages else 12.0
     if trainer.lora_rank:
-        return 12.0 * _adapters(trainer, division, first)
+        return bytes_each * _adapters(trainer, division, first)
     rest, experts = division.numbers(trainer.shape, first)
     if not division.distributed_optimizer:
-        return 12.0 * (rest + experts)
+        return bytes_each * (rest + experts)
     copies = trainer.gpus / (division.tp * division.pp), trainer.gpus / (division.ep * division.pp)
-    return 12.0 * (rest / copies[0] + experts / copies[1])
+    return bytes_each * (rest / copies[0] + experts / copies[1])
 
 
 def _adapters(trainer: TrainerMemory, division: Division, first: bool) -> float:

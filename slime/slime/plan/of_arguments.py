@@ -61,6 +61,7 @@ def plan_of(args: Arguments, gpus: int, gpu: Gpu) -> MemoryPlan | None:
         frozen=frozen,
         division=division,
         entropy=bool(args.entropy_coef),
+        averages=args.average_steps > 0,
     )
     samples = args.rollout_batch_size * args.n_samples_per_prompt
     forwards = len(frozen) + (1 if args.train_epochs > 1 or args.loss_spec_path else 0)

@@ -206,6 +206,8 @@ def test_copies_share_out_optimizer_states_of_the_rest_and_hardly_those_of_exper
     assert trainer_parts(shared)["optimizer"] == pytest.approx(12 * (rest / 16 + EXPERTS.experts_linear / 16))
     offloaded = replace(shared, cpu_offload=True)
     assert host_bytes(offloaded) == trainer_parts(shared)["optimizer"]
+    averaged = trainer_parts(replace(shared, averages=True))["optimizer"]
+    assert averaged == pytest.approx(16 / 12 * trainer_parts(shared)["optimizer"]), "one more copy in fp32"
     assert "optimizer" not in trainer_parts(offloaded)
 
 
