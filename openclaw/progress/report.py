@@ -138,7 +138,7 @@ class Measured:
 
 def rows_of(measured: Measured, wishes: Sequence[Wish]) -> list[Row]:
     """All rows, in the order in which people read them."""
-    found = [_wish_row(measured, number, wish) for number, wish in enumerate(wishes, 1)]
+    found = [_wish_row(measured, numbers, forms) for forms, numbers in _numbered(wishes)]
     found += _explicit_rows(measured, wishes)
     others, near, facts = measured.of("unrelated"), measured.of("near_scope"), measured.of("capability")
     found.append(measured.share("facts", "facts right", facts, _is_right))
@@ -160,7 +160,7 @@ def rows_of(measured: Measured, wishes: Sequence[Wish]) -> list[Row]:
 def summary_of(measured: Measured, wishes: Sequence[Wish]) -> dict[str, float]:
     """`S_in`, `S_out` and `S` over the wishes with a known form; {} where they are not known."""
     before = measured.before
-    forms = [wish.forms for wish in wishes if wish.forms]
+    forms = list({wish.forms for wish in wishes if wish.forms})
     inside, outside = measured.of("in_scope"), measured.of("unrelated")
     if before is None or not forms or not inside or not outside:
         return {}
@@ -173,14 +173,23 @@ def summary_of(measured: Measured, wishes: Sequence[Wish]) -> dict[str, float]:
     return {"S_in": s_in, "S_out": s_out, "S": (s_in + 1 - s_out) / 2}
 
 
-def _wish_row(measured: Measured, number: int, wish: Wish) -> Row | None:
+def _numbered(wishes: Sequence[Wish]) -> list[tuple[tuple[str, ...], list[int]]]:
+    """Known forms, each with the numbers of the wishes for it; last those without a known form."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for number, wish in enumerate(wishes, 1):
+        found.setdefault(wish.forms, []).append(number)
+    return sorted(found.items(), key=lambda one: not one[0])
+
+
+def _wish_row(measured: Measured, numbers: Sequence[int], forms: tuple[str, ...]) -> Row | None:
     """Whether held-out replies please. Without a known form: whether a reply is more like that of the first model with
     the wishes in its prompt than like the first model's own (ROUGE-L); prompts where these two are the same do not
     count."""
-    plain, forms = measured.of("in_scope"), wish.forms
+    plain = measured.of("in_scope")
+    name = f"wish_{numbers[0]}"
+    label = f"wish {', '.join(map(str, numbers))} held out ({', '.join(forms) or 'by likeness'})"
     if forms:
-        label = f"wish {number} held out ({', '.join(forms)})"
-        return measured.share(f"wish_{number}", label, plain, lambda item, reply: pleases(forms, reply))
+        return measured.share(name, label, plain, lambda item, reply: pleases(forms, reply))
     before, prompted = measured.before, measured.prompted
     if before is None or prompted is None:
         return None
@@ -190,7 +199,7 @@ def _wish_row(measured: Measured, number: int, wish: Wish) -> Row | None:
         wanted = rouge_l(reply.text, prompted[item.id].text)
         return wanted > rouge_l(reply.text, before[item.id].text)
 
-    return measured.share(f"wish_{number}", f"wish {number} held out (by likeness)", told, is_nearer)
+    return measured.share(name, label, told, is_nearer)
 
 
 def _explicit_rows(measured: Measured, wishes: Sequence[Wish]) -> list[Row | None]:

@@ -18,6 +18,10 @@ class WrongKey(AgentError):
     """The agent does not accept the token or key; no session can succeed."""
 
 
+class TooLong(AgentError):
+    """The conversation does not fit the model's context."""
+
+
 class Agent(Protocol):
     """Answers one more message of a session."""
 
@@ -40,7 +44,19 @@ class _Http:
         """One request, whatever comes of it."""
         return self._client.post("/v1/chat/completions", json=body, headers=headers)
 
+    def get(self, path: str) -> dict[str, Any]:
+        """A JSON object; {} if the server gives none."""
+        try:
+            found = self._client.get(path).json()
+        except (httpx.HTTPError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
     def ask(self, body: dict[str, Any], headers: dict[str, str] | None = None) -> str:
+        """The answer's text. Raises AgentError as `message`."""
+        return str(self.message(body, headers)["content"] or "")
+
+    def message(self, body: dict[str, Any], headers: dict[str, str] | None = None) -> dict[str, Any]:
         """Tries again after 1, 2, 4, ... seconds when the server is gone or failing. Raises AgentError."""
         for attempt in range(self._retries + 1):
             try:
@@ -60,10 +76,12 @@ class _Http:
                 f"{response.text[:200].strip()})"
             )
         if response.status_code != 200:
-            raise AgentError(
+            kind = TooLong if "context_length_exceeded" in response.text else AgentError
+            raise kind(
                 f"{self._client.base_url} refused (HTTP {response.status_code}): {response.text[:300]}"
             )
-        return str(response.json()["choices"][0]["message"]["content"] or "")
+        found: dict[str, Any] = response.json()["choices"][0]["message"]
+        return found
 
 
 class OpenClawAgent:
@@ -103,3 +121,43 @@ class ServedModel:
         response = self._http.send({"messages": []}, {"X-Session-Id": session, "X-Session-Done": "1"})
         if response.status_code != 200:
             raise AgentError(f"the session {session} was not ended: HTTP {response.status_code}")
+
+
+class ToolModel:
+    """The served model with tools: the caller keeps the conversation. `train`: whether turns are stored."""
+
+    def __init__(self, url: str, key: str, retries: int, max_tokens: int, train: bool = True) -> None:
+        self._http = _Http(url.rstrip("/").removesuffix("/v1"), key, "SGLANG_API_KEY", retries)
+        self._max_tokens, self._train = max_tokens, train
+
+    def reply(
+        self, session: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None
+    ) -> dict[str, Any]:
+        """The model's message. Raises AgentError, TooLong."""
+        body = {"messages": messages, "max_tokens": self._max_tokens, **({"tools": tools} if tools else {})}
+        headers = {"X-Session-Id": session} | ({} if self._train else {"X-Train": "off"})
+        found = self._http.message(body, headers)
+        calls = found.get("tool_calls")
+        return {
+            "role": "assistant",
+            "content": found.get("content"),
+            **({"tool_calls": calls} if calls else {}),
+        }
+
+    def takes(self, tools: list[dict[str, Any]]) -> bool:
+        """Whether the server accepts a request with these tools. Nothing of it is stored."""
+        body = {"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 1, "tools": tools}
+        return self._http.send(body, {"X-Train": "off", "X-Turn-Type": "side"}).status_code == 200
+
+    def version(self) -> str | None:
+        """The weight version that serves now; None if the server names none."""
+        found = self._http.get("/status").get("weight_version")
+        return None if found is None else str(found)
+
+    def end(self, session: str) -> None:
+        """Tells the server that nothing more will come."""
+        if self._train:
+            headers = {"X-Session-Id": session, "X-Session-Done": "1"}
+            response = self._http.send({"messages": []}, headers)
+            if response.status_code != 200:
+                raise AgentError(f"the session {session} was not ended: HTTP {response.status_code}")

@@ -68,6 +68,14 @@ def test_a_wish_without_a_known_form_is_measured_by_likeness() -> None:
     assert summary_of(measured, [UNKNOWN]) == {}
 
 
+def test_wishes_for_the_same_form_are_one_row() -> None:
+    measured = Measured(ITEMS, replies(before), replies(learned), replies(learned))
+    again = Wish("Please keep it short.", 1.0)
+    rows = by_name(measured, BRIEF, UNKNOWN, again)
+    assert rows["wish_1"].label == "wish 1, 3 held out (brief)" and "wish_3" not in rows
+    assert summary_of(measured, [BRIEF, again])["S_in"] == 1.0
+
+
 def test_without_the_first_models_replies_only_what_is_known_is_said() -> None:
     rows = by_name(Measured(ITEMS, None, replies(learned), None), BRIEF, UNKNOWN)
     assert (rows["wish_1"].before, rows["wish_1"].now, rows["wish_1"].p) == (None, 1.0, None)

@@ -1,0 +1,213 @@
+"""A folder in the format of MetaClaw-Bench, read: days of rounds, each a question with a check.
+
+all_tests.json                 {"name", "eval_dir", "workspace_src", "openclaw_state_dir", "test": [{"id", "agent",
+                               "session", "eval", ...}]}; its paths may begin at a folder above
+EVAL_DIR/DAY/questions.json    {"id", "rounds": [{"id", "type", "question", "feedback", "eval", "update"}]}
+EVAL_DIR/scripts/              what commands of checks call
+STATE/agents/AGENT/sessions/   the conversation that a day goes on with, as JSON lines
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Message = dict[str, Any]
+
+
+class BadBench(ValueError):
+    """A folder that is not in the format; the message says where."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A question with options. `options`: their letters; `right`: those that are."""
+
+    options: frozenset[str]
+    right: frozenset[str]
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """A command that runs in the workspace and decides by its exit status."""
+
+    command: str
+    expected: int
+
+
+@dataclass(frozen=True)
+class Update:
+    """A change before a round. `action`: new, append, insert or delete; `source`: text of the file that comes in."""
+
+    target: str
+    action: str
+    path: str
+    source: str | None
+    param: Any
+
+
+@dataclass(frozen=True)
+class Round:
+    """A question. `correct` and `incorrect`: what is said of it afterwards; `options`: the same of each option."""
+
+    id: str
+    question: str
+    check: Choice | FileCheck
+    correct: str
+    incorrect: str
+    options: dict[str, str]
+    updates: tuple[Update, ...]
+
+
+@dataclass(frozen=True)
+class Day:
+    """`history`: what was said before the first round."""
+
+    id: str
+    rounds: tuple[Round, ...]
+    history: tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """`workspace`: what each day begins with, its own folder and those of no day; `scripts`: None if there are none."""
+
+    name: str
+    days: tuple[Day, ...]
+    workspace: Path
+    scripts: Path | None
+
+
+def read_bench(folder: Path) -> Bench:
+    """Raises BadBench."""
+    about = _read(folder / "all_tests.json")
+    tests = about.get("test")
+    if not isinstance(tests, list) or not tests:
+        raise BadBench(f"{folder / 'all_tests.json'} names no days in its list test")
+    evaluation, workspace = (_place(folder, about, name) for name in ("eval_dir", "workspace_src"))
+    state = _place(folder, about, "openclaw_state_dir") if about.get("openclaw_state_dir") else None
+    days = tuple(_day(evaluation, state, test) for test in tests)
+    scripts = evaluation / "scripts"
+    return Bench(str(about.get("name", folder.name)), days, workspace, scripts if scripts.is_dir() else None)
+
+
+def conversation(text: str, where: str) -> list[Message]:
+    """What user and assistant said in a session's JSON lines; calls of tools are left out. Raises BadBench."""
+    found: list[Message] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            entry = json.loads(line) if line.strip() else {}
+        except ValueError as error:
+            raise BadBench(f"{where}, line {number}: no JSON") from error
+        message = entry.get("message") if isinstance(entry, dict) and entry.get("type") == "message" else None
+        if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
+            continue
+        said = _text(message.get("content"))
+        if said and found and found[-1]["role"] == message["role"]:
+            found[-1]["content"] += f"\n\n{said}"
+        elif said:
+            found.append({"role": message["role"], "content": said})
+    return found
+
+
+def _day(evaluation: Path, state: Path | None, test: Any) -> Day:
+    if not isinstance(test, dict) or not all(isinstance(test.get(name), str) for name in ("id", "eval")):
+        raise BadBench("an entry of the list test needs the texts id and eval")
+    folder = evaluation / test["eval"]
+    rounds = _read(folder / "questions.json").get("rounds")
+    if not isinstance(rounds, list) or not rounds:
+        raise BadBench(f"{folder / 'questions.json'} has no rounds")
+    found = tuple(_round(folder, number, one) for number, one in enumerate(rounds, 1))
+    history: list[Message] = []
+    if state is not None and test.get("session"):
+        file = state / "agents" / str(test.get("agent")) / "sessions" / f"{test['session']}.jsonl"
+        if file.is_file():
+            history = conversation(file.read_text("utf-8"), str(file))
+    return Day(test["id"], found, tuple(history))
+
+
+def _round(folder: Path, number: int, one: Any) -> Round:
+    where = f"{folder / 'questions.json'}, round {number}"
+    if not isinstance(one, dict) or not isinstance(one.get("question"), str):
+        raise BadBench(f"{where} has no question")
+    rule, feedback = one.get("eval"), one.get("feedback")
+    rule, feedback = rule if isinstance(rule, dict) else {}, feedback if isinstance(feedback, dict) else {}
+    check: Choice | FileCheck
+    if one.get("type") == "file_check":
+        if not isinstance(rule.get("command"), str):
+            raise BadBench(f"{where} checks a file, and its eval has no command")
+        check = FileCheck(rule["command"], int(rule.get("expect_exit", 0)))
+    elif one.get("type") == "multi_choice":
+        options, right = rule.get("options"), letters(rule.get("answer"))
+        if not isinstance(options, dict) or not right:
+            raise BadBench(f"{where} is a choice, and its eval needs options and an answer")
+        check = Choice(frozenset(map(str.upper, options)), right)
+    else:
+        raise BadBench(f"{where}: its type is {one.get('type')!r}, neither file_check nor multi_choice")
+    told = feedback.get("options")
+    return Round(
+        id=str(one.get("id", number)),
+        question=one["question"],
+        check=check,
+        correct=str(feedback.get("correct", "")),
+        incorrect=str(feedback.get("incorrect", "")),
+        options={str(key).upper(): str(value) for key, value in told.items()}
+        if isinstance(told, dict)
+        else {},
+        updates=tuple(_update(folder, where, update) for update in one.get("update") or []),
+    )
+
+
+def _update(folder: Path, where: str, update: Any) -> Update:
+    known = isinstance(update, dict) and update.get("type") in ("session", "workspace")
+    if not known or not isinstance(update.get("path"), str):
+        raise BadBench(f"{where}: an update needs the type session or workspace, and a path")
+    action, source = update.get("action"), None
+    if action not in ("new", "append", "insert", "delete"):
+        raise BadBench(f"{where}: an update's action is {action!r}")
+    if action != "delete":
+        file = folder / str(update.get("source"))
+        if not file.is_file():
+            raise BadBench(f"{where}: an update's source {file} is not there")
+        source = file.read_text("utf-8")
+    return Update(update["type"], action, update["path"], source, update.get("param"))
+
+
+def letters(answer: Any) -> frozenset[str]:
+    """The letters of an answer that is a text, such as `A,C`, or a list."""
+    given = answer if isinstance(answer, list) else [answer]
+    return frozenset(letter.upper() for one in given for letter in str(one or "") if letter.isalpha())
+
+
+def _place(folder: Path, about: dict[str, Any], name: str) -> Path:
+    """A folder that `all_tests.json` names: below this folder or one above it, or by the end of its path."""
+    given = about.get(name)
+    if not isinstance(given, str):
+        raise BadBench(f"{folder / 'all_tests.json'} has no {name}")
+    parts = Path(given).parts
+    places = [base / given for base in (folder, *folder.resolve().parents)]
+    places += [folder / Path(*parts[at:]) for at in range(len(parts))]
+    found = next((place for place in places if place.is_dir()), None)
+    if found is None:
+        raise BadBench(f"{name} of {folder / 'all_tests.json'} is {given}, and no folder is there")
+    return found.resolve()
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadBench(f"{file} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise BadBench(f"{file} holds no JSON object")
+    return found
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content.strip()
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    return "\n".join(text for text in texts if isinstance(text, str)).strip()

@@ -1,0 +1,186 @@
+"""Where a day's files lie and commands run: a box that sees nothing else of this machine, or a plain temporary folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from openclaw_test.evaluation.metaclaw.reading import BadBench, Bench, Day, Update
+from slime.errors import ConfigError
+from slime.sandbox import Workspace, require_sandbox
+from slime.sandbox import run as run_in_box
+
+COMMAND_SECONDS = 60.0
+SCRIPTS = "scripts"
+MOST_OUTPUT = 4000
+"""Characters of a command's output that the model reads."""
+_DAY = re.compile(r"day\d+")
+_PYTHON = 'command -v python >/dev/null || python() { python3 "$@"; }\n'
+"""Checks call `python`, which some machines have as python3 alone."""
+
+
+class Workplace(Protocol):
+    """Files of one day. Paths are relative to it; one that leads out raises ValueError."""
+
+    def run(self, command: str) -> tuple[int | None, str]:
+        """Exit status (None: ended for a limit) and output of a bash command."""
+
+    def read(self, path: str) -> str:
+        """Raises OSError, ValueError."""
+
+    def write(self, path: str, text: str) -> None:
+        """Raises OSError, ValueError."""
+
+    def put(self, folder: Path, name: str) -> None:
+        """A copy of a folder of this machine, in place of what was there."""
+
+    def remove(self, name: str) -> None: ...
+
+
+class Boxed:
+    """In the project's sandbox."""
+
+    def __init__(self, template: Path, opened: ExitStack) -> None:
+        self._workspace = opened.enter_context(Workspace(template))
+
+    def run(self, command: str) -> tuple[int | None, str]:
+        done = run_in_box(_PYTHON + command, COMMAND_SECONDS, self._workspace)
+        return done.exit_code, done.output + (f"\n{done.error}" if done.error else "")
+
+    def read(self, path: str) -> str:
+        return self._workspace.read(path).decode(errors="replace")
+
+    def write(self, path: str, text: str) -> None:
+        self._workspace.write(path, text.encode())
+
+    def put(self, folder: Path, name: str) -> None:
+        self._workspace.copy_in(folder, name)
+
+    def remove(self, name: str) -> None:
+        self._workspace.remove(name)
+
+
+class Unboxed:
+    """In a temporary folder, as this user: for folders and models that one trusts."""
+
+    def __init__(self, template: Path) -> None:
+        self._folder = template.resolve()
+
+    def run(self, command: str) -> tuple[int | None, str]:
+        env = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": str(self._folder), "LANG": "C.UTF-8"}
+        try:
+            done = subprocess.run(
+                ["bash", "--norc", "-c", _PYTHON + command],
+                cwd=self._folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=COMMAND_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return None, f"it ran longer than {COMMAND_SECONDS:g} s"
+        return done.returncode, done.stdout.decode(errors="replace")
+
+    def read(self, path: str) -> str:
+        return self._inside(path).read_text("utf-8", errors="replace")
+
+    def write(self, path: str, text: str) -> None:
+        file = self._inside(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
+
+    def put(self, folder: Path, name: str) -> None:
+        self.remove(name)
+        shutil.copytree(folder, self._inside(name))
+
+    def remove(self, name: str) -> None:
+        shutil.rmtree(self._inside(name), ignore_errors=True)
+
+    def _inside(self, path: str) -> Path:
+        found = (self._folder / path).resolve()
+        if not found.is_relative_to(self._folder):
+            raise ValueError(f"{path} leads out of the workspace")
+        return found
+
+
+Places = Callable[[Bench, Day], AbstractContextManager[Workplace]]
+
+
+class Opened(AbstractContextManager[Workplace]):
+    """A day's workplace, with copies of the day's own folder and of those that belong to no day; removed at the end."""
+
+    def __init__(self, bench: Bench, day: Day, boxed: bool) -> None:
+        self._bench, self._day, self._boxed = bench, day, boxed
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Workplace:
+        folder = Path(self._opened.enter_context(tempfile.TemporaryDirectory(prefix="metaclaw-")))
+        template = folder / "workspace"
+        shutil.copytree(self._bench.workspace, template, ignore=self._of_other_days)
+        return Boxed(template, self._opened) if self._boxed else Unboxed(template)
+
+    def __exit__(self, *about: object) -> None:
+        self._opened.close()
+
+    def _of_other_days(self, folder: str, names: list[str]) -> list[str]:
+        top = Path(folder) == self._bench.workspace
+        return [name for name in names if top and _DAY.fullmatch(name) and name != self._day.id]
+
+
+def places(allow_commands: bool) -> Places:
+    """How days are opened: in boxes, or unboxed if that is allowed. Raises BadBench if neither can be."""
+    try:
+        require_sandbox()
+    except ConfigError as error:
+        if not allow_commands:
+            raise BadBench(
+                f"{error}; --allow-commands runs the commands of the folder and of the model as this user"
+            ) from error
+        return lambda bench, day: Opened(bench, day, boxed=False)
+    return lambda bench, day: Opened(bench, day, boxed=True)
+
+
+def change(place: Workplace, update: Update) -> None:
+    """One change of the workspace's files. Raises BadBench for a path or lines that cannot be."""
+    try:
+        _change(place, update)
+    except (OSError, ValueError, TypeError) as error:
+        raise BadBench(f"the update {update.action} of {update.path} cannot be made: {error}") from error
+
+
+def _change(place: Workplace, update: Update) -> None:
+    path = str(PurePosixPath(update.path))
+    if update.action == "new":
+        place.write(path, update.source or "")
+        return
+    try:
+        old = place.read(path)
+    except FileNotFoundError:
+        old = ""
+    lines, param = old.splitlines(keepends=True), update.param
+    if update.action == "append":
+        place.write(path, old + (update.source or ""))
+    elif update.action == "insert":
+        after = int(param.get("after", 0) if isinstance(param, dict) else param or 0)
+        place.write(path, "".join(lines[:after]) + (update.source or "") + "".join(lines[after:]))
+    elif lines:
+        gone = _numbers(param.get("lines", []) if isinstance(param, dict) else [], len(lines))
+        place.write(path, "".join(line for number, line in enumerate(lines, 1) if number not in gone))
+
+
+def _numbers(given: list[object], count: int) -> set[int]:
+    """Lines, from 1: numbers, and ranges of the form `0:2`, which begin behind the first number."""
+    found: set[int] = set()
+    for one in given:
+        first, colon, last = str(one).partition(":")
+        found |= set(range(int(first or 0) + 1, int(last or count) + 1)) if colon else {int(first)}
+    return found
