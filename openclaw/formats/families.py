@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from renderers.base import MODEL_RENDERER_MAP, create_renderer
@@ -83,11 +84,12 @@ _MARKERS = (
 
 @dataclass(frozen=True)
 class Family:
-    """One family over one tokenizer. `parser(tools)` makes a parser for one answer."""
+    """One family over one tokenizer. `parser(tools)` makes a parser for one answer; `renderer`: with default options."""
 
     name: str
     tokenizer: Tokenizer
     parser: Callable[[bool], AnswerParser]
+    renderer: Any
     stop_ids: tuple[int, ...]
 
     @classmethod
@@ -97,7 +99,7 @@ class Family:
         stop = tuple(renderer.get_stop_token_ids())
         if name == "qwen3":
             form = Qwen3Format.of(tokenizer, stop)
-            return cls(name, tokenizer, lambda tools: Qwen3StreamParser(tokenizer, form, tools), stop)
+            return cls(name, tokenizer, partial(Qwen3StreamParser, tokenizer, form), renderer, stop)
         if name in _TAGGED_CALLS:
             form = Qwen3Format.of(tokenizer, stop)
             parse = renderer.parse_response
@@ -107,12 +109,13 @@ class Family:
                 lambda tools: Qwen3StreamParser(
                     tokenizer, form, tools, lambda ids, known: parse(ids, tools=known)
                 ),
+                renderer,
                 stop,
             )
         ids = [tokenizer.convert_tokens_to_ids(marker) for marker in _MARKERS]
         probes = tuple(token for token in ids if token is not None and token not in stop)
         whole = WholeFormat(renderer, _MARKERS, probes, frozenset(stop), name in _BARE_JSON)
-        return cls(name, tokenizer, lambda tools: WholeParser(tokenizer, whole, tools), stop)
+        return cls(name, tokenizer, partial(WholeParser, tokenizer, whole), renderer, stop)
 
     def forced_call(self, function: str | None) -> str | None:
         """How an answer begins that calls this function, or any; None where the family has no such

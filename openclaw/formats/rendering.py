@@ -97,7 +97,7 @@ class ChatFormat:
             folder.path
         )
         self._pieces = PieceTokenizer(tokenizer) if self.family.name in _STRING_TOGETHER else None
-        self._renderers: OrderedDict[tuple[str, bool], Any] = OrderedDict()
+        self._renderers = OrderedDict({(json.dumps(True), False): self.family.renderer})
         self._lock = threading.Lock()
 
     def render(

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from openclaw.engine.client import EngineClient
 from openclaw.errors import ClientError, StoreError
-from openclaw.gateway.canary_watch import watch
+from openclaw.gateway.canaries import watch
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.recorder import Recorder
 from openclaw.http import docs

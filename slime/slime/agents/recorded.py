@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from collections import defaultdict
@@ -14,12 +13,12 @@ from typing import Any
 from slime import replay
 from slime.agents.conversation import continuation
 from slime.agents.scores import json_lines
+from slime.arguments.record import read_arguments
 from slime.errors import ConfigError
 from slime.rollout.tokenizer import ChatTokenizer, load_tokenizer
 from slime.types import Sample, by_trajectory
 
 TOKEN_RECORDS = "token_records"
-ARGUMENTS = "arguments.json"
 _PLACE = "{rollout_id}"
 _MARK = "what was shown"
 
@@ -88,16 +87,6 @@ def read_run(run_dir: Path, rollout: str | None = None) -> Iterator[SeenTrajecto
         advantages = _advantages(run_dir, name)
         for samples in by_trajectory(replay.load(str(path), 0)):
             yield seen(name, samples, tokenizer, advantages.get(str(samples[0].index), []))
-
-
-def read_arguments(run_dir: Path) -> dict[str, Any]:
-    """What every flag of the run came to. Raises ConfigError where the folder says nothing of it."""
-    path = run_dir / ARGUMENTS
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    return found
 
 
 def _files(pattern: str) -> list[tuple[str, Path]]:

@@ -17,8 +17,9 @@ from typing import Any
 from claw_base.files import write_text
 from claw_base.settings.command_line import parse
 from claw_base.settings.declare import REQUIRED, flag
-from slime.agents.recorded import SeenTrajectory, SeenTurn, read_arguments, read_run
+from slime.agents.recorded import SeenTrajectory, SeenTurn, read_run
 from slime.agents.tool_calls import loose_calls
+from slime.arguments.record import read_arguments
 from slime.errors import ClawError
 
 

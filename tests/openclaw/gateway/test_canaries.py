@@ -12,7 +12,7 @@ import pytest
 from openclaw.errors import ClientError
 from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.tokenizer import Tokenizer
-from openclaw.gateway import canary_watch
+from openclaw.gateway import canaries as watched
 from openclaw.gateway.canaries import MOST, Canaries, Count
 from openclaw.store import RolloutStore
 from openclaw.types import Drop, Judgement, NewTurn, Turn
@@ -139,7 +139,7 @@ def test_what_an_engine_refuses_is_not_counted(asked_for: RolloutStore, chat_for
 def test_the_gateway_asks_its_canaries_and_stores_nothing_of_them(
     start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(canary_watch, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(watched, "LOOK_SECONDS", 0.02)
     gateway = start_gateway(memory=True)
     gateway.store.versions.weights_live(-1, gateway.engine.version, None, True, None, None)
     bad = gateway.says("1. hi")
