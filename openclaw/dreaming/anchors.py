@@ -9,6 +9,7 @@ are dreamt on, so that only the wish in the prompt tells the two apart.
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,31 +48,35 @@ def dreamt_prompts() -> tuple[Prompt, ...]:
 
 
 @functools.cache
-def by_theme() -> Mapping[str, tuple[AnchorPrompt, ...]]:
-    """All anchors by theme, in the order in which they are sampled: poles and places in turn."""
+def by_theme(language: str = "en") -> Mapping[str, tuple[AnchorPrompt, ...]]:
+    """All anchors by theme, in the order in which they are sampled: poles and places in turn, of four three in this
+    language or in English."""
     found: dict[str, list[list[AnchorPrompt]]] = {}
     poles: dict[tuple[str, str], list[ShippedWish]] = {}
     for wish in wishes():
         poles.setdefault((wish.theme, wish.pole), []).append(wish)
     for (theme, pole), said in sorted(poles.items()):
         random.Random(f"anchors of {theme} {pole}").shuffle(said)
-        found.setdefault(theme, []).append(
-            [_asked(wish, turn) for turn in range(QUESTIONS_EACH) for wish in said]
-        )
+        asked = [(wish.language, _asked(wish, turn)) for turn in range(QUESTIONS_EACH) for wish in said]
+        found.setdefault(theme, []).append(_mostly_in(language, asked))
     mixed = {theme: tuple(dict.fromkeys(_in_turn(columns))) for theme, columns in found.items()}
-    kinds = [AnchorPrompt(one.id, OTHER, False, one.messages) for one in others()]
+    kinds = [(one.language, AnchorPrompt(one.id, OTHER, False, one.messages)) for one in others()]
     random.Random("anchors of other kinds").shuffle(kinds)
-    return mixed | {OTHER: tuple(kinds)}
+    return mixed | {OTHER: tuple(_mostly_in(language, kinds))}
 
 
-def wanted(themes: Mapping[str, float], known: Collection[str], count: int) -> list[AnchorPrompt]:
+def wanted(
+    themes: Mapping[str, float], language: str, known: Collection[str], count: int
+) -> list[AnchorPrompt]:
     """Up to `count` further anchors to sample for a wish with these themes, in the proportions of `IN_TURN`.
 
     Args:
+        language: of the person.
         known: ids of anchors that are there.
     """
     left = {
-        theme: iter([one for one in anchors if one.id not in known]) for theme, anchors in by_theme().items()
+        theme: iter([one for one in anchors if one.id not in known])
+        for theme, anchors in by_theme(language).items()
     }
     found: list[AnchorPrompt] = []
     rng = random.Random(f"anchors for {sorted(themes)}")
@@ -137,6 +142,16 @@ def _placed(rng: random.Random, wish: ShippedWish, question: str) -> tuple[Messa
         said = {"role": "assistant", "content": wish.earlier}
         return {"role": "user", "content": question}, said, {"role": "user", "content": wish.text}
     return ({"role": "user", "content": f"{question}{rng.choice((' ', chr(10) * 2))}{wish.text}"},)
+
+
+def _mostly_in(language: str, anchors: Sequence[tuple[str, AnchorPrompt]]) -> list[AnchorPrompt]:
+    """Three in this language or in English, then one in another, as long as there are both."""
+    near = [one for spoken, one in anchors if spoken in (language, "en")]
+    far = iter([one for spoken, one in anchors if spoken not in (language, "en")])
+    found: list[AnchorPrompt] = []
+    for number, one in enumerate(near, 1):
+        found += [one, *itertools.islice(far, 1 if number % 3 == 0 else 0)]
+    return [*found, *far]
 
 
 def _in_turn(columns: Sequence[Sequence[AnchorPrompt]]) -> Iterator[AnchorPrompt]:

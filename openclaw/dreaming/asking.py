@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 
 A = TypeVar("A")
 T = TypeVar("T")
-IN_FLIGHT = 8
-"""Requests that are open at a time."""
+IN_FLIGHT, IDLE_IN_FLIGHT = 8, 4
+"""Requests that are open at a time, for a batch and while there is none."""
 READY_SECONDS = 30.0
 """How long an engine is waited for."""
 LIMIT_SECONDS = 600.0
@@ -29,10 +29,11 @@ TEMPERATURE = 0.8
 
 @dataclass(frozen=True)
 class Asked:
-    """A prompt to be answered with at most `longest` tokens."""
+    """A prompt to be answered with at most `longest` tokens, sampled unless it is `greedy`."""
 
     prompt_ids: list[int]
     longest: int
+    greedy: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Engines:
     Args:
         stop_ids: tokens that end an answer.
         ready_seconds: how long to wait for an engine that answers at all.
+        in_flight: requests that are open at a time.
     """
 
     def __init__(
@@ -57,10 +59,11 @@ class Engines:
         stop_ids: Sequence[int],
         ready_seconds: float = READY_SECONDS,
         limit: float = LIMIT_SECONDS,
+        in_flight: int = IN_FLIGHT,
     ) -> None:
         self._client = EngineClient(urls)
         self._stop_ids = frozenset(stop_ids)
-        self._open = asyncio.Semaphore(IN_FLIGHT)
+        self._open = asyncio.Semaphore(in_flight)
         self._ready_seconds, self._limit = ready_seconds, limit
         self._deadline = 0.0
 
@@ -99,7 +102,7 @@ class Engines:
             id=f"dream-{uuid.uuid4().hex}",
             prompt_ids=asked.prompt_ids,
             max_new_tokens=asked.longest,
-            sampling={"temperature": TEMPERATURE},
+            sampling={"temperature": 0.0 if asked.greedy else TEMPERATURE},
             stop_ids=self._stop_ids,
             log_probs=False,
         )

@@ -2,8 +2,8 @@
 
 The live weights answer: at version 0 they are the first model, later they are near it. The policy does not learn the
 answer, but the teacher's distribution along it, which the trainer computes. Of the answers to a wish those with the
-largest gain are kept: log p(answer | with the wish) - log p(answer | without). Answers that are unlikely without the wish
-talk about the wish itself ("Here is a shorter version"), and are left out before.
+largest gain are kept (`measures.py`). Answers that are unlikely without the wish talk about the wish itself ("Here is a
+shorter version"), and are left out before.
 """
 
 from __future__ import annotations
@@ -12,57 +12,41 @@ import dataclasses
 import itertools
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from openclaw.dreaming import anchors
-from openclaw.dreaming.anchors import AnchorPrompt
-from openclaw.dreaming.asking import Answer, Asked, Engines, run
+from openclaw.dreaming import anchors, measures
+from openclaw.dreaming.asking import IDLE_IN_FLIGHT, Answer, Engines, run
+from openclaw.dreaming.measures import Scored
+from openclaw.dreaming.plans import Plan, Planner
 from openclaw.dreaming.settings import DreamArguments
-from openclaw.dreaming.texts import Prompt
+from openclaw.dreaming.texts import language_of, prompts
 from openclaw.dreaming.themes import alike, themes_of
-from openclaw.errors import EngineError, HintError
+from openclaw.dreaming.wishes import Wish
+from openclaw.errors import EngineError, StoreError
 from openclaw.formats.families import TemplateOptions
-from openclaw.methods.hinted_prompt import HintedPrompts, with_hint
+from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.store import RolloutStore
-from openclaw.store.dreams import Dream
+from openclaw.store.dreams import Dream, DreamKind
 from openclaw.store.memory import Said
 from openclaw.store.shares import Person
 
 log = logging.getLogger(__name__)
 
-KEEP = 0.4
-"""Share of the answers to a wish that are kept."""
-UNLIKELY = 0.25
-"""Share that is left out before, the least likely ones without the wish."""
 AGAIN = 0.3
-"""Answers that are added whenever a known wish is trained again, as a share of --dream-prompts."""
+"""Answers that are added whenever a known wish is said again, as a share of --dream-prompts."""
 NEWEST = 2
 """Times --dream-prompts: the newest answers to a wish that steps are drawn from."""
-ANCHORS_A_BATCH, ANCHORS_OF_A_WISH = 24, 48
-"""Anchors that are sampled before a batch with known wishes, and with a new one."""
-LONG = 4 / 3
-"""Times --dream-tokens: the longest answer of an anchor that asks for long answers."""
-HELD_OUT = 24
-"""Everyday prompts, the last ones, that are never dreamt on."""
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What teachers read in the dreams of a person: one wish, or two of different kinds together."""
-
-    person: Person
-    text: str
-    turn_ids: tuple[str, ...]
-
-    @classmethod
-    def of_person(cls, person: Person, asked: Sequence[Said]) -> list[Wish]:
-        """Wishes to dream of in turn: two wordings of the same wish stand alone, wishes of different kinds together."""
-        if len(asked) == 2 and not alike(asked[0].text, asked[1].text):
-            turns = tuple(dict.fromkeys(one.turn_id for one in asked))
-            return [cls(person, "\n".join(one.text for one in asked), turns)]
-        return [cls(person, one.text, (one.turn_id,)) for one in asked]
+ENOUGH, ANCHORS_A_BATCH = 48, 24
+"""Anchors that a wish should find: of its themes and of other kinds; and the most that are sampled before a batch."""
+BANK, CHUNK = 192, 4
+"""Anchors up to which the bank grows while no batch is due, and how many at a time."""
+REQUEST = 300
+"""Characters of a request that are read for its language."""
+RETRY_SECONDS = 30.0
+"""After engines did not answer while no batch was due."""
 
 
 @dataclass(frozen=True)
@@ -86,19 +70,29 @@ class Night:
     """What there is for a batch.
 
     Attributes:
-        dreams: by person, the newest ones.
+        dreams: by person, the newest ones; those of wishes that are not to be learned are left out.
+        weights: of the dreams of a person's wish, if not 1.
         bank: anchors by theme.
         themes: weights of what the wishes are about.
         is_new: a wish is of a kind that its person had not asked for before.
+        is_asked: somebody asked for something in this very batch.
+        learned: share of held-out answers that show the wishes, the least of all; None: not measured.
         sampled: answers that were sampled now; seconds: how long that took.
     """
 
     dreams: dict[Person, list[Dream]] = field(default_factory=dict)
+    weights: dict[tuple[Person, str | None], float] = field(default_factory=dict)
     bank: dict[str, list[Dream]] = field(default_factory=dict)
     themes: dict[str, float] = field(default_factory=dict)
     is_new: bool = False
+    is_asked: bool = False
+    learned: float | None = None
     sampled: int = 0
     seconds: float = 0.0
+
+    def weight(self, dream: Dream) -> float:
+        """Of a dream's loss."""
+        return self.weights.get((dream.person, dream.wish), 1.0)
 
     def step(self, seed: str, dreams: int, held: int) -> tuple[list[Dream], list[Dream]]:
         """(dreams, anchors) of one step, the same for the same seed: people in turn, without repetition while there are
@@ -116,25 +110,8 @@ class Night:
         return in_turn[:dreams], [next(places[theme]) for theme in themes]
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """An answer to sample: everything but the answer, and the most tokens it may have."""
-
-    dream: Dream
-    longest: int
-
-
-@dataclass(frozen=True)
-class _Scored:
-    """An answer to a wish; likely: mean log-prob of its tokens without the wish."""
-
-    dream: Dream
-    gain: float
-    likely: float
-
-
 class Dreamer:
-    """Dreams of one trainer.
+    """Dreams of one trainer. Thread-safe.
 
     Args:
         urls: addresses of the serving engines, looked up for each batch.
@@ -146,135 +123,183 @@ class Dreamer:
     ) -> None:  # fmt: skip
         self._store, self._settings, self._trainer = store, settings, trainer
         self._prompts, self._urls, self._engines = prompts, urls, engines
+        self._sampling = threading.Lock()
+        self._idle: threading.Thread | None = None
+        self._idle_from = 0.0
+        # Of the last batch: what the bank grows for.
+        self._themes: Mapping[str, float] = {}
+        self._options: TemplateOptions | None = None
+        self._language = "en"
 
     def night(self, demand: Demand) -> Night:
         """Samples what is missing for a batch, unless that was done before, and returns what there is. Engines that do
         not answer leave the batch with what was sampled for others."""
         began, model = time.monotonic(), self._prompts.model(demand.options)
-        wishes = [one for person, asked in demand.asked.items() for one in Wish.of_person(person, asked)]
+        self._options = demand.options
+        wishes = [
+            dataclasses.replace(one, language=self._language_of(one))
+            for person, asked in demand.asked.items()
+            for one in Wish.of_person(person, asked)
+        ]
         if not wishes:
             return Night()
-        night = Night(themes=_mean([themes_of(wish.text) for wish in wishes]))
+        night = Night(
+            themes=_mean([themes_of(wish.text) for wish in wishes]), is_asked=bool(demand.complained)
+        )
+        self._themes, self._language = night.themes, wishes[-1].language
         night.is_new = any(self._is_new(model, wish, demand.rollout_id) for wish in wishes)
-        if not self._store.dreams.was_sampled(self._trainer, model, demand.rollout_id):
-            night.sampled = self._sample(demand, model, wishes, night)
-        newest = NEWEST * self._settings.dream_prompts
-        for person in demand.asked:
-            mine = [wish for wish in wishes if wish.person == person]
-            found = [self._of(model, wish, demand.rollout_id)[-newest // len(mine) :] for wish in mine]
-            if any(found):
-                night.dreams[person] = [one for dreams in found for one in dreams]
-        for one in self._store.dreams.known(self._trainer, model, "anchor", demand.rollout_id):
-            night.bank.setdefault(one.theme, []).append(one)
+        with self._sampling:
+            if not self._store.dreams.was_sampled(self._trainer, model, demand.rollout_id):
+                night.sampled = self._sample(demand, model, wishes)
+            self._fill(night, demand, model, wishes)
         night.seconds = time.monotonic() - began
         return night
 
-    def _of(self, model: str, wish: Wish, upto: int) -> list[Dream]:
-        return self._store.dreams.of_wish(self._trainer, model, wish.person, wish.text, upto)
+    def idle(self, rollout_id: int) -> None:
+        """While a rollout is waited for: lets a thread add a few anchors to the bank, unless one is at it. Engines that
+        do not answer are asked again after a while."""
+        if not self._settings.dream_anchors or (self._idle is not None and self._idle.is_alive()):
+            return
+        if time.monotonic() >= self._idle_from:
+            self._idle = threading.Thread(target=self._grow_bank, args=(rollout_id,), daemon=True)
+            self._idle.start()
+
+    def _grow_bank(self, rollout_id: int) -> None:
+        with self._sampling:
+            try:
+                options = self._latest_options()
+                model = self._prompts.model(options)
+                bank = self._bank(model, rollout_id)
+                planner = Planner(self._prompts, self._settings, options)
+                room = min(CHUNK, BANK - len(bank))
+                plans = planner.anchors(self._themes, self._language, {one.item for one in bank}, room)
+                self._keep(model, rollout_id, plans, IDLE_IN_FLIGHT)
+                full = not plans
+            except (EngineError, StoreError) as error:
+                log.info("the bank of anchors waits: %s", error)
+                full = True
+        if full:
+            self._idle_from = time.monotonic() + RETRY_SECONDS
+
+    def _language_of(self, wish: Wish) -> str:
+        """Of the wish together with the request before it: a wish alone is short."""
+        request = self._store.memory.request_of(wish.turn_ids[-1])
+        return language_of(f"{request[:REQUEST]} {wish.text}")
+
+    def _latest_options(self) -> TemplateOptions:
+        """Of the last batch, or of the newest turn before there was one."""
+        if self._options is not None:
+            return self._options
+        newest = self._store.gate_turns.newest(1)
+        options: TemplateOptions = newest[0].sampling.get("enable_thinking", True) if newest else True
+        return options
+
+    def _fill(self, night: Night, demand: Demand, model: str, wishes: Sequence[Wish]) -> None:
+        """Looks up dreams, anchors and measures."""
+        newest = NEWEST * self._settings.dream_prompts
+        shares = []
+        for person in demand.asked:
+            mine = [wish for wish in wishes if wish.person == person]
+            for wish in mine:
+                weight = measures.weight(self._of(model, wish, demand.rollout_id, "fact"))
+                night.weights[person, wish.text] = weight
+                found = self._of(model, wish, demand.rollout_id)[-(newest // len(mine)) :]
+                if found and weight:
+                    night.dreams.setdefault(person, []).extend(found)
+                    shares.append(measures.learned(self._of(model, wish, demand.rollout_id, "look")))
+        known = [share for share in shares if share is not None]
+        night.learned = min(known) if known and len(known) == len(shares) else None
+        for one in self._bank(model, demand.rollout_id):
+            night.bank.setdefault(one.theme, []).append(one)
+
+    def _of(self, model: str, wish: Wish, upto: int, kind: DreamKind = "dream") -> list[Dream]:
+        return self._store.dreams.of_wish(self._trainer, model, wish.person, wish.text, upto, kind)
+
+    def _bank(self, model: str, upto: int) -> list[Dream]:
+        return self._store.dreams.known(self._trainer, model, "anchor", upto)
 
     def _is_new(self, model: str, wish: Wish, rollout_id: int) -> bool:
         """Whether its person had dreams of nothing like it before this rollout."""
         known = self._store.dreams.wishes_of(self._trainer, model, wish.person, rollout_id)
         return not any(alike(wish.text, other) for other in known)
 
-    def _sample(self, demand: Demand, model: str, wishes: Sequence[Wish], night: Night) -> int:
-        """Samples dreams and anchors and stores them; returns how many answers were sampled."""
-        bank = {
-            one.item for one in self._store.dreams.known(self._trainer, model, "anchor", demand.rollout_id)
-        }
-        count = ANCHORS_OF_A_WISH if night.is_new else ANCHORS_A_BATCH
-        held = [
-            plan
-            for prompt in anchors.wanted(night.themes, bank, count if self._settings.dream_anchors else 0)
-            for plan in self._held(prompt, demand.options)
-        ]
-        dreams = [plan for wish in wishes for plan in self._dreams(demand, model, wish, len(wishes))]
+    def _sample(self, demand: Demand, model: str, wishes: Sequence[Wish]) -> int:
+        """Samples what a batch needs and stores it; returns how many answers were sampled."""
+        planner = Planner(self._prompts, self._settings, demand.options)
+        plans = [plan for wish in wishes for plan in self._plans(demand, model, planner, wish, len(wishes))]
+        if self._settings.dream_anchors and any(plan.dream.kind == "dream" for plan in plans):
+            bank = self._bank(model, demand.rollout_id)
+            there = sum(one.theme in self._themes or one.theme == anchors.OTHER for one in bank)
+            count = min(ANCHORS_A_BATCH, max(0, ENOUGH - there))
+            plans += planner.anchors(self._themes, self._language, {one.item for one in bank}, count)
         try:
-            found = run(self._asked(dreams, held))
+            return self._keep(model, demand.rollout_id, plans)
         except EngineError as error:
             log.warning("rollout %d goes without new dreams: %s", demand.rollout_id, error)
             return 0
-        kept = _most_telling(found[0]) + found[1]
-        self._store.dreams.keep(self._trainer, model, demand.rollout_id, kept)
-        return len(found[0]) + len(found[1])
 
-    async def _asked(
-        self, dreams: Sequence[_Plan], held: Sequence[_Plan]
-    ) -> tuple[list[_Scored], list[Dream]]:
-        """(answers to wishes with their scores, anchors); those without an answer are left out."""
-        async with self._engines(self._urls(), self._prompts.stop_ids) as engines:
-            plans = [*dreams, *held]
-            answers = await engines.answers([Asked(one.dream.taught_ids, one.longest) for one in plans])
-            pairs = list(zip(plans, answers, strict=True))
-            answered = [_answered(plan, one) for plan, one in pairs[: len(dreams)] if one and one.ids]
-            both = [(one.taught_ids, one.completion_ids) for one in answered]
-            both += [(one.prompt_ids, one.completion_ids) for one in answered]
-            scores = await engines.log_probs(both)
-        scored = [
-            _Scored(one, with_wish - without, without / len(one.completion_ids))
-            for one, with_wish, without in zip(
-                answered, scores[: len(answered)], scores[len(answered) :], strict=True
-            )
-            if with_wish is not None and without is not None
-        ]
-        return scored, [_answered(plan, one) for plan, one in pairs[len(dreams) :] if one and one.ids]
-
-    def _dreams(self, demand: Demand, model: str, wish: Wish, wishes: int) -> list[_Plan]:
-        """Prompts with the wish that are to be answered: of those that were dreamt on least, the first."""
-        known = self._of(model, wish, demand.rollout_id)
+    def _plans(self, demand: Demand, model: str, planner: Planner, wish: Wish, wishes: int) -> list[Plan]:
+        """What a wish needs: when it is new dreams and facts, when it is said again a few further dreams, and looks."""
+        known = [one.item for one in self._of(model, wish, demand.rollout_id)]
+        plans = planner.looks(wish, demand.rollout_id)
         if not known:
             keep = max(1, self._settings.dream_prompts // (wishes if wishes < 3 else 1))
+            plans += planner.dreams(wish, keep, known) + planner.facts(wish)
         elif wish.person in demand.complained:
-            keep = max(1, round(self._settings.dream_prompts * AGAIN))
-        else:
-            return []
-        asked = [one.item for one in known]
-        order = sorted(anchors.dreamt_prompts()[:-HELD_OUT], key=lambda prompt: asked.count(prompt.id))
-        prompts = list(itertools.islice(itertools.cycle(order), round(keep / KEEP)))
-        return [plan for prompt in prompts for plan in self._dream(prompt, wish, demand.options)]
+            plans += planner.dreams(wish, max(1, round(self._settings.dream_prompts * AGAIN)), known)
+        return plans
 
-    def _dream(self, prompt: Prompt, wish: Wish, options: TemplateOptions) -> list[_Plan]:
-        """None if the model's template cannot write it, or it is too long."""
-        messages, longest = [{"role": "user", "content": prompt.text}], self._settings.dream_tokens
-        try:
-            plain = self._prompts.asked(messages, options, longest)
-            taught = self._prompts.asked(with_hint(messages, wish.text), options, longest)
-        except HintError:
-            return []
-        made = Dream(
-            kind="dream", item=prompt.id, person=wish.person, wish=wish.text, turn_ids=wish.turn_ids,
-            prompt_ids=plain, taught_ids=taught, completion_ids=[], version=0,
-        )  # fmt: skip
-        return [_Plan(made, longest)]
+    def _keep(self, model: str, rollout_id: int, plans: Sequence[Plan], in_flight: int | None = None) -> int:
+        """Samples answers and stores those that are kept; returns how many there were. Raises EngineError."""
+        if not plans:
+            return 0
+        answered, scored = run(self._asked(plans, in_flight))
+        facts = [self._checked(one) for one in answered if one.kind == "fact"]
+        looks = [dataclasses.replace(one.dream, gain=one.gain) for one in scored if one.dream.kind == "look"]
+        dreams = measures.most_telling([one for one in scored if one.dream.kind == "dream"])
+        held = [one for one in answered if one.kind == "anchor"]
+        self._store.dreams.keep(self._trainer, model, rollout_id, [*dreams, *looks, *facts, *held])
+        self._report(facts)
+        return len(answered)
 
-    def _held(self, prompt: AnchorPrompt, options: TemplateOptions) -> list[_Plan]:
-        longest = round(self._settings.dream_tokens * (LONG if prompt.is_long else 1))
-        try:
-            ids = self._prompts.asked(prompt.messages, options, longest)
-        except HintError:
-            return []
-        made = Dream(
-            kind="anchor", item=prompt.id, theme=prompt.theme, prompt_ids=ids, taught_ids=ids,
-            completion_ids=[], version=0,
-        )  # fmt: skip
-        return [_Plan(made, longest)]
+    async def _asked(self, plans: Sequence[Plan], in_flight: int | None) -> tuple[list[Dream], list[Scored]]:
+        """(all that was answered, dreams and looks with their scores)."""
+        bound = {} if in_flight is None else {"in_flight": in_flight}
+        async with self._engines(self._urls(), self._prompts.stop_ids, **bound) as engines:
+            answers = await engines.answers([plan.asked for plan in plans])
+            answered = [
+                _answered(plan, one) for plan, one in zip(plans, answers, strict=True) if one and one.ids
+            ]
+            both = [one for one in answered if one.kind in ("dream", "look")]
+            hinted = await engines.log_probs([(one.taught_ids, one.completion_ids) for one in both])
+            plain = await engines.log_probs([(one.prompt_ids, one.completion_ids) for one in both])
+        scored = [
+            Scored(one, with_wish - without, without / len(one.completion_ids))
+            for one, with_wish, without in zip(both, hinted, plain, strict=True)
+            if with_wish is not None and without is not None
+        ]
+        return answered, scored
+
+    def _checked(self, fact: Dream) -> Dream:
+        """A fact with gain 1 if its answer names what is right."""
+        said = self._prompts.tokenizer.decode(fact.completion_ids).casefold()
+        answers = {one.id: one.answers for one in prompts()}[fact.item]
+        return dataclasses.replace(fact, gain=float(any(answer.casefold() in said for answer in answers)))
+
+    def _report(self, facts: Sequence[Dream]) -> None:
+        """A line in the log for each wish whose teacher loses facts."""
+        for about in dict.fromkeys((one.person, one.wish, one.turn_ids) for one in facts):
+            mine = [one for one in facts if (one.person, one.wish, one.turn_ids) == about]
+            if (weight := measures.weight(mine)) < 1:
+                log.warning(
+                    "the model answers fewer simple questions right with the wish of turn %s in its prompt: %s",
+                    about[2][-1],
+                    f"its dreams weigh {weight:.2f}" if weight else "it is not dreamt of",
+                )
 
 
-def _answered(plan: _Plan, answer: Answer) -> Dream:
+def _answered(plan: Plan, answer: Answer) -> Dream:
     return dataclasses.replace(plan.dream, completion_ids=answer.ids, version=answer.version)
-
-
-def _most_telling(answers: Sequence[_Scored]) -> list[Dream]:
-    """Of the answers to each wish of each person those that are kept, with their gains, in the order of the prompts."""
-    kept: list[_Scored] = []
-    wishes = dict.fromkeys((one.dream.person, one.dream.wish) for one in answers)
-    for wish in wishes:
-        mine = [one for one in answers if (one.dream.person, one.dream.wish) == wish]
-        count = max(1, round(len(mine) * KEEP))
-        likely = sorted(mine, key=lambda one: -one.likely)[: max(count, round(len(mine) * (1 - UNLIKELY)))]
-        best = {id(one) for one in sorted(likely, key=lambda one: -one.gain)[:count]}
-        kept += [one for one in mine if id(one) in best]
-    return [dataclasses.replace(one.dream, gain=one.gain) for one in kept]
 
 
 def _mean(weights: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +14,10 @@ from typing import Any, Literal
 from openclaw.types import Message
 
 FOLDER = Path(__file__).parent / "data"
+RAREST = -12.0
+"""Log share of a piece that a language does not have."""
+ENGLISH, SURELY = "en", 10.0
+"""The language if another is nearer by no more than so many nats."""
 FACT = "fact"
 """`kind` of a prompt with a known answer."""
 
@@ -83,6 +89,34 @@ def others() -> tuple[OtherPrompt, ...]:
         OtherPrompt(row["id"], row["kind"], row["language"], tuple(row["messages"]))
         for row in _rows("others.jsonl")
     )
+
+
+@functools.lru_cache(maxsize=256)
+def language_of(text: str) -> str:
+    """The language of the shipped texts whose pieces of one to three letters this one shares most; English if another is
+    hardly nearer."""
+    pieces, known = _pieces(text), _pieces_by_language()
+    near = {language: sum(shares.get(one, RAREST) for one in pieces) for language, shares in known.items()}
+    best = max(sorted(near), key=lambda language: near[language])
+    return best if near[best] - near[ENGLISH] > SURELY else ENGLISH
+
+
+@functools.cache
+def _pieces_by_language() -> dict[str, dict[str, float]]:
+    """Log of each piece's share of a language's pieces."""
+    counts: dict[str, Counter[str]] = {}
+    said = [(one.language, one.text) for one in prompts()] + [(one.language, one.text) for one in wishes()]
+    for language, text in said:
+        counts.setdefault(language, Counter()).update(_pieces(text))
+    return {
+        language: {piece: math.log(count / found.total()) for piece, count in found.items()}
+        for language, found in counts.items()
+    }
+
+
+def _pieces(text: str) -> list[str]:
+    padded = f" {' '.join(text.lower().split())} "
+    return [padded[at : at + size] for size in (1, 2, 3) for at in range(len(padded) - size + 1)]
 
 
 def _prompt(row: dict[str, Any]) -> Prompt:

@@ -10,10 +10,10 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from openclaw.common.wish_themes import wish_themes
-from openclaw.dreaming.texts import wishes
+from openclaw.dreaming.texts import ShippedWish, wishes
 
 KNOWN = {"layout": ("layout", "steps"), "length": ("length",), "tone": ("tone",)}
 """Themes of the shipped wishes by the theme that the phrases name."""
@@ -46,25 +46,45 @@ def alike(one: str, other: str) -> bool:
     return bool(mine.keys() & theirs.keys()) or not (mine or theirs)
 
 
+def same_pole(one: str, other: str) -> bool:
+    """Whether two wishes are known to ask for the same within their themes."""
+    mine = _pole(one)
+    return mine is not None and mine == _pole(other)
+
+
 def _nearest(wish: str) -> str | None:
     """The theme that the nearest shipped wishes vote for; None if no shipped wish is near."""
+    return _voted([(score, shipped.theme) for score, shipped in _scored(wish) if score >= _LEAST])
+
+
+def _pole(wish: str) -> str | None:
+    """The theme and pole that the nearest shipped wishes of the same themes vote for."""
+    themes = themes_of(wish)
+    own = [(score, shipped) for score, shipped in _scored(wish) if score and shipped.theme in themes]
+    return _voted([(score, f"{shipped.theme} {shipped.pole}") for score, shipped in own])
+
+
+def _scored(wish: str) -> list[tuple[float, ShippedWish]]:
     words, rarity = _stems(wish), _rarity()
-    scored = [(sum(rarity[word] for word in words & own), theme) for own, theme in _shipped()]
-    best = sorted((pair for pair in scored if pair[0] >= _LEAST), reverse=True)[:_NEAREST]
+    return [(sum(rarity[word] for word in words & own), shipped) for own, shipped in _shipped()]
+
+
+def _voted(ballots: Sequence[tuple[float, str]]) -> str | None:
+    """The name with the largest sum among the highest ballots."""
     votes: dict[str, float] = {}
-    for score, theme in best:
-        votes[theme] = votes.get(theme, 0.0) + score
-    return max(votes, key=lambda theme: votes[theme]) if votes else None
+    for score, name in sorted(ballots, reverse=True)[:_NEAREST]:
+        votes[name] = votes.get(name, 0.0) + score
+    return max(votes, key=lambda name: votes[name]) if votes else None
 
 
 @functools.cache
-def _shipped() -> list[tuple[frozenset[str], str]]:
-    return [(_stems(wish.text), wish.theme) for wish in wishes()]
+def _shipped() -> list[tuple[frozenset[str], ShippedWish]]:
+    return [(_stems(wish.text), wish) for wish in wishes()]
 
 
 @functools.cache
 def _rarity() -> dict[str, float]:
-    counts = Counter(word for words, _theme in _shipped() for word in words)
+    counts = Counter(word for words, _shipped_wish in _shipped() for word in words)
     return {word: math.log(len(_shipped()) / count) for word, count in counts.items()}
 
 

@@ -1,8 +1,10 @@
 """Answers that the model sampled for itself, so that a restart does not sample them again and a batch can be made again.
 
-A `dream` is an answer to an everyday prompt with a person's wish in it. An `anchor` is an answer to a prompt that asks
-for something itself, or for something of another kind; it belongs to no person, and stays when people leave. An export
-leaves both out: they are sampled again from what it holds.
+A `dream` is an answer to an everyday prompt with a person's wish in it. A `look` answers one without the wish, to measure
+how far the wish is learned. A `fact` answers a question with a known answer, with or without the wish.
+
+An `anchor` answers a prompt that asks for something itself, or for something of another kind; it belongs to no person,
+and stays when people leave. An export leaves all of them out: they are sampled again from what it holds.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from openclaw.store.database import Database, slices
 from openclaw.store.rows import pack_ids, pack_json, unpack_ids, unpack_json
 from openclaw.store.shares import Person
 
-DreamKind = Literal["dream", "anchor"]
+DreamKind = Literal["dream", "look", "fact", "anchor"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,8 @@ class Dream:
         prompt_ids: [P] the prompt without the wish.
         taught_ids: [Q] the prompt that the teacher reads; the same for an anchor.
         completion_ids: [T], sampled behind taught_ids.
-        gain: log p(answer | with the wish) - log p(answer | without), in nats, when it was sampled; None for an anchor.
+        gain: of a dream and a look log p(answer | with the wish) - log p(answer | without), in nats, when it was sampled;
+            of a fact 1 if it is right, else 0; None for an anchor.
         version: the weight version that wrote it.
         turn_ids: the one or two turns after which the wish was said.
     """
@@ -87,12 +90,14 @@ class DreamTable:
         with self._database.reading() as connection:
             return [_dream(row) for row in connection.execute(query.order_by(dream.id)).mappings()]
 
-    def of_wish(self, trainer: str, model: str, person: Person, wish: str, upto: int) -> list[Dream]:
-        """The dreams of a person's wish that were sampled up to a rollout."""
+    def of_wish(
+        self, trainer: str, model: str, person: Person, wish: str, upto: int, kind: DreamKind = "dream"
+    ) -> list[Dream]:
+        """What was sampled up to a rollout for a person's wish."""
         dream = schema.dream.c
         whose = dream.person.is_(None) if person is None else dream.person == person
         query = select(schema.dream).where(
-            dream.trainer == trainer, dream.model == model, dream.kind == "dream", dream.rollout_id <= upto
+            dream.trainer == trainer, dream.model == model, dream.kind == kind, dream.rollout_id <= upto
         )
         query = query.where(whose, dream.wish == pack_json(wish)).order_by(dream.id)
         with self._database.reading() as connection:
@@ -109,10 +114,13 @@ class DreamTable:
             return [unpack_json(packed) for packed in connection.scalars(query.where(whose).distinct())]
 
     def was_sampled(self, trainer: str, model: str, rollout_id: int) -> bool:
-        """Whether dreams or anchors were sampled for this rollout."""
+        """Whether anything but anchors was sampled for this rollout: anchors are sampled while it is waited for, too."""
         dream = schema.dream.c
         query = select(dream.id).where(
-            dream.trainer == trainer, dream.model == model, dream.rollout_id == rollout_id
+            dream.trainer == trainer,
+            dream.model == model,
+            dream.rollout_id == rollout_id,
+            dream.kind != "anchor",
         )
         with self._database.reading() as connection:
             return connection.scalar(query.limit(1)) is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from claw_base.run_folder.records import read_records
 from openclaw.dreaming.dreamer import Demand, Dreamer, Night
+from openclaw.dreaming.measures import LEARNED
 from openclaw.dreaming.settings import DreamArguments
 from openclaw.errors import ConfigError
 from openclaw.methods.hinted_prompt import HintedPrompts
@@ -26,6 +27,8 @@ from openclaw.types import SampleRecord
 
 DREAM, ANCHOR = "dream", "anchor_bank"
 """The `case` of such a row."""
+MAINTENANCE = 2
+"""Steps after a batch whose wishes are learned."""
 TEMPERATURE = 1.0
 """At which the policy's distribution is drawn to the teacher's."""
 
@@ -68,10 +71,13 @@ def demand_of(
 
 
 def count_steps(arguments: DreamArguments, night: Night) -> int:
-    """How many steps of dreams follow a batch."""
+    """How many steps of dreams follow a batch: few if the wishes are learned and nobody asked for anything."""
     if not night.dreams:
         return 0
-    return arguments.dream_first_steps if night.is_new else arguments.dream_steps
+    if night.is_new:
+        return arguments.dream_first_steps
+    is_learned = night.learned is not None and night.learned >= LEARNED and not night.is_asked
+    return min(arguments.dream_steps, MAINTENANCE) if is_learned else arguments.dream_steps
 
 
 def rows_of(
@@ -88,7 +94,7 @@ def rows_of(
         seed = f"dreams of step {number} behind rollout {rollout_id}"
         dreams, held = night.step(seed, arguments.dream_rows, arguments.dream_anchors)
         for one in dreams:
-            rows.append(_row(one, DREAM, 1.0, record, rollout_id, after + number, len(rows)))
+            rows.append(_row(one, DREAM, night.weight(one), record, rollout_id, after + number, len(rows)))
         for one in held:
             weight = arguments.dream_anchor_weight
             rows.append(_row(one, ANCHOR, weight, record, rollout_id, after + number, len(rows)))
@@ -97,7 +103,8 @@ def rows_of(
 
 def metrics_of(rows: Sequence[Row], night: Night) -> dict[str, float]:
     """Numbers for the trainer's log."""
-    return {
+    looked = {} if night.learned is None else {"rollout/dream_learned": night.learned}
+    return looked | {
         "rollout/dream_steps": float(len({row["companion"] for row in rows})),
         "rollout/dream_rows": float(len(rows)),
         "rollout/dream_sampled": float(night.sampled),

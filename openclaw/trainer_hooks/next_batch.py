@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from openclaw.errors import StoreAway
@@ -31,9 +32,11 @@ class NextBatch:
     """Leases batches of one trainer, and remembers what it cleaned and logged last."""
 
     def __init__(
-        self, store: RolloutStore, settings: HookSettings, exclusion: Exclusion, probation: Probation
-    ) -> None:
-        self._store, self._exclusion = store, exclusion
+        self, store: RolloutStore, settings: HookSettings, exclusion: Exclusion, probation: Probation,
+        idle: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        """idle: called with the number of the rollout that is waited for, again and again; returns at once."""
+        self._store, self._exclusion, self._idle = store, exclusion, idle
         self._buffer, self._trainer = settings.buffer, settings.trainer
         self._cleaning = Cleaning(store, settings, probation)
         self._backlog = BacklogWatch()
@@ -61,6 +64,7 @@ class NextBatch:
             if records:
                 self._log_backlog()
                 return records
+            self._idle(rollout_id)
             time.sleep(POLL_SECONDS)
 
     def take_if_due(self, rollout_id: int) -> list[SampleRecord]:

@@ -78,7 +78,7 @@ class BatchPipeline:
         self.store, self.settings = store, settings
         self.exclusion = Exclusion(store, settings.trust)
         self.probation = Probation(store, settings, self.exclusion)
-        self.next = NextBatch(store, settings, self.exclusion, self.probation)
+        self.next = NextBatch(store, settings, self.exclusion, self.probation, self.idle)
 
     def prepare(self, records: Sequence[SampleRecord], rollout_id: int) -> Batch:
         """The batch of these leased samples; the same samples and samples of earlier rollouts give the same rows."""
@@ -94,6 +94,11 @@ class BatchPipeline:
     def lease(self, rollout_id: int) -> list[SampleRecord]:
         """Blocks until a batch can go; samples of excluded people stay in the buffer. See `NextBatch.wait`."""
         return self.next.wait(rollout_id)
+
+    def idle(self, rollout_id: int) -> None:
+        """While a batch is waited for: samples anchors for dreams, a few at a time and in the background."""
+        if self.settings.dreams.is_on:
+            self.dreamer.idle(rollout_id)
 
     def exclude(self, batch: Batch) -> None:
         """Weighs each person of the batch by trust, which also excludes people from what is looked up for it."""

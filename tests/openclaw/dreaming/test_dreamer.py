@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from openclaw.dreaming.asking import Engines
-from openclaw.dreaming.dreamer import KEEP, Demand, Dreamer, Night, Wish
+from openclaw.dreaming.dreamer import ANCHORS_A_BATCH, CHUNK, Demand, Dreamer, Night
+from openclaw.dreaming.measures import KEEP
+from openclaw.dreaming.plans import FACTS, LOOKS
 from openclaw.dreaming.settings import DreamArguments
+from openclaw.dreaming.wishes import Wish
 from openclaw.methods.hinted_prompt import HINT_HEADER, HintedPrompts
 from openclaw.store import RolloutStore
+from openclaw.store.dreams import Dream
 from openclaw.store.memory import Said
 from openclaw.types import NewTurn
 from tests.fakes.scripted_engine import FakeEngine
@@ -52,16 +57,19 @@ def test_the_answers_that_a_wish_makes_most_likely_are_kept(
     engine.score = score
     night = dreamer.night(demand(0, "Shorter, please."))
     (mine,) = night.dreams.values()
-    assert night.is_new and len(mine) == 4 and night.sampled == round(4 / KEEP) + 48
+    assert (
+        night.is_new
+        and len(mine) == 4
+        and night.sampled == round(4 / KEEP) + LOOKS + 2 * FACTS + ANCHORS_A_BATCH
+    )
     for one in mine:
         text = prompts.tokenizer.decode(one.taught_ids)
         assert HINT_HEADER in text and "Shorter, please." in text
         assert HINT_HEADER not in prompts.tokenizer.decode(one.prompt_ids)
         assert one.completion_ids == [40, 41, 42] and one.gain is not None and one.version == 3
     asked = [body for body in engine.requests if HINT_HEADER in prompts.tokenizer.decode(body["input_ids"])]
-    assert len(asked) == round(4 / KEEP) and all(
-        body["sampling_params"]["temperature"] == 0.8 for body in asked
-    )
+    temperatures = [body["sampling_params"]["temperature"] for body in asked]
+    assert temperatures.count(0.8) == round(4 / KEEP) and temperatures.count(0.0) == FACTS
     gains = [
         -float(len(prompts.tokenizer.decode(one.taught_ids + one.completion_ids)) % 7) + 10 for one in mine
     ]
@@ -91,7 +99,7 @@ def test_a_known_wish_that_is_said_again_gets_a_few_more_and_one_that_only_stand
     assert not again.is_new and len(again.dreams["ann"]) == 5
     assert len({one.item for one in again.dreams["ann"]}) == 5
     standing = dreamer.night(demand(2, "Shorter, please.", complained=False))
-    assert len(standing.dreams["ann"]) == 5 and standing.sampled == 24
+    assert len(standing.dreams["ann"]) == 5 and standing.sampled == LOOKS
 
 
 def test_two_wordings_of_a_wish_are_dreamt_in_turn_and_two_wishes_together() -> None:
@@ -101,6 +109,8 @@ def test_two_wordings_of_a_wish_are_dreamt_in_turn_and_two_wishes_together() -> 
         Said("Say hello first.", 0.0, "3"),
     )
     assert [one.text for one in Wish.of_person("ann", [short, brief])] == ["Shorter!", "Be brief."]
+    (last,) = Wish.of_person("ann", [short, Said("Give me every detail, at length.", 0.0, "4")])
+    assert last.turn_ids == ("4",)
     (both,) = Wish.of_person("ann", [short, hello])
     assert both.text == "Shorter!\nSay hello first." and both.turn_ids == ("1", "3")
 
@@ -126,6 +136,54 @@ def test_without_an_engine_a_batch_goes_with_what_was_sampled_before(
     assert "rollout 0 goes without new dreams" in caplog.text and len(caplog.records) == 1
     dreamer.night(demand(1, "Shorter, please."))
     assert without.night(demand(2, "Shorter, please.")).dreams
+
+
+def test_a_wish_is_learned_once_answers_without_it_look_like_answers_with_it(
+    dreamer: Dreamer, engine: FakeEngine, prompts: HintedPrompts, demand: Callable[..., Demand]
+) -> None:
+    with_wish = -12.0
+
+    def score(ids: list[int], start: int) -> float:
+        return with_wish if HINT_HEADER in prompts.tokenizer.decode(ids) else -2.0
+
+    engine.score = score
+    assert dreamer.night(demand(0, "Shorter, please.")).learned is None
+    standing = demand(1, "Shorter, please.", complained=False)
+    assert dreamer.night(standing).learned == 0.0
+    with_wish = -3.0
+    assert dreamer.night(standing).learned == 0.0
+    assert dreamer.night(demand(2, "Shorter, please.", complained=False)).learned == 1.0
+
+
+def test_a_wish_with_which_the_teacher_forgets_facts_is_not_dreamt_of(
+    store: RolloutStore, prompts: HintedPrompts, engine: FakeEngine, demand: Callable[..., Demand],
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    engine.say = [40, 41, 42]
+    dreamer = Dreamer(store, SETTINGS, "trainer", prompts, lambda: [engine.url])
+
+    def checked(fact: Dream) -> Dream:
+        return replace(fact, gain=float(fact.taught_ids == fact.prompt_ids))
+
+    monkeypatch.setattr(dreamer, "_checked", checked)
+    night = dreamer.night(demand(0, "Say hello first."))
+    assert not night.dreams and set(night.weights.values()) == {0.0}
+    assert "it is not dreamt of" in caplog.text and "hello" not in caplog.text
+    assert night.step("seed", 4, 4) == ([], [])
+
+
+def test_while_a_rollout_is_waited_for_the_bank_grows_in_the_background(
+    dreamer: Dreamer, store: RolloutStore, prompts: HintedPrompts, demand: Callable[..., Demand]
+) -> None:
+    dreamer.night(demand(0, "Shorter, please."))
+    model = prompts.model(False)
+    before = len(store.dreams.known("trainer", model, "anchor", 1))
+    dreamer.idle(1)
+    assert dreamer._idle is not None
+    dreamer._idle.join(10)
+    assert len(store.dreams.known("trainer", model, "anchor", 1)) == before + CHUNK
+    assert len(store.dreams.known("trainer", model, "anchor", 0)) == before
+    assert not store.dreams.was_sampled("trainer", model, 1)
 
 
 def test_people_take_turns_in_a_step(dreamer: Dreamer, demand: Callable[..., Demand]) -> None:

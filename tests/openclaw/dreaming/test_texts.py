@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from openclaw.dreaming import anchors, texts
-from openclaw.dreaming.dreamer import HELD_OUT
-from openclaw.dreaming.themes import alike, themes_of
+from openclaw.dreaming.plans import HELD_OUT
+from openclaw.dreaming.themes import alike, same_pole, themes_of
 
 
 def test_every_prompt_is_a_question_of_its_own_and_facts_have_answers() -> None:
@@ -67,8 +67,39 @@ def test_wordings_of_one_wish_are_alike_and_wishes_of_two_kinds_are_not() -> Non
     assert alike("Use metric units.", "Kilometres, not miles") and not alike("Shorter", "Use metric units.")
 
 
+def test_a_newer_wish_of_the_same_kind_is_known_to_ask_for_something_else() -> None:
+    assert same_pole("Shorter, please.", "Keep it short and brief.")
+    assert not same_pole("Shorter, please.", "Give me every detail, at length.")
+    assert not same_pole("No lists, please.", "Use bullet points.")
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Shorter, please.", "en"),
+        ("Be brief.", "en"),
+        ("Bitte fasse dich kürzer.", "de"),
+        ("Más corto, por favor.", "es"),
+        ("Plus court, s'il te plaît.", "fr"),
+        ("请简短一点。", "zh"),
+        ("もっと短く答えてください。", "ja"),
+        ("Покороче, пожалуйста.", "ru"),
+    ],
+)
+def test_the_language_of_a_wish_is_that_of_texts_like_it(text: str, language: str) -> None:
+    assert texts.language_of(text) == language
+
+
+def test_three_of_four_anchors_are_in_the_persons_language_or_in_english() -> None:
+    spoken = {wish.id: wish.language for wish in texts.wishes()}
+    for language in ("en", "de"):
+        wanted = anchors.wanted({"length": 1.0}, language, (), 48)
+        own = [spoken[one.id.split("-")[0]] for one in wanted if one.theme == "length"]
+        assert 20 <= sum(one in (language, "en") for one in own) < len(own) == 32
+
+
 def test_most_anchors_are_of_the_wishs_theme_with_all_its_poles_and_places() -> None:
-    wanted = anchors.wanted({"length": 1.0}, (), 48)
+    wanted = anchors.wanted({"length": 1.0}, "en", (), 48)
     themes = Counter(one.theme for one in wanted)
     assert len({one.id for one in wanted}) == 48 and themes["length"] == 32 and themes[anchors.OTHER] == 8
     said = {wish.id: wish for wish in texts.wishes()}
@@ -76,15 +107,15 @@ def test_most_anchors_are_of_the_wishs_theme_with_all_its_poles_and_places() -> 
     assert Counter(one.pole for one in own) == {"long": 16, "short": 16}
     assert {one.place for one in own} == {"question", "system", "complaint"}
     known = [one.id for one in wanted]
-    assert not {one.id for one in anchors.wanted({"length": 1.0}, known, 48)} & set(known)
+    assert not {one.id for one in anchors.wanted({"length": 1.0}, "en", known, 48)} & set(known)
 
 
 def test_a_wish_without_a_theme_takes_anchors_of_all() -> None:
-    themes = {one.theme for one in anchors.wanted({}, (), 120)}
+    themes = {one.theme for one in anchors.wanted({}, "en", (), 120)}
     assert themes == {wish.theme for wish in texts.wishes()} | {anchors.OTHER}
 
 
 def test_anchors_end_with_what_there_is() -> None:
     everything = [one.id for some in anchors.by_theme().values() for one in some]
     assert len(everything) == len(set(everything))
-    assert len(anchors.wanted({"length": 1.0}, (), 10_000)) == len(everything)
+    assert len(anchors.wanted({"length": 1.0}, "en", (), 10_000)) == len(everything)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from openclaw.dreaming.dreamer import Night
+from openclaw.dreaming.settings import DreamArguments
 from openclaw.errors import ConfigError
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks import dreams, replay
@@ -97,6 +99,23 @@ def test_a_liked_batch_dreams_of_the_standing_wish_of_its_person_alone(
     batch = pipeline.prepare(store.samples.lease(1, 2), 1)
     assert batch.night is not None and list(batch.night.dreams) == ["ann"] and not batch.night.is_new
     assert {row["companion"] for row in batch.dreams} == {3, 4}
+
+
+@pytest.mark.parametrize(
+    ("night", "steps"),
+    [
+        (Night(is_new=True, learned=1.0), 9),
+        (Night(), 5),
+        (Night(learned=0.8), 5),
+        (Night(learned=0.9), 2),
+        (Night(learned=0.9, is_asked=True), 5),
+    ],
+)
+def test_a_learned_wish_is_only_maintained_until_somebody_complains(night: Night, steps: int) -> None:
+    arguments = DreamArguments(dream_steps=5, dream_first_steps=9)
+    assert dreams.count_steps(arguments, night) == 0
+    night.dreams = {"ann": []}
+    assert dreams.count_steps(arguments, night) == steps
 
 
 def test_without_a_wish_there_are_no_dreams(

@@ -1,0 +1,88 @@
+"""Which answers are kept, how far a wish is learned, and whether the teacher can answer with it.
+
+The gain of an answer is log p(answer | with the wish) - log p(answer | without), in nats.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from openclaw.store.dreams import Dream
+
+KEEP = 0.4
+"""Share of the answers to a wish that are kept."""
+UNLIKELY = 0.25
+"""Share that is left out before, the least likely ones without the wish."""
+LEARNED = 0.9
+"""Share of held-out answers that show a wish, from which on it is only maintained."""
+LEAST_GAP = 1.0
+"""Nats. A wish that takes less from answers without it cannot be seen in them."""
+KNOWN_FACTS, MAY_LOSE = 3, 1
+"""Facts that the model must know for a statement, and of those it may lose with the wish."""
+LEAST_WEIGHT = 0.5
+"""A wish whose teacher keeps a smaller share of the facts is not dreamt of."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """An answer with its gain; likely: mean log-prob of its tokens without the wish."""
+
+    dream: Dream
+    gain: float
+    likely: float
+
+
+def most_telling(answers: Sequence[Scored]) -> list[Dream]:
+    """Of the answers to each wish of each person those that are kept, with their gains, in their order."""
+    kept: list[Scored] = []
+    for wish in dict.fromkeys((one.dream.person, one.dream.wish) for one in answers):
+        mine = [one for one in answers if (one.dream.person, one.dream.wish) == wish]
+        count = max(1, round(len(mine) * KEEP))
+        likely = sorted(mine, key=lambda one: -one.likely)[: max(count, round(len(mine) * (1 - UNLIKELY)))]
+        best = {id(one) for one in sorted(likely, key=lambda one: -one.gain)[:count]}
+        kept += [one for one in mine if id(one) in best]
+    return [dataclasses.replace(one.dream, gain=one.gain) for one in kept]
+
+
+def learned(looks: Sequence[Dream]) -> float | None:
+    """Share of the newest answers to held-out prompts without the wish that show it: those that the wish makes less than
+    half as unlikely as it made the first ones.
+
+    The live weights score: once they do the same with and without a wish, gains are near 0.
+
+    Args:
+        looks: a wish's looks of several rollouts, the oldest first; those of the first were made before it was learned.
+
+    Returns:
+        None with fewer than two looks, or if the wish could not be seen in the first.
+    """
+    rollouts = sorted({one.rollout_id for one in looks})
+    gains = {
+        at: [one.gain for one in looks if one.rollout_id == at and one.gain is not None] for at in rollouts
+    }
+    if len(rollouts) < 2 or not gains[rollouts[0]] or not gains[rollouts[-1]]:
+        return None
+    before = sum(gains[rollouts[0]]) / len(gains[rollouts[0]])
+    if before > -LEAST_GAP:
+        return None
+    now = gains[rollouts[-1]]
+    return sum(gain > before / 2 for gain in now) / len(now)
+
+
+def weight(facts: Sequence[Dream]) -> float:
+    """Weight of a wish's dreams: 1, or less if the teacher that reads the wish loses facts that it knows without it. What
+    the teacher cannot do, the policy must not learn.
+
+    Args:
+        facts: answers to questions with (`taught_ids` differs from `prompt_ids`) and without the wish; gain 1 if right.
+    """
+    right = {one.item for one in facts if one.gain and one.taught_ids == one.prompt_ids}
+    hinted = {one.item: bool(one.gain) for one in facts if one.taught_ids != one.prompt_ids}
+    known = [item for item in right if item in hinted]
+    kept = sum(hinted[item] for item in known)
+    if len(known) < KNOWN_FACTS or len(known) - kept <= MAY_LOSE:
+        return 1.0
+    share = kept / len(known)
+    return share if share >= LEAST_WEIGHT else 0.0

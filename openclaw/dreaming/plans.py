@@ -1,0 +1,132 @@
+"""Which answers are to be sampled: dreams, looks at held-out prompts, facts and anchors, each with its prompts in ids."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from openclaw.dreaming import anchors, texts
+from openclaw.dreaming.asking import Asked
+from openclaw.dreaming.measures import KEEP
+from openclaw.dreaming.settings import DreamArguments
+from openclaw.dreaming.texts import Prompt
+from openclaw.dreaming.wishes import Wish
+from openclaw.errors import HintError
+from openclaw.formats.families import TemplateOptions
+from openclaw.methods.hinted_prompt import HintedPrompts, with_hint
+from openclaw.store.dreams import Dream, DreamKind
+
+LONG = 4 / 3
+"""Times --dream-tokens: the longest answer of an anchor that asks for long answers."""
+HELD_OUT = 24
+"""Everyday prompts, the last ones of a person's language, that are never dreamt on."""
+LOOKS = 8
+"""Held-out prompts that are asked to see how far a wish is learned."""
+FACTS, FACT_TOKENS = 8, 32
+"""Questions with known answers that are asked with and without a new wish, and the longest answer."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An answer to sample: a dream without it, and the most tokens that it may have. Facts are answered greedily."""
+
+    dream: Dream
+    longest: int
+
+    @property
+    def asked(self) -> Asked:
+        """A look is answered without the wish."""
+        ids = self.dream.prompt_ids if self.dream.kind == "look" else self.dream.taught_ids
+        return Asked(ids, self.longest, greedy=self.dream.kind == "fact")
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Writes prompts of one model.
+
+    Attributes:
+        options: how the chat template writes them.
+    """
+
+    prompts: HintedPrompts
+    settings: DreamArguments
+    options: TemplateOptions
+
+    def dreams(self, wish: Wish, keep: int, known: Sequence[str]) -> list[Plan]:
+        """Prompts with the wish, so many that `keep` answers are left: first those that were dreamt on least.
+
+        Args:
+            known: ids of the prompts that were dreamt on, one a dream.
+        """
+        some = _in_language(wish.language)
+        order = sorted(some[:-HELD_OUT], key=lambda prompt: known.count(prompt.id))
+        chosen = itertools.islice(itertools.cycle(order), round(keep / KEEP))
+        return [
+            plan for prompt in chosen for plan in self._of("dream", prompt, wish, self.settings.dream_tokens)
+        ]
+
+    def looks(self, wish: Wish, rollout_id: int) -> list[Plan]:
+        """Held-out prompts, other ones at the next rollout."""
+        some = _in_language(wish.language)
+        held = some[-HELD_OUT:]
+        first = rollout_id * LOOKS % len(held)
+        chosen = [held[(first + number) % len(held)] for number in range(min(LOOKS, len(held)))]
+        return [plan for one in chosen for plan in self._of("look", one, wish, self.settings.dream_tokens)]
+
+    def facts(self, wish: Wish) -> list[Plan]:
+        """Questions with known answers, each with the wish and without it."""
+        facts = [one for one in texts.prompts() if one.answers]
+        own = [one for one in facts if one.language == wish.language]
+        chosen = (own if len(own) >= FACTS else [one for one in facts if one.language == "en"])[:FACTS]
+        return [
+            plan
+            for one in chosen
+            for said in (wish.text, None)
+            for plan in self._of("fact", one, wish, FACT_TOKENS, said)
+        ]
+
+    def anchors(
+        self, themes: Mapping[str, float], language: str, bank: Collection[str], count: int
+    ) -> list[Plan]:
+        """Up to `count` anchors that are not in the bank."""
+        found: list[Plan] = []
+        for prompt in anchors.wanted(themes, language, bank, count):
+            longest = round(self.settings.dream_tokens * (LONG if prompt.is_long else 1))
+            try:
+                ids = self.prompts.asked(prompt.messages, self.options, longest)
+            except HintError:
+                continue
+            made = Dream(
+                kind="anchor", item=prompt.id, theme=prompt.theme, prompt_ids=ids, taught_ids=ids,
+                completion_ids=[], version=0,
+            )  # fmt: skip
+            found.append(Plan(made, longest))
+        return found
+
+    def _of(
+        self, kind: DreamKind, prompt: Prompt, wish: Wish, longest: int, said: str | None = ""
+    ) -> list[Plan]:
+        """None if the model's template cannot write it, or it is too long. `said`: what the teacher reads, "" for the
+        wish."""
+        said = wish.text if said == "" else said
+        messages = [{"role": "user", "content": prompt.text}]
+        try:
+            plain = self.prompts.asked(messages, self.options, longest)
+            hinted = messages if said is None else with_hint(messages, said)
+            taught = self.prompts.asked(hinted, self.options, longest)
+        except HintError:
+            return []
+        made = Dream(
+            kind=kind, item=prompt.id, person=wish.person, wish=wish.text, turn_ids=wish.turn_ids,
+            prompt_ids=plain, taught_ids=taught, completion_ids=[], version=0,
+        )  # fmt: skip
+        return [Plan(made, longest)]
+
+
+def _in_language(language: str) -> list[Prompt]:
+    """Everyday prompts in a language, in the order in which they are dreamt on; English ones after them if there
+    are few. A model that does not speak a language has nothing to learn in it."""
+    own = [one for one in anchors.dreamt_prompts() if one.language == language]
+    english = [one for one in anchors.dreamt_prompts() if one.language == "en"]
+    return own if len(own) > 4 * HELD_OUT else [*own, *english]

@@ -1,0 +1,71 @@
+"""Which answers are kept, when a wish counts as learned, and how much the loss of facts weighs."""
+
+from __future__ import annotations
+
+import pytest
+
+from openclaw.dreaming.measures import Scored, learned, most_telling, weight
+from openclaw.store.dreams import Dream, DreamKind
+
+
+def made(
+    kind: DreamKind = "dream",
+    item: str = "p",
+    gain: float | None = None,
+    rollout_id: int = 0,
+    hinted: bool = True,
+) -> Dream:
+    return Dream(
+        kind=kind,
+        item=item,
+        prompt_ids=[1],
+        taught_ids=[1, 2] if hinted else [1],
+        completion_ids=[3],
+        version=0,
+        gain=gain,
+        rollout_id=rollout_id,
+        wish="shorter",
+    )
+
+
+def test_of_ten_answers_the_four_with_the_largest_gains_are_kept_but_no_unlikely_ones() -> None:
+    answers = [Scored(made(item=f"p{n}"), float(n), n / 10 - 1.0) for n in range(10)]
+    assert [one.item for one in most_telling(answers)] == ["p6", "p7", "p8", "p9"]
+    answers[9] = Scored(answers[9].dream, 99.0, -7.0)
+    answers[8] = Scored(answers[8].dream, 98.0, -6.0)
+    kept = most_telling(answers)
+    assert [one.item for one in kept] == ["p4", "p5", "p6", "p7"] and [one.gain for one in kept] == [
+        4,
+        5,
+        6,
+        7,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "share"),
+    [
+        ([-10.0, -6.0], [-1.0, 0.5], 1.0),
+        ([-10.0, -6.0], [-9.0, -3.0], 0.5),
+        ([-10.0, -6.0], [], None),
+        ([-0.5, -0.5], [0.0], None),
+        ([3.0], [0.0], None),
+    ],
+)
+def test_answers_are_learned_when_the_wish_makes_them_half_as_unlikely(
+    before: list[float], now: list[float], share: float | None
+) -> None:
+    looks = [made("look", gain=gain) for gain in before]
+    looks += [made("look", gain=0.0, rollout_id=3)] + [made("look", gain=gain, rollout_id=7) for gain in now]
+    if not now:
+        looks = looks[: len(before)]
+    assert learned(looks) == share
+
+
+@pytest.mark.parametrize(
+    ("known", "kept", "expected"), [(8, 8, 1.0), (8, 7, 1.0), (8, 6, 0.75), (8, 3, 0.0), (2, 0, 1.0)]
+)
+def test_a_wish_weighs_less_if_its_teacher_loses_facts(known: int, kept: int, expected: float) -> None:
+    facts = [made("fact", f"f{n}", float(n < known), hinted=False) for n in range(8)]
+    facts += [made("fact", f"f{n}", float(n < kept)) for n in range(8)]
+    assert weight(facts) == expected
