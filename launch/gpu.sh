@@ -201,7 +201,7 @@ serving_arguments() {
   WORDS+=(::script --batch-timeout 600 --gate --on-weights-rejected-path openclaw.trainer_hooks.rejection.on_weights_rejected)
   WORDS+=(--gate-samples-path openclaw.trainer_hooks.gate_samples.gate_samples)
   flag --gate-engine GATE_ENGINE ''
-  if [ -n "${GATE_ENGINE:-}" ]; then WORDS+=(::script "${EVERYDAY_GATE[@]}"); fi
+  WORDS+=(::script "${EVERYDAY_GATE[@]}")
 }
 
 # usual_context TOKENS: CONTEXT_LENGTH where nobody set it: so many, or what the model was made for where that is less, since

@@ -65,11 +65,12 @@ class GateArguments:
         least=0,
     )
     gate_answer_tokens: int = flag(160, "longest answer that a candidate gives to be looked at", least=1)
-    gate_engine: Literal["serving", "cpu"] = flag(
-        "serving",
-        "what answers with the weights of a candidate: the engine that serves, where it holds a second set (embedded); "
-        "cpu: an engine of its own on half of the driver's CPUs, for SGLang and vLLM, of dense models that embedded "
-        "serves",
+    gate_engine: str = flag(
+        "auto",
+        "what answers with the weights of a candidate. serving: the engine that serves, if it holds a second set "
+        "(embedded); cpu: an engine of its own on half of the driver's CPUs, of dense models that embedded serves; "
+        "HOST:PORT: a spare engine of the model that serves nobody and sees the run folder; auto: serving, else cpu for "
+        "up to 5 billion parameters where CPUs and memory are enough, else none, with a warning",
     )
     gate_on_reject: Literal["lower-lr", "skip"] = flag(
         "lower-lr",

@@ -28,6 +28,7 @@ from slime.arguments.parser import complete_parser
 from slime.errors import ConfigError
 from slime.flags import GROUPS, Arguments
 from slime.plan.environments import environments_of
+from slime.plan.gate_engine import in_words, unexamined
 from slime.plan.hardware import DEFAULT, gpus_here, named_gpu
 from slime.plan.of_arguments import plan_of
 from slime.plan.placement_plan import host_problems, problems
@@ -88,6 +89,10 @@ def planned(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tup
     found = plan_of(args, count or len(here), gpu)
     environments = environments_of(args)
     lines = [] if environments is None else [environments.line()]
+    if args.gate and args.gate_samples_path is not None:
+        lines.append(
+            f"gate     {unexamined(args) or f'explicit wishes are put to updates by {in_words(args)}'}"
+        )
     if found is None:
         return "\n".join(["plan     trains on the CPU", *lines]), True
     text, wrong = "\n".join([as_text(found), *lines]), problems(found)

@@ -18,6 +18,7 @@ from slime.errors import ConfigError
 from slime.flags import Arguments
 from slime.flags.engine import EngineArguments
 from slime.plan.division import Division
+from slime.plan.gate_engine import CPU, gate_engine_of
 from slime.plan.hardware import GIB, Gpu, gpus_here
 from slime.plan.host import HostUse
 from slime.plan.memory import CONTEXT, EngineMemory, TrainerMemory, engine_parts, kv_tokens
@@ -99,7 +100,7 @@ def host_use(args: Arguments, engines: Sequence[Server]) -> HostUse:
         offload_train=bool(args.offload_train),
         shared=args.update_weight_transport == "tensor",
         engines=sum(one.count for one in engines if one.role == "policy") if args.offload_rollout else 0,
-        gate_engine=args.gate and args.gate_engine == "cpu",
+        gate_engine=args.gate and gate_engine_of(args) == CPU,
         weights=args.keep_weights,
         checkpoints=max(args.keep_checkpoints, args.keep_versions),
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from claw_base.run_folder import records
 from slime.engines.client import EngineControl
+from slime.engines.spare import SpareEngine
 from slime.processes import control
 from slime.ray.placement import Placement
 from slime.weights.versions import artifact_folder
@@ -86,6 +87,13 @@ def engine_client(
 def gate_client(args: ServingSide, url: str) -> EngineControl:
     """The client of the engine that answers the gate alone."""
     return EngineControl(url, "embedded", prepare_timeout=args.weight_update_timeout or FOR_EVER)
+
+
+def spare_clients(args: ServingSide) -> list[SpareEngine]:
+    """The client of the spare engine that --gate-engine names; none if it names none."""
+    if not args.gate or "://" not in args.gate_engine:
+        return []
+    return [SpareEngine(args.gate_engine, prepare_timeout=args.weight_update_timeout or FOR_EVER)]
 
 
 def end_process(run_dir: Path, name: str | None) -> Callable[[], None]:

@@ -17,6 +17,7 @@ from slime.engines.sglang.nccl import check_same_nccl
 from slime.engines.third_party import ThirdPartyEngine
 from slime.errors import ConfigError
 from slime.hooks import load_path
+from slime.plan.gate_engine import CPU, gate_engine_of, tell_gate_engine, usable_cpus
 from slime.plan.of_arguments import share_words, smallest_gpu
 from slime.plan.shape import FAMILIES, read_config, shape_of
 from slime.processes.servers import ServerManager, ServerSpec
@@ -81,7 +82,7 @@ def model_servers(args: ServingSide) -> list[ModelServers]:
         found.append(
             ModelServers("teacher", "teacher-engine", "teacher_engine", model, 1, args.prm_teacher_num_gpus)
         )
-    if args.gate and args.gate_engine == "cpu":
+    if args.gate and gate_engine_of(args) == CPU:
         found.append(ModelServers("gate", "gate-engine", GATE, args.hf_checkpoint, 1, 0))
     return found
 
@@ -95,6 +96,7 @@ def server_specs(args: Arguments) -> list[ServerSpec]:
     """
     if args.debug_train_only:
         return []
+    tell_gate_engine(args)
     manager = ServerManager(args.run_dir)
     servers = model_servers(args)
     check_engine_flags(args, servers)
@@ -211,18 +213,13 @@ def gate_spec(args: ServingSide, name: str, port: int) -> ServerSpec:
             raise ConfigError(
                 "--gate-engine cpu: the embedded engine runs no mixtures of experts and no linear attention; drop it"
             )
-    threads = max(1, cpus() // 2)
+    threads = max(1, usable_cpus() // 2)
     command = launch("embedded", args.hf_checkpoint, port)
     command += ["--device", "cpu", "--cast-weights", "--threads", str(threads), "--nice", "5"]
     command += ["--max-running-requests", "1", "--standby", "off"]
     command += ["--record-as", str(records.record_path(Path(args.run_dir), name).with_suffix(""))]
     start_limit = args.engine_start_limit or float("inf")
     return ServerSpec(name, GATE, command, f"http://127.0.0.1:{port}", start_timeout=start_limit)
-
-
-def cpus() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def launch(backend: str, model: str, port: int) -> list[str]:

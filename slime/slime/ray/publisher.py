@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +12,10 @@ from claw_base.run_folder.orders import VersionOrders
 from slime.engines.client import EngineControl, EngineControlError
 from slime.errors import EngineError
 from slime.gate.gate import CandidateGate
+from slime.gate.interruptible import Tries
 from slime.hooks import load_hook
 from slime.processes.servers import ServerSpec
-from slime.ray.engine_clients import engine_client, gate_client
+from slime.ray.engine_clients import engine_client, gate_client, spare_clients
 from slime.ray.engines import GATE
 from slime.ray.external import ExternalEngines
 from slime.ray.train_actor import TrainerState
@@ -62,7 +63,10 @@ class Publisher:
             for spec in specs
             if spec.role == "engine" and spec.url
         ]
-        self.gate_engines = [gate_client(args, spec.url) for spec in specs if spec.role == GATE and spec.url]
+        self.gate_engines: list[Tries] = [
+            *(gate_client(args, spec.url) for spec in specs if spec.role == GATE and spec.url),
+            *spare_clients(args),
+        ]
         self.numbers = VersionNumbers(self.save_dir)
         self.orders = VersionOrders(run_dir)
         self.gate = CandidateGate(args, self.orders)
@@ -74,7 +78,7 @@ class Publisher:
         return [*self.own_engines, *self.external.present()]
 
     @property
-    def free_engines(self) -> list[EngineControl]:
+    def free_engines(self) -> Sequence[Tries]:
         """Those that may answer with a candidate's weights while the trainer works: the gate's own, else own engines that
         have memory then."""
         return self.gate_engines or ([] if self.args.offload_rollout else self.own_engines)

@@ -15,10 +15,11 @@ from slime.engines.embedded.model import build_model
 from slime.engines.embedded.weights import WeightStore
 from slime.engines.requests import WeightsError
 from slime.errors import ConfigError
+from slime.plan.gate_engine import usable_cpus
 from slime.plan.host import HostUse, host_parts
 from slime.plan.memory import TrainerMemory
 from slime.plan.shape import KNOWN, shape_of
-from slime.ray.engines import GATE, cpus, gate_spec, model_servers
+from slime.ray.engines import GATE, gate_spec, model_servers
 from slime.ray.publisher import Publisher
 
 
@@ -38,7 +39,7 @@ def test_it_is_an_embedded_engine_on_the_cpu_whatever_serves(model_path: Path, t
     command = " ".join(spec.command)
     assert "--backend embedded" in command and "--device cpu --cast-weights" in command
     assert (
-        f"--threads {max(1, cpus() // 2)}" in command
+        f"--threads {max(1, usable_cpus() // 2)}" in command
         and spec.role == GATE
         and spec.url == "http://127.0.0.1:31000"
     )

@@ -58,6 +58,7 @@ def check_engine(args: Arguments) -> None:
         ConfigError: what contradicts what, and what to do.
     """
     check_external(args)
+    check_gate_engine(args)
     if args.engine_start_timeout is None:
         args.engine_start_timeout = STARTS[args.rollout_backend]
     if args.update_weight_transport == "nccl":
@@ -117,6 +118,21 @@ def check_external(args: EngineArguments) -> None:
     args.rollout_external_engine_addrs = [engine_url(address) for address in given]
     if len(set(args.rollout_external_engine_addrs)) < len(given):
         raise ConfigError(f"--rollout-external-engine-addrs names an engine twice: {' '.join(given)}")
+
+
+def check_gate_engine(args: Arguments) -> None:
+    """The address of a spare engine as a URL. Raises ConfigError for one that serves, or a word that is not known."""
+    text = args.gate_engine
+    if text in ("auto", "serving", "cpu"):
+        return
+    try:
+        args.gate_engine = engine_url(text)
+    except ConfigError:
+        raise ConfigError(
+            f"--gate-engine {text}: give auto, serving, cpu, or the HOST:PORT of an engine that serves nobody"
+        ) from None
+    if args.gate_engine in args.rollout_external_engine_addrs:
+        raise ConfigError(f"--gate-engine {text}: this engine serves, and candidates would answer people")
 
 
 def engine_url(address: str) -> str:

@@ -69,8 +69,9 @@ def check_rented(args: Arguments) -> None:
         raise ConfigError("--num-train-processes: one process asks the service; drop it")
     if args.update_weight_transport != "disk":
         raise ConfigError("--update-weight-transport: no weights travel with a rented model; drop it")
-    if args.gate_engine != "serving":
+    if args.gate_engine not in ("auto", "serving"):
         raise ConfigError(f"--gate-engine {args.gate_engine}: the weights stay at the service; drop it")
+    args.gate_engine = "serving"
     if args.advantage_estimator == "ppo":
         raise ConfigError("--advantage-estimator ppo needs a critic, which no service trains; take grpo")
     own = spec_of(args)

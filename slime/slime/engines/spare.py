@@ -1,0 +1,104 @@
+"""An engine without clients that answers the gate: of any backend, with the weights that it is given each time.
+
+spare = SpareEngine("http://10.0.0.7:30000")
+answers = spare.try_weights("run/weights/v000004", 4, prompts, 80)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+
+from slime.engines.client import EngineControl
+from slime.engines.protocol import EngineControlError
+from slime.utils.certificates import certificates
+
+AT_ONCE = 8
+"""Prompts that it is asked at a time."""
+
+
+class SpareEngine:
+    """Its backend is what its `/model_info` names; an SGLang names none. It must see the versions' folders under the same
+    path as the trainer.
+
+    Args:
+        timeout: seconds for a call.
+        prepare_timeout: seconds to load a version, and for all answers of the embedded engine.
+    """
+
+    def __init__(self, url: str, timeout: float = 60.0, prepare_timeout: float = 600.0) -> None:
+        self.url = url
+        self._timeout, self._prepare_timeout = timeout, prepare_timeout
+        self._client = httpx.Client(
+            base_url=url, timeout=prepare_timeout, trust_env=False, verify=certificates()
+        )
+        self._control: EngineControl | None = None
+        self._ended = threading.Event()
+
+    def try_weights(
+        self,
+        path: str,
+        version: int,
+        prompts: Sequence[list[int]],
+        max_new_tokens: int,
+        drafts: Sequence[list[int]] = (),
+    ) -> list[Mapping[str, Any]] | None:
+        """Greedy answers of the weights in `path`: ids, log_probs, text, ended, in the order of the prompts. Drafts help
+        the embedded engine alone.
+
+        Raises:
+            EngineControlError: it is away, it refuses the weights, or `discard` was called meanwhile.
+        """
+        self._ended.clear()
+        control = self.control()
+        found = control.try_weights(path, version, prompts, max_new_tokens, drafts)
+        if found is not None:
+            return found
+        control.prepare(path, version)
+        control.switch(version)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return list(pool.map(lambda prompt: self._answer(prompt, max_new_tokens), prompts))
+
+    def discard(self) -> None:
+        """Answers that are not there yet are given up."""
+        self._ended.set()
+        if self._control is not None:
+            self._control.discard()
+
+    def control(self) -> EngineControl:
+        """The client of its backend, which is asked for when it is first needed: it may start later than the driver."""
+        if self._control is None:
+            try:
+                about = self._client.get("/model_info", timeout=self._timeout).json()
+            except (httpx.HTTPError, ValueError) as error:
+                raise EngineControlError(f"{self.url}: {error or type(error).__name__}") from error
+            backend = str(about.get("backend", "sglang"))
+            self._control = EngineControl(self.url, backend, self._timeout, self._prepare_timeout)
+        return self._control
+
+    def _answer(self, prompt: list[int], most: int) -> dict[str, Any]:
+        if self._ended.is_set():
+            raise EngineControlError(f"{self.url}: the examination was ended")
+        body = {
+            "input_ids": prompt,
+            "sampling_params": {"temperature": 0.0, "max_new_tokens": most},
+            "return_logprob": True,
+        }
+        try:
+            answer = self._client.post("/generate", json=body)
+            answer.raise_for_status()
+            found = answer.json()
+            rows = found["meta_info"]["output_token_logprobs"]
+            finish = found["meta_info"].get("finish_reason") or {}
+            return {
+                "ids": [int(row[1]) for row in rows],
+                "log_probs": [float(row[0]) for row in rows],
+                "text": str(found["text"]),
+                "ended": finish.get("type") == "stop",
+            }
+        except (httpx.HTTPError, ValueError, KeyError, TypeError, IndexError) as error:
+            raise EngineControlError(f"{self.url}/generate: {error!r}") from error

@@ -1,0 +1,108 @@
+"""Which engine answers the gate with a candidate's weights: what was asked for, or the first that works."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import psutil
+
+from slime.errors import ConfigError
+from slime.plan.hardware import GIB
+from slime.plan.shape import FAMILIES, Shape, read_config, shape_of
+
+if TYPE_CHECKING:
+    from slime.flags.sides import ServingSide
+
+logger = logging.getLogger(__name__)
+
+AUTO, SERVING, CPU = "auto", "serving", "cpu"
+MOST_PARAMETERS = 5e9
+"""Above it, a CPU would answer for longer than a batch trains."""
+LEAST_CPUS = 8
+"""Below it, what serves and trains would wait for the gate's engine."""
+HOST_SHARE = 0.5
+"""Share of the machine's memory that the gate's engine may take by itself."""
+BYTES = 8
+"""A parameter: the engine's own weights and a version, in fp32."""
+
+
+def gate_engine_of(args: ServingSide) -> str:
+    """`serving`, `cpu` or the URL of a spare engine. auto: the serving engine if it can answer; else an engine on the
+    CPU, if the machine can carry it; else the serving one, which answers nothing."""
+    if args.gate_engine != AUTO:
+        return args.gate_engine
+    if not args.gate or args.gate_samples_path is None or serves_candidates(args):
+        return SERVING
+    return CPU if why_no_cpu(args) is None else SERVING
+
+
+def tell_gate_engine(args: ServingSide) -> None:
+    """Logs which engine examines updates, or a warning that none does."""
+    if not args.gate or args.gate_samples_path is None:
+        return
+    if (words := unexamined(args)) is not None:
+        logger.warning("%s", words)
+    else:
+        logger.info("explicit wishes and questions are put to updates by %s", in_words(args))
+
+
+def serves_candidates(args: ServingSide) -> bool:
+    """Whether the engine that serves holds a second set of weights while the trainer works."""
+    return args.rollout_backend == "embedded" and not args.offload_rollout
+
+
+def unexamined(args: ServingSide) -> str | None:
+    """Why no engine puts explicit wishes to updates; None if one does."""
+    if gate_engine_of(args) != SERVING or serves_candidates(args):
+        return None
+    held = "gives its memory away" if args.rollout_backend == "embedded" else "holds one set of weights"
+    rented = args.rollout_backend == "rented"
+    reason = None if rented or args.gate_engine == SERVING else why_no_cpu(args)
+    other = f"; no engine on the CPU: {reason}" if reason else ""
+    way = "" if rented else "; --gate-engine HOST:PORT names a spare engine of the model"
+    return (
+        f"explicit wishes are not examined: an update that loses them goes live. The {args.rollout_backend} engine "
+        f"{held}{other}{way}"
+    )
+
+
+def in_words(args: ServingSide) -> str:
+    """Which engine answers the gate."""
+    return {
+        SERVING: f"the {args.rollout_backend} engine that serves",
+        CPU: "an engine of their own on the CPU",
+    }.get(gate_engine_of(args), f"the spare engine {args.gate_engine}")
+
+
+def why_no_cpu(args: ServingSide) -> str | None:
+    """Why `auto` starts no engine on the CPU; None if it does."""
+    if (cpus := usable_cpus()) < LEAST_CPUS:
+        return f"the machine has {cpus} CPUs, fewer than {LEAST_CPUS}"
+    shape = dense_shape(args.hf_checkpoint)
+    if shape is None:
+        return "the model is not a dense one that the embedded engine is known to run"
+    if shape.parameters > MOST_PARAMETERS:
+        return f"{shape.parameters / 1e9:.0f} billion parameters would take it too long (--gate-engine cpu insists)"
+    need, memory = BYTES * shape.parameters, psutil.virtual_memory().total
+    if need > HOST_SHARE * memory:
+        return f"it would need {need / GIB:.0f} of the {memory / GIB:.0f} GiB of host memory (--gate-engine cpu insists)"
+    return None
+
+
+def dense_shape(folder: str) -> Shape | None:
+    """The shape of a model that the embedded engine runs; None for mixtures, linear attention and unknown ones."""
+    try:
+        config, _ = read_config(folder)
+        if {**config, **(config.get("text_config") or {})}.get("model_type") not in FAMILIES:
+            return None
+        shape = shape_of(config, folder)
+    except ConfigError:
+        return None
+    return None if shape.experts or shape.linear_attention else shape
+
+
+def usable_cpus() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
