@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,10 +35,12 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class LiveModel:
-    """The model that serves. Greedy, without reasoning; neither stored, nor trained on, nor judged."""
+    """The model that serves. Greedy, without reasoning; neither stored, nor trained on, nor judged. `top`: likeliest
+    tokens from which the entropy of each place is taken; 0: no entropy."""
 
     server: Server
     max_tokens: int
+    top: int = 0
 
     def __call__(self, conversations: Sequence[list[Message]]) -> list[Reply]:
         """Raises ChatError."""
@@ -46,13 +49,16 @@ class LiveModel:
 
     def _ask(self, messages: list[Message]) -> Reply:
         body = {**request_of(messages), "temperature": 0, "logprobs": True, "max_tokens": self.max_tokens}
+        body |= {"top_logprobs": self.top} if self.top else {}
         found = self.server.side_answer(body)
         try:
             choice = found["choices"][0]
             tokens = (choice.get("logprobs") or {}).get("content") or []
             log_probs = [float(token["logprob"]) for token in tokens]
             text = str(choice["message"].get("content") or "")
-            return Reply(text.strip(), choice.get("finish_reason") != "length", _mean(log_probs))
+            entropies = [entropy_of(token["top_logprobs"]) for token in tokens if token.get("top_logprobs")]
+            ended = choice.get("finish_reason") != "length"
+            return Reply(text.strip(), ended, _mean(log_probs), _mean(entropies))
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ChatError(f"{self.server.url} sent an answer that is no chat completion") from error
 
@@ -120,6 +126,13 @@ def base_of(
         return Base(None, f"unknown, and no report of version 0 has these prompts ({advice}); {why}", None)
     day = time.strftime("%Y-%m-%d %H:%M", time.localtime(found["time"]))
     return Base(kept, f"the answers of version 0 that were recorded on {day}; {why}", None)
+
+
+def entropy_of(top: Sequence[dict[str, Any]]) -> float:
+    """Entropy of a place in nats, from its likeliest tokens; all others count as one."""
+    shares = [math.exp(float(one["logprob"])) for one in top]
+    shares.append(max(0.0, 1.0 - sum(shares)))
+    return -sum(share * math.log(share) for share in shares if share > 0)
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -18,19 +18,25 @@ COMPARED = 80
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer. `ended`: not cut by the token limit. `log_prob`: mean of its tokens, nats; None if not known."""
+    """One answer.
+
+    Attributes:
+        ended: it was not cut by the token limit.
+        log_prob, entropy: means over its tokens, nats; None if not known.
+    """
 
     text: str
     ended: bool = True
     log_prob: float | None = None
+    entropy: float | None = None
 
     @classmethod
     def read(cls, found: dict[str, Any]) -> Reply:
         """From `as_dict`."""
-        return cls(str(found["text"]), bool(found["ended"]), found.get("log_prob"))
+        return cls(str(found["text"]), bool(found["ended"]), found.get("log_prob"), found.get("entropy"))
 
     def as_dict(self) -> dict[str, Any]:
-        return {"text": self.text, "ended": self.ended, "log_prob": self.log_prob}
+        return asdict(self)
 
 
 def word_count(text: str) -> int:

@@ -154,6 +154,7 @@ def rows_of(measured: Measured, wishes: Sequence[Wish]) -> list[Row]:
         measured.number("words", "words a reply", plain, lambda reply: float(word_count(reply.text)))
     )
     found.append(measured.number("log_prob", "log-prob a token, nats", plain, lambda reply: reply.log_prob))
+    found.append(measured.number("entropy", "entropy a token, nats", plain, lambda reply: reply.entropy))
     return [row for row in found if row is not None]
 
 
