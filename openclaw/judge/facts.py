@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Sequence
 
 from openclaw.common.messages import LINE_BREAK, said_in, text_of
-from openclaw.judge.questions import question_about
+from openclaw.judge.questions import bounded, question_about
 from openclaw.judge.rules.tool_calls import ToolCall, calls_in
 from openclaw.judge.rules.tool_results import TOOL_ROLES, read_tool_result
-from openclaw.judge.rules.wordings import RESULTS, bounded
+from openclaw.judge.rules.wordings import RESULTS
 from openclaw.types import Message, Turn
 
 FactsHook = Callable[[Turn], bool | None]

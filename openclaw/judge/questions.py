@@ -1,7 +1,8 @@
-"""The question to a judge, and the score of its votes: the same for every backend."""
+"""The question to a judge, how much of a text is read, and the score of its votes: the same for every backend."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,11 @@ from openclaw.common.messages import LINE_BREAK, text_of
 from openclaw.types import Message, Turn, Vote
 
 NextStateRole = Literal["user", "tool"]
+END_CHARACTERS = 3_000
+"""Of the beginning and of the end of a text. What people say, and what tools say of how they ended, stands there."""
+RUN_CHARACTERS = 40
+"""Of white space, or of one character again and again."""
+_RUN = re.compile(rf"(\s{{{RUN_CHARACTERS}}})\s+|((.)\3{{{RUN_CHARACTERS - 1}}})\3+", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +51,13 @@ def question_about(turn: Turn) -> JudgeQuestion:
         role="user" if any(message.get("role") == "user" for message in next_state) else "tool",
         messages=turn.messages,
     )
+
+
+def bounded(text: str) -> str:
+    """The text as the rules read it: without its middle where it is very long, and with long runs cut short."""
+    if len(text) > 2 * END_CHARACTERS:
+        text = f"{text[:END_CHARACTERS]}\n{text[-END_CHARACTERS:]}"
+    return _RUN.sub(lambda run: run[1] or run[2], text)
 
 
 def majority_score(votes: Sequence[Vote], threshold: float = 0.0) -> float:

@@ -6,9 +6,8 @@ from openclaw.common.messages import last_said, said_in
 from openclaw.judge.learned.classifier import CLASSES, decided, logits, softmax
 from openclaw.judge.learned.features import features_of
 from openclaw.judge.learned.judge_file import JudgeFile
-from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.questions import JudgeQuestion, bounded
 from openclaw.judge.rules.corrections import correction_in
-from openclaw.judge.rules.wordings import bounded
 from openclaw.types import Vote
 
 

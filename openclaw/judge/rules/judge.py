@@ -14,7 +14,7 @@ import re
 from difflib import SequenceMatcher
 
 from openclaw.common.messages import LINE_BREAK, last_said, text_of
-from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.questions import JudgeQuestion, bounded
 from openclaw.judge.rules.chinese import read_chinese_feedback
 from openclaw.judge.rules.corrections import correction_in
 from openclaw.judge.rules.english import read_feedback
@@ -28,7 +28,6 @@ from openclaw.judge.rules.languages import (
 )
 from openclaw.judge.rules.tool_calls import calls_in
 from openclaw.judge.rules.tool_results import TOOL_ROLES, read_tool_results
-from openclaw.judge.rules.wordings import bounded
 from openclaw.types import Message, Vote
 
 _REPLY = re.compile(

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 import openclaw
-from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.questions import END_CHARACTERS, JudgeQuestion, bounded
 from openclaw.judge.rules.judge import hint_by_rules, vote_by_rules
-from openclaw.judge.rules.wordings import END_CHARACTERS, bounded
 
 UNITS = (
     "\n", "\n\n", " ", " \n", "\t", "-", "'", '"', "“", "(", "[", "<", "=", ".", "1", "\\", "{", "a", "a ", "no ", "not ",
