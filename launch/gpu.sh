@@ -199,7 +199,7 @@ serving_arguments() {
   flag --temperature DEFAULT_TEMPERATURE 0.6
   flag --rollout-temperature DEFAULT_TEMPERATURE 0.6
   WORDS+=(::script --batch-timeout 600 --gate --on-weights-rejected-path openclaw.trainer_hooks.rejection.on_weights_rejected)
-  WORDS+=(--gate-samples-path openclaw.trainer_hooks.gate_samples.gate_samples)
+  WORDS+=(--gate-samples-path openclaw.trainer_hooks.gate_samples.gate_samples "${STEADY_RATE[@]}")
   flag --gate-engine GATE_ENGINE ''
   WORDS+=(::script "${EVERYDAY_GATE[@]}")
 }

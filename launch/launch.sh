@@ -74,6 +74,10 @@ is_yes() {
 EVERYDAY_GATE=(--gate-data "$ROOT/launch/gate_everyday.jsonl" --gate-facts "$ROOT/launch/gate_facts.jsonl"
   --gate-max-wrong 0.15 --gate-min-obeyed 0.9 --gate-answer-tokens 80)
 
+# The learning rate of a language model follows the KL of its updates, and is lower for a batch of few conversations.
+# shellcheck disable=SC2034  # read by tiny.sh and gpu.sh
+STEADY_RATE=(--gate-adapt-lr --lr-batch-reference 16)
+
 # plan_python: PY for a plan, which needs no more than what an environment has; a fresh clone gets one.
 plan_python() {
   PY=${VENV:-$ROOT/.venv}/bin/python

@@ -100,7 +100,7 @@ tiny_arguments() {
     arguments+=(--gate-data "$ROOT/openclaw-test/tiny_claw/gate.jsonl" --gate-max-wrong 0.008)
     arguments+=(--anchor-wishes "$ROOT/openclaw-test/tiny_claw/wishes.txt")
   else
-    arguments+=("${EVERYDAY_GATE[@]}")
+    arguments+=("${EVERYDAY_GATE[@]}" "${STEADY_RATE[@]}")
   fi
 }
 

@@ -72,6 +72,7 @@ def test_the_main_script_runs_as_it_is_printed(tmp_path: Path) -> None:
     assert shown["--prm-m"] == ("5", "variable PRM_M")
     assert shown["--topk-w-rl"] == ("0.5", "variable OPENCLAW_TOPK_W_RL")
     assert shown["--distill-topk"] == ("4", "script")
+    assert shown["--lr-batch-reference"] == ("16", "script") and shown["--gate-adapt-lr"][0] == "True"
     assert "trainer 2 + policy 4 + judge 2 = 8 of 8 GPUs, H200" in done.stdout
     assert "2 x 2 GPU" in done.stdout
     assert "a-very-secret-key" not in done.stdout + done.stderr

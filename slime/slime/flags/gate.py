@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from claw_base.settings.declare import flag, needs
+from claw_base.settings.declare import flag
 
 
 @dataclass
@@ -81,7 +81,6 @@ class GateArguments:
         False,
         "adapt the learning rate to the KL of accepted updates: 1.5 times where it is below an eighth of its limit, less "
         "by that where it is above a half, within 1/8 and 2 times --lr",
-        rules=[needs("gate")],
     )
     gate_samples_path: str | None = flag(
         None,
