@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Literal
 
 from claw_base.settings.declare import flag, option, read
 from openclaw_opd.flags import VARIABLES as OF_TEACHER
@@ -25,6 +26,11 @@ class CombineFlags:
         env=("OPENCLAW_COMBINE_W_OPD",),
         least=0,
     )
+    combine_center_teacher: bool = flag(
+        False,
+        "in combine, subtract the mean over the response from teacher minus student log-prob, so that a hint about "
+        "something else teaches little",
+    )
 
 
 @dataclass(frozen=True)
@@ -43,9 +49,14 @@ class TopkSelectFlags:
         "in topk_select, turns without a hint are drawn to the teacher on their plain prompt, as in OpenClaw-RL; "
         "otherwise they learn from their rewards alone",
     )
+    topk_divergence: Literal["clipped", "reverse", "forward"] = flag(
+        "clipped",
+        "how topk_select compares student and teacher over likely ids: PPO's clip on each id, or the KL over them and "
+        "one bin for the rest, reverse (student to teacher) or forward (teacher to student)",
+    )
     topk_adv_diff_clip: float = flag(
         2.0,
-        "teacher minus student log-prob is clipped to +- this, in nats, in topk_select; 0: not clipped",
+        "teacher minus student log-prob is clipped to +- this, in nats, with --topk-divergence clipped; 0: not clipped",
         env=("OPENCLAW_TOPK_ADV_DIFF_CLIP",),
         least=0,
     )

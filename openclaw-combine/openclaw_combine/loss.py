@@ -20,10 +20,13 @@ from slime.losses import (
     Reducer,
     clipped_topk_loss,
     combined_advantages,
+    forward_kl_topk,
     policy_component,
+    reverse_kl_topk,
     targets_of,
     topk_settings,
 )
+from slime.losses.teacher_topk import SubsetMode
 
 __all__ = ["FLAGS", "VARIABLES", "combine", "topk_select"]
 
@@ -57,16 +60,19 @@ def topk_select(args: Any) -> LossSpec:
     low = args.eps_clip if flags.topk_eps_clip is None else flags.topk_eps_clip
     high = args.eps_clip_high if flags.topk_eps_clip_high is None else flags.topk_eps_clip_high
     policy = partial(of_rewards, policy_component(args, (low, high)))
-    hints = partial(of_hints, flags.topk_adv_diff_clip, (low, high))
+    hints = partial(of_hints, flags, (low, high))
+    # The ids that matter to a forward KL are the teacher's: mass that the student lacks is mass it does not list.
+    subset: SubsetMode = "teacher" if flags.topk_divergence == "forward" else LossSpec.subset
     parts = Component("policy", flags.topk_w_rl, policy), Component("opd", flags.topk_w_opd, hints)
     return LossSpec(
         tuple(part for part in parts if part.weight),
         needs_advantages=bool(flags.topk_w_rl),
         distils="topk",
         asks_teacher=bool(flags.topk_w_opd),
+        subset=subset,
         without_hint="plain" if flags.topk_plain_teacher else "skip",
         reported={
-            **topk_settings(args, LossSpec.subset),
+            **topk_settings(args, subset),
             "w_rl": flags.topk_w_rl,
             "w_opd": flags.topk_w_opd,
         },
@@ -83,7 +89,8 @@ def of_both(
     taught = batch.taught if batch.taught is not None else torch.zeros_like(old, dtype=torch.bool)
     teacher = batch.teacher_log_probs if batch.teacher_log_probs is not None else old
     weights = flags.combine_w_rl, flags.combine_w_opd
-    advantages, gap = combined_advantages(batch.advantages, old, teacher, taught, *weights)
+    centred = batch.segments if flags.combine_center_teacher else None
+    advantages, gap = combined_advantages(batch.advantages, old, teacher, taught, *weights, centred)
     if batch.behaviour_log_probs is None:
         output = policy(dist, replace(batch, advantages=advantages), reducer)
     else:
@@ -116,10 +123,14 @@ def of_rewards(policy: Compute, dist: Distribution, batch: LossBatch, reducer: R
 
 
 def of_hints(
-    diff_clip: float,
+    flags: TopkSelectFlags,
     clip: tuple[float, float | None],
     dist: Distribution,
     batch: LossBatch,
     reducer: Reducer,
 ) -> LossOutput:
-    return clipped_topk_loss(dist, targets_of(batch), reducer, diff_clip, *clip)
+    targets = targets_of(batch)
+    if flags.topk_divergence == "clipped":
+        return clipped_topk_loss(dist, targets, reducer, flags.topk_adv_diff_clip, *clip)
+    divergence = forward_kl_topk if flags.topk_divergence == "forward" else reverse_kl_topk
+    return divergence(dist, targets, reducer)

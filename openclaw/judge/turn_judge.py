@@ -19,7 +19,7 @@ from openclaw.judge.backends.http import JudgeUnavailable
 from openclaw.judge.hints import find_hints
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion, majority_score, question_about
-from openclaw.methods.method import Method, MethodContext, Needs
+from openclaw.methods.method import Method, MethodContext, Needs, is_liked
 from openclaw.store import RolloutStore, StoreWriter
 from openclaw.types import ENVIRONMENT, Drop, Judgement, SampleDraft, Turn
 
@@ -61,7 +61,7 @@ class Asker:
             self._capped(one) for one in await asyncio.to_thread(self._store.feedback.judgements_of, turn.id)
         ]
         if turn.source == ENVIRONMENT:
-            return said
+            return without_praise(said)
         kinds = {judgement.kind for judgement in said}
         question, asked = question_about(turn), []
         if self._needs.eval and "eval" not in kinds:
@@ -74,7 +74,7 @@ class Asker:
             if isinstance(one, BaseException):
                 raise one
         given = [one for one in found if isinstance(one, Judgement)]
-        return sorted([*given, *said], key=lambda judgement: judgement.kind)
+        return sorted(without_praise([*given, *said]), key=lambda judgement: judgement.kind)
 
     async def _eval(self, question: JudgeQuestion) -> Judgement:
         """Raises JudgeError when no vote is valid."""
@@ -104,6 +104,13 @@ class Asker:
         """A person's hint may be short, but not an essay either."""
         hints = [hint for hint in said.hints if len(hint) <= self._limits.hint_max_chars]
         return said if len(hints) == len(said.hints) else dataclasses.replace(said, hints=hints)
+
+
+def without_praise(judgements: list[Judgement]) -> list[Judgement]:
+    """The judgements of a turn; those of a liked one without hints, so that praise becomes no wish of its person."""
+    if not is_liked(judgements):
+        return judgements
+    return [dataclasses.replace(one, hints=[]) if one.hints else one for one in judgements]
 
 
 log = logging.getLogger("openclaw.judge")

@@ -17,12 +17,12 @@ def draft(
 ) -> SampleDraft | Drop:
     """A sample with the turn's reward and its teachers.
 
-        score ±1 and a hint   `opd_rl`  reward ±1, hinted teachers
+        score -1 and a hint   `opd_rl`  reward -1, hinted teachers
         a hint alone          `opd`     reward 0, hinted teachers
         score ±1 alone        `rl`      reward ±1, the teacher sees the plain prompt
         neither               dropped, counted as `no_signal`
 
-    A weight of 0 switches its half off: no reward, or no teacher at all.
+    A liked turn has no hints (`method.hints_of`). A weight of 0 switches its half off: no reward, or no teacher at all.
 
     Args:
         hints: those to use, shortest first.

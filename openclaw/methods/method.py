@@ -15,7 +15,7 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import ModuleType
@@ -148,8 +148,18 @@ def eval_score(judgements: Iterable[Judgement]) -> float | None:
     return next((judgement.score for judgement in judgements if judgement.kind == "eval"), None)
 
 
-def hints_of(judgements: Iterable[Judgement]) -> list[str]:
-    """Every different hint of a turn, the shortest first (of equal length, the one given first)."""
+def is_liked(judgements: Iterable[Judgement]) -> bool:
+    """Whether the turn has a score above 0."""
+    return (eval_score(judgements) or 0.0) > 0
+
+
+def hints_of(judgements: Sequence[Judgement]) -> list[str]:
+    """Every different hint of a turn, the shortest first (of equal length, the one given first); none of a liked turn.
+
+    Praise says nothing that should be different, and a teacher that reads it writes the liked answer less often.
+    """
+    if is_liked(judgements):
+        return []
     found = [hint for judgement in judgements if judgement.kind == "hint" for hint in judgement.hints]
     return sorted(dict.fromkeys(found), key=len)
 

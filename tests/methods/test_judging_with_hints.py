@@ -106,6 +106,19 @@ async def test_a_complaint_becomes_a_sample_that_the_trainer_takes(
     assert [one.kind for one in store.judgements.of_turn(turn.id)] == ["eval", "hint"]
 
 
+async def test_what_a_judge_or_a_person_says_of_a_liked_turn_becomes_no_hint_and_no_wish(
+    store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
+) -> None:
+    judged, thumbs_up = answered("Great, just what I wanted!"), answered("x")
+    store.feedback.record(completion_id=thumbs_up.completion_id, score=1.0, text="I love this form!")
+    for turn in (judged, thumbs_up):
+        await judge(store, writer, prompts, Backend(score=1)).judge(turn)
+        record = store.samples.of_turn(turn.id)
+        assert record is not None and record.teacher_tokens_candidates == []
+        assert [one.hints for one in store.judgements.of_turn(turn.id)] == [[], []]
+    assert store.memory.asked_for([judged.id, thumbs_up.id], 4, 2) == {}
+
+
 async def test_score_and_hints_are_asked_for_at_the_same_time_and_only_where_they_are_needed(
     store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
 ) -> None:

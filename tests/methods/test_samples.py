@@ -85,6 +85,7 @@ def test_opd_drops_a_turn_without_a_hint(
     sample: Callable[..., SampleDraft | Drop], make_turn: MakeTurn, context: MethodContext
 ) -> None:
     assert sample(make_turn(), [scored(1), hinted()], context) == Drop("no_hint")
+    assert sample(make_turn(), [scored(1), hinted(LONG)], context) == Drop("no_hint")
     raw = make_turn(messages=[{"role": "user", "content": "Once", "format": "raw"}])
     assert sample(raw, [hinted(LONG)], context) == Drop("hint_not_placed")
 
@@ -143,7 +144,17 @@ def test_combine_takes_the_longest_hint_and_the_hybrid_all_the_shortest_first(
 
 
 def test_a_hint_that_person_and_judge_give_counts_once() -> None:
-    assert hints_of([hinted(LONG, SHORT), scored(1), hinted(SHORT)]) == [SHORT, LONG]
+    assert hints_of([hinted(LONG, SHORT), scored(-1), hinted(SHORT)]) == [SHORT, LONG]
+
+
+@pytest.mark.parametrize("sample", BOTH)
+def test_praise_never_becomes_a_hint(
+    sample: Callable[..., SampleDraft | Drop], make_turn: MakeTurn, context: MethodContext
+) -> None:
+    draft = sample(make_turn(), [scored(1), hinted("That is just what I wanted.")], context)
+    assert isinstance(draft, SampleDraft)
+    assert (draft.reward, draft.teacher_tokens_candidates) == ({"score": 1.0}, [])
+    assert draft.metadata == {"case": "rl", "eval_score": 1}
 
 
 def test_a_hook_with_other_parameters_is_no_method() -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from slime.losses.component import LOG_RATIO_LIMIT, LossBatch, clipped_surrogate
-from slime.losses.formula import Distribution, LossOutput, Reducer, TeacherSettings, settings_of
+from slime.losses.formula import Distribution, LossOutput, Reducer, Segments, TeacherSettings, settings_of
 from slime.losses.teacher_topk import SubsetMode, TopKTargets
 
 NO_MASS = -1e4  # stands for log 0 without its gradients of NaN
@@ -39,12 +39,7 @@ def reverse_kl_topk(dist: Distribution, targets: TopKTargets, reducer: Reducer) 
     inside = torch.where(valid, student.exp() * (student - teacher), torch.zeros_like(student)).sum(-1)
     tail = tail_log_prob(student, valid)
     divergence = inside + tail.exp() * (tail - tail_log_prob(teacher, valid))
-    loss = reducer(divergence)
-    measured = {
-        "opd_student_topk_mass": _mass(student, valid).exp(),
-        "opd_teacher_topk_mass": _mass(teacher, valid).exp(),
-    }
-    return _output(loss, targets, measured, reducer)
+    return _output(reducer(divergence), targets, _masses(student, targets), reducer)
 
 
 def forward_kl(dist: Distribution, ids: Tensor, teacher: Tensor, valid: Tensor) -> Tensor:
@@ -60,6 +55,22 @@ def forward_kl(dist: Distribution, ids: Tensor, teacher: Tensor, valid: Tensor) 
     inside = torch.where(valid, teacher.exp() * (teacher - student), torch.zeros_like(student)).sum(-1)
     tail = tail_log_prob(teacher, valid)
     return inside + tail.exp() * (tail - tail_log_prob(student, valid))
+
+
+def forward_kl_topk(dist: Distribution, targets: TopKTargets, reducer: Reducer) -> LossOutput:
+    """`forward_kl` of the targets, in nats."""
+    divergence = forward_kl(dist, targets.ids, targets.teacher_log_probs, targets.valid)
+    loss = reducer(divergence)
+    with torch.no_grad():
+        measured = _masses(dist.log_probs(targets.ids), targets)
+    return _output(loss, targets, measured, reducer)
+
+
+def _masses(student: Tensor, targets: TopKTargets) -> dict[str, Tensor]:
+    return {
+        "opd_student_topk_mass": _mass(student, targets.valid).exp(),
+        "opd_teacher_topk_mass": _mass(targets.teacher_log_probs, targets.valid).exp(),
+    }
 
 
 def clipped_topk_loss(
@@ -115,13 +126,17 @@ def combined_advantages(
     taught: Tensor,
     w_rl: float,
     w_opd: float,
+    centred: Segments | None = None,
 ) -> tuple[Tensor, Tensor]:
     """w_opd (teacher - old log-prob) + w_rl reward, and the first difference; all [T].
 
     Args:
+        centred: samples whose mean difference is subtracted from the differences of their tokens (arXiv 2603.12273).
         taught: [T] of bool; a token without teacher has no distillation at all.
     """
     gap = torch.where(taught, teacher_log_probs - old_log_probs, torch.zeros_like(old_log_probs))
+    if centred is not None:
+        gap = torch.where(taught, gap - centred.spread(centred.mean(gap)), gap)
     return w_opd * gap + w_rl * rewards, gap
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -71,3 +72,15 @@ def test_a_turn_without_a_score_stays_at_zero_and_is_no_part_of_a_baseline(
 def test_people_without_a_name_are_one_person(make_sample: MakeSample, compare: Compare) -> None:
     make_sample(1.0)
     assert compare([make_sample(1.0)], [1.0]) == [1.0 - baseline([1.0])]
+
+
+def test_complaints_of_one_person_count_less_each_time_and_never_nothing_and_the_first_praise_counts_most(
+    make_sample: MakeSample, compare: Compare
+) -> None:
+    turns = [make_sample(-1.0, person="ada") for _ in range(2 * WINDOW)]
+    found = [compare([turn], [-1.0])[0] for turn in turns]
+    assert found[:3] == pytest.approx([-1.0, -0.8, -2 / 3])
+    assert all(after >= before for before, after in pairwise(found))
+    assert found[-1] == pytest.approx(-PRIOR / (WINDOW + PRIOR))
+    pleased = make_sample(1.0, person="ada")
+    assert compare([pleased], [1.0])[0] == pytest.approx(1 + WINDOW / (WINDOW + PRIOR))

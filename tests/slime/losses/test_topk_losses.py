@@ -13,11 +13,13 @@ from torch import Tensor
 from slime.losses import (
     Candidates,
     DenseDistribution,
+    Segments,
     TopKTargets,
     choose_hints,
     clipped_topk_loss,
     combined_advantages,
     forward_kl,
+    forward_kl_topk,
     log1mexp,
     overlaps,
     reverse_kl_topk,
@@ -150,6 +152,11 @@ def test_forward_kl_has_the_values_and_gradient_of_a_sum_over_explicit_bins(
             teacher_bins = torch.stack([*(teacher[v].exp() for v in ids), teacher[rest].exp().sum()])
             wanted.append((teacher_bins * (teacher_bins / student_bins).log()).sum())
         assert torch.allclose(found, torch.stack(wanted), atol=1e-12)
+        output = forward_kl_topk(
+            DenseDistribution(scene.new, TEMPERATURE), targets, weighted_sum(torch.ones(T), T)
+        )
+        assert output.loss.item() == pytest.approx(torch.stack(wanted).mean().item(), abs=1e-12)
+        assert 0 < output.metrics["opd_teacher_topk_mass"] <= 1
         assert bool((found >= 0).all())
         weights = torch.arange(1.0, T + 1)
         (fast,) = torch.autograd.grad((found * weights).sum(), scene.new)
@@ -350,6 +357,40 @@ def test_only_taught_tokens_get_the_teacher_in_the_combined_advantage() -> None:
     advantages, gap = combined_advantages(reward, old, torch.tensor([-1.5, 0.0]), taught, 2.0, 3.0)
     assert advantages.tolist() == [3.5, -2.0]
     assert gap.tolist() == [0.5, 0.0]
+
+
+def test_a_centred_teacher_teaches_what_differs_within_a_response_and_nothing_on_the_whole() -> None:
+    old = torch.tensor([-2.0, -1.0, -4.0, -1.0], dtype=torch.float64)
+    teacher = torch.tensor([-1.0, -3.0, -3.0, 0.0], dtype=torch.float64)
+    taught = torch.tensor([True, True, True, False])
+    masks = tuple(torch.ones(count, dtype=torch.bool) for count in (3, 1))
+    segments = Segments((5, 3), masks)
+    advantages, gap = combined_advantages(
+        torch.tensor([0.0, 0.0, 0.0, 1.0]).double(), old, teacher, taught, 2.0, 3.0, segments
+    )
+    assert gap.tolist() == [1.0, -2.0, 1.0, 0.0]
+    assert advantages.tolist() == [3.0, -6.0, 3.0, 2.0]
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.7])
+def test_the_clip_of_a_difference_never_pushes_an_id_away_from_its_teacher(clip: float) -> None:
+    """A clip of the positive terms of a divergence alone does that: its loss falls below 0 the further away the student
+    is. Here the loss is a surrogate whose value may be negative, and only the signs of its gradient matter."""
+    for seed in range(4):
+        scene = Scene(seed)
+        targets = scene.targets("student", "shortest")
+        free = targets.old_log_probs.clone().requires_grad_()
+
+        class Free(DenseDistribution):
+            def log_probs(self, ids: Tensor, found: Tensor = free) -> Tensor:
+                return found
+
+        loss = clipped_topk_loss(Free(scene.old), targets, weighted_sum(torch.ones(T)), clip).loss
+        (gradient,) = torch.autograd.grad(loss, free)
+        difference = targets.teacher_log_probs - targets.old_log_probs
+        assert torch.equal(-gradient.sign(), difference.sign())
+        mean = -gradient / torch.softmax(targets.old_log_probs, -1)
+        assert bool((mean.abs() <= (clip or math.inf) + 1e-12).all())
 
 
 def test_the_normaliser_is_computed_once_for_all_ids(monkeypatch: pytest.MonkeyPatch) -> None:

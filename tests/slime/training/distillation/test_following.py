@@ -248,3 +248,45 @@ def test_without_a_teacher_in_the_trainer_they_are_refused(
         DataError, match="'dream-0' has divergence 'forward', which needs a teacher in the trainer"
     ):
         make_trainer(**how).train(0, [*make_samples((0,)), *rows_of((1,), make_samples)])
+
+
+def test_the_hybrid_learns_from_its_hints_by_the_divergence_that_is_chosen(
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
+) -> None:
+    """Forward: as samples that follow their teacher; reverse: as top-K distillation."""
+    samples = make_samples((1, 1, 1))
+    followers = [replace(sample, divergence="forward") for sample in samples]
+    how = {"teacher_model": other_folder, "teacher_guidance": 1.5, "clip_grad": 0.0}
+    select = {**SELECT, "topk_w_rl": 0.0, **how}
+    forward = make_trainer(**select, topk_divergence="forward").train(0, samples)
+    alone = make_trainer(**select).train(0, followers)
+    assert forward["opd_loss"] == pytest.approx(alone["forward_loss"], rel=1e-5)
+    assert forward["grad_norm"] == pytest.approx(alone["forward_grad_norm"], rel=1e-4)
+    reverse = make_trainer(**select, topk_divergence="reverse", distill_subset_mode="teacher").train(
+        0, samples
+    )
+    distilled = make_trainer(**OPD_TOPK, **how).train(0, samples)
+    for name in ("opd_loss", "grad_norm", "opd_teacher_topk_mass"):
+        assert reverse[name] == pytest.approx(distilled[name], rel=1e-6)
+
+
+@pytest.mark.parametrize("divergence", ["clipped", "reverse", "forward"])
+def test_every_divergence_brings_the_hybrid_nearer_to_its_teacher(
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str, divergence: str
+) -> None:
+    trainer = make_trainer(**SELECT, topk_divergence=divergence, topk_w_rl=0.0, teacher_model=other_folder)
+    samples = make_samples((1, 1, 1), temperature=1.0)
+    watched = [replace(sample, divergence="forward", loss_weight=0.0) for sample in samples]
+    found = [trainer.train(i, [*samples, *watched])["forward_kl"] for i in range(12)]
+    assert found[-1] < 0.8 * found[0]
+
+
+def test_a_centred_teacher_is_centred_in_the_trainer_too(
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
+) -> None:
+    """A response of one token has nothing that differs within it."""
+    (sample,) = make_samples((1,), reward=0.0)
+    sample.loss_mask = [0] * (sample.response_length - 1) + [1]
+    how = {**COMBINE, "teacher_model": other_folder}
+    assert make_trainer(**how).train(0, [sample])["grad_norm"] > 0
+    assert make_trainer(**how, combine_center_teacher=True).train(0, [sample])["grad_norm"] == 0
