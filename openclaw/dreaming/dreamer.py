@@ -256,7 +256,9 @@ class Dreamer:
         answered, scored = run(self._asked(plans, in_flight))
         facts = [self._checked(one) for one in answered if one.kind == "fact"]
         looks = [dataclasses.replace(one.dream, gain=one.gain) for one in scored if one.dream.kind == "look"]
-        dreams = measures.most_telling([one for one in scored if one.dream.kind == "dream"])
+        dreams = measures.most_telling(
+            [one for one in scored if one.dream.kind == "dream" and not self._quotes(one.dream)]
+        )
         held = [one for one in answered if one.kind == "anchor"]
         self._store.dreams.keep(self._trainer, model, rollout_id, [*dreams, *looks, *facts, *held])
         self._report(facts)
@@ -279,6 +281,10 @@ class Dreamer:
             if with_wish is not None and without is not None
         ]
         return answered, scored
+
+    def _quotes(self, dream: Dream) -> bool:
+        """Whether an answer repeats its wish."""
+        return measures.quotes(self._prompts.tokenizer.decode(dream.completion_ids), dream.wish or "")
 
     def _checked(self, fact: Dream) -> Dream:
         """A fact with gain 1 if its answer names what is right."""

@@ -9,12 +9,15 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from openclaw.methods.hinted_prompt import HINT_HEADER
 from openclaw.store.dreams import Dream
 
 KEEP = 0.4
 """Share of the answers to a wish that are kept."""
 UNLIKELY = 0.25
 """Share that is left out before, the least likely ones without the wish."""
+QUOTED = 4
+"""Words of a wish in a row that an answer must not repeat."""
 LEARNED = 0.9
 """Share of held-out answers that show a wish, from which on it is only maintained."""
 LEAST_GAP = 1.0
@@ -44,6 +47,15 @@ def most_telling(answers: Sequence[Scored]) -> list[Dream]:
         best = {id(one) for one in sorted(likely, key=lambda one: -one.gain)[:count]}
         kept += [one for one in mine if id(one) in best]
     return [dataclasses.replace(one.dream, gain=one.gain) for one in kept]
+
+
+def quotes(answer: str, wish: str) -> bool:
+    """Whether an answer repeats the mark of a hint, or words of the wish in a row: the wish makes such answers the most
+    likely of all, and they answer nothing."""
+    said, asked = answer.casefold().split(), wish.casefold().split()
+    rows = {tuple(asked[at : at + QUOTED]) for at in range(len(asked) - QUOTED + 1)}
+    repeated = any(tuple(said[at : at + QUOTED]) in rows for at in range(len(said) - QUOTED + 1))
+    return repeated or HINT_HEADER.casefold() in answer.casefold()
 
 
 def learned(looks: Sequence[Dream]) -> float | None:

@@ -17,7 +17,7 @@ from openclaw.dreaming.texts import ShippedWish, wishes
 
 KNOWN = {"layout": ("layout", "steps"), "length": ("length",), "tone": ("tone",)}
 """Themes of the shipped wishes by the theme that the phrases name."""
-NEAREST_AGREES, NEAREST_ALONE = 2.0, 0.5
+NEAREST_AGREES, NEAREST_ALONE = 2.0, 0.9
 """Weight of the theme of the nearest shipped wishes, if the phrases name it too and if not; a theme that the phrases name
 weighs 1."""
 _NEAREST = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw.dreaming.measures import Scored, learned, most_telling, weight
+from openclaw.dreaming.measures import Scored, learned, most_telling, quotes, weight
 from openclaw.store.dreams import Dream, DreamKind
 
 
@@ -40,6 +40,20 @@ def test_of_ten_answers_the_four_with_the_largest_gains_are_kept_but_no_unlikely
         6,
         7,
     ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_quoted"),
+    [
+        ("Rain is water that falls from clouds.", False),
+        ("It takes one or two days.", False),
+        ("Please answer in ONE or two sentences. Rain is water.", True),
+        ("The answer is: [user's hint / instruction] no.", True),
+    ],
+)
+def test_an_answer_that_repeats_the_wish_is_known(answer: str, is_quoted: bool) -> None:
+    assert quotes(answer, "Please answer in one or two sentences.") == is_quoted
+    assert not quotes("Hello there.", "Hello!")
 
 
 @pytest.mark.parametrize(

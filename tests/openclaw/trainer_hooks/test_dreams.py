@@ -14,6 +14,7 @@ from openclaw.errors import ConfigError
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks import dreams, replay
 from openclaw.types import Judgement, NewTurn, SampleDraft, Turn, Vote
+from slime.types import Sample
 from tests.fakes.hook_flags import hook_flags, hook_settings, pipeline_on
 from tests.fakes.scripted_engine import FakeEngine
 
@@ -81,6 +82,8 @@ def test_steps_of_dreams_come_after_those_of_replay_and_are_made_again_exactly(
         is_dream = row["metadata"]["case"] == dreams.DREAM
         assert (taught != row["tokens"]) == is_dream and row["loss_weight"] == (1.0 if is_dream else 0.5)
         assert taught[-3:] == [40, 41, 42]
+        sample = Sample.from_dict(row)
+        assert (sample.divergence, sample.loss_weight) == ("forward", row["loss_weight"])
     assert len({row["index"] for row in batch.rows}) == len(batch.rows)
     metrics = pipeline.metrics(batch)
     assert metrics["rollout/dream_steps"] == 3 and metrics["rollout/dream_rows"] == 15
