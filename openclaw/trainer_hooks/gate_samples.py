@@ -53,7 +53,7 @@ def _liked(pipeline: BatchPipeline, count: int) -> list[Turn]:
     def ask(excluded: Collection[Person]) -> list[Turn]:
         return pipeline.store.gate_turns.liked(count, excluded)
 
-    trust = pipeline.exclusion.trust_now()
+    trust = None if pipeline.exclusion is None else pipeline.exclusion.trust_now()
     return without_untrusted(trust, ask, lambda found: {turn.person for turn in found})
 
 

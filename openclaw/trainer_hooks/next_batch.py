@@ -32,10 +32,14 @@ class NextBatch:
     """Leases batches of one trainer, and remembers what it cleaned and logged last."""
 
     def __init__(
-        self, store: RolloutStore, settings: HookSettings, exclusion: Exclusion, probation: Probation,
+        self, store: RolloutStore, settings: HookSettings, exclusion: Exclusion | None, probation: Probation,
         idle: Callable[[int], None],
     ) -> None:  # fmt: skip
-        """idle: called with the number of the rollout that is waited for, again and again; returns at once."""
+        """
+        Args:
+            exclusion: None without --trust.
+            idle: called with the number of the rollout that is waited for, again and again; returns at once.
+        """
         self._store, self._exclusion, self._idle = store, exclusion, idle
         self._buffer, self._trainer = settings.buffer, settings.trainer
         self._cleaning = Cleaning(store, settings, probation)
@@ -70,14 +74,14 @@ class NextBatch:
     def take_if_due(self, rollout_id: int) -> list[SampleRecord]:
         """The batch; empty while none can go."""
         self._cleaning.run()
-        excluded = self._exclusion.excluded_people()
+        excluded = self._excluded()
         if self._store.samples.has_lease(rollout_id, self._buffer.trainer_id) or self.is_due(excluded):
             return self._take(rollout_id, self.batch_size(excluded), excluded)
         return []
 
     def take_full(self, rollout_id: int) -> list[SampleRecord]:
         """The batch if it is full now; empty otherwise. For loops that never wait."""
-        size, excluded = self._trainer.rollout_batch_size, self._exclusion.excluded_people()
+        size, excluded = self._trainer.rollout_batch_size, self._excluded()
         if self._leasable(excluded) < size:
             return []
         return self._take(rollout_id, size, excluded)
@@ -98,6 +102,9 @@ class NextBatch:
         # abs: the clock may be set back.
         return oldest is not None and abs(time.time() - oldest) >= self._buffer.batch_timeout
 
+    def _excluded(self) -> frozenset[Person]:
+        return frozenset() if self._exclusion is None else self._exclusion.excluded_people()
+
     def _leasable(self, excluded: frozenset[Person]) -> int:
         return self._store.samples.leasable_count(
             self._trainer.rollout_batch_size,
@@ -112,7 +119,7 @@ class NextBatch:
 
     def _log_backlog(self) -> None:
         """Once a batch: which part falls behind, and which flag changes it."""
-        ready = self._store.samples.ready_count(self._exclusion.excluded_people())
+        ready = self._store.samples.ready_count(self._excluded())
         backlog = Backlog(ready, self._store.judgements.answered_count(), self._trainer.rollout_batch_size)
         for line in self._backlog.news(backlog):
             log.warning("%s", line)

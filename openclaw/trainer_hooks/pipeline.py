@@ -70,13 +70,13 @@ class BatchPipeline:
     """One trainer's batches from one rollout buffer.
 
     Attributes:
-        exclusion: whose samples wait because of --trust.
+        exclusion: whose samples wait because of --trust; None without it.
         next: which samples are the next batch.
     """
 
     def __init__(self, store: RolloutStore, settings: HookSettings) -> None:
         self.store, self.settings = store, settings
-        self.exclusion = Exclusion(store, settings.trust)
+        self.exclusion = Exclusion(store, settings.trust) if settings.trust.is_on else None
         self.probation = Probation(store, settings, self.exclusion)
         self.next = NextBatch(store, settings, self.exclusion, self.probation, self.idle)
 
@@ -102,7 +102,8 @@ class BatchPipeline:
 
     def exclude(self, batch: Batch) -> None:
         """Weighs each person of the batch by trust, which also excludes people from what is looked up for it."""
-        batch.trust = self.exclusion.trust_at(batch.records)
+        if self.exclusion is not None:
+            batch.trust = self.exclusion.trust_at(batch.records)
 
     def standing(self, batch: Batch) -> None:
         """Makes the rows, whose teachers read standing preferences with --standing-wishes."""
@@ -154,7 +155,8 @@ class BatchPipeline:
     def metrics(self, batch: Batch) -> dict[str, float]:
         """Numbers about a batch and about what waits, by their names in the trainer's log."""
         dreamt = {} if batch.night is None else dreams.metrics_of(batch.dreams, batch.night)
-        return batch_metrics(batch.rows) | self.exclusion.metrics() | dreamt
+        held_back = {} if self.exclusion is None else self.exclusion.metrics()
+        return batch_metrics(batch.rows) | held_back | dreamt
 
     @functools.cached_property
     def prompts(self) -> HintedPrompts:

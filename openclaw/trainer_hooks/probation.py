@@ -81,7 +81,7 @@ def alarm(
 class Probation:
     """Watches newer versions while people talk; remembers how many judged turns it looked at last."""
 
-    def __init__(self, store: RolloutStore, settings: HookSettings, exclusion: Exclusion) -> None:
+    def __init__(self, store: RolloutStore, settings: HookSettings, exclusion: Exclusion | None) -> None:
         self._store, self._exclusion = store, exclusion
         self._arguments, self._run_dir = settings.probation, Path(settings.trainer.run_dir or ".")
         self._looked_at: int | None = None
@@ -98,7 +98,7 @@ class Probation:
         self._looked_at = count
         turns = self._store.versions.judged_turns(size + count % size)
         before, now = ([one for one in part if not one.undone] for part in (turns[:size], turns[size:]))
-        trust = self._exclusion.trust_now()
+        trust = None if self._exclusion is None else self._exclusion.trust_now()
         excluded = frozenset() if trust is None else trust.below({turn.person for turn in turns})
         reason = alarm(before, now, self._arguments.probation_false_alarms, excluded)
         if reason is not None:

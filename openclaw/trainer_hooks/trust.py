@@ -159,24 +159,20 @@ def without_untrusted(
 
 
 class Exclusion:
-    """Whose samples are passed over because of --trust; remembers the last look, to log what changed."""
+    """Whose samples are passed over with --trust facts; remembers the last look, to log what changed."""
 
     def __init__(self, store: RolloutStore, arguments: TrustArguments) -> None:
         self._store, self._arguments = store, arguments
-        self._evidence = Evidence(store, facts_hook(arguments.facts_path) if arguments.is_on else None)
+        self._evidence = Evidence(store, facts_hook(arguments.facts_path))
         self._looked_at: tuple[int, int] | None = None
         self._excluded: frozenset[Person] = frozenset()
 
-    def trust_now(self) -> Trust | None:
-        """Trust by all that is known; None without --trust."""
-        if not self._arguments.is_on:
-            return None
+    def trust_now(self) -> Trust:
+        """Trust by all that is known."""
         return Trust(self._evidence, self._arguments.bar, self._store.judgements.newest_number())
 
-    def trust_at(self, records: Sequence[SampleRecord]) -> Trust | None:
-        """Trust by what is known up to the judgements of a batch; None without --trust."""
-        if not self._arguments.is_on:
-            return None
+    def trust_at(self, records: Sequence[SampleRecord]) -> Trust:
+        """Trust by what is known up to the judgements of a batch."""
         upto = self._store.judgements.newest_number([record.turn.id for record in records])
         people = frozenset(record.turn.person for record in records)
         return Trust(self._evidence, self._arguments.bar, upto, people)
@@ -185,8 +181,6 @@ class Exclusion:
         """The people with ready samples who are below the bar now. Looks again if something was judged or other samples
         are ready; logs a line for each person who falls below the bar or comes back."""
         trust = self.trust_now()
-        if trust is None:
-            return frozenset()
         now = trust.upto, self._store.samples.ready_count()
         if now != self._looked_at:
             before, self._excluded = (
@@ -198,9 +192,7 @@ class Exclusion:
         return self._excluded
 
     def metrics(self) -> dict[str, float]:
-        """The number of samples that are passed over; {} without --trust."""
-        if not self._arguments.is_on:
-            return {}
+        """The number of samples that are passed over."""
         excluded = self.excluded_people()
         held = (
             self._store.samples.ready_count() - self._store.samples.ready_count(excluded) if excluded else 0

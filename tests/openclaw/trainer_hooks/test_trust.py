@@ -20,7 +20,7 @@ from openclaw.trainer_hooks import gate_samples, pipeline, replay, trust
 from openclaw.trainer_hooks.arguments import HookSettings
 from openclaw.trainer_hooks.credit import compare_with_person
 from openclaw.trainer_hooks.rows import batch_metrics
-from openclaw.trainer_hooks.trust import PRIOR, WINDOW, Trust, share_of
+from openclaw.trainer_hooks.trust import PRIOR, WINDOW, Exclusion, Trust, share_of
 from openclaw.types import Judgement, NewTurn, SampleDraft, SampleRecord, Turn, Vote
 from slime.types import Sample
 from tests.fakes.hook_flags import hook_flags, pipeline_on, rows_of
@@ -72,14 +72,18 @@ def args(location: str) -> Iterator[SimpleNamespace]:
     pipeline._made.clear()
 
 
-def trust_now(args: SimpleNamespace, store: RolloutStore) -> Trust:
-    found = pipeline_on(store, args).exclusion.trust_now()
+def exclusion_of(args: SimpleNamespace, store: RolloutStore) -> Exclusion:
+    found = pipeline_on(store, args).exclusion
     assert found is not None
     return found
 
 
+def trust_now(args: SimpleNamespace, store: RolloutStore) -> Trust:
+    return exclusion_of(args, store).trust_now()
+
+
 def held_back(args: SimpleNamespace, store: RolloutStore) -> frozenset[str | None]:
-    return pipeline_on(store, args).exclusion.excluded_people()
+    return exclusion_of(args, store).excluded_people()
 
 
 def lease_full(args: SimpleNamespace, store: RolloutStore, rollout_id: int) -> list[SampleRecord]:
@@ -336,7 +340,7 @@ def test_without_the_flag_nothing_is_asked_and_nothing_changes(
     lie(say, 11)
     rows = rows_of(args, store, lease_full(args, store, 0), 0)
     assert len(rows) == 4 and not any("trust" in row["metadata"] for row in rows)
-    assert pipeline_on(store, args).exclusion.metrics() == {}
+    assert pipeline_on(store, args).exclusion is None
 
 
 @pytest.mark.parametrize(
