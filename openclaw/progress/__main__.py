@@ -39,6 +39,9 @@ class ProgressSettings(ServerAddress):
     person: str | None = flag(
         None, "Whose wishes are looked for, default: of the person who asked for something last", unit="NAME"
     )
+    wish: tuple[str, ...] = flag(
+        (), "A wish to look for in place of what the judge read; may be repeated", unit="TEXT"
+    )
     sample: int = flag(
         24,
         "Prompts of each class, of explicit wishes of each form and place; 0: all of about 1,050; default 24",
@@ -79,6 +82,8 @@ def look(server: Server, settings: ProgressSettings) -> int:
     model = str(server.models()[0]["id"])
     known = server.admin("GET", "/admin/progress", settings.admin_key)
     person, said = wishes_of(known["wishes"], settings.person)
+    if settings.wish:
+        said = [{"person": person, "text": text, "at": None} for text in settings.wish]
     items = chosen(all_items(), settings.sample)
     live, ask = int(known["live"]), LiveModel(server, settings.max_tokens)
     if not said and live != 0:
@@ -87,7 +92,7 @@ def look(server: Server, settings: ProgressSettings) -> int:
     _tell(f"asks {len(items)} prompts of version {live}, for {person or 'people without a name'}")
     now = asked(ask, items)
     base = base_of(server, settings.admin_key, items, settings.max_tokens, live, now)
-    wishes = [Wish(str(one["text"]), float(one["at"])) for one in said]
+    wishes = [Wish(str(one["text"])) for one in said]
     prompted, how = _prompted(base, ask, items, wishes)
     measured = Measured(items, base.answers, now, prompted)
     rows = rows_of(measured, wishes)
@@ -163,7 +168,7 @@ def _nothing(person: str | None, known: Sequence[dict[str, Any]]) -> str:
         return f"{person} has not asked for anything yet; others have: {', '.join(names) or 'people without a name'}"
     return (
         'nobody has asked for anything yet: complain about an answer ("shorter, please"), and ask again when the '
-        "judge has read it"
+        "judge has read it; or give --wish TEXT, also for a method without hints"
     )
 
 

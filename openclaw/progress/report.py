@@ -29,10 +29,9 @@ PLACE_NAMES = {
 
 @dataclass(frozen=True)
 class Wish:
-    """What the person asked for. `forms`: the known ones; () none. `at`: when, in seconds of the clock."""
+    """What the person asked for. `forms`: the known ones; () none."""
 
     text: str
-    at: float
 
     @property
     def forms(self) -> tuple[str, ...]:

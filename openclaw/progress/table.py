@@ -16,8 +16,8 @@ def table(report: dict[str, Any], wishes: Sequence[dict[str, Any]], earlier: Seq
     """The whole report: what was asked for, the rows, the summary, and earlier reports."""
     lines = [f"{report['model']}, version {report['live']}", ""]
     for number, wish in enumerate(wishes, 1):
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(wish["at"]))
-        lines.append(_cut(f'wish {number}, since {when}: "{" ".join(wish["text"].split())}"'))
+        since = "" if wish["at"] is None else f", since {_day(wish['at'])}"
+        lines.append(_cut(f'wish {number}{since}: "{" ".join(wish["text"].split())}"'))
     lines += [
         "",
         f"{'':<40} {'before':>8} {'now':>8} {'95 % of now':>15} {'prompt':>8} {'n':>5} {'p':>8}",
@@ -52,7 +52,6 @@ def _curve(earlier: Sequence[dict[str, Any]]) -> list[str]:
         return []
     lines = ["", "earlier reports (shares now):"]
     for one in earlier[-CURVE_ROWS:]:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["time"]))
         rows = {row["name"]: row for row in one["rows"]}
         told = [
             f"{row['label'].partition('(')[2].rstrip(')') or 'wish'} {row['now']:.2f}"
@@ -64,8 +63,12 @@ def _curve(earlier: Sequence[dict[str, Any]]) -> list[str]:
         if count:
             told.append(f"opposite {sum(row['now'] * row['count'] for row in opposite) / count:.2f}")
         told += [f"facts {rows['facts']['now']:.2f}"] if "facts" in rows else []
-        lines.append(_cut(f"  {when}  version {one['live']:>4}  {', '.join(told)}"))
+        lines.append(_cut(f"  {_day(one['time'])}  version {one['live']:>4}  {', '.join(told)}"))
     return lines
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
 def _number(value: float | None) -> str:

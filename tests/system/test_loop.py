@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
 
+from openclaw.progress.__main__ import main as progress
 from openclaw_test.loop.real_loop import Loop
 
 pytestmark = pytest.mark.timeout(240)
@@ -95,6 +96,25 @@ def test_talking_trains_and_new_weights_go_live(loop: Loop, client: OpenAI) -> N
     status = loop.status()
     assert status["turns"]["judged"] >= 4
     assert status["samples"]["trained"] >= 4
+
+
+def test_what_was_learned_is_reported_beside_the_first_model(
+    loop: Loop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "--url",
+        loop.url,
+        "--sample",
+        "1",
+        "--json",
+        "--wish",
+        "Please write plain sentences, no lists.",
+    ]
+    assert progress(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = {row["name"]: row for row in found["rows"]}
+    assert rows["wish_1"]["before"] is not None and rows["facts"]["count"] == 1
+    assert (loop.run_dir / "progress").is_dir()
 
 
 def test_stored_ids_are_the_ids_the_client_was_told(loop: Loop, client: OpenAI) -> None:

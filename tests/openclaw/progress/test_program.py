@@ -99,6 +99,16 @@ def test_without_any_answer_of_the_first_model_the_report_says_so(
     assert {row["before"] for row in found["rows"]} == {None}
 
 
+def test_a_wish_may_be_given_for_methods_without_hints(
+    gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway.engine.tries[0] = gateway.says(LONG_REPLY)
+    gateway.store.versions.weights_live(0, 1, 0, False, "/gone", "sum-1")
+    assert look(gateway, "--wish", "Shorter, please.", "--wish", "Say hello, and be kind.") == 0
+    shown = capsys.readouterr().out
+    assert 'wish 2: "Say hello, and be kind."' in shown and "wish 1 held out (brief)" in shown
+
+
 def test_one_persons_wishes_are_no_other_persons(
     gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:

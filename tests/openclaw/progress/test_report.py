@@ -12,8 +12,8 @@ from openclaw.progress.replies import Reply
 from openclaw.progress.report import Measured, Row, Wish, as_json, rows_of, summary_of
 from openclaw.progress.table import WIDTH, table
 
-BRIEF = Wish("Shorter, please. Two sentences at most.", 0.0)
-UNKNOWN = Wish("Use metric units.", 0.0)
+BRIEF = Wish("Shorter, please. Two sentences at most.")
+UNKNOWN = Wish("Use metric units.")
 LONG_TEXT = "It is a long story. " * 20
 ITEMS = chosen(all_items(), 6)
 
@@ -70,7 +70,7 @@ def test_a_wish_without_a_known_form_is_measured_by_likeness() -> None:
 
 def test_wishes_for_the_same_form_are_one_row() -> None:
     measured = Measured(ITEMS, replies(before), replies(learned), replies(learned))
-    again = Wish("Please keep it short.", 1.0)
+    again = Wish("Please keep it short.")
     rows = by_name(measured, BRIEF, UNKNOWN, again)
     assert rows["wish_1"].label == "wish 1, 3 held out (brief)" and "wish_3" not in rows
     assert summary_of(measured, [BRIEF, again])["S_in"] == 1.0
@@ -84,7 +84,7 @@ def test_without_the_first_models_replies_only_what_is_known_is_said() -> None:
 
 def test_the_table_fits_a_hundred_columns() -> None:
     measured = Measured(ITEMS, replies(before), replies(learned), replies(learned))
-    wishes = [Wish("shorter, no lists, and a friendly hello " + "please " * 40, 0.0), UNKNOWN]
+    wishes = [Wish("shorter, no lists, and a friendly hello " + "please " * 40), UNKNOWN]
     report = {
         "time": 0.0,
         "model": "m",
@@ -94,7 +94,7 @@ def test_the_table_fits_a_hundred_columns() -> None:
         "rows": as_json(rows_of(measured, wishes)),
         "summary": summary_of(measured, wishes),
     }
-    told = [{"text": wish.text, "at": wish.at} for wish in wishes]
+    told = [{"text": wish.text, "at": 0.0} for wish in wishes]
     text = table(report, told, [{**report, "live": version} for version in range(20)])
     assert max(map(len, text.splitlines())) <= WIDTH
     assert "version   19" in text and "version    3  " not in text

@@ -147,7 +147,7 @@ def run(options: argparse.Namespace) -> int:
     prompted = (
         answers_of(options.before, items, options.max_tokens, options.wish) if options.prompted else None
     )
-    wishes = [Wish(text, 0.0) for text in options.wish]
+    wishes = [Wish(text) for text in options.wish]
     measured = Measured(items, before, after, prompted)
     rows, summary = rows_of(measured, wishes), summary_of(measured, wishes)
     if options.report is not None:
