@@ -44,16 +44,10 @@ QUESTIONS = (
     "How long can I keep cooked rice?",
     "What makes bread rise?",
 )
-OWN = (
-    "hf-checkpoint",
-    "run-dir",
-    "save",
-    "rl-buffer-dir",
-    "lr",
-    "rollout-batch-size",
-    "on-weights-rejected-path",
-)
-"""Flags that the local loop sets itself; it records rejections without the hook."""
+OWN = ("hf-checkpoint", "run-dir", "save", "rl-buffer-dir", "lr", "rollout-batch-size", "on-weights-rejected-path",
+       "gate-facts")  # fmt: skip
+"""Flags that the local loop sets itself, or has no use for: it records rejections without the hook, and its one engine
+cannot be asked facts of the pool while people talk to it."""
 _LINE = re.compile(r"^  --(\S+) +(.*?)  \[(?:script|variable [A-Z_]+)\]$", re.MULTILINE)
 
 
