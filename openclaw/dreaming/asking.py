@@ -22,8 +22,10 @@ IN_FLIGHT, IDLE_IN_FLIGHT = 8, 4
 """Requests that are open at a time, for a batch and while there is none."""
 READY_SECONDS = 30.0
 """How long an engine is waited for."""
-LIMIT_SECONDS = 600.0
-"""After that, a batch takes what has been answered."""
+LIMIT_SECONDS, IDLE_LIMIT_SECONDS = 600.0, 60.0
+"""After that, a batch takes what has been answered; the second while there is none."""
+ANSWERING = 2 / 3
+"""Share of that time in which answers are sampled; the rest is left to score them."""
 TEMPERATURE = 0.8
 
 
@@ -65,7 +67,7 @@ class Engines:
         self._stop_ids = frozenset(stop_ids)
         self._open = asyncio.Semaphore(in_flight)
         self._ready_seconds, self._limit = ready_seconds, limit
-        self._deadline = 0.0
+        self._began = 0.0
 
     async def __aenter__(self) -> Engines:
         """Raises EngineError if no engine answers in time."""
@@ -75,7 +77,7 @@ class Engines:
         except TimeoutError as error:
             await self._client.close()
             raise EngineError(f"no engine answers within {self._ready_seconds:g} s") from error
-        self._deadline = asyncio.get_running_loop().time() + self._limit
+        self._began = asyncio.get_running_loop().time()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -83,15 +85,15 @@ class Engines:
 
     async def answers(self, asked: Sequence[Asked]) -> list[Answer | None]:
         """One a prompt, in their order; None for a prompt that an engine refuses or that has no answer in time."""
-        return await asyncio.gather(*[self._bounded(self._answer, one) for one in asked])
+        return await asyncio.gather(*[self._bounded(self._answer, one, ANSWERING) for one in asked])
 
     async def log_probs(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float | None]:
         """Summed log-prob of an answer's ids after a prompt, of each pair (prompt, answer), in nats, at temperature 1."""
-        return await asyncio.gather(*[self._bounded(self._log_prob, one) for one in pairs])
+        return await asyncio.gather(*[self._bounded(self._log_prob, one, 1.0) for one in pairs])
 
-    async def _bounded(self, ask: Callable[[A], Awaitable[T]], about: A) -> T | None:
+    async def _bounded(self, ask: Callable[[A], Awaitable[T]], about: A, share: float) -> T | None:
         try:
-            async with asyncio.timeout_at(self._deadline), self._open:
+            async with asyncio.timeout_at(self._began + share * self._limit), self._open:
                 return await ask(about)
         except (TimeoutError, ClientError, EngineError) as error:
             log.debug("a dream has no answer: %r", error)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from openclaw.dreaming import anchors, measures
-from openclaw.dreaming.asking import IDLE_IN_FLIGHT, Answer, Engines, run
+from openclaw.dreaming.asking import IDLE_IN_FLIGHT, IDLE_LIMIT_SECONDS, Answer, Engines, run
 from openclaw.dreaming.measures import Scored
 from openclaw.dreaming.plans import Plan, Planner
 from openclaw.dreaming.settings import DreamArguments
@@ -173,7 +173,7 @@ class Dreamer:
                 planner = Planner(self._prompts, self._settings, options)
                 room = min(CHUNK, BANK - len(bank))
                 plans = planner.anchors(self._themes, self._language, {one.item for one in bank}, room)
-                self._keep(model, rollout_id, plans, IDLE_IN_FLIGHT)
+                self._keep(model, rollout_id, plans, is_idle=True)
                 full = not plans
             except (EngineError, StoreError) as error:
                 log.info("the bank of anchors waits: %s", error)
@@ -241,19 +241,19 @@ class Dreamer:
     def _plans(self, demand: Demand, model: str, planner: Planner, wish: Wish, wishes: int) -> list[Plan]:
         """What a wish needs: when it is new dreams and facts, when it is said again a few further dreams, and looks."""
         known = [one.item for one in self._of(model, wish, demand.rollout_id)]
-        plans = planner.looks(wish, demand.rollout_id)
+        plans: list[Plan] = []
         if not known:
             keep = max(1, self._settings.dream_prompts // (wishes if wishes < 3 else 1))
             plans += planner.dreams(wish, keep, known) + planner.facts(wish)
         elif wish.person in demand.complained:
             plans += planner.dreams(wish, max(1, round(self._settings.dream_prompts * AGAIN)), known)
-        return plans
+        return plans + planner.looks(wish, demand.rollout_id)
 
-    def _keep(self, model: str, rollout_id: int, plans: Sequence[Plan], in_flight: int | None = None) -> int:
+    def _keep(self, model: str, rollout_id: int, plans: Sequence[Plan], is_idle: bool = False) -> int:
         """Samples answers and stores those that are kept; returns how many there were. Raises EngineError."""
         if not plans:
             return 0
-        answered, scored = run(self._asked(plans, in_flight))
+        answered, scored = run(self._asked(plans, is_idle))
         facts = [self._checked(one) for one in answered if one.kind == "fact"]
         looks = [dataclasses.replace(one.dream, gain=one.gain) for one in scored if one.dream.kind == "look"]
         dreams = measures.most_telling(
@@ -264,10 +264,10 @@ class Dreamer:
         self._report(facts)
         return len(answered)
 
-    async def _asked(self, plans: Sequence[Plan], in_flight: int | None) -> tuple[list[Dream], list[Scored]]:
+    async def _asked(self, plans: Sequence[Plan], is_idle: bool) -> tuple[list[Dream], list[Scored]]:
         """(all that was answered, dreams and looks with their scores)."""
-        bound = {} if in_flight is None else {"in_flight": in_flight}
-        async with self._engines(self._urls(), self._prompts.stop_ids, **bound) as engines:
+        idle = {"in_flight": IDLE_IN_FLIGHT, "limit": IDLE_LIMIT_SECONDS} if is_idle else {}
+        async with self._engines(self._urls(), self._prompts.stop_ids, **idle) as engines:
             answers = await engines.answers([plan.asked for plan in plans])
             answered = [
                 _answered(plan, one) for plan, one in zip(plans, answers, strict=True) if one and one.ids

@@ -195,3 +195,14 @@ def test_people_take_turns_in_a_step(dreamer: Dreamer, demand: Callable[..., Dem
 
 def test_nobody_who_asks_for_nothing_is_dreamt_for(dreamer: Dreamer, engine: FakeEngine) -> None:
     assert dreamer.night(Demand(0, {}, frozenset(), False)) == Night() and not engine.requests
+
+
+def test_answers_that_take_long_leave_time_to_score_those_that_came(
+    store: RolloutStore, prompts: HintedPrompts, engine: FakeEngine, demand: Callable[..., Demand]
+) -> None:
+    engine.say, engine.chunk, engine.pause = [40, 41, 42], 1, 0.25
+    hasty = functools.partial(Engines, limit=4.5)
+    night = Dreamer(store, SETTINGS, "trainer", prompts, lambda: [engine.url], hasty).night(
+        demand(0, "Shorter, please.")
+    )
+    assert 0 < night.sampled < round(4 / KEEP) + LOOKS + 2 * FACTS + ANCHORS_A_BATCH and night.dreams
