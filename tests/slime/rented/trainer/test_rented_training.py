@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from claw_base.run_folder.usage import meter_path
-from slime.errors import CheckpointError, TrainError
+from slime.errors import CheckpointError, DataError, TrainError
 from slime.gate.files import measure_files
 from slime.gate.memory import KeptState
 from slime.rented.engine.weights import RentedVersions
@@ -232,6 +232,15 @@ def test_a_sample_whose_teacher_is_refused_is_dropped_and_counted(
     metrics = trainer.train(0, at_one)
     assert metrics["teacher_failed"] == 1
     assert metrics["num_samples"] == len(at_one) - 1
+
+
+def test_a_sample_that_follows_its_teacher_alone_is_refused_before_anything_is_asked(
+    rented: MakeRented, at_one: list[Sample]
+) -> None:
+    trainer = rented(**LOSSES["combined"])
+    following = replace(at_one[0], divergence="forward")
+    with pytest.raises(DataError, match="divergence 'forward', which needs a teacher's likely ids"):
+        trainer.train(0, [*at_one, following])
 
 
 def test_the_base_is_asked_again_while_the_service_is_away(
