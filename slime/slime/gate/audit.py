@@ -164,7 +164,8 @@ class Audit:
         self.answers.live_answers |= answers
         self.answers.liked = [one for one in self.liked if key(one) in answers]
         self.history.compared_with(WISH, outcomes(self.wishes, answers))
-        if any(key(one) not in answers for one in self.questions):  # none of those that were put was worse
+        if not self.questions or any(key(one) not in answers for one in self.questions):
+            # none of those that were put was worse
             self.history.good = self.version
             return None
         found = share_of(self.questions, answers)

@@ -172,6 +172,15 @@ def test_the_outcomes_of_the_first_version_outlive_the_driver_and_old_files_are_
     assert sum(old.gate.history.reference["wish"].values()) == 9
 
 
+def test_a_run_with_wishes_alone_puts_them_to_its_first_weights_meanwhile(loop: Callable[..., Loop]) -> None:
+    run = loop({0: 10, 1: 10})
+    run.gate.begin(run.trainers, -1, run.live, [run.engine])
+    assert run.gate.audit.running is not None
+    run.gate.audit.running.result(20)
+    assert run.gate.audit.collect() is None and run.gate.history.good == 0
+    assert run.publish(1)["obeyed"] == 1.0 and run.engine.asked == [0, 1], "the live weights are asked once"
+
+
 @pytest.mark.parametrize(
     ("text", "obeys"), [("1. Add.", True), ("So:\n1. Add.", True), ("It is 1. Add.", False)]
 )
