@@ -1,0 +1,199 @@
+"""One person in the real loop: how soon a language model learns a wish from talk, and what it keeps.
+
+`bash lab/run.sh benchmarks.learning.one_person --wish brief --sessions 20`, beside a run of any language model. The
+person asks everyday questions, complains at most twice about an answer in other form than wished, and gives thanks for
+one that pleases. Questions, complaints and thanks are of four writers (`openclaw_test.people.everyday_talk`); held-out
+questions are those of `./claw progress`, which nothing trains on. Every few sessions some held-out questions are asked at
+temperature 0; before and after, `./claw progress` measures everything. The last line on standard output is one JSON
+object."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from openclaw.progress.forms import FORMS
+from openclaw.progress.prompts import all_items, chosen
+from openclaw.progress.replies import Reply
+from openclaw_test.loop.chat_client import Answer, ChatClient
+from openclaw_test.loop.measure import answers_to
+from openclaw_test.loop.readiness import say
+from openclaw_test.people.everyday_talk import THANKS, TalkLine, read_talk
+from openclaw_test.people.wishes import Messages
+
+IN_A_ROW = 3
+"""First replies in a row that must please."""
+MOST_COMPLAINTS = 2
+
+
+@dataclass
+class Course:
+    """What happened in the conversations.
+
+    Attributes:
+        first: whether the first reply of each session pleased.
+        looks: [sessions, version, share of held-out questions that please].
+        waits: seconds from the end of a session until another version was live, of sessions that were waited for.
+    """
+
+    first: list[bool] = field(default_factory=list)
+    looks: list[tuple[int, int, float]] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+
+    def sessions_until_pleasing(self) -> int | None:
+        """Sessions until `IN_A_ROW` first replies in a row please; None if they never do."""
+        for end in range(IN_A_ROW, len(self.first) + 1):
+            if all(self.first[end - IN_A_ROW : end]):
+                return end
+        return None
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody with one wish, and all that they say."""
+
+    wish: str
+    longest: int
+    rng: random.Random
+    complaints: Sequence[TalkLine]
+    thanks: Sequence[TalkLine]
+
+    def is_pleased(self, answer: Answer) -> bool:
+        return FORMS[self.wish](reply_of(answer))
+
+    async def session(self, client: ChatClient, question: str) -> bool:
+        """One conversation; whether its first reply pleased. Raises RuntimeError if a request fails."""
+        name = f"person-{uuid.uuid4().hex[:12]}"
+        messages: Messages = [{"role": "user", "content": question}]
+        pleased: list[bool] = []
+        while not pleased or (not pleased[-1] and len(pleased) <= MOST_COMPLAINTS):
+            answer = await client.chat(messages, session_id=name, max_tokens=self.longest)
+            if answer.error is not None:
+                raise RuntimeError(answer.error)
+            pleased.append(self.is_pleased(answer))
+            said = self.rng.choice(self.thanks if pleased[-1] else self.complaints).text
+            messages += [{"role": "assistant", "content": answer.text}, {"role": "user", "content": said}]
+        await client.chat(messages, session_id=name, max_tokens=24)
+        await client.end_session(name)
+        return pleased[0]
+
+
+def reply_of(answer: Answer) -> Reply:
+    return Reply(answer.text, answer.finish_reason == "stop")
+
+
+async def look(client: ChatClient, person: Person, questions: Sequence[Messages]) -> float:
+    """Share of held-out questions whose reply at temperature 0 pleases."""
+    answers = await answers_to(client, questions, 4, temperature=0, max_tokens=person.longest)
+    return statistics.fmean(person.is_pleased(answer) for answer in answers)
+
+
+async def talk(client: ChatClient, person: Person, options: argparse.Namespace, course: Course) -> None:
+    """All sessions, one after another."""
+    items = [item for item in all_items() if item.group == "in_scope"]
+    held_out = [list(item.messages) for item in chosen(items, options.questions)]
+    topics = [line.text for line in read_talk("question")]
+    topics = random.Random(f"topics {options.seed}").sample(topics, min(options.sessions, len(topics)))
+    for number, topic in enumerate(topics, 1):
+        version = await live(client)
+        course.first.append(await person.session(client, topic))
+        course.waits += await next_version(client, version, options.wait)
+        if number % options.look_every == 0 or number == len(topics):
+            share, version = await look(client, person, held_out), await live(client)
+            course.looks.append((number, version, round(share, 3)))
+            say(f"{number} sessions, version {version}: {share:.2f} of held-out questions please")
+
+
+async def live(client: ChatClient) -> int:
+    return int((await client.status())["weight_version"])
+
+
+async def next_version(client: ChatClient, version: int, most: float) -> list[float]:
+    """Seconds until another version is live, [] if none comes within `most`."""
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < most:
+        if await live(client) != version:
+            return [round(waited, 1)]
+        await asyncio.sleep(1.0)
+    return []
+
+
+def progress(options: argparse.Namespace) -> dict[str, Any]:
+    """The report of `./claw progress`. Raises RuntimeError."""
+    command = [sys.executable, "-m", "openclaw.progress", "--json", "--sample", str(options.sample)]
+    command += ["--url", options.url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # 3: nobody has asked for anything yet, which is so before the talk.
+    if done.returncode not in (0, 3) or not done.stdout:
+        raise RuntimeError(done.stderr[-2000:])
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+async def run(options: argparse.Namespace) -> dict[str, Any]:
+    rng = random.Random(f"person {options.seed}")
+    person = Person(options.wish, options.longest, rng, read_talk(options.wish), read_talk(THANKS))
+    course, begun = Course(), time.monotonic()
+    if options.sample:
+        say("measures the model before the talk")
+        await asyncio.to_thread(progress, options)
+    key = os.environ.get("SGLANG_API_KEY", "")
+    async with ChatClient(options.url, api_key=key, timeout_s=600.0) as client:
+        talking = time.monotonic()
+        await talk(client, person, options, course)
+        talked_s = time.monotonic() - talking
+        status = await client.status()
+        failed, gap = client.tally.failed, client.tally.longest_gap_s
+    after = await asyncio.to_thread(progress, options) if options.sample else {}
+    return {
+        "wish": options.wish,
+        "seed": options.seed,
+        "sessions": len(course.first),
+        "first_replies_pleased": course.first,
+        "sessions_until_pleasing": course.sessions_until_pleasing(),
+        "looks": course.looks,
+        "seconds_to_next_version": course.waits,
+        "versions": status["weight_version"],
+        "failed_requests": failed,
+        "longest_gap_s": round(gap, 2),
+        "talk_seconds": round(talked_s, 1),
+        "seconds": round(time.monotonic() - begun, 1),
+        "progress": {name: after[name] for name in ("rows", "summary", "base") if name in after},
+    }
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--url", default="http://127.0.0.1:30000", help="address of the gateway")
+    parser.add_argument("--wish", choices=("brief", "prose", "greeting"), default="brief")
+    parser.add_argument("--sessions", type=int, default=20, help="conversations, one after another")
+    parser.add_argument(
+        "--wait", type=float, default=600.0, help="seconds to wait for a new version after each session"
+    )
+    parser.add_argument(
+        "--look-every", type=int, default=2, help="sessions between two looks at held-out questions"
+    )
+    parser.add_argument("--questions", type=int, default=24, help="held-out questions of such a look")
+    parser.add_argument(
+        "--sample", type=int, default=24, help="prompts of a class of ./claw progress; 0: skip it"
+    )
+    parser.add_argument("--longest", type=int, default=160, help="tokens of a reply")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(run(parse()))))
