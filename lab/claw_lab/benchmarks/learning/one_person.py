@@ -35,6 +35,8 @@ from openclaw_test.people.wishes import Messages
 IN_A_ROW = 3
 """First replies in a row that must please."""
 MOST_COMPLAINTS = 2
+JUDGED_WITHIN = 10.0
+"""Seconds in which a judge has seen every turn of a session."""
 
 
 @dataclass
@@ -120,11 +122,15 @@ async def live(client: ChatClient) -> int:
 
 
 async def next_version(client: ChatClient, version: int, most: float) -> list[float]:
-    """Seconds until another version is live, [] if none comes within `most`."""
+    """Seconds until another version is live; [] if none comes within `most`, or the session gave nothing to learn."""
     began = time.monotonic()
     while (waited := time.monotonic() - began) < most:
-        if await live(client) != version:
+        status = await client.status()
+        if int(status["weight_version"]) != version:
             return [round(waited, 1)]
+        waiting = sum(status["samples"].get(state, 0) for state in ("ready", "leased"))
+        if waited > JUDGED_WITHIN and not waiting and not status["turns"].get("answered"):
+            return []
         await asyncio.sleep(1.0)
     return []
 
