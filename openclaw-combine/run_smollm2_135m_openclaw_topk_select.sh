@@ -21,12 +21,15 @@ esac
 
 default OPENCLAW_TOPK_K 20
 default OPENCLAW_TOPK_ADV_DIFF_CLIP 2.0
+default OPENCLAW_TOPK_W_RL 0.25 # at 1, scores of -1 undo what a hint teaches
 topk_select_defaults
 default MODEL_PATH "${HF_CKPT:-$SMOLLM2}"
 USAGE=${BASH_SOURCE[0]}
 RUN_NAME=smollm2_135m_openclaw_topk_select
 METHOD=(
-  "${TOPK_SELECT[@]}" --rollout-batch-size 8 --lr 6e-5 --keep-versions 3 --keep-checkpoints 2
-  --replay-steps 2 --anchor-share 0.5 --standing-wishes person
+  "${TOPK_SELECT[@]}" --rollout-batch-size 8 --keep-versions 3 --keep-checkpoints 2
+  --use-lora --lora-rank 16 --lora-alpha 32 --lr 5e-4 --average-steps 0.85
+  # A wish is practised on everyday prompts, while anchors hold the model to explicit wishes: openclaw/dreaming/README.md
+  --no-topk-plain-teacher --standing-wishes person --teacher-guidance 1.5 --dream-steps 6 --dream-first-steps 12
 )
 run_tiny "$@"

@@ -11,17 +11,22 @@ from __future__ import annotations
 import functools
 import itertools
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
+from typing import TypeVar
 
 from openclaw.dreaming.texts import Prompt, ShippedWish, everyday, others, wishes
 from openclaw.types import Message
+
+T = TypeVar("T")
 
 OTHER = "other"
 """Theme of a prompt of another kind."""
 LONG = "long"
 """Pole of wishes for long answers."""
+CONTRARY = 3
+"""Anchors that ask for something else than what is wished, for each that asks for the same."""
 QUESTIONS_EACH = 2
 """Questions that are asked with each shipped wish, unless it brings its own."""
 _OWN, _APART = "own", "apart"
@@ -65,17 +70,46 @@ def by_theme(language: str = "en") -> Mapping[str, tuple[AnchorPrompt, ...]]:
     return mixed | {OTHER: tuple(_mostly_in(language, kinds))}
 
 
+@functools.cache
+def _poles() -> Mapping[str, str]:
+    """Theme and pole by the id of a shipped wish."""
+    return {wish.id: f"{wish.theme} {wish.pole}" for wish in wishes()}
+
+
+def mostly_contrary(there: Sequence[T], poles: Collection[str], id_of: Callable[[T], str]) -> list[T]:
+    """Anchors in their order, but only every fourth asks for what is wished anyway, as long as there are others: it is
+    wishes against a habit that the habit overrules.
+
+    Args:
+        poles: what is wished, as `themes.pole_of` names it.
+        id_of: the id of an anchor.
+    """
+    same = [one for one in there if _poles().get(id_of(one).partition("-")[0]) in poles]
+    known = {id(one) for one in same}
+    agreeing, found = iter(same), list[T]()
+    for number, one in enumerate((one for one in there if id(one) not in known), 1):
+        found += [one, *itertools.islice(agreeing, 1 if number % CONTRARY == 0 else 0)]
+    return [*found, *agreeing]
+
+
 def wanted(
-    themes: Mapping[str, float], language: str, known: Collection[str], count: int
+    themes: Mapping[str, float],
+    language: str,
+    known: Collection[str],
+    count: int,
+    poles: Collection[str] = (),
 ) -> list[AnchorPrompt]:
     """Up to `count` further anchors to sample for a wish with these themes, in the proportions of `IN_TURN`.
 
     Args:
         language: of the person.
         known: ids of anchors that are there.
+        poles: what is wished, see `mostly_contrary`.
     """
     left = {
-        theme: iter([one for one in anchors if one.id not in known])
+        theme: iter(
+            mostly_contrary([one for one in anchors if one.id not in known], poles, lambda one: one.id)
+        )
         for theme, anchors in by_theme(language).items()
     }
     found: list[AnchorPrompt] = []

@@ -23,7 +23,7 @@ from openclaw.dreaming.measures import Scored
 from openclaw.dreaming.plans import Plan, Planner
 from openclaw.dreaming.settings import DreamArguments
 from openclaw.dreaming.texts import language_of, prompts
-from openclaw.dreaming.themes import alike, themes_of
+from openclaw.dreaming.themes import alike, pole_of, themes_of
 from openclaw.dreaming.wishes import Wish
 from openclaw.errors import EngineError, StoreError
 from openclaw.formats.families import TemplateOptions
@@ -73,7 +73,7 @@ class Night:
         dreams: by person, the newest ones; those of wishes that are not to be learned are left out.
         weights: of the dreams of a person's wish, if not 1.
         bank: anchors by theme.
-        themes: weights of what the wishes are about.
+        themes: weights of what the wishes are about; poles: what they ask for there, where that is known.
         is_new: a wish is of a kind that its person had not asked for before.
         is_asked: somebody asked for something in this very batch.
         learned: share of held-out answers that show the wishes, the least of all; None: not measured.
@@ -84,6 +84,7 @@ class Night:
     weights: dict[tuple[Person, str | None], float] = field(default_factory=dict)
     bank: dict[str, list[Dream]] = field(default_factory=dict)
     themes: dict[str, float] = field(default_factory=dict)
+    poles: frozenset[str] = frozenset()
     is_new: bool = False
     is_asked: bool = False
     learned: float | None = None
@@ -104,7 +105,10 @@ class Night:
         rng.shuffle(people)
         mixed = [rng.sample(mine, len(mine)) for mine in people]
         in_turn = [one for row in itertools.zip_longest(*mixed) for one in row if one is not None]
-        bank = {theme: rng.sample(there, len(there)) for theme, there in self.bank.items()}
+        bank = {
+            theme: anchors.mostly_contrary(rng.sample(there, len(there)), self.poles, lambda one: one.item)
+            for theme, there in self.bank.items()
+        }
         themes = anchors.drawn_themes(rng, self.themes, sorted(bank), held)
         places = {theme: itertools.cycle(there) for theme, there in bank.items()}
         return in_turn[:dreams], [next(places[theme]) for theme in themes]
@@ -128,6 +132,7 @@ class Dreamer:
         self._idle_from = 0.0
         # Of the last batch: what the bank grows for.
         self._themes: Mapping[str, float] = {}
+        self._poles: frozenset[str] = frozenset()
         self._options: TemplateOptions | None = None
         self._language = "en"
 
@@ -144,9 +149,11 @@ class Dreamer:
         if not wishes:
             return Night()
         night = Night(
-            themes=_mean([themes_of(wish.text) for wish in wishes]), is_asked=bool(demand.complained)
+            themes=_mean([themes_of(wish.text) for wish in wishes]),
+            poles=frozenset(pole for wish in wishes if (pole := pole_of(wish.text)) is not None),
+            is_asked=bool(demand.complained),
         )
-        self._themes, self._language = night.themes, wishes[-1].language
+        self._themes, self._poles, self._language = night.themes, night.poles, wishes[-1].language
         night.is_new = any(self._is_new(model, wish, demand.rollout_id) for wish in wishes)
         with self._sampling:
             if not self._store.dreams.was_sampled(self._trainer, model, demand.rollout_id):
@@ -172,7 +179,9 @@ class Dreamer:
                 bank = self._bank(model, rollout_id)
                 planner = Planner(self._prompts, self._settings, options)
                 room = min(CHUNK, BANK - len(bank))
-                plans = planner.anchors(self._themes, self._language, {one.item for one in bank}, room)
+                plans = planner.anchors(
+                    self._themes, self._poles, self._language, {one.item for one in bank}, room
+                )
                 self._keep(model, rollout_id, plans, is_idle=True)
                 full = not plans
             except (EngineError, StoreError) as error:
@@ -231,7 +240,9 @@ class Dreamer:
             bank = self._bank(model, demand.rollout_id)
             there = sum(one.theme in self._themes or one.theme == anchors.OTHER for one in bank)
             count = min(ANCHORS_A_BATCH, max(0, ENOUGH - there))
-            plans += planner.anchors(self._themes, self._language, {one.item for one in bank}, count)
+            plans += planner.anchors(
+                self._themes, self._poles, self._language, {one.item for one in bank}, count
+            )
         try:
             return self._keep(model, demand.rollout_id, plans)
         except EngineError as error:

@@ -14,8 +14,8 @@ from openclaw.store.dreams import Dream
 
 KEEP = 0.4
 """Share of the answers to a wish that are kept."""
-UNLIKELY = 0.25
-"""Share that is left out before, the least likely ones without the wish."""
+UNLIKELY = 0.5
+"""Share that is left out before, the least likely ones without the wish: of a small model these talk about the wish."""
 QUOTED = 4
 """Words of a wish in a row that an answer must not repeat."""
 LEARNED = 0.9

@@ -87,11 +87,16 @@ class Planner:
         ]
 
     def anchors(
-        self, themes: Mapping[str, float], language: str, bank: Collection[str], count: int
+        self,
+        themes: Mapping[str, float],
+        poles: Collection[str],
+        language: str,
+        bank: Collection[str],
+        count: int,
     ) -> list[Plan]:
         """Up to `count` anchors that are not in the bank."""
         found: list[Plan] = []
-        for prompt in anchors.wanted(themes, language, bank, count):
+        for prompt in anchors.wanted(themes, language, bank, count, poles):
             longest = round(self.settings.dream_tokens * (LONG if prompt.is_long else 1))
             try:
                 ids = self.prompts.asked(prompt.messages, self.options, longest)

@@ -48,8 +48,8 @@ def alike(one: str, other: str) -> bool:
 
 def same_pole(one: str, other: str) -> bool:
     """Whether two wishes are known to ask for the same within their themes."""
-    mine = _pole(one)
-    return mine is not None and mine == _pole(other)
+    mine = pole_of(one)
+    return mine is not None and mine == pole_of(other)
 
 
 def _nearest(wish: str) -> str | None:
@@ -57,8 +57,10 @@ def _nearest(wish: str) -> str | None:
     return _voted([(score, shipped.theme) for score, shipped in _scored(wish) if score >= _LEAST])
 
 
-def _pole(wish: str) -> str | None:
-    """The theme and pole that the nearest shipped wishes of the same themes vote for."""
+@functools.lru_cache(maxsize=256)
+def pole_of(wish: str) -> str | None:
+    """The theme and pole ("length short") that the nearest shipped wishes of the same themes vote for; None if none is
+    near."""
     themes = themes_of(wish)
     own = [(score, shipped) for score, shipped in _scored(wish) if score and shipped.theme in themes]
     return _voted([(score, f"{shipped.theme} {shipped.pole}") for score, shipped in own])

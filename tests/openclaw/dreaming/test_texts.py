@@ -8,7 +8,7 @@ import pytest
 
 from openclaw.dreaming import anchors, texts
 from openclaw.dreaming.plans import HELD_OUT
-from openclaw.dreaming.themes import alike, same_pole, themes_of
+from openclaw.dreaming.themes import alike, pole_of, same_pole, themes_of
 
 
 def test_every_prompt_is_a_question_of_its_own_and_facts_have_answers() -> None:
@@ -119,3 +119,15 @@ def test_anchors_end_with_what_there_is() -> None:
     everything = [one.id for some in anchors.by_theme().values() for one in some]
     assert len(everything) == len(set(everything))
     assert len(anchors.wanted({"length": 1.0}, "en", (), 10_000)) == len(everything)
+
+
+def test_anchors_mostly_ask_for_something_else_than_what_is_wished() -> None:
+    brief = pole_of("Too long. Please keep it to one or two sentences.")
+    assert brief == "length short"
+    found = anchors.wanted({"length": 1.0}, "en", (), 48, {brief})
+    asked_for = {wish.id: wish.pole for wish in texts.wishes()}
+    poles = [asked_for[one.id.partition("-")[0]] for one in found if one.theme == "length"]
+    assert poles.count("long") >= 2.5 * poles.count("short") > 0
+    everything = [one.id for some in anchors.by_theme("en").values() for one in some]
+    again = anchors.wanted({"length": 1.0}, "en", (), 10_000, {brief})
+    assert sorted(one.id for one in again) == sorted(everything)
