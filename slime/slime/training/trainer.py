@@ -387,7 +387,8 @@ class Trainer(Backend):
             metrics = forward_backward(learner, inputs, report)
             loss = metrics.get("loss", 0.0) + metrics.get(LOSS_OF_FOLLOWERS, 0.0)
             norm = learner.clip(loss, args.clip_grad, where)
-            scale = self.rate_scale * batch_scale(args, data.samples)
+            trained = [data.samples[i] for i in step.samples]
+            scale = self.rate_scale * batch_scale(args, data.samples, trained)
             rate = learning_rate(args, self.global_step) * scale
             learner.update(rate)
         finally:

@@ -2,10 +2,10 @@
 
 `bash lab/run.sh benchmarks.learning.one_person --wish brief --sessions 20`, beside a run of any language model. The
 person asks everyday questions, complains at most twice about an answer in other form than wished, and gives thanks for
-one that pleases. Questions, complaints and thanks are of four writers (`openclaw_test.people.everyday_talk`); held-out
-questions are those of `./claw progress`, which nothing trains on. Every few sessions some held-out questions are asked at
-temperature 0; before and after, `./claw progress` measures everything. The last line on standard output is one JSON
-object."""
+one that pleases. Questions are of four writers, complaints and thanks of one of them
+(`openclaw_test.people.everyday_talk`); held-out questions are those of `./claw progress`, which nothing trains on. Every
+few sessions some held-out questions are asked at temperature 0; before and after, `./claw progress` measures everything.
+The last line on standard output is one JSON object."""
 
 from __future__ import annotations
 
@@ -149,7 +149,11 @@ def progress(options: argparse.Namespace) -> dict[str, Any]:
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
     rng = random.Random(f"person {options.seed}")
-    person = Person(options.wish, options.longest, rng, read_talk(options.wish), read_talk(THANKS))
+    said = {
+        kind: [one for one in read_talk(kind) if one.writer == options.writer]
+        for kind in (options.wish, THANKS)
+    }
+    person = Person(options.wish, options.longest, rng, said[options.wish], said[THANKS])
     course, begun = Course(), time.monotonic()
     if options.sample:
         say("measures the model before the talk")
@@ -164,6 +168,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     after = await asyncio.to_thread(progress, options) if options.sample else {}
     return {
         "wish": options.wish,
+        "writer": options.writer,
         "seed": options.seed,
         "sessions": len(course.first),
         "first_replies_pleased": course.first,
@@ -185,6 +190,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--url", default="http://127.0.0.1:30000", help="address of the gateway")
     parser.add_argument("--wish", choices=("brief", "prose", "greeting"), default="brief")
+    parser.add_argument(
+        "--writer", choices=tuple("ABCD"), default="A", help="whose words complaints and thanks are in"
+    )
     parser.add_argument("--sessions", type=int, default=20, help="conversations, one after another")
     parser.add_argument(
         "--wait", type=float, default=600.0, help="seconds to wait for a new version after each session"

@@ -98,15 +98,19 @@ def learning_rate(args: OptimizerArguments, step: int, highest: float | None = N
     return float(lowest + (top - lowest) * _share(args, step - warmup, args.lr_decay_iters - warmup))
 
 
-def batch_scale(args: OptimizerArguments, samples: Sequence[Sample]) -> float:
+def batch_scale(args: OptimizerArguments, samples: Sequence[Sample], trained: Sequence[Sample]) -> float:
     """What the learning rate of a small batch is multiplied by: sqrt(n / --lr-batch-reference), 1 at most.
 
     AdamW's step is as long for two samples as for many, and noisier.
 
     Args:
         samples: of the whole rollout; companions do not count.
+        trained: of this step. If all only follow their teacher, as dreams do, the factor is 1: there are as many of them
+            after a small batch as after a large one.
     """
     reference = args.lr_batch_reference
+    if all(sample.divergence for sample in trained):
+        return 1.0
     count = sum(not sample.companion for sample in samples)
     return math.sqrt(min(1.0, count / reference)) if reference and count else 1.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -44,10 +45,15 @@ def test_small_batches_go_at_the_root_of_their_share_and_companions_do_not_count
     make_trainer: MakeTrainer, make_samples: MakeSamples, make_args: MakeArgs
 ) -> None:
     four = make_samples(4)
-    assert batch_scale(make_args(), four) == 1.0
+    assert batch_scale(make_args(), four, four) == 1.0
     args = make_args(lr_batch_reference=16)
-    assert batch_scale(args, four) == 0.5 and batch_scale(args, make_samples(30)) == 1.0
+    assert batch_scale(args, four, four) == 0.5
+    assert batch_scale(args, make_samples(30), four) == 1.0
     companions = make_samples(12, companion=1)
-    assert batch_scale(args, [*four, *companions]) == 0.5
+    assert batch_scale(args, [*four, *companions], four) == 0.5
+    dreams = [
+        replace(one, divergence="forward", teacher_tokens_candidates=[one.tokens]) for one in companions
+    ]
+    assert batch_scale(args, [*four, *dreams], dreams) == 1.0
     full, slow = (make_trainer(lr_batch_reference=count).train(0, four)["lr"] for count in (0, 16))
     assert slow == pytest.approx(full / 2)
