@@ -90,11 +90,12 @@ def weight(facts: Sequence[Dream]) -> float:
     Args:
         facts: answers to questions with (`taught_ids` differs from `prompt_ids`) and without the wish; gain 1 if right.
     """
-    right = {one.item for one in facts if one.gain and one.taught_ids == one.prompt_ids}
+    plain = {one.item: bool(one.gain) for one in facts if one.taught_ids == one.prompt_ids}
     hinted = {one.item: bool(one.gain) for one in facts if one.taught_ids != one.prompt_ids}
-    known = [item for item in right if item in hinted]
-    kept = sum(hinted[item] for item in known)
-    if len(known) < KNOWN_FACTS or len(known) - kept <= MAY_LOSE:
+    both = plain.keys() & hinted.keys()
+    # What the wish gains counts too: a small model answers the one or the other question right by chance.
+    known, kept = sum(plain[item] for item in both), sum(hinted[item] for item in both)
+    if known < KNOWN_FACTS or known - kept <= MAY_LOSE:
         return 1.0
-    share = kept / len(known)
+    share = kept / known
     return share if share >= LEAST_WEIGHT else 0.0

@@ -23,7 +23,7 @@ HELD_OUT = 24
 """Everyday prompts, the last ones of a person's language, that are never dreamt on."""
 LOOKS = 8
 """Held-out prompts that are asked to see how far a wish is learned."""
-FACTS, FACT_TOKENS = 8, 32
+FACTS, FACT_TOKENS = 12, 32
 """Questions with known answers that are asked with and without a new wish, and the longest answer."""
 
 

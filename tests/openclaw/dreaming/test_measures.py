@@ -83,3 +83,9 @@ def test_a_wish_weighs_less_if_its_teacher_loses_facts(known: int, kept: int, ex
     facts = [made("fact", f"f{n}", float(n < known), hinted=False) for n in range(8)]
     facts += [made("fact", f"f{n}", float(n < kept)) for n in range(8)]
     assert weight(facts) == expected
+
+
+def test_facts_that_a_wish_gains_make_up_for_those_that_it_loses() -> None:
+    facts = [made("fact", f"f{n}", float(n < 3), hinted=False) for n in range(8)]
+    facts += [made("fact", f"f{n}", float(2 <= n < 5)) for n in range(8)]
+    assert weight(facts) == 1.0
