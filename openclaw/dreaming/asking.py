@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 A = TypeVar("A")
 T = TypeVar("T")
-IN_FLIGHT, IDLE_IN_FLIGHT = 16, 4
+IN_FLIGHT, IDLE_IN_FLIGHT = 16, 1
 """Requests that are open at a time, for a batch and while there is none."""
 READY_SECONDS = 30.0
 """How long an engine is waited for."""

@@ -41,7 +41,7 @@ NEWEST = 2
 """Times --dream-prompts: the newest answers to a wish that steps are drawn from."""
 ENOUGH, ANCHORS_A_BATCH = 48, 24
 """Anchors that a wish should find: of its themes and of other kinds; and the most that are sampled before a batch."""
-BANK, CHUNK = 192, 4
+BANK, CHUNK = 96, 4
 """Anchors up to which the bank grows while no batch is due, and how many at a time."""
 REQUEST = 300
 """Characters of a request that are read for its language."""
