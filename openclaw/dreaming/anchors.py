@@ -25,8 +25,6 @@ OTHER = "other"
 """Theme of a prompt of another kind."""
 LONG = "long"
 """Pole of wishes for long answers."""
-CONTRARY = 3
-"""Anchors that ask for something else than what is wished, for each that asks for the same."""
 QUESTIONS_EACH = 2
 """Questions that are asked with each shipped wish, unless it brings its own."""
 _OWN, _APART = "own", "apart"
@@ -84,12 +82,8 @@ def mostly_contrary(there: Sequence[T], poles: Collection[str], id_of: Callable[
         poles: what is wished, as `themes.pole_of` names it.
         id_of: the id of an anchor.
     """
-    same = [one for one in there if _poles().get(id_of(one).partition("-")[0]) in poles]
-    known = {id(one) for one in same}
-    agreeing, found = iter(same), list[T]()
-    for number, one in enumerate((one for one in there if id(one) not in known), 1):
-        found += [one, *itertools.islice(agreeing, 1 if number % CONTRARY == 0 else 0)]
-    return [*found, *agreeing]
+    asks = [(_poles().get(id_of(one).partition("-")[0]) in poles, one) for one in there]
+    return _three_to_one([one for same, one in asks if not same], [one for same, one in asks if same])
 
 
 def wanted(
@@ -181,11 +175,15 @@ def _placed(rng: random.Random, wish: ShippedWish, question: str) -> tuple[Messa
 def _mostly_in(language: str, anchors: Sequence[tuple[str, AnchorPrompt]]) -> list[AnchorPrompt]:
     """Three in this language or in English, then one in another, as long as there are both."""
     near = [one for spoken, one in anchors if spoken in (language, "en")]
-    far = iter([one for spoken, one in anchors if spoken not in (language, "en")])
-    found: list[AnchorPrompt] = []
-    for number, one in enumerate(near, 1):
-        found += [one, *itertools.islice(far, 1 if number % 3 == 0 else 0)]
-    return [*found, *far]
+    return _three_to_one(near, [one for spoken, one in anchors if spoken not in (language, "en")])
+
+
+def _three_to_one(many: Sequence[T], few: Sequence[T]) -> list[T]:
+    """One of the `few` after every third of the `many`, then what is left of them."""
+    left, found = iter(few), []
+    for number, one in enumerate(many, 1):
+        found += [one, *itertools.islice(left, 1 if number % 3 == 0 else 0)]
+    return [*found, *left]
 
 
 def _in_turn(columns: Sequence[Sequence[AnchorPrompt]]) -> Iterator[AnchorPrompt]:

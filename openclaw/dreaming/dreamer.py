@@ -178,10 +178,7 @@ class Dreamer:
                 model = self._prompts.model(options)
                 bank = self._bank(model, rollout_id)
                 planner = Planner(self._prompts, self._settings, options)
-                room = min(CHUNK, BANK - len(bank))
-                plans = planner.anchors(
-                    self._themes, self._poles, self._language, {one.item for one in bank}, room
-                )
+                plans = self._anchors(planner, bank, min(CHUNK, BANK - len(bank)))
                 self._keep(model, rollout_id, plans, is_idle=True)
                 full = not plans
             except (EngineError, StoreError) as error:
@@ -240,14 +237,17 @@ class Dreamer:
             bank = self._bank(model, demand.rollout_id)
             there = sum(one.theme in self._themes or one.theme == anchors.OTHER for one in bank)
             count = min(ANCHORS_A_BATCH, max(0, ENOUGH - there))
-            plans += planner.anchors(
-                self._themes, self._poles, self._language, {one.item for one in bank}, count
-            )
+            plans += self._anchors(planner, bank, count)
         try:
             return self._keep(model, demand.rollout_id, plans)
         except EngineError as error:
             log.warning("rollout %d goes without new dreams: %s", demand.rollout_id, error)
             return 0
+
+    def _anchors(self, planner: Planner, bank: Sequence[Dream], count: int) -> list[Plan]:
+        """Up to `count` further anchors for the wishes of the last batch."""
+        known = {one.item for one in bank}
+        return planner.anchors(self._themes, self._poles, self._language, known, count)
 
     def _plans(self, demand: Demand, model: str, planner: Planner, wish: Wish, wishes: int) -> list[Plan]:
         """What a wish needs: when it is new dreams and facts, when it is said again a few further dreams, and looks."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import RowMapping, insert, select
+from sqlalchemy import ColumnElement, RowMapping, insert, select
 
 from openclaw.store import schema
 from openclaw.store.database import Database, slices
@@ -83,35 +83,38 @@ class DreamTable:
 
     def known(self, trainer: str, model: str, kind: DreamKind, upto: int) -> list[Dream]:
         """All that was sampled up to a rollout."""
-        dream = schema.dream.c
-        query = select(schema.dream).where(
-            dream.trainer == trainer, dream.model == model, dream.kind == kind, dream.rollout_id <= upto
-        )
-        with self._database.reading() as connection:
-            return [_dream(row) for row in connection.execute(query.order_by(dream.id)).mappings()]
+        return self._read(trainer, model, kind, upto)
 
     def of_wish(
         self, trainer: str, model: str, person: Person, wish: str, upto: int, kind: DreamKind = "dream"
     ) -> list[Dream]:
         """What was sampled up to a rollout for a person's wish."""
+        return self._read(trainer, model, kind, upto, _is_of(person), schema.dream.c.wish == pack_json(wish))
+
+    def _read(
+        self, trainer: str, model: str, kind: DreamKind, upto: int, *which: ColumnElement[bool]
+    ) -> list[Dream]:
         dream = schema.dream.c
-        whose = dream.person.is_(None) if person is None else dream.person == person
         query = select(schema.dream).where(
-            dream.trainer == trainer, dream.model == model, dream.kind == kind, dream.rollout_id <= upto
+            dream.trainer == trainer,
+            dream.model == model,
+            dream.kind == kind,
+            dream.rollout_id <= upto,
+            *which,
         )
-        query = query.where(whose, dream.wish == pack_json(wish)).order_by(dream.id)
         with self._database.reading() as connection:
-            return [_dream(row) for row in connection.execute(query).mappings()]
+            return [_dream(row) for row in connection.execute(query.order_by(dream.id)).mappings()]
 
     def wishes_of(self, trainer: str, model: str, person: Person, before: int) -> list[str]:
         """The wishes of a person that have dreams of rollouts before this one."""
         dream = schema.dream.c
-        whose = dream.person.is_(None) if person is None else dream.person == person
         query = select(dream.wish).where(
             dream.trainer == trainer, dream.model == model, dream.kind == "dream", dream.rollout_id < before
         )
         with self._database.reading() as connection:
-            return [unpack_json(packed) for packed in connection.scalars(query.where(whose).distinct())]
+            return [
+                unpack_json(packed) for packed in connection.scalars(query.where(_is_of(person)).distinct())
+            ]
 
     def was_sampled(self, trainer: str, model: str, rollout_id: int) -> bool:
         """Whether anything but anchors was sampled for this rollout: anchors are sampled while it is waited for, too."""
@@ -124,6 +127,11 @@ class DreamTable:
         )
         with self._database.reading() as connection:
             return connection.scalar(query.limit(1)) is not None
+
+
+def _is_of(person: Person) -> ColumnElement[bool]:
+    whose: ColumnElement[bool] = schema.dream.c.person == person
+    return schema.dream.c.person.is_(None) if person is None else whose
 
 
 def _row(one: Dream) -> dict[str, object]:
