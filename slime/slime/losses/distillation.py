@@ -27,6 +27,13 @@ def tail_log_prob(log_probs: Tensor, valid: Tensor) -> Tensor:
     return log1mexp(_mass(log_probs, valid).clamp(max=ALL_MASS))
 
 
+def _kl_over_bins(log_probs: Tensor, others: Tensor, valid: Tensor) -> Tensor:
+    """KL [T] of the first distribution to the other over the `valid` ids and one bin for all others; all [T, K]."""
+    terms = torch.where(valid, log_probs.exp() * (log_probs - others), torch.zeros_like(log_probs))
+    tail = tail_log_prob(log_probs, valid)
+    return terms.sum(-1) + tail.exp() * (tail - tail_log_prob(others, valid))
+
+
 def reverse_kl_topk(dist: Distribution, targets: TopKTargets, reducer: Reducer) -> LossOutput:
     """KL(student || teacher) over K ids and one bin for all others (SDFT, Shenfeld 2026; SDPO, Huebotter 2026).
 
@@ -36,9 +43,7 @@ def reverse_kl_topk(dist: Distribution, targets: TopKTargets, reducer: Reducer) 
     valid = targets.valid
     student = dist.log_probs(targets.ids)
     teacher = targets.teacher_log_probs
-    inside = torch.where(valid, student.exp() * (student - teacher), torch.zeros_like(student)).sum(-1)
-    tail = tail_log_prob(student, valid)
-    divergence = inside + tail.exp() * (tail - tail_log_prob(teacher, valid))
+    divergence = _kl_over_bins(student, teacher, valid)
     return _output(reducer(divergence), targets, _masses(student, targets), reducer)
 
 
@@ -51,10 +56,7 @@ def forward_kl(dist: Distribution, ids: Tensor, teacher: Tensor, valid: Tensor) 
     Args:
         ids, valid: [T, K]. teacher: [T, K], log-probs of the ids over the whole vocabulary.
     """
-    student = dist.log_probs(ids)
-    inside = torch.where(valid, teacher.exp() * (teacher - student), torch.zeros_like(student)).sum(-1)
-    tail = tail_log_prob(teacher, valid)
-    return inside + tail.exp() * (tail - tail_log_prob(student, valid))
+    return _kl_over_bins(teacher, dist.log_probs(ids), valid)
 
 
 def forward_kl_topk(dist: Distribution, targets: TopKTargets, reducer: Reducer) -> LossOutput:

@@ -12,9 +12,9 @@ import pytest
 from slime.arguments import Arguments
 from slime.gate.gate import CandidateGate
 from slime.gate.wishes import DRAWN
-from slime.types import Sample
 from slime.weights.update import Candidate, CandidateRejected
 from slime.weights.versions import WeightVersion
+from tests.slime.gate.test_wishes import Trainers
 
 POOL, KNOWN = 60, 40
 HOOKS = f"""
@@ -27,22 +27,6 @@ def gate_samples(args, rollout_id, version):
         for at in range({POOL})
     ]
 """
-
-
-class Trainers:
-    def measure_files(self, candidate: str, live: str) -> dict[str, float]:
-        return {"change": 0.001}
-
-    def log_probs(self, samples: list[Sample]) -> list[list[float]]:
-        return [[] for _ in samples]
-
-    def keep_state(self) -> None: ...
-
-    def go_back(self) -> None: ...
-
-    def shrink(self, share: float) -> None: ...
-
-    def scale_learning_rate(self, scale: float) -> None: ...
 
 
 class Engine:
