@@ -31,7 +31,7 @@ from slime.training.core.checkpoint import CheckpointWriter, seed_all
 from slime.training.core.critic import Critic
 from slime.training.core.distributed import device_of, join, merge_over_ranks
 from slime.training.core.following import LOSS as LOSS_OF_FOLLOWERS
-from slime.training.core.following import Following, reported
+from slime.training.core.following import Following, kind_of, reported
 from slime.training.core.learner import Learner, batch_scale, learning_rate
 from slime.training.core.metrics import (
     Mismatch,
@@ -288,7 +288,7 @@ class Trainer(Backend):
         trained_lengths = [sample.effective_response_length for sample in samples]
         companions = {i: sample.companion for i, sample in enumerate(samples) if sample.companion}
         limits = self._limits(self.args.global_batch_size)
-        kinds = {i: sample.divergence for i, sample in enumerate(samples) if sample.divergence}
+        kinds = {i: kind_of(sample) for i, sample in enumerate(samples)}
         return build_schedule(lengths, trained_lengths, limits, companions, trajectories_of(samples), kinds)
 
     def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> TrainBatch:

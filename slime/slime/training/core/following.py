@@ -8,7 +8,7 @@ what it does there; one that reads a hint moves it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slime.losses import Candidates, Distribution, LossOutput, Reducer, forward_kl, weighted_sum
@@ -67,6 +67,18 @@ class Following:
             own = packed.spread([float(metric_of(sample) == name) for sample in samples])
             metrics[name] = weighted_sum(own, count)(divergence.detach())
         return LossOutput(loss, metrics)
+
+
+def kind_of(sample: Sample) -> Hashable:
+    """Samples of different kinds share no micro-batch: a teacher with guidance reads those of an own prompt once."""
+    if sample.divergence is None:
+        return None
+    return sample.divergence, reads_own_prompt(sample, sample.teacher_tokens_candidates or ())
+
+
+def reads_own_prompt(sample: Sample, prompts: Sequence[Sequence[int]]) -> bool:
+    """Whether a teacher that reads these prompts, with the response behind them, reads what the policy reads."""
+    return all(tokens == sample.tokens for tokens in prompts)
 
 
 def metric_of(sample: Sample) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,7 +22,8 @@ from slime.errors import ConfigError
 from slime.losses import Candidates, Distribution, TopKTargets, topk_targets
 from slime.losses.teacher_topk import OUTSIDE
 from slime.training.core.batch import TrainBatch
-from slime.training.core.following import LIKELY_IDS
+from slime.training.core.following import LIKELY_IDS, reads_own_prompt
+from slime.training.core.kept_rows import KeptRows
 from slime.training.core.metrics import TeacherDistance
 from slime.training.core.model import TrainedModel, log_probs_of
 from slime.training.core.objective import loss_spec
@@ -51,6 +53,7 @@ class Teacher:
     Args:
         model: None where the samples bring what the teacher said (--teacher-source inference).
         computing: inside of it the model computes what the teacher computes.
+        is_fixed: the teacher's weights never change, so its answers about samples that come again are kept.
     """
 
     def __init__(
@@ -59,9 +62,11 @@ class Teacher:
         rank: int,
         model: TrainedModel | None,
         computing: Callable[[], AbstractContextManager[None]] = nullcontext,
+        is_fixed: bool = False,
     ) -> None:
         self.args, self.rank = args, rank
         self.model, self.computing = model, computing
+        self.kept = KeptRows(rank) if is_fixed else None
         spec = loss_spec(args)
         self.over_topk, self.without_hint = spec.teacher == "topk", spec.without_hint
         self.shortest = args.hint_selection == "shortest"
@@ -84,9 +89,18 @@ class Teacher:
     ) -> Candidates:
         """The teacher's likely ids at the T tokens of micro-batch `number` of this rank, as one hint."""
         assert self.model is not None
-        packed = pack([samples[i] for i in step.ranks[self.rank][number]], device)
         k = min(self.args.distill_topk or LIKELY_IDS, self.model.vocabulary)
-        return self._candidates(step, number, samples, packed, None, k)
+
+        def ask(micro_batches: Sequence[MicroBatch]) -> Candidates:
+            parts = [
+                (*rank[:number], some, *rank[number + 1 :])
+                for rank, some in zip(step.ranks, micro_batches, strict=True)
+            ]
+            packed = pack([samples[i] for i in micro_batches[self.rank]], device)
+            return self._candidates(replace(step, ranks=tuple(parts)), number, samples, packed, None, k)
+
+        micro_batches = [rank[number] for rank in step.ranks]
+        return ask(micro_batches) if self.kept is None else self.kept.read(micro_batches, samples, ask, device)
 
     def keeping(self, number: int, step: Step, data: TrainBatch) -> OnDistribution | None:
         """Keeps the teacher's part of a step before which the policy will have moved, from the pass for its old
@@ -208,20 +222,25 @@ class Teacher:
     ) -> Iterator[tuple[list[TeacherSequence], PackedBatch, Distribution]]:
         """Packs of this rank's sequences and the teacher's distribution of them.
 
-        With --teacher-guidance a second forward of each reads the plain prompts.
+        With --teacher-guidance a second forward of each reads the plain prompts, unless all ranks' teachers read these
+        anyway.
         """
+        everywhere = [samples[i] for rank in step.ranks for i in rank[number]]
+        is_guided = not all(reads_own_prompt(sample, self.prompts(sample)) for sample in everywhere)
         for part in self._rounds(step, number, samples):
             packed = pack([one.sample for one in part], device)
-            yield part, packed, self._ask(part, packed)
+            yield part, packed, self._ask(part, packed, is_guided)
 
-    def _ask(self, sequences: Sequence[TeacherSequence], packed: PackedBatch) -> Distribution:
+    def _ask(
+        self, sequences: Sequence[TeacherSequence], packed: PackedBatch, is_guided: bool = True
+    ) -> Distribution:
         """The teacher's distribution of a pack of these sequences."""
         model = self.model
         assert model is not None
         model.eval()
         with self.computing():
             dist = model.distribution(packed)
-            if self.args.teacher_guidance != 1:
+            if is_guided and self.args.teacher_guidance != 1:
                 plain = pack([one.plain for one in sequences], packed.targets.device)
                 dist = dist.guided(model.distribution(plain), self.args.teacher_guidance)
         model.train()
@@ -354,9 +373,9 @@ def make_teacher(
     base = args.teacher_model == "base"
     folder = first if base else str(args.teacher_model)
     if args.use_lora and Path(folder).resolve() == Path(first).resolve():
-        return Teacher(args, replica, policy, policy.without_adapters)
+        return Teacher(args, replica, policy, policy.without_adapters, is_fixed=True)
     if reference is not None and reference.is_always(folder):
-        return Teacher(args, replica, reference.model)
+        return Teacher(args, replica, reference.model, is_fixed=True)
     if not base:
         check_tokenizer(folder, args.hf_checkpoint)
     model = load(folder)
@@ -365,7 +384,7 @@ def make_teacher(
         raise ConfigError(
             f"the teacher in {folder} has {model.vocabulary} tokens, the student {policy.vocabulary}"
         )
-    return Teacher(args, replica, model)
+    return Teacher(args, replica, model, is_fixed=True)
 
 
 def check_tokenizer(teacher: str, student: str) -> None:

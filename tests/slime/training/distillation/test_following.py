@@ -15,6 +15,8 @@ from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
 
 from slime.errors import DataError
+from slime.losses import Candidates
+from slime.training.core.kept_rows import KeptRows
 from slime.types import Sample
 from tests.fakes.fixtures import MakeArgs, MakeHinted, MakeTrainer
 from tests.fakes.forks import Forks
@@ -290,3 +292,77 @@ def test_a_centred_teacher_is_centred_in_the_trainer_too(
     how = {**COMBINE, "teacher_model": other_folder}
     assert make_trainer(**how).train(0, [sample])["grad_norm"] > 0
     assert make_trainer(**how, combine_center_teacher=True).train(0, [sample])["grad_norm"] == 0
+
+
+@pytest.mark.parametrize("adapters", [{}, {**LORA, "teacher_model": "base"}])
+def test_a_teacher_with_fixed_weights_is_asked_once_about_a_sample_that_comes_again(
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str, adapters: dict[str, Any]
+) -> None:
+    def train(most_tokens: int | None) -> tuple[list[dict[str, float]], int]:
+        trainer = make_trainer(
+            **SELECT, **({"teacher_model": other_folder} | adapters), teacher_guidance=1.5, lr=1e-3
+        )
+        teacher = trainer.teacher
+        assert teacher is not None and teacher.model is not None and teacher.kept is not None
+        if most_tokens is None:
+            teacher.kept = None
+        else:
+            teacher.kept = KeptRows(0, most_tokens)
+        passes = 0
+        ask = teacher._ask
+
+        def counted(*args: Any) -> Any:
+            nonlocal passes
+            passes += 1
+            return ask(*args)
+
+        teacher._ask = counted  # type: ignore[method-assign]
+        dreams, held = rows_of((1, 1, 1), make_samples), rows_of((1, 1), make_samples, "anchor_bank")
+        metrics = [trainer.train(0, [*dreams[:2], held[0]]), trainer.train(1, [*dreams, *held])]
+        metrics.append(trainer.train(2, [dreams[2], held[1], dreams[0]]))
+        return metrics, passes
+
+    (kept, few), (asked, many), (short, more) = train(10_000), train(None), train(1)
+    for mine, fresh, limited in zip(kept, asked, short, strict=True):
+        for name in ("dream_kl", "anchor_kl", "forward_loss"):
+            assert mine[name] == pytest.approx(fresh[name], rel=1e-4, abs=1e-7)
+            assert limited[name] == pytest.approx(fresh[name], rel=1e-4, abs=1e-7)
+    # Dreams and anchors of each rollout are packs of their own; in the last one none is new.
+    assert (few, many) == (4, 6) and few < more <= many
+
+
+def test_a_teacher_that_reads_the_policys_prompt_reads_it_once_under_guidance(
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
+) -> None:
+    trainer = make_trainer(**SELECT, teacher_model=other_folder, teacher_guidance=1.5)
+    assert trainer.teacher is not None and trainer.teacher.model is not None
+    model, forwards = trainer.teacher.model, 0
+    distribution = model.distribution
+
+    def counted(*args: Any) -> Any:
+        nonlocal forwards
+        forwards += 1
+        return distribution(*args)
+
+    model.distribution = counted  # type: ignore[method-assign]
+    trainer.train(0, [*rows_of((1, 1), make_samples), *rows_of((1, 1), make_samples, "anchor_bank")])
+    assert forwards == 3
+
+
+def test_ranks_ask_as_often_as_each_other_about_kept_samples(make_samples: MakeHinted) -> None:
+    samples = rows_of((1, 1, 1, 1), make_samples)
+    ranks = [KeptRows(rank) for rank in range(2)]
+    asked: list[list[tuple[tuple[int, ...], ...]]] = [[], []]
+    for micro_batches in ([(0,), (1, 2)], [(1,), (2,)], [(0, 1), ()], [(2, 1), (3,)]):
+        for rank, kept in enumerate(ranks):
+
+            def ask(missing: Any, rank: int = rank) -> Candidates:
+                asked[rank].append(tuple(missing))
+                count = sum(samples[i].effective_response_length for i in missing[rank]) or 1
+                ids = torch.full((1, count, 2), len(asked[rank]))
+                return Candidates(torch.ones(1, count).bool(), torch.zeros(1, count, 2), ids)
+
+            found = kept.read(micro_batches, samples, ask, torch.device("cpu"))
+            length = sum(samples[i].effective_response_length for i in micro_batches[rank])
+            assert found.own_ids is not None and found.own_ids.shape[1] == length or not micro_batches[rank]
+    assert asked[0] == asked[1] == [((0,), (1, 2)), ((1,), ()), ((2,), (3,))]

@@ -1,0 +1,102 @@
+"""What a teacher with fixed weights said of samples that it was asked about before.
+
+Dreams and anchors come again in many steps. All ranks must run the same number of forwards, so each keeps account of
+what every rank has: the schedule shows it all samples of all ranks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from slime.losses import Candidates
+from slime.training.core.packing import pack
+from slime.training.schedule import MicroBatch
+from slime.types import Sample
+
+MOST_TOKENS = 65_536
+"""Tokens that are kept on a rank. With 64 likely ids each they take 50 MB."""
+
+
+class KeptRows:
+    """The teacher's likely ids of whole samples, the ones that were used last.
+
+    Args:
+        rank: of this process among the data-parallel ranks.
+    """
+
+    def __init__(self, rank: int, most_tokens: int = MOST_TOKENS) -> None:
+        self._rank, self._most_tokens = rank, most_tokens
+        self._tokens: dict[int, OrderedDict[bytes, int]] = {}
+        self._said: dict[bytes, tuple[Tensor, Tensor, Tensor]] = {}
+
+    def read(
+        self,
+        micro_batches: Sequence[MicroBatch],
+        samples: Sequence[Sample],
+        ask: Callable[[Sequence[MicroBatch]], Candidates],
+        device: torch.device,
+    ) -> Candidates:
+        """The likely ids at the T tokens of this rank's micro-batch, as one hint. Every rank must call this.
+
+        Args:
+            micro_batches: of all ranks.
+            ask: asks the teacher about the samples at these positions, of all ranks.
+        """
+        keys = {i: _key(samples[i]) for micro_batch in micro_batches for i in micro_batch}
+        missing = [
+            tuple(i for i in micro_batch if keys[i] not in self._tokens.get(rank, {}))
+            for rank, micro_batch in enumerate(micro_batches)
+        ]
+        if any(missing):
+            said = ask(missing)
+            own = missing[self._rank]
+            assert said.own_ids is not None
+            counts = [samples[i].effective_response_length for i in own]
+            if own:
+                present = said.present[0].cpu().split(counts)
+                log_probs = said.log_probs[0].cpu().split(counts)
+                ids = said.own_ids[0].to("cpu", torch.int32).split(counts)
+                for i, *parts in zip(own, present, log_probs, ids, strict=True):
+                    self._said[keys[i]] = parts[0], parts[1], parts[2]
+        for rank, micro_batch in enumerate(micro_batches):
+            self._use(rank, {keys[i]: samples[i].effective_response_length for i in micro_batch})
+        own_keys = [keys[i] for i in micro_batches[self._rank]]
+        found = self._candidates(own_keys, device)
+        self._said = {key: row for key, row in self._said.items() if key in self._tokens[self._rank]}
+        return found
+
+    def _candidates(self, keys: Sequence[bytes], device: torch.device) -> Candidates:
+        if not keys:
+            # What stands in for an empty micro-batch has tokens that no loss counts.
+            length = len(pack([], device).targets)
+            nothing = torch.zeros(1, length, 1, device=device)
+            return Candidates(nothing[..., 0].bool(), nothing, nothing.long())
+        rows = zip(*(self._said[key] for key in keys), strict=True)
+        present, log_probs, ids = (torch.cat(parts)[None].to(device) for parts in rows)
+        return Candidates(present, log_probs, ids.long())
+
+    def _use(self, rank: int, used: dict[bytes, int]) -> None:
+        """Counts these samples as the newest of a rank, and drops its oldest ones beyond the limit."""
+        kept = self._tokens.setdefault(rank, OrderedDict())
+        for key, tokens in used.items():
+            kept[key] = tokens
+            kept.move_to_end(key)
+        total = sum(kept.values())
+        while total > self._most_tokens and len(kept) > len(used):
+            total -= kept.popitem(last=False)[1]
+
+
+def _key(sample: Sample) -> bytes:
+    """The same for samples of which a teacher says the same."""
+    prompts = sample.teacher_tokens_candidates or []
+    said = hashlib.blake2b(digest_size=16)
+    for ids in (sample.tokens, *prompts, sample.mask):
+        said.update(array("q", [len(ids), *ids]).tobytes())
+    said.update(array("d", [sample.temperature, sample.response_length]).tobytes())
+    return said.digest()
