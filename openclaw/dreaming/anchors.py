@@ -1,7 +1,8 @@
 """Which prompts are anchors, and in which order they are sampled.
 
-An anchor is a prompt that explicitly asks for something, in the question, in the system message or as a complaint, or a
-prompt of another kind. The policy is held to how its teacher answers the same prompt. Anchors of the
+An anchor is a prompt that explicitly asks for something, in the question, in the system message or as a complaint, a
+prompt of another kind, or a simple question whose answer the model knows. The policy is held to how its teacher answers
+the same prompt. Anchors of the
 wish's own theme come first, with its opposite poles: a habit unlearns those first. Their questions are the prompts that
 are dreamt on, so that only the wish in the prompt tells the two apart.
 """
@@ -16,20 +17,25 @@ from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import TypeVar
 
-from openclaw.dreaming.texts import Prompt, ShippedWish, everyday, others, wishes
+from openclaw.dreaming.texts import ENGLISH, Prompt, ShippedWish, everyday, facts, others, wishes
 from openclaw.types import Message
 
 T = TypeVar("T")
 
 OTHER = "other"
 """Theme of a prompt of another kind."""
+FACT = "fact"
+"""Theme of a question with a known answer."""
 LONG = "long"
 """Pole of wishes for long answers."""
 QUESTIONS_EACH = 2
 """Questions that are asked with each shipped wish, unless it brings its own."""
+FACTS = 12
+"""Questions with known answers that are asked with and without a new wish."""
 _OWN, _APART = "own", "apart"
-IN_TURN = (_OWN, _OWN, OTHER, _OWN, _APART, _OWN)
-"""Of six anchors: how many are of the wish's themes, of other themes and of other kinds, mixed."""
+IN_TURN = (_OWN, FACT, _OWN, OTHER, _OWN, FACT, _APART, _OWN)
+"""Of eight anchors: how many are of the wish's themes, of other themes, of other kinds and facts, mixed. Without facts a
+model of 135 M parameters that learned to be brief lost a third of those that it knew (lab/findings/dreaming.md)."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,29 @@ def wanted(
     return found
 
 
+def wanted_facts(language: str, known: Collection[str], count: int) -> list[Prompt]:
+    """Up to `count` further questions with known answers, of four three in the person's language or in English.
+
+    Args:
+        known: ids of those that were asked.
+    """
+    return [one for one in _facts(language) if one.id not in known][:count]
+
+
+@functools.cache
+def _facts(language: str) -> tuple[Prompt, ...]:
+    mixed = [(one.language, one) for one in facts() if one not in asked_with_wishes(ENGLISH)]
+    random.Random("facts to hold").shuffle(mixed)
+    return tuple(_mostly_in(language, mixed))
+
+
+def asked_with_wishes(language: str) -> list[Prompt]:
+    """The questions that show whether a teacher that reads a wish still knows facts: in this language if it has enough of
+    them, else in English."""
+    own = [one for one in facts() if one.language == language]
+    return (own if len(own) >= FACTS else [one for one in facts() if one.language == ENGLISH])[:FACTS]
+
+
 def drawn_themes(
     rng: random.Random, themes: Mapping[str, float], there: Sequence[str], count: int
 ) -> list[str]:
@@ -135,14 +164,16 @@ def drawn_themes(
 
 def _themes_in_turn(rng: random.Random, themes: Mapping[str, float], there: Sequence[str]) -> Iterator[str]:
     """Themes without end (none if nothing is there), the wish's own ones by their weights."""
-    wishes_there = [theme for theme in there if theme != OTHER]
+    wishes_there = [theme for theme in there if theme not in (OTHER, FACT)]
     own = [theme for theme in wishes_there if theme in themes] or wishes_there
     apart = [theme for theme in wishes_there if theme not in own] or own
     # Without a known theme all are drawn evenly.
     weights = [themes.get(theme, 1.0) for theme in own]
     while there:
         for share in IN_TURN:
-            if share == OTHER or not own:
+            if share == FACT:
+                yield FACT
+            elif share == OTHER or not own:
                 yield OTHER
             elif share == _OWN:
                 yield rng.choices(own, weights)[0]
@@ -172,7 +203,7 @@ def _placed(rng: random.Random, wish: ShippedWish, question: str) -> tuple[Messa
     return ({"role": "user", "content": f"{question}{rng.choice((' ', chr(10) * 2))}{wish.text}"},)
 
 
-def _mostly_in(language: str, anchors: Sequence[tuple[str, AnchorPrompt]]) -> list[AnchorPrompt]:
+def _mostly_in(language: str, anchors: Sequence[tuple[str, T]]) -> list[T]:
     """Three in this language or in English, then one in another, as long as there are both."""
     near = [one for spoken, one in anchors if spoken in (language, "en")]
     return _three_to_one(near, [one for spoken, one in anchors if spoken not in (language, "en")])

@@ -22,7 +22,7 @@ from openclaw.dreaming.asking import IDLE_IN_FLIGHT, IDLE_LIMIT_SECONDS, Answer,
 from openclaw.dreaming.measures import Scored
 from openclaw.dreaming.plans import Plan, Planner
 from openclaw.dreaming.settings import DreamArguments
-from openclaw.dreaming.texts import language_of, prompts
+from openclaw.dreaming.texts import facts, language_of
 from openclaw.dreaming.themes import alike, pole_of, themes_of
 from openclaw.dreaming.wishes import Wish
 from openclaw.errors import EngineError, StoreError
@@ -41,6 +41,8 @@ NEWEST = 2
 """Times --dream-prompts: the newest answers to a wish that steps are drawn from."""
 ENOUGH, ANCHORS_A_BATCH = 48, 24
 """Anchors that a wish should find: of its themes and of other kinds; and the most that are sampled before a batch."""
+ENOUGH_FACTS, FACTS_A_BATCH = 32, 24
+"""Facts that the bank should hold, and the most that are asked before a batch. Of these the right ones are held."""
 BANK, CHUNK = 96, 4
 """Anchors up to which the bank grows while no batch is due, and how many at a time."""
 REQUEST = 300
@@ -178,7 +180,8 @@ class Dreamer:
                 model = self._prompts.model(options)
                 bank = self._bank(model, rollout_id)
                 planner = Planner(self._prompts, self._settings, options)
-                plans = self._anchors(planner, bank, min(CHUNK, BANK - len(bank)))
+                room = BANK - sum(one.theme != anchors.FACT for one in bank)
+                plans = self._anchors(planner, bank, min(CHUNK, room), CHUNK)
                 self._keep(model, rollout_id, plans, is_idle=True)
                 full = not plans
             except (EngineError, StoreError) as error:
@@ -216,7 +219,8 @@ class Dreamer:
         known = [share for share in shares if share is not None]
         night.learned = min(known) if known and len(known) == len(shares) else None
         for one in self._bank(model, demand.rollout_id):
-            night.bank.setdefault(one.theme, []).append(one)
+            if _is_held(one):
+                night.bank.setdefault(one.theme, []).append(one)
 
     def _of(self, model: str, wish: Wish, upto: int, kind: DreamKind = "dream") -> list[Dream]:
         return self._store.dreams.of_wish(self._trainer, model, wish.person, wish.text, upto, kind)
@@ -237,17 +241,21 @@ class Dreamer:
             bank = self._bank(model, demand.rollout_id)
             there = sum(one.theme in self._themes or one.theme == anchors.OTHER for one in bank)
             count = min(ANCHORS_A_BATCH, max(0, ENOUGH - there))
-            plans += self._anchors(planner, bank, count)
+            plans += self._anchors(planner, bank, count, FACTS_A_BATCH)
         try:
             return self._keep(model, demand.rollout_id, plans)
         except EngineError as error:
             log.warning("rollout %d goes without new dreams: %s", demand.rollout_id, error)
             return 0
 
-    def _anchors(self, planner: Planner, bank: Sequence[Dream], count: int) -> list[Plan]:
-        """Up to `count` further anchors for the wishes of the last batch."""
+    def _anchors(self, planner: Planner, bank: Sequence[Dream], count: int, questions: int) -> list[Plan]:
+        """Up to `count` further anchors for the wishes of the last batch, and up to `questions` with known
+        answers."""
         known = {one.item for one in bank}
-        return planner.anchors(self._themes, self._poles, self._language, known, count)
+        plans = planner.anchors(self._themes, self._poles, self._language, known, count)
+        if sum(one.theme == anchors.FACT and _is_held(one) for one in bank) < ENOUGH_FACTS:
+            plans += planner.held_facts(self._language, known, questions)
+        return plans
 
     def _plans(self, demand: Demand, model: str, planner: Planner, wish: Wish, wishes: int) -> list[Plan]:
         """What a wish needs: when it is new dreams and facts, when it is said again a few further dreams, and looks."""
@@ -265,14 +273,18 @@ class Dreamer:
         if not plans:
             return 0
         answered, scored = run(self._asked(plans, is_idle))
-        facts = [self._checked(one) for one in answered if one.kind == "fact"]
+        checked = [self._checked(one) for one in answered if one.kind == "fact"]
         looks = [dataclasses.replace(one.dream, gain=one.gain) for one in scored if one.dream.kind == "look"]
         dreams = measures.most_telling(
             [one for one in scored if one.dream.kind == "dream" and not self._quotes(one.dream)]
         )
-        held = [one for one in answered if one.kind == "anchor"]
-        self._store.dreams.keep(self._trainer, model, rollout_id, [*dreams, *looks, *facts, *held])
-        self._report(facts)
+        held = [
+            self._checked(one) if one.theme == anchors.FACT else one
+            for one in answered
+            if one.kind == "anchor"
+        ]
+        self._store.dreams.keep(self._trainer, model, rollout_id, [*dreams, *looks, *checked, *held])
+        self._report(checked)
         return len(answered)
 
     async def _asked(self, plans: Sequence[Plan], is_idle: bool) -> tuple[list[Dream], list[Scored]]:
@@ -299,20 +311,25 @@ class Dreamer:
 
     def _checked(self, fact: Dream) -> Dream:
         """A fact with gain 1 if its answer names what is right."""
-        said = self._prompts.tokenizer.decode(fact.completion_ids).casefold()
-        answers = {one.id: one.answers for one in prompts()}[fact.item]
-        return dataclasses.replace(fact, gain=float(any(answer.casefold() in said for answer in answers)))
+        said = self._prompts.tokenizer.decode(fact.completion_ids)
+        answers = {one.id: one.answers for one in facts()}[fact.item]
+        return dataclasses.replace(fact, gain=float(any(measures.names(said, answer) for answer in answers)))
 
-    def _report(self, facts: Sequence[Dream]) -> None:
+    def _report(self, checked: Sequence[Dream]) -> None:
         """A line in the log for each wish whose teacher loses facts."""
-        for about in dict.fromkeys((one.person, one.wish, one.turn_ids) for one in facts):
-            mine = [one for one in facts if (one.person, one.wish, one.turn_ids) == about]
+        for about in dict.fromkeys((one.person, one.wish, one.turn_ids) for one in checked):
+            mine = [one for one in checked if (one.person, one.wish, one.turn_ids) == about]
             if (weight := measures.weight(mine)) < 1:
                 log.warning(
                     "the model answers fewer simple questions right with the wish of turn %s in its prompt: %s",
                     about[2][-1],
                     f"its dreams weigh {weight:.2f}" if weight else "it is not dreamt of",
                 )
+
+
+def _is_held(anchor: Dream) -> bool:
+    """Whether the policy is held to an anchor: to all but facts that the model answered wrong."""
+    return anchor.theme != anchors.FACT or bool(anchor.gain)
 
 
 def _answered(plan: Plan, answer: Answer) -> Dream:

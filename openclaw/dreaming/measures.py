@@ -6,6 +6,7 @@ The gain of an answer is log p(answer | with the wish) - log p(answer | without)
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -56,6 +57,14 @@ def quotes(answer: str, wish: str) -> bool:
     rows = {tuple(asked[at : at + QUOTED]) for at in range(len(asked) - QUOTED + 1)}
     repeated = any(tuple(said[at : at + QUOTED]) in rows for at in range(len(said) - QUOTED + 1))
     return repeated or HINT_HEADER.casefold() in answer.casefold()
+
+
+def names(answer: str, fact: str) -> bool:
+    """Whether an answer names a fact, as a word of its own or its plural where it is written in ASCII."""
+    said, wanted = answer.casefold(), fact.casefold()
+    if not wanted.isascii():
+        return wanted in said
+    return re.search(rf"(?<![a-z0-9]){re.escape(wanted)}(?:e?s)?(?![a-z0-9])", said) is not None
 
 
 def learned(looks: Sequence[Dream]) -> float | None:

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from openclaw.dreaming import anchors, texts
+from openclaw.dreaming import anchors
+from openclaw.dreaming.anchors import AnchorPrompt
 from openclaw.dreaming.asking import Asked
 from openclaw.dreaming.measures import KEEP
 from openclaw.dreaming.settings import DreamArguments
@@ -16,6 +17,7 @@ from openclaw.errors import HintError
 from openclaw.formats.families import TemplateOptions
 from openclaw.methods.hinted_prompt import HintedPrompts, with_hint
 from openclaw.store.dreams import Dream, DreamKind
+from openclaw.types import Message
 
 LONG = 4 / 3
 """Times --dream-tokens: the longest answer of an anchor that asks for long answers."""
@@ -23,8 +25,8 @@ HELD_OUT = 24
 """Everyday prompts, the last ones of a person's language, that are never dreamt on."""
 LOOKS = 8
 """Held-out prompts that are asked to see how far a wish is learned."""
-FACTS, FACT_TOKENS = 12, 32
-"""Questions with known answers that are asked with and without a new wish, and the longest answer."""
+FACT_TOKENS, HELD_FACT_TOKENS = 32, 48
+"""The longest answer to a question with a known answer, to see whether it is right and as an anchor."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Plan:
     def asked(self) -> Asked:
         """A look is answered without the wish."""
         ids = self.dream.prompt_ids if self.dream.kind == "look" else self.dream.taught_ids
-        return Asked(ids, self.longest, greedy=self.dream.kind == "fact")
+        return Asked(ids, self.longest, greedy="fact" in (self.dream.kind, self.dream.theme))
 
 
 @dataclass(frozen=True)
@@ -76,12 +78,9 @@ class Planner:
 
     def facts(self, wish: Wish) -> list[Plan]:
         """Questions with known answers, each with the wish and without it."""
-        facts = [one for one in texts.prompts() if one.answers]
-        own = [one for one in facts if one.language == wish.language]
-        chosen = (own if len(own) >= FACTS else [one for one in facts if one.language == "en"])[:FACTS]
         return [
             plan
-            for one in chosen
+            for one in anchors.asked_with_wishes(wish.language)
             for said in (wish.text, None)
             for plan in self._of("fact", one, wish, FACT_TOKENS, said)
         ]
@@ -95,19 +94,33 @@ class Planner:
         count: int,
     ) -> list[Plan]:
         """Up to `count` anchors that are not in the bank."""
+        return [
+            plan
+            for prompt in anchors.wanted(themes, language, bank, count, poles)
+            for plan in self._anchor(
+                prompt, round(self.settings.dream_tokens * (LONG if prompt.is_long else 1))
+            )
+        ]
+
+    def held_facts(self, language: str, bank: Collection[str], count: int) -> list[Plan]:
+        """Up to `count` questions with known answers that are not in the bank."""
         found: list[Plan] = []
-        for prompt in anchors.wanted(themes, language, bank, count, poles):
-            longest = round(self.settings.dream_tokens * (LONG if prompt.is_long else 1))
-            try:
-                ids = self.prompts.asked(prompt.messages, self.options, longest)
-            except HintError:
-                continue
-            made = Dream(
-                kind="anchor", item=prompt.id, theme=prompt.theme, prompt_ids=ids, taught_ids=ids,
-                completion_ids=[], version=0,
-            )  # fmt: skip
-            found.append(Plan(made, longest))
+        for one in anchors.wanted_facts(language, bank, count):
+            messages: tuple[Message, ...] = ({"role": "user", "content": one.text},)
+            found += self._anchor(AnchorPrompt(one.id, anchors.FACT, False, messages), HELD_FACT_TOKENS)
         return found
+
+    def _anchor(self, prompt: AnchorPrompt, longest: int) -> list[Plan]:
+        """None if the model's template cannot write it, or it is too long."""
+        try:
+            ids = self.prompts.asked(prompt.messages, self.options, longest)
+        except HintError:
+            return []
+        made = Dream(
+            kind="anchor", item=prompt.id, theme=prompt.theme, prompt_ids=ids, taught_ids=ids,
+            completion_ids=[], version=0,
+        )  # fmt: skip
+        return [Plan(made, longest)]
 
     def _of(
         self, kind: DreamKind, prompt: Prompt, wish: Wish, longest: int, said: str | None = ""

@@ -23,9 +23,9 @@ class DreamArguments:
     )
     dream_rows: int = flag(5, "dreams in each of these steps", least=1, most=256)
     dream_anchors: int = flag(
-        6,
-        "anchors in each of these steps: prompts that explicitly ask for something, and prompts of other kinds, where "
-        "the policy is held to its teacher",
+        8,
+        "anchors in each of these steps: prompts that explicitly ask for something, prompts of other kinds, and simple "
+        "questions that the model answers right, where the policy is held to its teacher",
         least=0,
         most=256,
     )

@@ -77,6 +77,12 @@ def everyday() -> tuple[Prompt, ...]:
 
 
 @functools.cache
+def facts() -> tuple[Prompt, ...]:
+    """Those with a known answer."""
+    return tuple(prompt for prompt in prompts() if prompt.kind == FACT)
+
+
+@functools.cache
 def wishes() -> tuple[ShippedWish, ...]:
     """All explicit wishes, in the order of the file."""
     return tuple(ShippedWish(**row) for row in _rows("wishes.jsonl"))

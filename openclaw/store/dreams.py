@@ -35,7 +35,7 @@ class Dream:
         taught_ids: [Q] the prompt that the teacher reads; the same for an anchor.
         completion_ids: [T], sampled behind taught_ids.
         gain: of a dream and a look log p(answer | with the wish) - log p(answer | without), in nats, when it was sampled;
-            of a fact 1 if it is right, else 0; None for an anchor.
+            of a fact 1 if it is right, else 0; None for other anchors.
         version: the weight version that wrote it.
         turn_ids: the one or two turns after which the wish was said.
     """

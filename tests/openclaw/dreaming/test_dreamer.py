@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from openclaw.dreaming import anchors
+from openclaw.dreaming.anchors import FACTS
 from openclaw.dreaming.asking import Engines
-from openclaw.dreaming.dreamer import ANCHORS_A_BATCH, CHUNK, Demand, Dreamer, Night
+from openclaw.dreaming.dreamer import ANCHORS_A_BATCH, CHUNK, FACTS_A_BATCH, Demand, Dreamer, Night
 from openclaw.dreaming.measures import KEEP
-from openclaw.dreaming.plans import FACTS, LOOKS
+from openclaw.dreaming.plans import LOOKS
 from openclaw.dreaming.settings import DreamArguments
 from openclaw.dreaming.wishes import Wish
 from openclaw.methods.hinted_prompt import HINT_HEADER, HintedPrompts
@@ -60,7 +62,7 @@ def test_the_answers_that_a_wish_makes_most_likely_are_kept(
     assert (
         night.is_new
         and len(mine) == 4
-        and night.sampled == round(4 / KEEP) + LOOKS + 2 * FACTS + ANCHORS_A_BATCH
+        and night.sampled == round(4 / KEEP) + LOOKS + 2 * FACTS + ANCHORS_A_BATCH + FACTS_A_BATCH
     )
     for one in mine:
         text = prompts.tokenizer.decode(one.taught_ids)
@@ -181,9 +183,31 @@ def test_while_a_rollout_is_waited_for_the_bank_grows_in_the_background(
     dreamer.idle(1)
     assert dreamer._idle is not None
     dreamer._idle.join(10)
-    assert len(store.dreams.known("trainer", model, "anchor", 1)) == before + CHUNK
+    assert len(store.dreams.known("trainer", model, "anchor", 1)) == before + 2 * CHUNK
     assert len(store.dreams.known("trainer", model, "anchor", 0)) == before
     assert not store.dreams.was_sampled("trainer", model, 1)
+
+
+def test_the_policy_is_held_to_the_facts_that_the_model_answers_right(
+    store: RolloutStore, prompts: HintedPrompts, engine: FakeEngine, demand: Callable[..., Demand]
+) -> None:
+    (first, *others) = anchors.wanted_facts("en", (), FACTS_A_BATCH)
+    engine.say = prompts.tokenizer.encode(f"It is {first.answers[0]}.", add_special_tokens=False)
+    dreamer = Dreamer(store, SETTINGS, "trainer", prompts, lambda: [engine.url])
+    night = dreamer.night(demand(0, "Shorter, please."))
+    held = night.bank[anchors.FACT]
+    assert first.id in {one.item for one in held} and len(held) < FACTS_A_BATCH == len(others) + 1
+    assert all(one.taught_ids == one.prompt_ids and one.gain == 1 for one in held)
+    _dreams, step = night.step("seed", 2, 8)
+    assert [one.theme for one in step].count(anchors.FACT) == 2
+    bank = store.dreams.known("trainer", prompts.model(False), "anchor", 0)
+    asked = {one.item for one in bank if one.theme == anchors.FACT}
+    assert len(asked) == FACTS_A_BATCH
+    # Those that were answered wrong are not asked again.
+    dreamer.night(demand(1, "Shorter, please."))
+    again = store.dreams.known("trainer", prompts.model(False), "anchor", 1)
+    assert len([one for one in again if one.theme == anchors.FACT]) == 2 * FACTS_A_BATCH
+    assert len({one.item for one in again}) == len(again)
 
 
 def test_people_take_turns_in_a_step(dreamer: Dreamer, demand: Callable[..., Demand]) -> None:
@@ -205,4 +229,7 @@ def test_answers_that_take_long_leave_time_to_score_those_that_came(
     night = Dreamer(store, SETTINGS, "trainer", prompts, lambda: [engine.url], hasty).night(
         demand(0, "Shorter, please.")
     )
-    assert 0 < night.sampled < round(4 / KEEP) + LOOKS + 2 * FACTS + ANCHORS_A_BATCH and night.dreams
+    assert (
+        0 < night.sampled < round(4 / KEEP) + LOOKS + 2 * FACTS + ANCHORS_A_BATCH + FACTS_A_BATCH
+        and night.dreams
+    )

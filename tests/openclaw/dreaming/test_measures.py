@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw.dreaming.measures import Scored, learned, most_telling, quotes, weight
+from openclaw.dreaming.measures import Scored, learned, most_telling, names, quotes, weight
 from openclaw.store.dreams import Dream, DreamKind
 
 
@@ -83,6 +83,20 @@ def test_a_wish_weighs_less_if_its_teacher_loses_facts(known: int, kept: int, ex
     facts = [made("fact", f"f{n}", float(n < known), hinted=False) for n in range(8)]
     facts += [made("fact", f"f{n}", float(n < kept)) for n in range(8)]
     assert weight(facts) == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "fact", "is_named"),
+    [
+        ("There are 18 of them.", "8", False),
+        ("A spider has 8.", "8", True),
+        ("Two foxes.", "fox", True),
+        ("The highlight", "light", False),
+        ("是巴黎。", "巴黎", True),
+    ],
+)
+def test_a_fact_is_named_by_a_word_of_its_own(answer: str, fact: str, is_named: bool) -> None:
+    assert names(answer, fact) == is_named
 
 
 def test_facts_that_a_wish_gains_make_up_for_those_that_it_loses() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import random
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -108,6 +112,31 @@ def test_most_anchors_are_of_the_wishs_theme_with_all_its_poles_and_places() -> 
     assert {one.place for one in own} == {"question", "system", "complaint"}
     known = [one.id for one in wanted]
     assert not {one.id for one in anchors.wanted({"length": 1.0}, "en", known, 48)} & set(known)
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_facts_that_are_held_are_not_those_that_show_what_a_wish_costs(language: str) -> None:
+    wanted = anchors.wanted_facts(language, (), 40)
+    assert not {one.id for one in wanted} & {one.id for one in anchors.asked_with_wishes(language)}
+    near = sum(one.language in (language, "en") for one in wanted)
+    assert 28 <= near <= 36
+    assert not {one.id for one in anchors.wanted_facts(language, [one.id for one in wanted], 40)} & {
+        one.id for one in wanted
+    }
+    themes = anchors.drawn_themes(random.Random(0), {"length": 1.0}, ["fact", "length", "other", "tone"], 16)
+    assert Counter(themes) == {"length": 8, "fact": 4, "other": 2, "tone": 2}
+
+
+def test_no_shipped_fact_is_one_that_the_gate_asks() -> None:
+    def plain(text: str) -> str:
+        return " ".join(re.findall(r"\w+", text.lower()))
+
+    files = [Path(__file__).parents[3] / "launch" / f"gate_{name}.jsonl" for name in ("facts", "everyday")]
+    rows = [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
+    asked = {plain(row["messages"][-1]["content"]) for row in rows}
+    held = [one for one in texts.facts() if one not in anchors.asked_with_wishes("en")]
+    same = [one.text for one in held if plain(one.text) in asked]
+    assert len(held) > 300 and not same, same
 
 
 def test_a_wish_without_a_theme_takes_anchors_of_all() -> None:

@@ -59,9 +59,9 @@ class KeptRows:
             assert said.own_ids is not None
             counts = [samples[i].effective_response_length for i in own]
             if own:
-                present = said.present[0].cpu().split(counts)
-                log_probs = said.log_probs[0].cpu().split(counts)
-                ids = said.own_ids[0].to("cpu", torch.int32).split(counts)
+                present = torch.split(said.present[0].cpu(), counts)
+                log_probs = torch.split(said.log_probs[0].cpu(), counts)
+                ids = torch.split(said.own_ids[0].to("cpu", torch.int32), counts)
                 for i, *parts in zip(own, present, log_probs, ids, strict=True):
                     self._said[keys[i]] = parts[0], parts[1], parts[2]
         for rank, micro_batch in enumerate(micro_batches):

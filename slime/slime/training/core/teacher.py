@@ -100,7 +100,9 @@ class Teacher:
             return self._candidates(replace(step, ranks=tuple(parts)), number, samples, packed, None, k)
 
         micro_batches = [rank[number] for rank in step.ranks]
-        return ask(micro_batches) if self.kept is None else self.kept.read(micro_batches, samples, ask, device)
+        return (
+            ask(micro_batches) if self.kept is None else self.kept.read(micro_batches, samples, ask, device)
+        )
 
     def keeping(self, number: int, step: Step, data: TrainBatch) -> OnDistribution | None:
         """Keeps the teacher's part of a step before which the policy will have moved, from the pass for its old

@@ -364,5 +364,5 @@ def test_ranks_ask_as_often_as_each_other_about_kept_samples(make_samples: MakeH
 
             found = kept.read(micro_batches, samples, ask, torch.device("cpu"))
             length = sum(samples[i].effective_response_length for i in micro_batches[rank])
-            assert found.own_ids is not None and found.own_ids.shape[1] == length or not micro_batches[rank]
+            assert (found.own_ids is not None and found.own_ids.shape[1] == length) or not micro_batches[rank]
     assert asked[0] == asked[1] == [((0,), (1, 2)), ((1,), ()), ((2,), (3,))]
