@@ -160,6 +160,8 @@ class CandidateGate:
             self.compared = self.samples(candidate.rollout_id, live.version)
             if (taught := candidate.metrics.get("train/teacher_kl")) is not None:
                 found["teacher_kl"] = taught
+            length = candidate.metrics.get("train/taught_length")
+            self.answers.taught_length = {} if length is None else {"taught_length": length}
             found["most_kl"] = largest_kl(found, self.args)
             found |= self.compare(trainers)
             if write_again is not None and shorten(

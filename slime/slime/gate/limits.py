@@ -92,9 +92,11 @@ def bad_answers(
 
 
 def lengths_allowed(live: dict[str, float]) -> tuple[float, float]:
-    """Bounds of the mean length of answers, in tokens: of `LENGTHS`, and beyond them as far as the answers that people
-    liked go (`liked_length`, if it is known), since a wanted habit may make all answers as long as these."""
-    least, most = (live["length"] * bound for bound in LENGTHS)
+    """Bounds of the mean length of answers, in tokens: of `LENGTHS`, in live ones or in those that the hinted teacher
+    gives (`taught_length`, if it is known), and beyond them as far as the answers that people liked go (`liked_length`),
+    since a wanted habit may make all answers as long as these."""
+    lengths = live["length"], live.get("taught_length", live["length"])
+    least, most = min(lengths) * LENGTHS[0], max(lengths) * LENGTHS[1]
     liked = live.get("liked_length", live["length"])
     return min(least, liked), max(most, liked)
 

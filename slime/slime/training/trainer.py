@@ -31,7 +31,7 @@ from slime.training.core.checkpoint import CheckpointWriter, seed_all
 from slime.training.core.critic import Critic
 from slime.training.core.distributed import device_of, join, merge_over_ranks
 from slime.training.core.following import LOSS as LOSS_OF_FOLLOWERS
-from slime.training.core.following import Following, kind_of, reported
+from slime.training.core.following import Following, kind_of, reported, taught_length
 from slime.training.core.learner import Learner, batch_scale, learning_rate
 from slime.training.core.metrics import (
     Mismatch,
@@ -231,6 +231,7 @@ class Trainer(Backend):
         metrics |= mean_of_steps(steps) | mismatch.metrics() | rollout_metrics(samples, schedule)
         if self.teacher is not None and self.teacher.over_topk:
             metrics |= self.teacher.distance.metrics()
+        metrics |= taught_length(samples)
         metrics |= advantage_metrics(data, self.add_up, self.args.use_opd)
         metrics |= group_metrics(self.args, self.spec, samples)
         metrics |= Mismatch.alarm(metrics, self.args.logprob_gap_alarm)

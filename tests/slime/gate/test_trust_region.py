@@ -216,4 +216,5 @@ def test_the_limit_of_kl_grows_with_the_way_to_the_hinted_teacher(make_gate: Mak
 def test_answers_may_become_as_long_as_those_that_people_liked() -> None:
     assert lengths_allowed({"length": 90.0}) == (30.0, 270.0)
     assert lengths_allowed({"length": 90.0, "liked_length": 12.0}) == (12.0, 270.0)
+    assert lengths_allowed({"length": 90.0, "taught_length": 30.0}) == (10.0, 270.0)
     assert lengths_allowed({"length": 20.0, "liked_length": 100.0}) == (pytest.approx(20 / 3), 100.0)

@@ -81,6 +81,17 @@ def reads_own_prompt(sample: Sample, prompts: Sequence[Sequence[int]]) -> bool:
     return all(tokens == sample.tokens for tokens in prompts)
 
 
+def taught_length(samples: Sequence[Sample]) -> dict[str, float]:
+    """`taught_length`: mean tokens of the answers that a teacher with a hint taught, such as dreams; empty without such."""
+    taught = [sample for sample in samples if sample.divergence is not None]
+    lengths = [
+        one.effective_response_length
+        for one in taught
+        if not reads_own_prompt(one, one.teacher_tokens_candidates or ())
+    ]
+    return {"taught_length": sum(lengths) / len(lengths)} if lengths else {}
+
+
 def metric_of(sample: Sample) -> str:
     """The metric in which a sample's divergence counts."""
     return BY_CASE.get(str(sample.metadata.get("case")), OTHER_CASES)

@@ -134,7 +134,10 @@ def test_metrics_of_the_others_are_what_they_are_without_them(
     alone = make_trainer(**how).train(0, plain)
     both = make_trainer(**how).train(0, [*plain, *followers])
     prefix = "companion_" if companion else ""
-    added = {"forward_loss", "forward_kl", "dream_kl", "anchor_kl"}
+    added = {"forward_loss", "forward_kl", "dream_kl", "anchor_kl", "taught_length"}
+    dreams = [one for one in followers if one.teacher_tokens_candidates != [one.tokens]]
+    lengths = [one.effective_response_length for one in dreams]
+    assert len(dreams) == 2 and both["taught_length"] == sum(lengths) / 2
     assert both.keys() - alone.keys() == added
     assert not alone.keys() - both.keys()
     known = {"train_seconds", f"{prefix}grad_norm", "num_tokens"}
