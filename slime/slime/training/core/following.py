@@ -82,7 +82,7 @@ def reads_own_prompt(sample: Sample, prompts: Sequence[Sequence[int]]) -> bool:
 
 
 def taught_length(samples: Sequence[Sample]) -> dict[str, float]:
-    """`taught_length`: mean tokens of the answers that a teacher with a hint taught, such as dreams; empty without such."""
+    """`taught_length`: mean tokens of the answers that a hinted teacher taught, such as dreams; empty without any."""
     taught = [sample for sample in samples if sample.divergence is not None]
     lengths = [
         one.effective_response_length
