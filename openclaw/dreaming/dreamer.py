@@ -47,6 +47,8 @@ BANK, CHUNK = 96, 4
 """Anchors up to which the bank grows while no batch is due, and how many at a time."""
 REQUEST = 300
 """Characters of a request that are read for its language."""
+REST_SECONDS = 300.0
+"""After a batch with dreams: it is trained then, on a laptop with the cores that the engines use."""
 RETRY_SECONDS = 30.0
 """After engines did not answer while no batch was due."""
 
@@ -161,7 +163,8 @@ class Dreamer:
             if not self._store.dreams.was_sampled(self._trainer, model, demand.rollout_id):
                 night.sampled = self._sample(demand, model, wishes)
             self._fill(night, demand, model, wishes)
-        night.seconds = time.monotonic() - began
+        now = time.monotonic()
+        night.seconds, self._idle_from = now - began, now + REST_SECONDS
         return night
 
     def idle(self, rollout_id: int) -> None:

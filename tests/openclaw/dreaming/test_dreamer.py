@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,15 @@ import pytest
 from openclaw.dreaming import anchors
 from openclaw.dreaming.anchors import FACTS
 from openclaw.dreaming.asking import Engines
-from openclaw.dreaming.dreamer import ANCHORS_A_BATCH, CHUNK, FACTS_A_BATCH, Demand, Dreamer, Night
+from openclaw.dreaming.dreamer import (
+    ANCHORS_A_BATCH,
+    CHUNK,
+    FACTS_A_BATCH,
+    REST_SECONDS,
+    Demand,
+    Dreamer,
+    Night,
+)
 from openclaw.dreaming.measures import KEEP
 from openclaw.dreaming.plans import LOOKS
 from openclaw.dreaming.settings import DreamArguments
@@ -175,11 +184,16 @@ def test_a_wish_with_which_the_teacher_forgets_facts_is_not_dreamt_of(
 
 
 def test_while_a_rollout_is_waited_for_the_bank_grows_in_the_background(
-    dreamer: Dreamer, store: RolloutStore, prompts: HintedPrompts, demand: Callable[..., Demand]
-) -> None:
+    dreamer: Dreamer, store: RolloutStore, prompts: HintedPrompts, demand: Callable[..., Demand],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     dreamer.night(demand(0, "Shorter, please."))
     model = prompts.model(False)
     before = len(store.dreams.known("trainer", model, "anchor", 1))
+    dreamer.idle(1)
+    # The batch is trained now.
+    assert dreamer._idle is None and dreamer._idle_from > time.monotonic() + REST_SECONDS - 60
+    monkeypatch.setattr(dreamer, "_idle_from", time.monotonic())
     dreamer.idle(1)
     assert dreamer._idle is not None
     dreamer._idle.join(10)
