@@ -42,7 +42,12 @@ def test_the_driver_ends_with_its_script_and_is_waited_for(
 ) -> None:
     begun, ended = tmp_path / "driver", tmp_path / "driver.ended"
     words = ["bash", "-c", SCRIPT, "script", str(ROOT), sys.executable, DRIVER, str(begun), str(status)]
-    script = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    # bash cannot trap what was ignored before it started, as SIGHUP is behind nohup.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        script = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    finally:
+        signal.signal(signal.SIGHUP, before)
     try:
         until = time.monotonic() + 30
         while not begun.exists() and time.monotonic() < until:
