@@ -22,7 +22,7 @@ from openclaw.dreaming.asking import IDLE_IN_FLIGHT, IDLE_LIMIT_SECONDS, Answer,
 from openclaw.dreaming.measures import Scored
 from openclaw.dreaming.plans import Plan, Planner
 from openclaw.dreaming.settings import DreamArguments
-from openclaw.dreaming.texts import facts, language_of
+from openclaw.dreaming.texts import answers_of, language_of
 from openclaw.dreaming.themes import alike, pole_of, themes_of
 from openclaw.dreaming.wishes import Wish
 from openclaw.errors import EngineError, StoreError
@@ -315,7 +315,7 @@ class Dreamer:
     def _checked(self, fact: Dream) -> Dream:
         """A fact with gain 1 if its answer names what is right."""
         said = self._prompts.tokenizer.decode(fact.completion_ids)
-        answers = {one.id: one.answers for one in facts()}[fact.item]
+        answers = answers_of()[fact.item]
         return dataclasses.replace(fact, gain=float(any(measures.names(said, answer) for answer in answers)))
 
     def _report(self, checked: Sequence[Dream]) -> None:

@@ -6,7 +6,7 @@ import functools
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -80,6 +80,12 @@ def everyday() -> tuple[Prompt, ...]:
 def facts() -> tuple[Prompt, ...]:
     """Those with a known answer."""
     return tuple(prompt for prompt in prompts() if prompt.kind == FACT)
+
+
+@functools.cache
+def answers_of() -> Mapping[str, tuple[str, ...]]:
+    """The known answers by the id of their question."""
+    return {prompt.id: prompt.answers for prompt in facts()}
 
 
 @functools.cache

@@ -44,7 +44,6 @@ class AnswerCheck:
         liked: prompts of liked answers that were put to the live weights behind their switch, so that the next
             candidate need not wait for that.
         liked_length: see `mean_length`.
-        taught_length: mean tokens of the answers that a hinted teacher taught the candidate; empty if there were none.
         first_answers: to facts of the pool, when they were first asked; drafts of later answers.
         live_right: share of right answers of the live weights, asked again because the candidate fell; None: it did not,
             or no engine could answer.
@@ -58,7 +57,6 @@ class AnswerCheck:
         self.at = 0
         self.liked: list[Sample] = []
         self.liked_length: dict[str, float] = {}
-        self.taught_length: dict[str, float] = {}
         self.live_right: float | None = None
 
     def look(
@@ -109,7 +107,9 @@ class AnswerCheck:
             group = [one for one in asked if purpose(one) == what]
             if group:
                 now, then = self.measured(group, complete)
-                then |= self.liked_length | self.taught_length
+                then |= self.liked_length
+                if "taught_length" in found:
+                    then["taught_length"] = found["taught_length"]
                 reason = bad_answers(now, then, self.history.best_right(then), self.args)
                 if reason is None and what == QUESTION and complete:
                     reason = self.lost_questions(group)

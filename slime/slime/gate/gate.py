@@ -158,10 +158,9 @@ class CandidateGate:
             if write_again is None:
                 _refuse(too_far, "files")
             self.compared = self.samples(candidate.rollout_id, live.version)
-            if (taught := candidate.metrics.get("train/teacher_kl")) is not None:
-                found["teacher_kl"] = taught
-            length = candidate.metrics.get("train/taught_length")
-            self.answers.taught_length = {} if length is None else {"taught_length": length}
+            for name in ("teacher_kl", "taught_length"):
+                if (measured := candidate.metrics.get(f"train/{name}")) is not None:
+                    found[name] = measured
             found["most_kl"] = largest_kl(found, self.args)
             found |= self.compare(trainers)
             if write_again is not None and shorten(

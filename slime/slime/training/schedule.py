@@ -42,6 +42,10 @@ class Step:
         others = sum(kind is not None for kind in self.kinds)
         return self.ranks[rank][: len(self.ranks[rank]) - others]
 
+    def numbered(self, number: int) -> tuple[MicroBatch, ...]:
+        """The micro-batches of this number, of each rank."""
+        return tuple(rank[number] for rank in self.ranks)
+
     def others(self) -> tuple[int, ...]:
         """The numbers of the micro-batches whose samples are of another kind than None."""
         return tuple(number for number, kind in enumerate(self.kinds) if kind is not None)

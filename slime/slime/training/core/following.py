@@ -71,23 +71,15 @@ class Following:
 
 def kind_of(sample: Sample) -> Hashable:
     """Samples of different kinds share no micro-batch: a teacher with guidance reads those of an own prompt once."""
-    if sample.divergence is None:
-        return None
-    return sample.divergence, reads_own_prompt(sample, sample.teacher_tokens_candidates or ())
-
-
-def reads_own_prompt(sample: Sample, prompts: Sequence[Sequence[int]]) -> bool:
-    """Whether a teacher that reads these prompts, with the response behind them, reads what the policy reads."""
-    return all(tokens == sample.tokens for tokens in prompts)
+    return sample.divergence and (sample.divergence, sample.teacher_tokens_candidates == [sample.tokens])
 
 
 def taught_length(samples: Sequence[Sample]) -> dict[str, float]:
     """`taught_length`: mean tokens of the answers that a hinted teacher taught, such as dreams; empty without any."""
-    taught = [sample for sample in samples if sample.divergence is not None]
     lengths = [
-        one.effective_response_length
-        for one in taught
-        if not reads_own_prompt(one, one.teacher_tokens_candidates or ())
+        sample.effective_response_length
+        for sample in samples
+        if sample.divergence and sample.teacher_tokens_candidates != [sample.tokens]
     ]
     return {"taught_length": sum(lengths) / len(lengths)} if lengths else {}
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +21,7 @@ from slime.errors import ConfigError
 from slime.losses import Candidates, Distribution, TopKTargets, topk_targets
 from slime.losses.teacher_topk import OUTSIDE
 from slime.training.core.batch import TrainBatch
-from slime.training.core.following import LIKELY_IDS, reads_own_prompt
+from slime.training.core.following import LIKELY_IDS
 from slime.training.core.kept_rows import KeptRows
 from slime.training.core.metrics import TeacherDistance
 from slime.training.core.model import TrainedModel, log_probs_of
@@ -92,17 +91,11 @@ class Teacher:
         k = min(self.args.distill_topk or LIKELY_IDS, self.model.vocabulary)
 
         def ask(micro_batches: Sequence[MicroBatch]) -> Candidates:
-            parts = [
-                (*rank[:number], some, *rank[number + 1 :])
-                for rank, some in zip(step.ranks, micro_batches, strict=True)
-            ]
             packed = pack([samples[i] for i in micro_batches[self.rank]], device)
-            return self._candidates(replace(step, ranks=tuple(parts)), number, samples, packed, None, k)
+            return self._candidates(micro_batches, samples, packed, None, k)
 
-        micro_batches = [rank[number] for rank in step.ranks]
-        return (
-            ask(micro_batches) if self.kept is None else self.kept.read(micro_batches, samples, ask, device)
-        )
+        everywhere = step.numbered(number)
+        return ask(everywhere) if self.kept is None else self.kept.read(everywhere, samples, ask, device)
 
     def keeping(self, number: int, step: Step, data: TrainBatch) -> OnDistribution | None:
         """Keeps the teacher's part of a step before which the policy will have moved, from the pass for its old
@@ -134,7 +127,7 @@ class Teacher:
         rounds = [
             (micro_batch, sequences)
             for number, micro_batch in enumerate(step.plain(self.rank))
-            for sequences in self._rounds(step, number, samples)
+            for sequences in self._rounds(step.numbered(number), samples)
         ]
         packs = [pack([one.sample for one in sequences], device) for _, sequences in rounds]
         said = self._log_probs([sequences for _, sequences in rounds], packs)
@@ -180,7 +173,7 @@ class Teacher:
             candidates = given_topk(own, packed, k)
         else:
             asked = student.topk(k)[1] if mode == "student" else None
-            candidates = self._candidates(step, number, samples, packed, asked, k)
+            candidates = self._candidates(step.numbered(number), samples, packed, asked, k)
         found = topk_targets(student, candidates, k, mode, args.hint_selection, hint_groups(own, packed))
         if own:
             self.distance.add(found, packed.spread([is_own_hinted(sample) for sample in own]).bool())
@@ -188,23 +181,25 @@ class Teacher:
 
     def _candidates(
         self,
-        step: Step,
-        number: int,
+        micro_batches: Sequence[MicroBatch],
         samples: Sequence[Sample],
         packed: PackedBatch,
         asked: Tensor | None,
         k: int,
     ) -> Candidates:
         """One pass over every hint: log-probs of the ids `asked` for [T, K], the teacher's own likely ids, or
-        both."""
+        both.
+
+        Args:
+            micro_batches: of all ranks; this rank's is `packed`.
+        """
         length, device = len(packed.targets), packed.targets.device
         ends = [0, *accumulate(packed.counts)]
-        micro_batch = step.ranks[self.rank][number]
-        hints = max([1, *(len(self.prompts(samples[i])) for i in micro_batch)])
+        hints = max([1, *(len(self.prompts(samples[i])) for i in micro_batches[self.rank])])
         present = torch.zeros(hints, length, dtype=torch.bool, device=device)
         log_probs = torch.zeros(hints, length, k, device=device)
         own_ids = torch.zeros(hints, length, k, dtype=torch.long, device=device)
-        for sequences, teacher_pack, dist in self._passes(step, number, samples, device):
+        for sequences, teacher_pack, dist in self._passes(micro_batches, samples, device):
             if not sequences:
                 continue
             rows = torch.cat(
@@ -220,16 +215,16 @@ class Teacher:
 
     @torch.no_grad()
     def _passes(
-        self, step: Step, number: int, samples: Sequence[Sample], device: torch.device
+        self, micro_batches: Sequence[MicroBatch], samples: Sequence[Sample], device: torch.device
     ) -> Iterator[tuple[list[TeacherSequence], PackedBatch, Distribution]]:
         """Packs of this rank's sequences and the teacher's distribution of them.
 
         With --teacher-guidance a second forward of each reads the plain prompts, unless all ranks' teachers read these
         anyway.
         """
-        everywhere = [samples[i] for rank in step.ranks for i in rank[number]]
-        is_guided = not all(reads_own_prompt(sample, self.prompts(sample)) for sample in everywhere)
-        for part in self._rounds(step, number, samples):
+        everywhere = [samples[i] for micro_batch in micro_batches for i in micro_batch]
+        is_guided = any(tokens != sample.tokens for sample in everywhere for tokens in self.prompts(sample))
+        for part in self._rounds(micro_batches, samples):
             packed = pack([one.sample for one in part], device)
             yield part, packed, self._ask(part, packed, is_guided)
 
@@ -248,10 +243,12 @@ class Teacher:
         model.train()
         return dist
 
-    def _rounds(self, step: Step, number: int, samples: Sequence[Sample]) -> list[list[TeacherSequence]]:
-        """This rank's sequences of a micro-batch, by forward; as many as the rank with the most has, so that all ranks
+    def _rounds(
+        self, micro_batches: Sequence[MicroBatch], samples: Sequence[Sample]
+    ) -> list[list[TeacherSequence]]:
+        """This rank's sequences of its micro-batch, by forward; as many as the rank with the most has, so that all ranks
         run the same number of forwards."""
-        packs = [self._packs(rank[number], samples) for rank in step.ranks]
+        packs = [self._packs(micro_batch, samples) for micro_batch in micro_batches]
         own_packs = packs[self.rank]
         return [*own_packs, *([] for _ in range(max(map(len, packs)) - len(own_packs)))]
 

@@ -7,6 +7,7 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -311,19 +312,11 @@ def test_a_teacher_with_fixed_weights_is_asked_once_about_a_sample_that_comes_ag
             teacher.kept = None
         else:
             teacher.kept = KeptRows(0, most_tokens)
-        passes = 0
-        ask = teacher._ask
-
-        def counted(*args: Any) -> Any:
-            nonlocal passes
-            passes += 1
-            return ask(*args)
-
-        teacher._ask = counted  # type: ignore[method-assign]
         dreams, held = rows_of((1, 1, 1), make_samples), rows_of((1, 1), make_samples, "anchor_bank")
-        metrics = [trainer.train(0, [*dreams[:2], held[0]]), trainer.train(1, [*dreams, *held])]
-        metrics.append(trainer.train(2, [dreams[2], held[1], dreams[0]]))
-        return metrics, passes
+        with patch.object(teacher, "_ask", wraps=teacher._ask) as ask:
+            metrics = [trainer.train(0, [*dreams[:2], held[0]]), trainer.train(1, [*dreams, *held])]
+            metrics.append(trainer.train(2, [dreams[2], held[1], dreams[0]]))
+        return metrics, ask.call_count
 
     (kept, few), (asked, many), (short, more) = train(10_000), train(None), train(1)
     for mine, fresh, limited in zip(kept, asked, short, strict=True):
@@ -339,17 +332,10 @@ def test_a_teacher_that_reads_the_policys_prompt_reads_it_once_under_guidance(
 ) -> None:
     trainer = make_trainer(**SELECT, teacher_model=other_folder, teacher_guidance=1.5)
     assert trainer.teacher is not None and trainer.teacher.model is not None
-    model, forwards = trainer.teacher.model, 0
-    distribution = model.distribution
-
-    def counted(*args: Any) -> Any:
-        nonlocal forwards
-        forwards += 1
-        return distribution(*args)
-
-    model.distribution = counted  # type: ignore[method-assign]
-    trainer.train(0, [*rows_of((1, 1), make_samples), *rows_of((1, 1), make_samples, "anchor_bank")])
-    assert forwards == 3
+    model = trainer.teacher.model
+    with patch.object(model, "distribution", wraps=model.distribution) as distribution:
+        trainer.train(0, [*rows_of((1, 1), make_samples), *rows_of((1, 1), make_samples, "anchor_bank")])
+    assert distribution.call_count == 3
 
 
 def test_ranks_ask_as_often_as_each_other_about_kept_samples(make_samples: MakeHinted) -> None:

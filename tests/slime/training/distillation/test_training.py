@@ -121,7 +121,9 @@ def test_top_k_distillation_takes_the_same_from_samples_as_from_a_teacher_in_the
     ]
     step = here._schedule(read).steps[0]
     for number, micro_batch in enumerate(step.ranks[0]):
-        for sequences, packed, dist in here.teacher._passes(step, number, _with_hint(read), here.device):
+        for sequences, packed, dist in here.teacher._passes(
+            step.numbered(number), _with_hint(read), here.device
+        ):
             values, ids = dist.topk(6)
             parts = zip(sequences, values.split(packed.counts), ids.split(packed.counts), strict=True)
             for one, log_probs, indices in parts:
