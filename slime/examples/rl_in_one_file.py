@@ -196,7 +196,7 @@ def run(model: str, updates: int, questions: int, answers: int, seed: int) -> tu
     with tempfile.TemporaryDirectory(prefix="rl-in-one-file-") as name, serve(model) as engine:
         folder = Path(name)
         trainer = make_trainer(model, folder, questions, answers, seed)
-        policy = Policy(engine.url, AutoTokenizer.from_pretrained(model))
+        policy = Policy(engine.url, AutoTokenizer.from_pretrained(model, trust_remote_code=False))
         visitor = Visitor(Policy(engine.url, policy.tokenizer))
         live = WeightUpdate(
             [engine], folder, lambda candidate: setattr(trainer, "version", candidate.weights.version)

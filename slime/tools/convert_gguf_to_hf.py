@@ -33,11 +33,13 @@ def convert(file: Path, output: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
     if not tokenizer.chat_template:
         raise ValueError("it holds no chat template, so nobody can talk to it: take an instruct model")
     split_as_the_file_says(tokenizer, pre_tokenizer(file))
-    model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, dtype=torch.float32, trust_remote_code=False
+    )
     forget_quantization(model)
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)

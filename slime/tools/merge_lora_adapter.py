@@ -28,7 +28,9 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
 def merge(base: Path, adapter: Path, output: Path) -> None:
     """Writes base + scale * B A for every adapted module, in the dtype of the base, and what that model says
     (`probe.json`), by which an engine that loads it is proven."""
-    model = AutoModelForCausalLM.from_pretrained(base, dtype="auto", local_files_only=True)
+    model = AutoModelForCausalLM.from_pretrained(
+        base, dtype="auto", local_files_only=True, trust_remote_code=False
+    )
     merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
     merged.save_pretrained(output)
     write_probe(output, measure(merged.eval(), int(merged.get_input_embeddings().weight.shape[0])))

@@ -115,10 +115,33 @@ IN_A_BOX = {"slime/slime/sandbox/python_worker.py"}
 """Runs inside the sandbox, and is there to run what it reads."""
 
 
-UNSAFE_CALLS = ("eval", "exec", "os.system", "os.popen", "pickle.load", "pickle.loads")
-UNSAFE_OPTIONS = {"shell": "True", "trust_remote_code": "True", "weights_only": "False"}
+UNSAFE_CALLS = (
+    *("eval", "exec", "os.system", "os.popen"),
+    *(
+        f"{module}.{name}"
+        for module in ("pickle", "cloudpickle", "dill", "marshal")
+        for name in ("load", "loads")
+    ),
+    *("pickle.Unpickler", "shelve.open", "joblib.load", "yaml.unsafe_load", "yaml.full_load", "yaml.load"),
+    *("torch.jit.load", "torch.hub.load", "torch.storage._load_from_bytes"),
+)
+UNSAFE_OPTIONS = {
+    "shell": "True",
+    "trust_remote_code": "True",
+    "weights_only": "False",
+    "allow_pickle": "True",
+}
+NEEDED_OPTIONS = {
+    r"torch\.load": ("weights_only", "True"),
+    r"(transformers\.)?Auto\w+\.from_pretrained": ("trust_remote_code", "False"),
+}
+"""Of calls by their name. transformers asks a person at a terminal whether to run a model folder's code where this option
+is left out."""
 
-MARKS = (*(f"{name}(" for name in UNSAFE_CALLS), *(f"{option}=" for option in UNSAFE_OPTIONS))
+MARKS = (
+    *(f"{name}(" for name in (*UNSAFE_CALLS, "torch.load", "from_pretrained")),
+    *(f"{option}=" for option in UNSAFE_OPTIONS),
+)
 """As a formatted file has them: no other file is parsed."""
 
 
@@ -142,4 +165,7 @@ def test_nothing_runs_what_it_reads() -> None:
                     options.get(option) == value for option, value in UNSAFE_OPTIONS.items()
                 ):
                     found.append(f"{name}: {called}")
+                for pattern, (option, value) in NEEDED_OPTIONS.items():
+                    if re.fullmatch(pattern, called) and options.get(option) != value:
+                        found.append(f"{name}: {called} without {option}={value}")
     assert found == []

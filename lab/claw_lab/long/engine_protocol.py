@@ -63,7 +63,7 @@ def reference(folder: str, ids: list[int], count: int, temperature: float = 1.0)
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
     with torch.no_grad():
         table = torch.log_softmax(model(torch.tensor([ids])).logits[0] / temperature, dim=-1)
     return [table[place - 1, ids[place]].item() for place in range(len(ids) - count, len(ids))]

@@ -15,8 +15,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 class Classifier:
     def __init__(self, folder: str) -> None:
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        self.model = AutoModelForSequenceClassification.from_pretrained(
+            folder, trust_remote_code=False
+        ).eval()
 
     @torch.no_grad()
     def score(self, prompt: str, response: str, next_state: str) -> float:

@@ -43,7 +43,8 @@ class TorchDist:
 
     def __init__(self, folder: Path, config: PretrainedConfig) -> None:
         self.folder, self.config = find(folder), config
-        index = SafeReader(self.folder).read_metadata()
+        self.reader = SafeReader(self.folder)
+        index = self.reader.read_metadata()
         self.stored = {
             name: (entry.size, entry.properties.dtype)
             for name, entry in index.state_dict_metadata.items()
@@ -102,7 +103,7 @@ class TorchDist:
         state = {key: torch.empty(size, dtype=dtype)}
         with warnings.catch_warnings():  # torch wonders that one process reads
             warnings.simplefilter("ignore", UserWarning)
-            load(state, storage_reader=SafeReader(self.folder), planner=SafePlanner(), no_dist=True)
+            load(state, storage_reader=self.reader, planner=SafePlanner(), no_dist=True)
         return state[key]
 
     def _unpadded(self, key: str, whole: Tensor) -> Tensor:

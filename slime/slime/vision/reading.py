@@ -41,7 +41,7 @@ class ImageReader:
         from transformers import AutoConfig
 
         self.folder = Path(run_dir) / FOLDER
-        config: Any = AutoConfig.from_pretrained(model, local_files_only=True)
+        config: Any = AutoConfig.from_pretrained(model, local_files_only=True, trust_remote_code=False)
         if not sees(config):
             raise ConfigError(
                 f"a prompt has images, and {model} is a {config.model_type}; these see: {', '.join(SEEING)}"

@@ -29,7 +29,7 @@ PEFT_PREFIX = "base_model.model."
 
 def stored_dtype(folder: str) -> torch.dtype | None:
     """The dtype that the folder's configuration names, or None if it names none."""
-    dtype = AutoConfig.from_pretrained(folder, local_files_only=True).dtype
+    dtype = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False).dtype
     return dtype if isinstance(dtype, torch.dtype) else None
 
 

@@ -91,7 +91,9 @@ def _computed(folder: str, stamps: tuple[int, ...]) -> Probe:
     from slime.vision.models import model_class, seeing_config
 
     try:
-        config = seeing_config(language_part(AutoConfig.from_pretrained(folder, local_files_only=True)))
+        config = seeing_config(
+            language_part(AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
+        )
         with no_init_weights():  # drawing numbers for all of them takes longer than reading them
             model = model_class(config).from_config(config, dtype=config.dtype or torch.float32).eval()
         missing = _fill(model, Path(folder))

@@ -125,7 +125,9 @@ def fsdp_step(folder: str, plan: TrainerMemory) -> float:
     mesh = init_device_mesh("cpu", (plan.gpus,))
     with FakeTensorMode(allow_non_fake_inputs=True):
         model = AutoModelForCausalLM.from_config(
-            AutoConfig.from_pretrained(folder), dtype=torch.float32, attn_implementation=SDPA
+            AutoConfig.from_pretrained(folder, trust_remote_code=False),
+            dtype=torch.float32,
+            attn_implementation=SDPA,
         )
         keep_sequences_apart(model, folder)
         switch_off_dropout(model)

@@ -84,11 +84,13 @@ def main():
     )
     clock = Clock()
     trainer = WithoutGeneration(
-        model=AutoModelForCausalLM.from_pretrained(settings["model"], dtype=torch.float32),
+        model=AutoModelForCausalLM.from_pretrained(
+            settings["model"], dtype=torch.float32, trust_remote_code=False
+        ),
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
         args=config,
         train_dataset=Dataset.from_dict({"prompt": ["w2"] * 64}),
-        processing_class=AutoTokenizer.from_pretrained(settings["model"]),
+        processing_class=AutoTokenizer.from_pretrained(settings["model"], trust_remote_code=False),
         callbacks=[clock],
     )
     trainer.given = batch_of(samples)

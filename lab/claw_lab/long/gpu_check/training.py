@@ -80,7 +80,9 @@ def agreement(bench: Bench) -> None:
         made.close()
         del made
         bench.fresh()
-    plain = AutoModelForCausalLM.from_pretrained(bench.model(bench.small), dtype=torch.float32)
+    plain = AutoModelForCausalLM.from_pretrained(
+        bench.model(bench.small), dtype=torch.float32, trust_remote_code=False
+    )
     plain.to(bench.device).eval()
     values: list[float] = []
     for sample in samples:

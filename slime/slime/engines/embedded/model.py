@@ -82,7 +82,7 @@ def import_model_code(folder: str) -> None:
     from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model_class(config)._model_mapping[type(config)]
     except (ValueError, OSError, KeyError) as error:
         raise ModelError(f"cannot read {folder}/config.json: {first_line(error)}") from error
@@ -102,7 +102,7 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     without_cudnn()
     AttentionInterface.register(NAME, ragged_attention)
     try:
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (ValueError, OSError) as error:
         raise ModelError(f"cannot read {folder}/config.json: {first_line(error)}") from error
     where = torch.device(

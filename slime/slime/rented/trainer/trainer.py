@@ -56,7 +56,11 @@ class RentedTrainer(Trainer):
         settings = ServiceSettings(args.rented_model, args.rented_url, args.lora_rank or 0, args.seed)
         service = connect(args.rented_service, settings)
         patiently(service.check)
-        vocabulary = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config().vocab_size
+        vocabulary = (
+            AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            .get_text_config()
+            .vocab_size
+        )
         meter = Meter(meter_path(args.run_dir, "trainer"), "trainer")
         model = RentedModel(service, int(vocabulary), meter)
         if args.rented_prices:

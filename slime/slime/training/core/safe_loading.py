@@ -1,80 +1,189 @@
 """Reads torch's distributed checkpoints without running code that somebody may have put into them.
 
-Their index is a pickle, and values that are no tensors are pickles too. Here the index may name only the
-classes that an index is made of, and values are read with `weights_only`.
+Their index is a pickle. It is read as data (`pickled.py`), and the index is built from the fields that reading needs,
+each of them checked. Values that are no tensors are read with `weights_only`.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
 from torch.distributed.checkpoint.planner import ReadItem
 
 from slime.errors import CheckpointError
+from slime.training.core.pickled import ORDERED_DICT, Name, Named, read_pickle
 
-ALLOWED_MODULES = ("torch.distributed.checkpoint.metadata",)
-PLANS = ("SavePlan", "WriteItem", "WriteItemType", "TensorWriteData")  # which Megatron-LM keeps in its index
-ALLOWED_NAMES = {
-    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-    ("torch.serialization", "_get_layout"),
-    ("torch", "Size"),
-    ("pathlib", "PosixPath"),
-    ("collections", "OrderedDict"),
-    *(("torch.distributed.checkpoint.planner", name) for name in PLANS),
-}
-
-
-class IndexUnpickler(pickle.Unpickler):
-    """Knows the classes of an index and no others."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("builtins", "getattr"):
-            return member_of
-        if module in ALLOWED_MODULES or (module, name) in ALLOWED_NAMES:
-            return super().find_class(module, name)
-        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype | torch.memory_format):
-            return getattr(torch, name)
-        raise pickle.UnpicklingError(f"{module}.{name} does not belong into a checkpoint")
-
-
-def member_of(kind: object, name: str) -> Enum:
-    """What `getattr` stands for in an index: some Pythons (3.11.2 of Debian 12) write a member of an enumeration so.
-
-    Raises:
-        UnpicklingError: it stands for something else.
-    """
-    if isinstance(kind, type) and issubclass(kind, Enum) and name in kind.__members__:
-        return kind[name]
-    raise pickle.UnpicklingError(f"getattr({kind!r}, {name!r}) does not belong into a checkpoint")
+DTYPES = {Name("torch", name): value for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
+INDEX, FILES, PLANS = (
+    f"torch.distributed.checkpoint.{module}" for module in ("metadata", "filesystem", "planner")
+)
+SIZE, INFO = Name("torch", "Size"), Name(FILES, "_StorageInfo")
+ALLOWED = frozenset(
+    (
+        *(
+            Name(INDEX, kind)
+            for kind in (
+                "Metadata",
+                "MetadataIndex",
+                "TensorStorageMetadata",
+                "BytesStorageMetadata",
+                "ChunkStorageMetadata",
+                "TensorProperties",
+                "_MEM_FORMAT_ENCODING",
+                "StorageMeta",
+            )
+        ),
+        # Megatron-LM keeps the plans of its ranks in the index
+        *(Name(PLANS, kind) for kind in ("SavePlan", "WriteItem", "WriteItemType", "TensorWriteData")),
+        # Members of enumerations, as some Pythons (3.11.2 of Debian 12) write them
+        *(Name(module, "getattr") for module in ("builtins", "__builtin__")),
+        *(Name(module, "PosixPath") for module in ("pathlib", "pathlib._local")),
+        Name(FILES, "_StoragePrefix"),
+        Name("torch.serialization", "_get_layout"),
+        INFO,
+        SIZE,
+        ORDERED_DICT,
+        *DTYPES,
+        *(
+            Name("torch", name)
+            for name, value in vars(torch).items()
+            if isinstance(value, torch.memory_format)
+        ),
+    )
+)
+"""What the index of a checkpoint may name: exactly these, none of which is ever called."""
 
 
 class SafeReader(FileSystemReader):
-    """A reader of the folder `path` that runs no code from it.
+    """A reader of the folder `path` that runs no code from it, and reads no file outside of it.
 
     Raises (at `read_metadata`):
         CheckpointError: the index is missing, broken, or holds what an index does not.
     """
 
+    index: Metadata | None = None
+
     def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
         path = Path(self.path) / ".metadata"
-        try:
-            metadata = IndexUnpickler(io.BytesIO(path.read_bytes())).load()
-        except (OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError) as error:
-            raise CheckpointError(f"{path} cannot be read as the index of a checkpoint: {error}") from error
-        if not isinstance(metadata, Metadata):
-            raise CheckpointError(f"{path} is not the index of a checkpoint")
-        if metadata.storage_meta is None:
-            metadata.storage_meta = StorageMeta()
-        metadata.storage_meta.load_id = self.load_id
-        return metadata
+        if self.index is None:
+            try:
+                self.index = read_index(path.read_bytes())
+            except (OSError, pickle.UnpicklingError) as error:
+                raise CheckpointError(
+                    f"{path} cannot be read as the index of a checkpoint: {error}"
+                ) from error
+        self.index.storage_meta = StorageMeta(load_id=self.load_id)
+        return self.index
+
+
+def read_index(data: bytes) -> Metadata:
+    """The index that `.metadata` holds. Raises UnpicklingError for anything else."""
+    try:
+        fields = _fields(read_pickle(data, ALLOWED), "Metadata")
+        return Metadata(
+            state_dict_metadata={
+                _text(name): _entry(entry) for name, entry in _pairs(fields["state_dict_metadata"])
+            },
+            storage_data={_key(key): _place(value) for key, value in _pairs(fields["storage_data"])},
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise pickle.UnpicklingError(f"it is not the index of a checkpoint ({error})") from error
+
+
+def _fields(value: object, kind: str, module: str = INDEX) -> dict[object, object]:
+    """The fields of an object of the class `kind`."""
+    if not (isinstance(value, Named) and value.kind == Name(module, kind) and isinstance(value.state, dict)):
+        raise TypeError(f"no {kind}")
+    return value.state
+
+
+def _pairs(value: object) -> list[tuple[object, object]]:
+    if not isinstance(value, dict):
+        raise TypeError("no dictionary")
+    return list(value.items())
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError("no number")
+    return value
+
+
+def _size(value: object) -> torch.Size:
+    if not (isinstance(value, Named) and value.kind == SIZE and len(value.arguments) == 1):
+        raise TypeError("no size")
+    numbers = value.arguments[0]
+    if not isinstance(numbers, tuple | list):
+        raise TypeError("no size")
+    return torch.Size([_number(number) for number in numbers])
+
+
+def _entry(value: object) -> TensorStorageMetadata | BytesStorageMetadata:
+    if isinstance(value, Named) and value.kind == Name(INDEX, "BytesStorageMetadata"):
+        return BytesStorageMetadata()
+    fields = _fields(value, "TensorStorageMetadata")
+    properties, chunks = fields["properties"], fields["chunks"]
+    if not (isinstance(properties, Named) and isinstance(properties.state, tuple) and properties.state):
+        raise TypeError("no properties of a tensor")
+    if not isinstance(chunks, list):
+        raise TypeError("no chunks of a tensor")
+    dtype = properties.state[0]
+    if not isinstance(dtype, Name):
+        raise TypeError("no dtype")
+    return TensorStorageMetadata(
+        TensorProperties(dtype=DTYPES[dtype]), _size(fields["size"]), [_chunk(chunk) for chunk in chunks]
+    )
+
+
+def _chunk(value: object) -> ChunkStorageMetadata:
+    fields = _fields(value, "ChunkStorageMetadata")
+    return ChunkStorageMetadata(_size(fields["offsets"]), _size(fields["sizes"]))
+
+
+def _key(value: object) -> MetadataIndex:
+    fields = _fields(value, "MetadataIndex")
+    offset, index = fields.get("offset"), fields.get("index")
+    return MetadataIndex(
+        _text(fields["fqn"]),
+        None if offset is None else _size(offset),
+        None if index is None else _number(index),
+    )
+
+
+def _place(value: object) -> _StorageInfo:
+    """Which bytes of which file of the folder."""
+    fields = _fields(value, INFO.name, INFO.module)
+    name = _text(fields["relative_path"])
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ValueError(f"{name!r} is no file of the checkpoint")
+    found = _StorageInfo(name, _number(fields["offset"]), _number(fields["length"]))
+    transforms = fields.get("transform_descriptors")
+    if transforms is not None:
+        if not isinstance(transforms, tuple | list):
+            raise TypeError("no transforms")
+        found.transform_descriptors = [_text(transform) for transform in transforms]
+    return found
 
 
 class SafePlanner(DefaultLoadPlanner):

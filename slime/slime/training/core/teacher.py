@@ -402,5 +402,7 @@ def check_tokenizer(teacher: str, student: str) -> None:
 
 
 def _vocabulary(folder: str) -> dict[str, int]:
-    ids: dict[str, int] = AutoTokenizer.from_pretrained(folder, local_files_only=True).get_vocab()
+    ids: dict[str, int] = AutoTokenizer.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    ).get_vocab()
     return ids

@@ -105,12 +105,16 @@ def _load(folder: str, args: TrainingSide) -> tuple[FolderShards | None, PreTrai
     if args.load_in_4bit:
         how |= four_bit_config()
     try:
-        config = seeing_config(language_part(AutoConfig.from_pretrained(folder, local_files_only=True)))
+        config = seeing_config(
+            language_part(AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
+        )
         how["attn_implementation"] = attention_of(config, attention_name(args))
         shards = None if args.load_in_4bit else open_shards(config, folder, **how)
         if shards is not None:
             return shards, shards.model
-        whole = model_class(config).from_pretrained(folder, config=config, local_files_only=True, **how)
+        whole = model_class(config).from_pretrained(
+            folder, config=config, local_files_only=True, trust_remote_code=False, **how
+        )
     except (OSError, ValueError, KeyError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(f"{folder} cannot be loaded as a causal language model: {reason}") from error

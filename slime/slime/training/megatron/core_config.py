@@ -38,7 +38,9 @@ def read_config(folder: str) -> Any:
         ConfigError: the folder holds none, or of another architecture; the message has the reason.
     """
     try:
-        config = language_part(AutoConfig.from_pretrained(folder, local_files_only=True))
+        config = language_part(
+            AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        )
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"{folder} holds no configuration that transformers knows: {error}") from error
     for reason in _unsupported(config):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import json
 import pickle
 import shutil
@@ -12,11 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch.distributed.checkpoint import FileSystemWriter
-from torch.distributed.checkpoint.planner import WriteItemType
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from slime.errors import CheckpointError, ConfigError, TrainError
-from slime.training.core.safe_loading import IndexUnpickler
 from slime.training.fsdp import CheckpointState
 from slime.weights import checkpoints
 from slime.weights.checksum import weights_checksum
@@ -318,25 +315,6 @@ def test_reading_a_checkpoint_runs_no_code_from_it(make_trainer: MakeTrainer, tm
     with pytest.raises(CheckpointError, match="does not belong into a checkpoint"):
         make_trainer().load()
     assert not (tmp_path / "exploded").exists()
-
-
-def test_an_index_may_name_members_of_enumerations_as_older_pythons_write_them_and_nothing_else() -> None:
-    class Named:
-        def __init__(self, owner: object, name: str) -> None:
-            self.wanted = owner, name
-
-        def __reduce__(self) -> Any:
-            return getattr, self.wanted
-
-    member = WriteItemType.TENSOR
-    assert IndexUnpickler(io.BytesIO(pickle.dumps(Named(WriteItemType, "TENSOR")))).load() is member
-    for owner, name in (
-        (WriteItemType, "__members__"),
-        (WriteItemType, "mro"),
-        (torch.float32, "is_complex"),
-    ):
-        with pytest.raises(pickle.UnpicklingError, match="does not belong into a checkpoint"):
-            IndexUnpickler(io.BytesIO(pickle.dumps(Named(owner, name)))).load()
 
 
 def test_exported_weights_are_a_hugging_face_model(

@@ -1,0 +1,175 @@
+"""Reads a pickle as data: nothing that it names is imported, called or changed.
+
+A pickle is a program for a small stack machine. The machine here knows the steps that plain values and objects need, and
+keeps an object as the name of its class, its arguments and its state. The caller decides what to make of them.
+"""
+
+from __future__ import annotations
+
+import pickle
+import pickletools
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Name(NamedTuple):
+    """A class or function that a pickle names."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+@dataclass(eq=False, slots=True)
+class Named:
+    """An object of a pickle: what makes it, with which arguments, and its state (None: it has none)."""
+
+    kind: Name
+    arguments: tuple[object, ...] = ()
+    state: object = None
+
+
+def read_pickle(data: bytes, allowed: Collection[Name]) -> object:
+    """The value of a pickle: None, bool, int, float, str, bytes, tuple, list, dict, `Name` and `Named`.
+
+    Args:
+        allowed: what the pickle may name.
+
+    Raises:
+        UnpicklingError: it names something else, is broken, or takes a step that such values do not need.
+    """
+    machine = _Machine(allowed)
+    try:
+        for operation, argument, _ in pickletools.genops(data):
+            if operation.name == "STOP":
+                return machine.stack.pop()
+            step = STEPS.get(operation.name)
+            if step is None:
+                raise pickle.UnpicklingError(f"the step {operation.name} does not belong into a checkpoint")
+            step(machine, argument)
+    except (IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise pickle.UnpicklingError(f"a broken pickle ({type(error).__name__}: {error})") from error
+    raise pickle.UnpicklingError("a pickle without an end")
+
+
+class _Machine:
+    def __init__(self, allowed: Collection[Name]) -> None:
+        self.allowed = allowed
+        self.stack: list[object] = []
+        self.below: list[list[object]] = []
+        self.memo: dict[int, object] = {}
+
+    def push(self, value: object) -> None:
+        self.stack.append(value)
+
+    def mark(self) -> None:
+        self.below.append(self.stack)
+        self.stack = []
+
+    def since_mark(self) -> list[object]:
+        found, self.stack = self.stack, self.below.pop()
+        return found
+
+    def last(self, number: int) -> None:
+        """The last values become a tuple."""
+        if len(self.stack) < number:
+            raise IndexError("too few values")
+        self.stack[-number:] = [tuple(self.stack[-number:])]
+
+    def name(self, module: object, name: object) -> None:
+        if not (isinstance(module, str) and isinstance(name, str)):
+            raise TypeError("a name is no text")
+        found = Name(module, name)
+        if found not in self.allowed:
+            raise pickle.UnpicklingError(f"{found} does not belong into a checkpoint")
+        self.push(found)
+
+    def stack_name(self) -> None:
+        name, module = self.stack.pop(), self.stack.pop()
+        self.name(module, name)
+
+    def make(self) -> None:
+        """REDUCE and NEWOBJ: kept, not done."""
+        arguments, kind = self.stack.pop(), self.stack.pop()
+        if not (isinstance(kind, Name) and isinstance(arguments, tuple)):
+            raise TypeError("only what has a name makes objects")
+        self.push({} if kind == ORDERED_DICT and not arguments else Named(kind, arguments))
+
+    def build(self) -> None:
+        state, owner = self.stack.pop(), self.stack[-1]
+        if not isinstance(owner, Named):
+            raise TypeError("only objects have a state")
+        owner.state = state
+
+    def append(self, values: list[object]) -> None:
+        owner = self.stack[-1]
+        if not isinstance(owner, list):
+            raise TypeError("values for what is no list")
+        owner.extend(values)
+
+    def set(self, values: list[object]) -> None:
+        owner = self.stack[-1]
+        if not isinstance(owner, dict) or len(values) % 2:
+            raise TypeError("entries for what is no dictionary")
+        for key, value in zip(values[::2], values[1::2], strict=True):
+            # The hash of tuples within tuples would need as much of the C stack as the pickle likes.
+            if not isinstance(key, str | int | Named):
+                raise TypeError(f"{type(key).__name__} as a key")
+            owner[key] = value
+
+    def pair(self) -> list[object]:
+        value, key = self.stack.pop(), self.stack.pop()
+        return [key, value]
+
+    def store(self, place: object) -> None:
+        assert isinstance(place, int)
+        self.memo[place] = self.stack[-1]
+
+    def fetch(self, place: object) -> None:
+        assert isinstance(place, int)
+        self.push(self.memo[place])
+
+
+ORDERED_DICT = Name("collections", "OrderedDict")
+Step = Callable[[_Machine, object], None]
+# fmt: off
+VALUES = (
+    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "UNICODE",
+    "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8",
+)
+# fmt: on
+STEPS: dict[str, Step] = {
+    "PROTO": lambda machine, _: None,
+    "FRAME": lambda machine, _: None,
+    **{name: lambda machine, value: machine.push(value) for name in VALUES},
+    "NONE": lambda machine, _: machine.push(None),
+    "NEWTRUE": lambda machine, _: machine.push(True),
+    "NEWFALSE": lambda machine, _: machine.push(False),
+    "MARK": lambda machine, _: machine.mark(),
+    "EMPTY_TUPLE": lambda machine, _: machine.push(()),
+    "EMPTY_LIST": lambda machine, _: machine.push([]),
+    "EMPTY_DICT": lambda machine, _: machine.push({}),
+    "TUPLE": lambda machine, _: machine.push(tuple(machine.since_mark())),
+    "TUPLE1": lambda machine, _: machine.last(1),
+    "TUPLE2": lambda machine, _: machine.last(2),
+    "TUPLE3": lambda machine, _: machine.last(3),
+    "APPEND": lambda machine, _: machine.append([machine.stack.pop()]),
+    "APPENDS": lambda machine, _: machine.append(machine.since_mark()),
+    "SETITEM": lambda machine, _: machine.set(machine.pair()),
+    "SETITEMS": lambda machine, _: machine.set(machine.since_mark()),
+    "PUT": lambda machine, place: machine.store(place),
+    "BINPUT": lambda machine, place: machine.store(place),
+    "LONG_BINPUT": lambda machine, place: machine.store(place),
+    "MEMOIZE": lambda machine, _: machine.store(len(machine.memo)),
+    "GET": lambda machine, place: machine.fetch(place),
+    "BINGET": lambda machine, place: machine.fetch(place),
+    "LONG_BINGET": lambda machine, place: machine.fetch(place),
+    "GLOBAL": lambda machine, name: machine.name(*str(name).split(" ", 1)),
+    "STACK_GLOBAL": lambda machine, _: machine.stack_name(),
+    "REDUCE": lambda machine, _: machine.make(),
+    "NEWOBJ": lambda machine, _: machine.make(),
+    "BUILD": lambda machine, _: machine.build(),
+}
