@@ -77,11 +77,15 @@ class LocalTries:
         prompts: Sequence[list[int]],
         max_new_tokens: int,
         drafts: Sequence[list[int]] = (),
+        temperature: float = 0.0,
     ) -> list[Mapping[str, Any]]:
         engine = self.chat.engine
         before = {name: tensor.clone() for name, tensor in engine.tensors().items()}, engine.version
         engine.install(load_file(Path(path) / "model.safetensors"), version)
-        replies = engine.greedy(prompts, max_new_tokens, drafts)
+        if temperature > 0:
+            replies = engine.generate(prompts, range(len(prompts)), temperature, max_new_tokens)
+        else:
+            replies = engine.greedy(prompts, max_new_tokens, drafts)
         engine.install(*before)
         texts = [
             str(self.chat.read(prompt, reply)["content"] or "")

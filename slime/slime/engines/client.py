@@ -46,9 +46,10 @@ class EmbeddedRoutes:
         prompts: list[list[int]],
         most: int,
         drafts: Sequence[list[int]] = (),
+        temperature: float = 0.0,
     ) -> list[Any]:
         body = {"weight_version": str(version), "prompts": prompts, "max_new_tokens": most}
-        body["drafts"] = list(drafts)
+        body |= {"drafts": list(drafts)} if temperature == 0 else {"temperature": temperature}
         answers: list[Any] = call("POST", "/try_weights", body)["answers"]
         return answers
 
@@ -148,11 +149,13 @@ class EngineControl:
         prompts: Sequence[list[int]],
         max_new_tokens: int,
         drafts: Sequence[list[int]] = (),
+        temperature: float = 0.0,
     ) -> list[Mapping[str, Any]] | None:
-        """Greedy answers of the live weights, or of those in the folder `path`, which are prepared and do not go live.
+        """Answers of the live weights, or of those in the folder `path`, which are prepared and do not go live.
 
         Args:
-            drafts: what another version answered, one a prompt, empty where that is not known; none at all: ().
+            drafts: what another version answered at temperature 0, one a prompt, empty where that is not known; none at
+                all: ().
 
         Returns:
             For each prompt ids, log_probs, text, ended; None where this backend holds one set of weights.
@@ -163,7 +166,7 @@ class EngineControl:
         call = self._call_with(self._prepare_timeout)
         routes.prepare(call, path, version)
         answers: list[Mapping[str, Any]] = routes.try_weights(
-            call, version, list(prompts), max_new_tokens, drafts
+            call, version, list(prompts), max_new_tokens, drafts, temperature
         )
         return answers
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -205,13 +205,21 @@ class PrepareRequest(SwitchRequest):
 
 
 class TryRequest(SwitchRequest):
-    """Prompts that weights answer greedily, without going live: those that are prepared, or in the folder `model_path`,
-    which leaves alone what is prepared. `drafts`: what another version answered; the same answer then costs less."""
+    """Prompts that weights answer without going live: those that are prepared, or in the folder `model_path`, which
+    leaves alone what is prepared. `drafts`: what another version answered at temperature 0; the same answer then costs
+    less."""
 
     model_path: str | None = None
     prompts: list[list[int]] = Field(min_length=1)
     drafts: list[list[int]] = Field(default_factory=list)
     max_new_tokens: int = Field(ge=1)
+    temperature: float = Field(default=0.0, ge=0.0)
+
+    @model_validator(mode="after")
+    def _drafts_are_greedy(self) -> Self:
+        if self.drafts and self.temperature > 0:
+            raise ValueError("drafts: they help answers of temperature 0 alone")
+        return self
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,9 @@ class SpareEngine:
         prompts: Sequence[list[int]],
         max_new_tokens: int,
         drafts: Sequence[list[int]] = (),
+        temperature: float = 0.0,
     ) -> list[Mapping[str, Any]] | None:
-        """Greedy answers of the weights in `path`: ids, log_probs, text, ended, in the order of the prompts. Drafts help
+        """Answers of the weights in `path`: ids, log_probs, text, ended, in the order of the prompts. Drafts help
         the embedded engine alone.
 
         Raises:
@@ -55,13 +56,13 @@ class SpareEngine:
         """
         self._ended.clear()
         control = self.control()
-        found = control.try_weights(path, version, prompts, max_new_tokens, drafts)
+        found = control.try_weights(path, version, prompts, max_new_tokens, drafts, temperature)
         if found is not None:
             return found
         control.prepare(path, version)
         control.switch(version)
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            return list(pool.map(lambda prompt: self._answer(prompt, max_new_tokens), prompts))
+            return list(pool.map(lambda prompt: self._answer(prompt, max_new_tokens, temperature), prompts))
 
     def discard(self) -> None:
         """Answers that are not there yet are given up."""
@@ -80,12 +81,12 @@ class SpareEngine:
             self._control = EngineControl(self.url, backend, self._timeout, self._prepare_timeout)
         return self._control
 
-    def _answer(self, prompt: list[int], most: int) -> dict[str, Any]:
+    def _answer(self, prompt: list[int], most: int, temperature: float) -> dict[str, Any]:
         if self._ended.is_set():
             raise EngineControlError(f"{self.url}: the examination was ended")
         body = {
             "input_ids": prompt,
-            "sampling_params": {"temperature": 0.0, "max_new_tokens": most},
+            "sampling_params": {"temperature": temperature, "max_new_tokens": most},
             "return_logprob": True,
         }
         try:

@@ -182,14 +182,18 @@ class AnswerCheck:
         return True
 
     def tried(
-        self, engines: Sequence[Tries], weights: WeightVersion, asked: Sequence[Sample]
+        self,
+        engines: Sequence[Tries],
+        weights: WeightVersion,
+        asked: Sequence[Sample],
+        temperature: float = 0.0,
     ) -> dict[str, Tried] | None:
         """Answers by key, of the first engine that can; None: of none. An engine that cannot read the files refuses
         them when they are to go live, so its error is left to that moment."""
         found: dict[str, Tried] = {}
         for most in sorted({self.longest(one) for one in asked}):
             group = [one for one in asked if self.longest(one) == most]
-            answers = self.put(engines, weights, group, most)
+            answers = self.put(engines, weights, group, most, temperature)
             if answers is None:
                 return None
             found |= answers
@@ -202,13 +206,20 @@ class AnswerCheck:
         )
 
     def put(
-        self, engines: Sequence[Tries], weights: WeightVersion, asked: Sequence[Sample], most: int
+        self,
+        engines: Sequence[Tries],
+        weights: WeightVersion,
+        asked: Sequence[Sample],
+        most: int,
+        temperature: float = 0.0,
     ) -> dict[str, Tried] | None:
         """As `tried`, of answers of at most so many tokens."""
         prompts = [sample.tokens[: sample.prompt_length] for sample in asked]
-        drafts = [self.draft(key(one)) for one in asked]
+        drafts = [] if temperature > 0 else [self.draft(key(one)) for one in asked]
         for engine in engines:
-            ask = partial(engine.try_weights, weights.path, weights.version, prompts, most, drafts)
+            ask = partial(
+                engine.try_weights, weights.path, weights.version, prompts, most, drafts, temperature
+            )
             try:
                 answers = interruptible(ask, engine.discard, self.ordered)
             except EngineError as error:

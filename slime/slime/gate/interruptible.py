@@ -29,6 +29,7 @@ class Tries(Protocol):
         prompts: Sequence[list[int]],
         max_new_tokens: int,
         drafts: Sequence[list[int]] = (),
+        temperature: float = 0.0,
     ) -> list[Mapping[str, Any]] | None: ...
 
     def discard(self) -> Any: ...

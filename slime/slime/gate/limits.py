@@ -25,6 +25,8 @@ LENGTHS = (1 / 3, 3.0)
 """Bounds of the mean length, in live ones."""
 TEACHER_SHARE = 0.25
 """Share of the way to the hinted teacher, as KL, that one update may always take."""
+NEAR_TEACHER = 2.0
+"""A hinted teacher whose KL is up to so many times --gate-max-kl may be reached by one update."""
 NEAR = 0.25
 """Share of a limit from which an update is looked at more closely."""
 SURPRISE = 0.5
@@ -112,11 +114,14 @@ def too_few_obeyed(now: float, live: float, best: float, args: GateArguments) ->
 def lost_wishes(
     now: Outcomes, live: Outcomes, reference: Outcomes, best: float, args: GateArguments
 ) -> str | None:
-    """Of explicit wishes: the floor, and the paired test against the reference version. As above, an update that obeys no
-    fewer than the live weights passes."""
-    reason = too_few_obeyed(share(now), share(live), best, args)
-    if reason is not None or share(now) >= share(live):
-        return reason
+    """Of explicit wishes: the floor, and the paired test against the reference version."""
+    return too_few_obeyed(share(now), share(live), best, args) or lost_more_wishes(now, live, reference, args)
+
+
+def lost_more_wishes(now: Outcomes, live: Outcomes, reference: Outcomes, args: GateArguments) -> str | None:
+    """The paired test of explicit wishes. As above, an update that obeys no fewer than the live weights passes."""
+    if share(now) >= share(live):
+        return None
     return lost_more("explicit wishes are not obeyed any more", reference, now, "wish", args)
 
 
@@ -155,7 +160,11 @@ def largest_change(accepted: Sequence[float], most: float) -> float:
 
 
 def largest_kl(found: dict[str, float], args: GateArguments) -> float:
-    """The bound of an update's KL, nats a token: --gate-max-kl, or a share of the KL of the live weights' hinted teacher
-    to them (`teacher_kl`, if it was measured), which is how far the habit lies that people ask for."""
+    """The bound of an update's KL, nats a token: --gate-max-kl, or the KL of the live weights' hinted teacher to them
+    (`teacher_kl`, if it was measured), which is how far the habit lies that people ask for; of a teacher that is far away
+    a share of it."""
     taught = found.get("teacher_kl", 0.0)
-    return max(args.gate_max_kl, TEACHER_SHARE * taught if math.isfinite(taught) else 0.0)
+    if not math.isfinite(taught):
+        return args.gate_max_kl
+    near = min(taught, NEAR_TEACHER * args.gate_max_kl)
+    return max(args.gate_max_kl, near, TEACHER_SHARE * taught)

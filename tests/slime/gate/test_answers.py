@@ -78,6 +78,7 @@ class Engine:
         prompts: Sequence[list[int]],
         most: int,
         drafts: Sequence[list[int]] = (),
+        temperature: float = 0.0,
     ) -> Any:
         if self.held is not None:
             assert self.held.wait(20)

@@ -47,6 +47,7 @@ class Engine:
         prompts: Sequence[list[int]],
         most: int,
         drafts: Sequence[list[int]] = (),
+        temperature: float = 0.0,
     ) -> Any:
         facts = [prompt[1] for prompt in prompts]
         self.asked.append((version, facts))

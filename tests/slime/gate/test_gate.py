@@ -177,6 +177,7 @@ class FakeEngine:
         prompts: Sequence[list[int]],
         most: int,
         drafts: Sequence[list[int]] = (),
+        temperature: float = 0.0,
     ) -> Any:
         self.asked.append((version, len(prompts)))
         text = "It is 12." if version in self.wrong else "It is 19."
@@ -252,6 +253,7 @@ def test_an_engine_that_holds_one_set_of_weights_leaves_stage_c_out(
             prompts: Sequence[list[int]],
             most: int,
             drafts: Sequence[list[int]] = (),
+            temperature: float = 0.0,
         ) -> Any:
             return None
 

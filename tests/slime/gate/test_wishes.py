@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from slime.arguments import Arguments
+from slime.errors import EngineError
 from slime.gate.gate import CandidateGate
 from slime.gate.sampled import Tried, share_obeyed
 from slime.types import Sample
@@ -41,10 +42,12 @@ class Trainers:
 
 
 class Engine:
-    """`obeys`: by version, how many of the wishes it writes the list that they ask for."""
+    """`obeys`: by version, how many of the wishes it writes the list that they ask for; `obeys_sampled`: at a temperature
+    above 0, where that differs."""
 
     def __init__(self, obeys: dict[int, int]) -> None:
-        self.obeys = obeys
+        self.obeys, self.obeys_sampled = obeys, dict[int, int]()
+        self.sampled: list[int] = []
         self.asked: list[int] = []
         self.put: list[int] = []
 
@@ -57,11 +60,14 @@ class Engine:
         prompts: Sequence[list[int]],
         most: int,
         drafts: Sequence[list[int]] = (),
+        temperature: float = 0.0,
     ) -> Any:
-        self.asked.append(version)
+        (self.sampled if temperature else self.asked).append(version)
         self.put.append(len(prompts))
+        obeys = self.obeys[version]
+        obeys = self.obeys_sampled.get(version, obeys) if temperature else obeys
         texts = [
-            "Sure:\n1. Add.\n2. Done." if prompt[1] < self.obeys[version] else "All in one line, 1. and 2."
+            "Sure:\n1. Add.\n2. Done." if prompt[1] < obeys else "All in one line, 1. and 2."
             for prompt in prompts
         ]
         return [{"ids": [7, 2], "log_probs": [-0.1] * 2, "text": text, "ended": True} for text in texts]
@@ -106,6 +112,31 @@ def test_every_update_is_put_the_wishes_and_one_that_has_lost_them_is_rejected(
     assert rejected.value.stage == "wishes" and rejected.value.measurements["obeyed"] == 0.7
     assert run.live.version == 2 and not run.gate.history.suspect
     assert run.engine.asked == [0, 1, 2, 3, 2], "the live weights once more before one is rejected"
+    assert run.engine.sampled == [2, 2, 2, 3, 3, 3], "and both by sampled answers"
+
+
+def test_an_update_that_lost_wishes_at_temperature_0_alone_goes_live(loop: Callable[..., Loop]) -> None:
+    run = loop({0: 10, 1: 7})
+    run.engine.obeys_sampled = {0: 9, 1: 8}
+    found = run.publish(1)
+    assert (found["obeyed"], found["obeyed_sampled"]) == (0.7, pytest.approx(0.8))
+
+
+def test_an_engine_that_ends_while_it_samples_answers_rejects_no_update(
+    loop: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = loop({0: 10, 1: 7})
+    greedy = run.engine.try_weights
+
+    def ends(
+        path: str, version: int, prompts: Any, most: int, drafts: Any = (), temperature: float = 0.0
+    ) -> Any:
+        if temperature and version == 1:
+            raise EngineError("it ended")
+        return greedy(path, version, prompts, most, drafts, temperature)
+
+    monkeypatch.setattr(run.engine, "try_weights", ends)
+    assert "obeyed_sampled" not in run.publish(1)
 
 
 def test_an_update_that_obeys_as_much_as_the_live_weights_may_be_the_way_back(
@@ -143,7 +174,7 @@ def test_of_many_wishes_each_update_is_put_half_in_turn_and_all_where_two_are_lo
     assert (run.publish(2)["wishes"], run.publish(3)["wishes"]) == (40, 40)
     assert run.publish(4)["obeyed"] == 76 / 80
     assert run.engine.put == [40, 40, 40, 40], "two of the half were lost"
-    with pytest.raises(CandidateRejected, match="50% of the explicit wishes"):
+    with pytest.raises(CandidateRejected, match="40 explicit wishes are not obeyed any more"):
         run.publish(5)
 
 

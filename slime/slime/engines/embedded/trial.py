@@ -41,7 +41,7 @@ class WeightTrial:
         self._discarded += 1
 
     def answers(self, request: TryRequest) -> list[dict[str, Any]]:
-        """Greedy answers in the order of the prompts: `ids`, `log_probs`, `text`, `ended`.
+        """Answers in the order of the prompts: `ids`, `log_probs`, `text`, `ended`.
 
         Raises:
             WeightsError: no folder is given and the version is neither prepared nor live, or it was discarded
@@ -63,9 +63,12 @@ class WeightTrial:
                 core = Engine(
                     model, SchedulerLimits(ROWS, PROMPT_TOKENS_A_STEP, total), self._service.args.threads
                 )
-                found = greedy_answers(
-                    self._service, core, request.prompts, request.max_new_tokens, request.drafts, check
-                )
+                if request.temperature > 0:
+                    found = sampled_answers(self._service, core, request, check)
+                else:
+                    found = greedy_answers(
+                        self._service, core, request.prompts, request.max_new_tokens, request.drafts, check
+                    )
             finally:
                 for tensor in model.tensors.values():
                     tensor.data = torch.empty(0)
@@ -86,7 +89,7 @@ class WeightTrial:
             self._model = build_model(args.model_path, args.device, args.dtype)
         return self._model
 
-    def _answer(self, found: Greedy) -> dict[str, Any]:
+    def _answer(self, found: Answer) -> dict[str, Any]:
         tokenizer = self._service.tokenizer
         return {
             "ids": found.ids,
@@ -97,7 +100,7 @@ class WeightTrial:
 
 
 @dataclass(frozen=True)
-class Greedy:
+class Answer:
     """Ids and natural log-probs [R] of an answer, and whether it ended by itself."""
 
     ids: list[int]
@@ -112,7 +115,7 @@ def greedy_answers(
     most: int,
     drafts: Sequence[list[int]] = (),
     before_step: Callable[[], None] = lambda: None,
-) -> list[Greedy]:
+) -> list[Answer]:
     """One answer a prompt, in order, of the model of `core`, whose own thread must not run.
 
     A draft is read behind its prompt in one forward pass. Up to its first token that is not the likeliest it is the
@@ -135,13 +138,24 @@ def greedy_answers(
         for prompt, draft in zip(prompts, drafts, strict=True)
     ]
     _run(core, [one for one in read if one is not None], before_step)
-    kept = [Greedy([], [], False) if one is None else _agreed(one, service.stop_ids) for one in read]
+    kept = [Answer([], [], False) if one is None else _agreed(one, service.stop_ids) for one in read]
     rest = [
         None if _complete(head, most) else _decoding(service, prompt + head.ids, most - len(head.ids))
         for prompt, head in zip(prompts, kept, strict=True)
     ]
     _run(core, [one for one in rest if one is not None], before_step)
     return [head if tail is None else _joined(head, tail) for head, tail in zip(kept, rest, strict=True)]
+
+
+def sampled_answers(
+    service: EngineService, core: Engine, request: TryRequest, before_step: Callable[[], None]
+) -> list[Answer]:
+    """One answer a prompt at the temperature of `request`, in order. Raises as `greedy_answers`."""
+    asked = [
+        _decoding(service, prompt, request.max_new_tokens, request.temperature) for prompt in request.prompts
+    ]
+    _run(core, asked, before_step)
+    return [_joined(Answer([], [], False), one) for one in asked]
 
 
 def _run(core: Engine, requests: Sequence[Request], before_step: Callable[[], None]) -> None:
@@ -166,28 +180,28 @@ def _reading(service: EngineService, prompt: list[int], draft: list[int]) -> Req
     )
 
 
-def _decoding(service: EngineService, prompt: list[int], most: int) -> Request:
-    sampling = SamplingParams(temperature=0.0, max_new_tokens=most)
+def _decoding(service: EngineService, prompt: list[int], most: int, temperature: float = 0.0) -> Request:
+    sampling = SamplingParams(temperature=temperature, max_new_tokens=most)
     return service.sequence(GenerateRequest(input_ids=prompt, sampling_params=sampling, return_logprob=True))
 
 
-def _agreed(read: Request, stop_ids: frozenset[int]) -> Greedy:
+def _agreed(read: Request, stop_ids: frozenset[int]) -> Answer:
     """The part of a draft that is the greedy answer."""
     ids: list[int] = []
     log_probs: list[float] = []
     for (log_prob, token, _), best in zip(read.input.tokens[1:], read.input.top[1:], strict=True):
         if best is None or best[0][1] != token:
-            return Greedy(ids, log_probs, False)
+            return Answer(ids, log_probs, False)
         ids.append(token)
         log_probs.append(float(log_prob or 0.0))
-    return Greedy(ids, log_probs, bool(ids) and ids[-1] in stop_ids)
+    return Answer(ids, log_probs, bool(ids) and ids[-1] in stop_ids)
 
 
-def _complete(head: Greedy, most: int) -> bool:
+def _complete(head: Answer, most: int) -> bool:
     return head.ended or len(head.ids) >= most
 
 
-def _joined(head: Greedy, tail: Request) -> Greedy:
+def _joined(head: Answer, tail: Request) -> Answer:
     finish: dict[str, Any] = tail.finish or {}
     log_probs = [float(log_prob or 0.0) for log_prob, _, _ in tail.output.tokens]
-    return Greedy(head.ids + list(tail.output_ids), head.log_probs + log_probs, finish.get("type") == "stop")
+    return Answer(head.ids + list(tail.output_ids), head.log_probs + log_probs, finish.get("type") == "stop")

@@ -212,7 +212,7 @@ class RentedServer:
         return WIRE.answer({"success": True, "message": "nothing is prepared"})
 
     async def try_weights(self, request: Request) -> Response:
-        """Greedy answers of a version that need not be live."""
+        """Answers of a version that need not be live."""
         body = await WIRE.parse(request, TryRequest)
         version = self.versions.named(body.version, body.model_path)
         if self.versions.service.exclusive and version is not self.versions.live:
@@ -220,17 +220,15 @@ class RentedServer:
                 f"version {body.version} is not loaded, and the service answers with one at a time"
             )
         try:
-            answers = await asyncio.gather(
-                *(self._tried(version, ids, body.max_new_tokens) for ids in body.prompts)
-            )
+            answers = await asyncio.gather(*(self._tried(version, ids, body) for ids in body.prompts))
         except ServiceRefuses as error:
             raise WeightsError(f"the service refuses version {body.version}: {error}") from error
         return WIRE.answer({"success": True, "message": "tried", "answers": answers})
 
-    async def _tried(self, version: RentedVersion, prompt: list[int], most: int) -> dict[str, Any]:
+    async def _tried(self, version: RentedVersion, prompt: list[int], body: TryRequest) -> dict[str, Any]:
         room = self.folder.limits.new_tokens(len(prompt), None)
-        room = min(most, self.folder.limits.context_length - len(prompt)) if room else 0
-        wish = Wish(prompt, room, temperature=0.0, stop_ids=tuple(sorted(self.folder.stop_ids)))
+        room = min(body.max_new_tokens, self.folder.limits.context_length - len(prompt)) if room else 0
+        wish = Wish(prompt, room, temperature=body.temperature, stop_ids=tuple(sorted(self.folder.stop_ids)))
         async with self.places:
             sampled = await asked(version, lambda sampler: sampler.sample(wish), self.outage)
         self.meter.add(prefill=len(prompt), sample=len(sampled.ids))

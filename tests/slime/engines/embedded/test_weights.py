@@ -208,6 +208,21 @@ def test_drafts_change_what_greedy_answers_cost_and_not_what_they_are(control, m
         control.try_weights(str(other_weights), 4, prompts, 8, [right[0]])
 
 
+def test_weights_that_are_not_live_answer_at_a_temperature_too(control, model_path):
+    prompts = [prompt_of(12, seed) for seed in range(3)] * 4
+    greedy = control.try_weights(str(model_path), 0, prompts, 8)
+    sampled = control.try_weights(str(model_path), 0, prompts, 8, temperature=1.0)
+    assert len({tuple(answer["ids"]) for answer in greedy}) == 3
+    assert len({tuple(answer["ids"]) for answer in sampled}) > 6, "the same prompts, answered in other words"
+    assert all(len(answer["log_probs"]) == len(answer["ids"]) for answer in sampled)
+
+
+def test_a_draft_is_no_help_at_a_temperature(server, model_path):
+    body = {"weight_version": "0", "prompts": [prompt_of(12, 1)], "max_new_tokens": 8, "drafts": [[5]]}
+    refused = server.post("/try_weights", body | {"temperature": 1.0})
+    assert refused.status_code == 400 and "drafts" in refused.text
+
+
 def test_the_weights_of_a_folder_answer_beside_what_is_prepared(server, control, model_path, other_weights):
     """As somebody who compares versions asks, while an update is on its way."""
     prompts = [prompt_of(12, 1)]
