@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from slime.types import Sample
 if TYPE_CHECKING:
     from slime.flags import Arguments
     from slime.gate.memory import KeptState
+    from slime.ray.meeting import Meeting
     from slime.training.trainer import Trainer
 
 
@@ -87,17 +87,11 @@ class TrainActor:
         """Returns never: its reference fails at the moment this process dies."""
         threading.Event().wait()
 
-    def rendezvous(self, several_nodes: bool) -> str:
-        """An address on this rank's node where the ranks can meet, on several machines one that all can reach."""
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            host = ray.util.get_node_ip_address() if several_nodes else "127.0.0.1"
-            return f"tcp://{host}:{probe.getsockname()[1]}"
-
-    def load(self, init_method: str) -> TrainerState:
+    def load(self, meeting: Meeting) -> TrainerState:
         """Joins the other ranks and loads the latest checkpoint, or the model if there is none."""
         make = trainer_class(self.args.train_backend)
-        self.trainer = make(self.args, self.rank, self.world_size, init_method)
+        store = meeting.enter(self.world_size)
+        self.trainer = make(self.args, self.rank, self.world_size, store=store)
         state = self.trainer.load()
         return TrainerState(state.rollout_id, state.version, state.parent)
 

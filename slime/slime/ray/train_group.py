@@ -14,6 +14,7 @@ from claw_base.run_folder import records
 from slime.errors import TrainError
 from slime.processes import control
 from slime.processes.known_failures import with_advice
+from slime.ray.meeting import Meeting, arrange
 from slime.ray.placement import Placement
 from slime.ray.train_actor import TrainActor, TrainerState, record_name
 from slime.ray.waiting import TaskFailed, WaitTimeout, gather
@@ -47,15 +48,13 @@ class TrainGroup:
             ).remote(args, rank, len(sites))
             for rank, site in enumerate(sites)
         ]
+        self.meeting: Meeting | None = None
         self.kills = MemoryKills()
         self.lives = [rank.live.remote() for rank in self.ranks]
 
     def load(self) -> TrainerState:
-        limit = self.args.load_timeout
-        address = self.collect(
-            [self.ranks[0].rendezvous.remote(self.placement.several_nodes)], "the trainer's first rank", limit
-        )[0]
-        state: TrainerState = self.call("load", "the trainer's model", limit, address)
+        self.meeting = arrange(Path(self.args.run_dir), len(self.ranks), self.placement.several_nodes)
+        state: TrainerState = self.call("load", "the trainer's model", self.args.load_timeout, self.meeting)
         return state
 
     def train(self, rollout_id: int, samples: object) -> dict[str, float]:
@@ -188,3 +187,5 @@ class TrainGroup:
             record = records.read_record(Path(self.args.run_dir), record_name(number))
             if record is not None:
                 control.terminate(record, grace=0.0)
+        if self.meeting is not None:
+            self.meeting.end()

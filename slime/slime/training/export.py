@@ -111,7 +111,8 @@ class Exporting(ABC):
             with free_slot(Path(slots)) as slot:
                 found = self._fill(slot)
         self.version = version
-        return broadcast(found)
+        checksum, place = broadcast(list(found))
+        return checksum, place
 
     def _fill(self, slot: Path) -> tuple[str, str]:
         try:

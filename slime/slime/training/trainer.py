@@ -71,7 +71,7 @@ class Backend(Persistent):
 
     Args:
         args: `slime.arguments.Arguments`.
-        init_method, store: how several ranks find each other, as in `torch.distributed.init_process_group`.
+        init_method, store: where several ranks find each other: a file (`file://...`), or a store of theirs.
 
     Attributes:
         replica, replicas: the number of this rank's replica, and how many there are.

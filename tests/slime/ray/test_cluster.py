@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 import ray
+import torch
+import torch.distributed as dist
 from ray._raylet import Config
 from ray.cluster_utils import Cluster
 
@@ -16,6 +20,7 @@ from slime.errors import ClusterError, ConfigError
 from slime.ray import placement
 from slime.ray.cluster import check_shared, here, wait_for_nodes
 from slime.ray.gpu_split import GpuSplit, RunPart
+from slime.ray.meeting import Meeting, arrange
 from slime.ray.placement import BundleSite, Placement, in_node_order
 from slime.ray.train_group import TrainerDied, TrainGroup
 
@@ -150,7 +155,7 @@ def test_the_loss_of_a_machine_is_named_and_training_goes_on_where_another_comes
         update_weight_transport="disk",
     )
     group = TrainGroup(args, placed)
-    ray.get([trainer.rendezvous.remote(False) for trainer in group.ranks])
+    ray.get([trainer.__ray_ready__.remote() for trainer in group.ranks])
     cluster.remove_node(third, allow_graceful=False)
     with pytest.raises(TrainerDied, match=f"rank {rank} ended") as death:
         for _ in range(300):
@@ -170,6 +175,56 @@ def test_the_loss_of_a_machine_is_named_and_training_goes_on_where_another_comes
     assert asked[0].startswith("machine ") and asked[0].endswith(f" with rank {rank}")
     assert placed.lost() == "" and third.node_id not in {site.node_id for site in placed.sites["actor"]}
     again = TrainGroup(args, placed)
-    assert ray.get(again.ranks[rank].rendezvous.remote(True)).startswith("tcp://")
+    ray.get(again.ranks[rank].__ray_ready__.remote())
     again.kill()
     free(placed)
+
+
+@ray.remote(num_cpus=0)
+class Peer:
+    """A rank that meets others by way of Ray."""
+
+    def addresses(self) -> list[str]:
+        own = psutil.Process().net_connections("inet")
+        return sorted({one.laddr.ip for one in own if one.status == psutil.CONN_LISTEN})
+
+    def join(self, meeting: Meeting, rank: int, ranks: int) -> list[object]:
+        """What came of a sum, of a group made later and of a checkpoint's plan; then the addresses that it listens on."""
+        from slime.training.core.distributed import join
+        from slime.training.core.objects import gather_json
+
+        join(rank, ranks, False, None, meeting.enter(ranks), one_node=True)
+        later = dist.new_group(list(range(ranks)))
+        total = torch.tensor([float(rank)])
+        dist.all_reduce(total, group=later)
+        dist.barrier()
+        return [float(total), gather_json({"rank": rank}), self.addresses()]
+
+
+def test_ranks_of_several_machines_meet_by_way_of_ray_and_listen_on_its_interface_alone(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    meeting = arrange(tmp_path, 2, several_nodes=True)
+    peers = [Peer.remote(), Peer.remote()]  # type: ignore[attr-defined]
+    found = ray.get([peer.join.remote(meeting, rank, 2) for rank, peer in enumerate(peers)], timeout=120)
+    ours = ray.util.get_node_ip_address()
+    # Ray's own worker listens too, and asks for a token
+    before = set(ray.get(Peer.remote().addresses.remote()))  # type: ignore[attr-defined]
+    assert [one[:2] for one in found] == [[1.0, [{"rank": 0}, {"rank": 1}]]] * 2
+    assert all(set(one[2]) - before <= {ours} for one in found)
+    meeting.end()
+
+
+def test_the_board_waits_for_a_key_and_gives_up_in_time(cluster: Cluster, tmp_path: Path) -> None:
+    meeting = arrange(tmp_path, 2, several_nodes=True)
+    store = meeting.enter(2)
+    assert store is not None
+    store.set_timeout(timedelta(seconds=0.2))
+    with pytest.raises(TimeoutError, match="no rank has set a within"):
+        store.get("a")
+    store.set("a", "1")
+    assert store.get("a") == b"1" and store.add("a", 2) == 3 and store.check(["a"]) and not store.check(["b"])
+    assert store.compare_set("a", "3", "x") == b"x" and store.compare_set("a", "3", "y") == b"x"
+    assert store.compare_set("new", "", "first") == b"first" and store.num_keys() == 2
+    assert store.delete_key("a") and not store.delete_key("a")
+    meeting.end()

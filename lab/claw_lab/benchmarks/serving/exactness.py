@@ -107,9 +107,7 @@ if __name__ == "__main__":
         flags = ["--hf-checkpoint", str(MODEL), "--run-dir", run_dir, "--rollout-batch-size", "4"]
         flags += ["--disable-rollout-global-dataset", "--disable-rewards-normalization"]
         flags += ["--rollout-function-path", "openclaw.trainer_hooks.lease.generate_rollout"]
-        trainer = FSDPTrainer(
-            parse_args(flags), rank=0, world_size=1, init_method=f"tcp://127.0.0.1:{free_port()}"
-        )
+        trainer = FSDPTrainer(parse_args(flags))
         trainer.load()
         for temperature in (0.6, 1.0):
             print(json.dumps(measure(trainer, temperature, turns=200)), flush=True)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import FileStore, HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from slime.training.core.objects import broadcast_json, gather_values, only_known_classes
+
 TIMEOUT = timedelta(minutes=10)
-LOOPBACK = "lo"
 
 T = TypeVar("T")
 
@@ -24,13 +25,18 @@ def join(
 ) -> DeviceMesh:
     """Joins (or reuses) the process group and returns the data-parallel mesh.
 
-    Tensors on the CPU travel by gloo, on loopback where all ranks share a machine, those on a GPU by NCCL.
+    Tensors on the CPU travel by gloo, those on a GPU by NCCL; both listen on loopback alone if all ranks share a machine.
+
+    Raises:
+        ValueError: several ranks without a place to meet, or one that torch would open on all addresses, to everybody.
     """
-    elsewhere = (
-        init_method is not None and init_method.startswith("tcp://") and "//127.0.0.1:" not in init_method
-    )
-    if one_node and not elsewhere and Path("/sys/class/net", LOOPBACK).exists():
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+    only_known_classes()
+    if init_method is not None and not init_method.startswith("file://"):
+        raise ValueError(
+            f"ranks meet in a file (file://...) or by a store of their own, not by {init_method}"
+        )
+    if one_node and isinstance(store, HashStore | FileStore | None):
+        listen_on("127.0.0.1")
     if on_gpu:
         torch.cuda.set_device(rank % torch.cuda.device_count())
     if not dist.is_initialized():
@@ -47,6 +53,19 @@ def join(
             timeout=TIMEOUT,
         )
     return init_device_mesh("cuda" if on_gpu else "cpu", (world_size,))
+
+
+def listen_on(address: str) -> None:
+    """Has this process's groups listen on the interface of an address alone, unless somebody chose one; if this machine
+    has no interface with the address, they choose one by the machine's name."""
+    names = [
+        name
+        for name, own in psutil.net_if_addrs().items()
+        if any(one.address.partition("%")[0] == address for one in own)
+    ]
+    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if names else ():
+        # NCCL takes a name as the beginning of one, unless told not to
+        os.environ.setdefault(variable, names[0] if variable.startswith("GLOO") else f"={names[0]}")
 
 
 def device_of(mesh: DeviceMesh) -> torch.device:
@@ -81,14 +100,20 @@ def add_up(values: Tensor) -> Tensor:
 
 
 def broadcast(value: T) -> T:
-    """Rank 0's value on every rank."""
-    box = [value]
-    dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
-    return box[0]
+    """Rank 0's value, of JSON's types, on every rank."""
+    found: T = broadcast_json(value)
+    return found
 
 
 def merge_over_ranks(values: dict[int, list[float]]) -> dict[int, list[float]]:
     """The union of what the ranks know by sample."""
-    boxes: list[dict[int, list[float]]] = [{} for _ in range(dist.get_world_size())]
-    dist.all_gather_object(boxes, values)
-    return {key: value for box in boxes for key, value in box.items()}
+    if dist.get_world_size() == 1:
+        return dict(values)
+    samples = torch.tensor([[key, len(own)] for key, own in values.items()], dtype=torch.int64)
+    flat = torch.tensor([x for own in values.values() for x in own], dtype=torch.float64)
+    merged: dict[int, list[float]] = {}
+    for about, theirs in zip(gather_values(samples.flatten()), gather_values(flat), strict=True):
+        keys, lengths = about[::2].tolist(), about[1::2].tolist()
+        parts = [part.tolist() for part in torch.split(theirs, lengths)]
+        merged |= dict(zip(keys, parts, strict=True))
+    return merged

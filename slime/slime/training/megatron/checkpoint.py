@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.utils.dlpack import from_dlpack
 
+from slime.training.core.objects import gather_json
 from slime.training.core.part import Part
 from slime.training.megatron.gradients import Gradients
 from slime.training.megatron.parallel import Axis
@@ -55,9 +55,9 @@ class MegatronPart(Part):
         """Of all pipeline stages."""
         assert self.gradients is not None
         axis = self.gradients.parallel.pp
-        stages: list[dict[str, list[int]]] = [super().shapes(state)] * axis.size
+        stages: list[dict[str, list[int]]] = [super().shapes(state)]
         if axis.size > 1:
-            dist.all_gather_object(stages, stages[axis.rank], group=axis.group)
+            stages = gather_json(stages[0], axis.group)
         return {name: shape for stage in stages for name, shape in stage.items()}
 
     def restore(self, state: dict[str, Any]) -> None:

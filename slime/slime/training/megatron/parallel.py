@@ -11,6 +11,8 @@ from megatron.core import parallel_state as mpu
 from megatron.core.tensor_parallel.random import initialize_rng_tracker
 from torch import Tensor
 
+from slime.training.core.objects import broadcast_json
+
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
@@ -103,14 +105,10 @@ def sum_over(values: Tensor, axis: Axis) -> Tensor:
 
 
 def from_last_stage(value: object, parallel: Parallel) -> Any:
-    """What the last pipeline stage knows, on every stage."""
+    """What the last pipeline stage knows, of JSON's types, on every stage."""
     if parallel.pp.size == 1:
         return value
-    box = [value]
-    dist.broadcast_object_list(
-        box, src=parallel.pp.ranks[-1], group=parallel.pp.group, device=torch.device("cpu")
-    )
-    return box[0]
+    return broadcast_json(value, parallel.pp.ranks[-1], parallel.pp.group)
 
 
 def add_up_metrics(sums: dict[str, float], parallel: Parallel) -> dict[str, float]:

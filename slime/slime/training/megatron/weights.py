@@ -16,6 +16,7 @@ from megatron.core.transformer.transformer_layer import get_transformer_layer_of
 from torch import Tensor, nn
 
 from slime.errors import ConfigError
+from slime.training.core.objects import receive_json, send_json
 from slime.training.megatron.fused_rows import put_together
 from slime.training.megatron.model import PackedGPT
 from slime.training.megatron.parallel import Axis, Parallel
@@ -40,6 +41,14 @@ class Head:
     shape: torch.Size
     dtype: torch.dtype
     start: int
+
+    def to_json(self) -> list[object]:
+        return [self.name, list(self.shape), str(self.dtype).removeprefix("torch."), self.start]
+
+    @classmethod
+    def of_json(cls, fields: tuple[str, list[int], str, int]) -> Head:
+        name, shape, dtype, start = fields
+        return cls(name, torch.Size(shape), getattr(torch, dtype), start)
 
     @property
     def stop(self) -> int:
@@ -215,9 +224,9 @@ def to_first_stage(
     elif parallel.pp.rank:
         first, group = parallel.pp.ranks[0], parallel.pp.group
         for heads, flat in _buckets(own, dtype):
-            dist.send_object_list([heads], dst=first, group=group)
+            send_json([head.to_json() for head in heads], first, group)
             dist.send(flat, dst=first, group=group)
-        dist.send_object_list([None], dst=first, group=group)
+        send_json([], first, group)
     else:
         yield from own
         for rank in parallel.pp.ranks[1:]:
@@ -250,12 +259,8 @@ def _buckets(
 
 
 def _received(rank: int, parallel: Parallel) -> Iterator[tuple[str, Tensor]]:
-    box: list[list[Head] | None] = [None]
-    while True:
-        dist.recv_object_list(box, src=rank, group=parallel.pp.group)
-        if box[0] is None:
-            return
-        flat = torch.empty(box[0][-1].stop, dtype=torch.uint8)
+    while heads := [Head.of_json(one) for one in receive_json(rank, parallel.pp.group)]:
+        flat = torch.empty(heads[-1].stop, dtype=torch.uint8)
         dist.recv(flat, src=rank, group=parallel.pp.group)
-        for head in box[0]:
+        for head in heads:
             yield head.name, head.of(flat)

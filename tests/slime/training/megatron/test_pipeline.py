@@ -60,7 +60,8 @@ def test_stages_work_on_all_packs_before_the_last_one_tells_and_hand_weights_ove
     args = make_args(pipeline_model_parallel_size=2, advantage_estimator="ppo")
     results = run_ranks(RANKS, (args, make_samples(8)))
     assert [told[:3] for told in results] == [(1, True, [])] * 4
-    assert sum(told[3] for told in results) == 1, "one bucket of all tensors of the last stage"
+    # What is in it, and that no other follows, are texts: each a length and its bytes
+    assert sum(told[3] for told in results) == 1 + 2 * 2, "one bucket of all tensors of the last stage"
     assert sorted(told[4] for told in results)[-1] > 20
 
 

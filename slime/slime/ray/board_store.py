@@ -1,0 +1,76 @@
+"""torch's store of keys and values by way of an actor of Ray."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import ray
+from torch._C._distributed_c10d import Store
+
+KEPT: list[Store] = []
+"""All stores: torch keeps its own half of one, which cannot call this half after Python has dropped it."""
+
+
+class BoardStore(Store):
+    """Asks the actor `Board` (`meeting.py`). torch's own threads call it too.
+
+    Raises:
+        TimeoutError: a key was not there in time.
+    """
+
+    timeout: timedelta  # torch's own
+
+    def __init__(self, board: Any) -> None:
+        super().__init__()
+        self.board = board
+        KEPT.append(self)
+
+    def set(self, key: str, value: str | bytes) -> None:  # type: ignore[override]
+        ray.get(self.board.put.remote(key, _bytes(value)))
+
+    def get(self, key: str) -> bytes:
+        return self._find([key], self.timeout)[0]
+
+    def add(self, key: str, number: int) -> int:
+        total: int = ray.get(self.board.add.remote(key, number))
+        return total
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:  # type: ignore[override]
+        self._find(list(keys), self.timeout if timeout is None else timeout)
+
+    def check(self, keys: list[str]) -> bool:
+        return ray.get(self.board.find.remote(list(keys), 0.0)) is not None
+
+    def compare_set(self, key: str, expected: str | bytes, wanted: str | bytes) -> bytes:  # type: ignore[override]
+        found: bytes = ray.get(self.board.exchange.remote(key, _bytes(expected), _bytes(wanted)))
+        return found
+
+    def delete_key(self, key: str) -> bool:
+        return bool(ray.get(self.board.take_away.remote(key)))
+
+    def num_keys(self) -> int:
+        return int(ray.get(self.board.count.remote()))
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        return self._find(list(keys), self.timeout)
+
+    def multi_set(self, keys: list[str], values: list[str | bytes]) -> None:  # type: ignore[override]
+        for key, value in zip(keys, values, strict=True):
+            self.set(key, value)
+
+    def has_extended_api(self) -> bool:
+        return False
+
+    def clone(self) -> BoardStore:
+        return self
+
+    def _find(self, keys: list[str], limit: timedelta) -> list[bytes]:
+        found: list[bytes] | None = ray.get(self.board.find.remote(keys, limit.total_seconds()))
+        if found is None:
+            raise TimeoutError(f"no rank has set {', '.join(keys)} within {limit}")
+        return found
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)

@@ -1,0 +1,114 @@
+"""Where the ranks of the trainer find one another. Nothing of it listens on the network for everybody.
+
+One rank needs no place. Ranks of one machine meet in a file of the run folder, which its user alone can open. Ranks of
+several machines meet in an actor of Ray, which asks each connection for the cluster's token: torch's own `TCPStore` asks
+for nothing, and shows all keys to whoever connects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from claw_base.files import private_folder
+from slime.ray.cluster import here
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+FOLDER = "rendezvous"
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """`file`: of ranks on one machine. `board`: the actor of ranks on several. Neither: there is one rank."""
+
+    file: str = ""
+    board: Any = None
+
+    def enter(self, ranks: int) -> Store | None:
+        """What a rank gives to torch, and the interface that its groups listen on from now on."""
+        from torch._C._distributed_c10d import FileStore
+
+        from slime.training.core.distributed import listen_on
+
+        listen_on(LOOPBACK if self.board is None else ray.util.get_node_ip_address())
+        if self.board is not None:
+            from slime.ray.board_store import BoardStore
+
+            return BoardStore(self.board)
+        return FileStore(self.file, ranks) if self.file else None
+
+    def end(self) -> None:
+        """Nobody meets here any more."""
+        if self.board is not None:
+            ray.kill(self.board)
+        if self.file:
+            Path(self.file).unlink(missing_ok=True)
+
+
+def arrange(run_dir: Path, ranks: int, several_nodes: bool) -> Meeting:
+    """A place for the ranks of a new group. Raises ConfigError if another user owns the run's folder of such files."""
+    shutil.rmtree(run_dir / FOLDER, ignore_errors=True)
+    if ranks == 1:
+        return Meeting()
+    if several_nodes:
+        return Meeting(board=Board.options(scheduling_strategy=here()).remote())  # type: ignore[attr-defined]
+    return Meeting(file=str(private_folder(run_dir / FOLDER) / uuid.uuid4().hex))
+
+
+@ray.remote(num_cpus=0, max_restarts=0)
+class Board:
+    """Keys and values of the ranks of several machines."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.changed = asyncio.Condition()
+
+    async def put(self, key: str, value: bytes) -> None:
+        async with self.changed:
+            self.values[key] = value
+            self.changed.notify_all()
+
+    async def add(self, key: str, number: int) -> int:
+        async with self.changed:
+            total = int(self.values.get(key, b"0")) + number
+            self.values[key] = str(total).encode()
+            self.changed.notify_all()
+            return total
+
+    async def exchange(self, key: str, expected: bytes, wanted: bytes) -> bytes:
+        """The value afterwards: `wanted` if it was `expected` (empty: it was not there), else what it was."""
+        async with self.changed:
+            if self.values.get(key, b"") == expected:
+                self.values[key] = wanted
+                self.changed.notify_all()
+            return self.values.get(key, expected)
+
+    async def take_away(self, key: str) -> bool:
+        async with self.changed:
+            return self.values.pop(key, None) is not None
+
+    async def count(self) -> int:
+        return len(self.values)
+
+    async def find(self, keys: list[str], seconds: float) -> list[bytes] | None:
+        """The values of all keys, as soon as all are there; None: they were not within these seconds."""
+
+        def there() -> bool:
+            return all(key in self.values for key in keys)
+
+        async with self.changed:
+            try:
+                if not there():
+                    await asyncio.wait_for(self.changed.wait_for(there), seconds)
+            except TimeoutError:
+                return None
+            return [self.values[key] for key in keys]

@@ -1,0 +1,134 @@
+"""Values that ranks send each other: ours as JSON; of what torch itself sends as a pickle, its known classes alone."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import json
+import pickle
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import distributed_c10d
+
+from slime.errors import TrainError
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+CHECKPOINT = "torch.distributed.checkpoint"
+KINDS = {
+    f"{CHECKPOINT}.metadata": (
+        "Metadata MetadataIndex TensorStorageMetadata BytesStorageMetadata ChunkStorageMetadata TensorProperties "
+        "StorageMeta _MEM_FORMAT_ENCODING"
+    ),
+    f"{CHECKPOINT}.planner": (
+        "SavePlan LoadPlan WriteItem ReadItem WriteItemType LoadItemType TensorWriteData BytesIOWriteData"
+    ),
+    f"{CHECKPOINT}.filesystem": "_StoragePrefix _StorageInfo",
+    f"{CHECKPOINT}.storage": "WriteResult",
+    f"{CHECKPOINT}.api": "CheckpointException",
+    "torch": "Size",
+    "torch.serialization": "_get_layout",
+    "collections": "OrderedDict",
+    "pathlib": "PosixPath",
+    "pathlib._local": "PosixPath",
+    "traceback": "StackSummary FrameSummary",
+    "slime.errors": "TrainError CheckpointError",
+    "claw_base.errors": "ConfigError",
+}
+"""What ranks of one run send each other while they write and read checkpoints."""
+
+
+class KnownClasses(pickle.Unpickler):
+    """Reads the objects that torch's own collectives send. Any other class is refused, whatever it would do."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name in KINDS.get(module, "").split():
+            return getattr(importlib.import_module(module), name)
+        if (module, name) == ("builtins", "getattr"):
+            return member_of
+        found = getattr({"torch": torch, "builtins": builtins}.get(module), name, None)
+        if isinstance(found, torch.dtype | torch.memory_format | torch.layout) or found in (set, frozenset):
+            return found
+        if isinstance(found, type) and issubclass(found, Exception):
+            return found
+        if name.isidentifier() and name.endswith(("Error", "Exception", "Timeout")):
+            # What went wrong on another rank, by name and words
+            return type(name, (TrainError,), {})
+        raise pickle.UnpicklingError(
+            f"a rank sent {module}.{name}; ranks send each other tensors and plain values (send JSON, or its fields)"
+        )
+
+
+def member_of(kind: object, name: str) -> Enum:
+    """What `getattr` stands for in a pickle: some Pythons (3.11.2 of Debian 12) write a member of an enumeration so.
+
+    Raises:
+        UnpicklingError: it stands for something else.
+    """
+    if isinstance(kind, type) and issubclass(kind, Enum) and name in kind.__members__:
+        return kind[name]
+    raise pickle.UnpicklingError(f"a rank sent getattr({kind!r}, {name!r})")
+
+
+def only_known_classes() -> None:
+    """From now on this process reads no other pickles of other ranks."""
+    vars(distributed_c10d)["_unpickler"] = KnownClasses
+
+
+def to_tensor(value: object) -> Tensor:
+    """JSON as bytes."""
+    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+
+
+def to_value(text: Tensor) -> Any:
+    return json.loads(text.numpy().tobytes())
+
+
+def gather_values(values: Tensor, group: ProcessGroup | None = None) -> list[Tensor]:
+    """A flat CPU tensor of every rank, each of its own length, on every rank."""
+    ranks = dist.get_world_size(group)
+    if ranks == 1:
+        return [values]
+    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(ranks)]
+    dist.all_gather(lengths, torch.tensor([len(values)]), group)
+    longest = max(int(length) for length in lengths)
+    padded = torch.cat([values, values.new_zeros(longest - len(values))])
+    found = [torch.empty_like(padded) for _ in range(ranks)]
+    if longest:
+        dist.all_gather(found, padded, group)
+    return [one[: int(length)] for one, length in zip(found, lengths, strict=True)]
+
+
+def gather_json(value: object, group: ProcessGroup | None = None) -> list[Any]:
+    """What every rank gave, on every rank."""
+    return [to_value(text) for text in gather_values(to_tensor(value), group)]
+
+
+def broadcast_json(value: object, src: int = 0, group: ProcessGroup | None = None) -> Any:
+    """What the rank `src` (of all ranks) gave, on every rank of the group."""
+    text = to_tensor(value)
+    length = torch.tensor([len(text)])
+    dist.broadcast(length, src, group)
+    if dist.get_rank() != src:
+        text = torch.empty(int(length), dtype=torch.uint8)
+    dist.broadcast(text, src, group)
+    return to_value(text)
+
+
+def send_json(value: object, dst: int, group: ProcessGroup | None = None) -> None:
+    text = to_tensor(value)
+    dist.send(torch.tensor([len(text)]), dst, group)
+    dist.send(text, dst, group)
+
+
+def receive_json(src: int, group: ProcessGroup | None = None) -> Any:
+    length = torch.zeros(1, dtype=torch.int64)
+    dist.recv(length, src, group)
+    text = torch.empty(int(length), dtype=torch.uint8)
+    dist.recv(text, src, group)
+    return to_value(text)
