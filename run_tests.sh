@@ -10,10 +10,11 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$ROOT/launch/env.sh"
 cd "$ROOT"
 
-# A server, a sandbox, a browser and a maker of images that some tests start for real. Only root on a Debian can install them here; elsewhere these tests
+# Two servers, a sandbox, a browser and a maker of images that some tests start for real. Only root on a Debian can install them here; elsewhere these tests
 # skip and say so.
 install_programs() {
   local program missing=()
+  command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || missing+=(nginx-light)
   ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql)
   command -v bwrap >/dev/null || missing+=(bubblewrap)
   command -v chromium chromium-browser google-chrome >/dev/null || missing+=(chromium)

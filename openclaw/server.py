@@ -27,6 +27,7 @@ from openclaw.engine.process import EngineProcess
 from openclaw.errors import ClawError
 from openclaw.gateway.door import GatewayDoor, launched_engine
 from openclaw.gateway.gateway import Gateway
+from openclaw.http.admin_key import with_admin_key
 from openclaw.http.app import gateway_app
 from openclaw.http.middleware import patient_for
 from openclaw.page.app import add_page
@@ -53,7 +54,7 @@ async def serve(settings: Settings, listener: socket.socket) -> None:
     """Serve until a signal, in this process. Raises ConfigError when the launched engine never becomes ready."""
     launched = launched_engine(settings)
     app = create_app(settings, *_engines(settings, launched))
-    server = _Server(_config(settings, app))
+    server = _Server(http_config(settings, app))
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -75,7 +76,7 @@ async def serve_for_door(
 ) -> None:
     """The life of a worker: built, it waits for its turn, and serves until a signal or until another one does."""
     app = create_app(settings, *_engines(settings, launched))
-    server = _Server(_config(settings, app), post)
+    server = _Server(http_config(settings, app), post)
     post.built()
     await post.wait_for_turn(listener)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
@@ -99,6 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # one text at a time: a pool of threads only adds waiting
         os.putenv("TOKENIZERS_PARALLELISM", "false")
         allow_many()
+        settings = with_admin_key(settings)
         if sys.platform.startswith("linux"):
             return GatewayDoor(settings).run(_work)
         with listen(settings.host, settings.port) as listener:
@@ -156,7 +158,8 @@ def _engines(settings: Settings, launched: EngineProcess | None) -> tuple[Sequen
     return (settings.engine_url, None) if launched is None else ([launched.url], launched.url)
 
 
-def _config(settings: Settings, app: FastAPI) -> uvicorn.Config:
+def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
+    """How uvicorn serves it: a client is who connects, whatever its headers say, unless a trusted proxy does."""
     return uvicorn.Config(
         app,
         http=patient_for(settings.client_timeout),
@@ -165,6 +168,8 @@ def _config(settings: Settings, app: FastAPI) -> uvicorn.Config:
         timeout_graceful_shutdown=GRACE_SECONDS,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         lifespan="on",
+        proxy_headers=settings.trusted_proxies is not None,
+        forwarded_allow_ips=settings.trusted_proxies,
     )
 
 

@@ -161,6 +161,12 @@ class Settings:
         unit="seconds",
         least=0.001,
     )
+    trusted_proxies: str | None = flag(
+        None,
+        "Addresses of proxies, with commas, whose X-Forwarded-For names the client for limits; default: no proxy.",
+        env=("FORWARDED_ALLOW_IPS",),
+        variable_only=True,
+    )
     standby: str = flag(
         "auto",
         "Whether a second gateway (and engine, where this server launches it) waits to take over when the "
@@ -212,7 +218,8 @@ class Settings:
     )
     admin_key: str | None = flag(
         None,
-        "Key for /admin; without it only this machine may use /admin.",
+        "Key for /admin and the page; default: none is asked of the server's own user on this machine; with client "
+        "keys: one that is made and kept in admin.key of the run folder.",
         env=("OPENCLAW_ADMIN_KEY",),
         variable_only=True,
     )

@@ -20,7 +20,7 @@ from claw_base.settings.declare import check, flag
 from openclaw.chat.client import ChatError, Server
 from openclaw.chat.conversation import Chat, converse
 from openclaw.chat.turn_status import AllTurns
-from openclaw.common.address import ServerAddress
+from openclaw.common.address import ServerAddress, admin_key_for
 from openclaw.common.version import add_version
 from openclaw.errors import ConfigError
 
@@ -42,7 +42,7 @@ class ChatSettings(ServerAddress):
     watch: bool = flag(False, "Only tell what becomes of the turns of all clients, until Ctrl-C")
     admin_key: str | None = flag(
         None,
-        "The server's admin key, for --watch where it has one",
+        "The server's admin key, for --watch where it has one; default: the one in the run's folder",
         env=("OPENCLAW_ADMIN_KEY",),
         variable_only=True,
     )
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     server = Server(settings.address(), settings.api_key)
     try:
         if settings.watch:
-            watch(server, settings.admin_key)
+            watch(server, admin_key_for(server.url, settings.admin_key, settings.run_dir))
         else:
             talk(server, settings.wait)
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from claw_base.run_folder.admin_key import known_key, local_port, read_key
 from claw_base.run_folder.records import live_processes
 from claw_base.settings.declare import flag
 
@@ -40,6 +41,16 @@ class ServerAddress:
         folders = [Path(self.run_dir)] if self.run_dir else _newest_first(runs)
         found = (url for folder in folders if (url := gateway_of(folder)) is not None)
         return next(found, _local(DEFAULT_PORT))
+
+
+def admin_key_for(url: str, given: str | None, run_dir: str | None = None, runs: Path = RUNS) -> str | None:
+    """The admin key to send to a server: the given one; else the one that this user's run at this address of this machine
+    keeps in its folder; None where there is none to know."""
+    if given is not None:
+        return given
+    if run_dir is not None:
+        return read_key(Path(run_dir)) if local_port(url) is not None else None
+    return known_key(url, _newest_first(runs))
 
 
 def gateway_of(run_dir: Path) -> str | None:

@@ -31,7 +31,9 @@ from openclaw.http.admin import (
     turns,
     versions,
 )
+from openclaw.http.admin_key import with_admin_key
 from openclaw.http.dialects import chat, completions, messages, responses
+from openclaw.http.limits import Guesses
 from openclaw.http.metrics import Metrics
 from openclaw.http.middleware import AccessLog, FastRoute, RequestGuard
 from openclaw.settings import Settings
@@ -44,6 +46,7 @@ log = logging.getLogger(__name__)
 def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: str | None = None) -> FastAPI:
     """The gateway as an ASGI app over engines that are there, or will be. `launched_url`: of the one that was started for
     it. Raises ConfigError, StoreError."""
+    settings = with_admin_key(settings)
     recorder = None
     if settings.buffer is not None:
         recorder = Recorder(RolloutStore(settings.buffer, settings.durable), settings.session_ttl)
@@ -68,6 +71,7 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
     app = FastAPI(title="OpenClaw-RL gateway", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.gateway = Gateway(settings, engines, recorder)
     app.state.metrics = Metrics()
+    app.state.guesses = Guesses()
     app.state.views = ViewSource.of(app.state.gateway, app.state.metrics.registry)
     app.state.started = time.time()
     app.state.launched_url = launched_url

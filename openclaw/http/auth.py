@@ -1,16 +1,19 @@
-"""Authentication: named keys for clients, another key for administration."""
+"""Authentication: named keys for clients, another key, or the user of this machine, for administration."""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
+import os
 from collections.abc import Mapping
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
+from claw_base import peer
 from openclaw.errors import ClientError
+from openclaw.http.limits import Guesses
 from openclaw.settings import LOOPBACK, Settings
 
 LOCAL_DOMAINS = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
@@ -21,6 +24,8 @@ RELAYED = frozenset({"forwarded", "via", "x-real-ip", "true-client-ip", "cf-conn
 
 
 READING = ("GET", "HEAD", "OPTIONS")
+INSIDE = "openclaw.inside"
+"""Key of a request's scope that no client can set: this process itself asks."""
 
 _NO_HOST = frozenset("@/\\?#")
 
@@ -55,21 +60,51 @@ def check_client(request: Request, settings: Settings) -> None:
 
 
 def check_admin(request: Request, settings: Administered) -> None:
-    """Raises ClientError (401, 403) unless the request has the admin key; without one set, unless it comes
-    straight from this machine."""
+    """Raises ClientError (401, 403; 429 after many wrong keys) unless the request has the admin key; without one set,
+    unless a program of this server's own user sent it straight from this machine."""
     if settings.admin_key is not None:
-        if not hmac.compare_digest(_token(_authorization(request.headers)), settings.admin_key.encode()):
-            raise _unauthorized("admin key (OPENCLAW_ADMIN_KEY)")
+        if not is_admin_key(request, _token(_authorization(request.headers)), settings.admin_key):
+            raise _unauthorized("admin key (OPENCLAW_ADMIN_KEY, or what admin.key of its run folder holds)")
         return
     relayed = any(name in RELAYED or name.startswith("x-forwarded-") for name in request.headers)
     asked = _asked_host(request)
     here = asked in LOOPBACK or _is_address(asked)  # else a name that a page of another site made point here
-    if relayed or not here or request.client is None or request.client.host not in LOOPBACK:
-        message = "administration is open to this machine only; set OPENCLAW_ADMIN_KEY to allow it with a key"
+    if relayed or not here or not _is_own_user(request):
+        message = (
+            "administration is open to the server's own user on this machine only; set OPENCLAW_ADMIN_KEY to "
+            "allow it with a key"
+        )
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
     _check_origin(request)
     if request.method not in READING:
         _check_same_origin(request)
+
+
+def is_admin_key(request: Request, given: bytes, key: str) -> bool:
+    """Whether this is the admin key; wrong ones are counted. Raises ClientError (429) when there were too many of the
+    client's address."""
+    if not given:
+        return False
+    guesses: Guesses = request.app.state.guesses
+    address = request.client.host if request.client is not None else ""
+    guesses.check(address)
+    is_right = hmac.compare_digest(given, key.encode())
+    if not is_right:
+        guesses.count(address)
+    return is_right
+
+
+def _is_own_user(request: Request) -> bool:
+    """Whether the other end is a process of this one's user, on this machine; where that cannot be told, whether it is
+    on this machine."""
+    if request.scope.get(INSIDE) is True:
+        return True
+    client, server = request.scope.get("client"), request.scope.get("server")
+    if client is None or client[0] not in LOOPBACK:
+        return False
+    if not peer.can_tell():
+        return True
+    return server is not None and peer.user_of(tuple(client), tuple(server)) == os.getuid()
 
 
 def _check_same_origin(request: Request) -> None:

@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-from weakref import WeakValueDictionary
 
 import orjson
 from starlette.datastructures import Headers
@@ -32,6 +29,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from openclaw.errors import ClientError, StoreError
 from openclaw.gateway.caller import PEER_HEADER, PERSON_HEADER
 from openclaw.http.auth import key_name
+from openclaw.http.limits import RateLimit, Share, Shares, network_of
 from openclaw.settings import Settings
 
 if TYPE_CHECKING:
@@ -199,11 +197,11 @@ def _line(scope: Scope, status: int, seconds: float, access: Access) -> str:
 
 LIMITED = ("/v1/", "/sessions/")
 """Paths on which the rate is limited."""
-REMEMBERED_CLIENTS = 10_000
+PROBES = frozenset({"/healthz", "/readyz", "/health", "/metrics", "/status"})
+"""Paths that answer however much a client has open."""
 ONCE = frozenset({b"host", b"origin", b"authorization", b"x-api-key", b"content-length"})
 """Who reads the first and who reads the last of two of these, such as a proxy before this server, would disagree."""
 _OWN = (PERSON_HEADER.encode(), PEER_HEADER.encode())
-RETRY_SECONDS = 1.0
 
 
 class RequestGuard:
@@ -225,10 +223,10 @@ class RequestGuard:
             check_once(scope)
             self._check_rate(scope, name)
             self._check_length(headers)
+            share = self._share(scope, name)
         except ClientError as error:
             await _refuse(send, error)
             return
-        share = self._shares.of(_client(scope, name)) if scope["path"].startswith(LIMITED) else Share(0, 0)
         scope = {**scope, "headers": with_sender(scope, name)}
         body = _Body(receive, self._settings, share)
         reader = _Reader(send, self._settings.client_timeout)
@@ -252,36 +250,20 @@ class RequestGuard:
                 code="rate_limit_exceeded", status=429, kind="rate_limit_error", retry_after=wait,
             )  # fmt: skip
 
+    def _share(self, scope: Scope, name: str | None) -> Share:
+        """What the client may have open; administration and the page have a share apart from talk, so that whoever
+        floods the one does not close the other. Raises ClientError (429) where it has all of it open."""
+        if scope["path"] in PROBES:
+            return Share(0, 0)
+        client = _client(scope, name)
+        share = self._shares.of(client if scope["path"].startswith(LIMITED) else f"page {client}")
+        share.check(more=1)
+        return share
+
     def _check_length(self, headers: Mapping[str, str]) -> None:
         length = headers.get("content-length", "")
         if length.isdigit() and int(length) > self._settings.max_body_bytes:
             raise _too_long(self._settings)
-
-
-class RateLimit:
-    """A bucket of requests for each client, filled evenly.
-
-    Args:
-        per_minute: requests that a client may make a minute, all at once too; 0: no limit.
-    """
-
-    def __init__(self, per_minute: float) -> None:
-        self._size = max(per_minute, 1.0)
-        self._per_second = per_minute / 60
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, client: str) -> float:
-        """0 when the request is allowed, else the seconds until it is."""
-        if not self._per_second:
-            return 0.0
-        now = time.monotonic()
-        tokens, filled = self._buckets.pop(client, (self._size, now))
-        tokens = min(self._size, tokens + (now - filled) * self._per_second)
-        allowed = tokens >= 1
-        self._buckets[client] = (tokens - 1 if allowed else tokens, now)
-        if len(self._buckets) > REMEMBERED_CLIENTS:
-            self._buckets.popitem(last=False)
-        return 0.0 if allowed else math.ceil((1 - tokens) / self._per_second)
 
 
 class _Body:
@@ -356,7 +338,7 @@ class _Reader:
 def _client(scope: Scope, name: str | None) -> str:
     """Who is limited: a key, or an address where no key is asked."""
     client = scope.get("client")
-    return f"key {name}" if name is not None else f"address {client and client[0]}"
+    return f"key {name}" if name is not None else f"address {network_of(client[0] if client else '')}"
 
 
 def _too_long(settings: Settings) -> ClientError:
@@ -387,43 +369,6 @@ def with_sender(scope: Scope, name: str | None) -> list[tuple[bytes, bytes]]:
     kept = [(key, value) for key, value in scope["headers"] if key not in _OWN]
     kept.append((PEER_HEADER.encode(), str(client[0] if client else "").encode()))
     return [*kept, (PERSON_HEADER.encode(), name.encode())] if name else kept
-
-
-@dataclass(eq=False)
-class Share:
-    """What one client has open now, and may have at most; 0: no limit."""
-
-    most_requests: int
-    most_bytes: int
-    requests: int = 0
-    bytes: int = 0
-
-    def check(self) -> None:
-        """Raises ClientError (429) when it is too much."""
-        for have, most, what in (
-            (self.requests, self.most_requests, "requests are open (MAX_OPEN_REQUESTS)"),
-            (self.bytes, self.most_bytes, "bytes of bodies are in open requests (MAX_OPEN_BYTES)"),
-        ):
-            if most and have > most:
-                raise ClientError(
-                    f"more than {most} {what} of this key or address; try again when some have ended",
-                    code="too_many_open_requests", status=429, kind="rate_limit_error", retry_after=RETRY_SECONDS,
-                )  # fmt: skip
-
-
-class Shares:
-    """The shares of all clients that have something open; an idle client costs nothing."""
-
-    def __init__(self, most_requests: int, most_bytes: int) -> None:
-        self._most = most_requests, most_bytes
-        self._open: WeakValueDictionary[str, Share] = WeakValueDictionary()
-
-    def of(self, client: str) -> Share:
-        """The share of a client, kept while any of its requests holds it."""
-        share = self._open.get(client)
-        if share is None:
-            share = self._open[client] = Share(*self._most)
-        return share
 
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -21,6 +21,7 @@ from openclaw.errors import ClawError, ClientError, ConfigError
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.recorder import Recorder
 from openclaw.http.admin import changes, records
+from openclaw.http.limits import Guesses
 from openclaw.http.middleware import HttpProtocol
 from openclaw.page.app import add_page
 from openclaw.settings import LOOPBACK, Settings
@@ -63,7 +64,7 @@ def source_of_run(run_dir: Path, model_path: str | None, admin_key: str | None, 
 def create_app(source: ViewSource) -> FastAPI:
     """The page alone, without a gateway."""
     app = FastAPI(title="OpenClaw-RL page", docs_url=None, redoc_url=None)
-    app.state.views = source
+    app.state.views, app.state.guesses = source, Guesses()
     app.include_router(records.router)
     app.include_router(changes.router)
     add_page(app)
@@ -84,7 +85,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             may = "changes are allowed" if args.allow_changes else "it changes nothing"
             print(f"ready: http://{host}:{port}/ shows {args.run_dir}; {may}; Ctrl-C ends it", flush=True)
             config = uvicorn.Config(
-                create_app(source), http=HttpProtocol, log_level="warning", timeout_graceful_shutdown=1
+                create_app(source),
+                http=HttpProtocol,
+                proxy_headers=False,
+                log_level="warning",
+                timeout_graceful_shutdown=1,
             )
             uvicorn.Server(config).run(sockets=[listener])
         if source.recorder is not None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import hmac
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
+from openclaw.errors import ClientError
+from openclaw.http.auth import is_admin_key
 from openclaw.http.browser import COOKIE, HEADERS, PASS_SECONDS, check_same_origin, new_pass
 from openclaw.page.html import page
 from openclaw.page.html_routes import PageRoute
 from openclaw.views.source import source_of
+
+LONGEST_LOGIN = 8 << 10
+"""Bytes; whoever sends it has shown no key yet."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -23,13 +27,13 @@ async def ask(request: Request, to: str = "/") -> Response:
 
 @router.post("/page/login")
 async def login(request: Request) -> Response:
-    """Raises ClientError (403) for another site's form."""
+    """Raises ClientError: 403 for another site's form, 413 for a long one, 429 after many wrong keys."""
     check_same_origin(request)
-    source, given = source_of(request), await form(request)
+    source, given = source_of(request), await form(request, LONGEST_LOGIN)
     key, to = source.admin_key, _inside(given.get("to", "/"))
     if key is None:
         return RedirectResponse(to, 303, HEADERS)
-    if not hmac.compare_digest(given.get("key", "").encode(), key.encode()):
+    if not is_admin_key(request, given.get("key", "").encode(), key):
         return page("login.html", 401, to=to, wrong=True)
     answer = RedirectResponse(to, 303, HEADERS)
     secure = request.headers.get("x-forwarded-proto", request.url.scheme) == "https"
@@ -48,9 +52,15 @@ async def logout(request: Request) -> Response:
     return answer
 
 
-async def form(request: Request) -> dict[str, str]:
-    """The fields of a form as browsers send it by default; of equal names the last."""
-    return dict(parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True))
+async def form(request: Request, longest: int | None = None) -> dict[str, str]:
+    """The fields of a form as browsers send it by default; of equal names the last. Raises ClientError (413) for more
+    than `longest` bytes; without it, the body has the limit of every request."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if longest is not None and len(body) > longest:
+            raise ClientError("this form is too long", code="request_too_large", status=413)
+    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
 
 
 def _inside(to: str) -> str:

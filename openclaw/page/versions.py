@@ -7,9 +7,11 @@ from typing import Any
 
 import httpx
 from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
 
 from openclaw.common.messages import text_of
 from openclaw.errors import ClientError
+from openclaw.http.auth import INSIDE
 from openclaw.store import RolloutStore
 from openclaw.types import Message, VersionStatus, WeightVersion
 from openclaw.versions.comparison import compare_versions
@@ -146,7 +148,11 @@ async def _ask(request: Request, method: str, path: str, body: Json | None = Non
     """A request to a route of this very app, in the administrator's name."""
     key = source_of(request).admin_key
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    transport = httpx.ASGITransport(app=request.app)
+
+    async def inside(scope: Scope, receive: Receive, send: Send) -> None:
+        await request.app({**scope, INSIDE: True}, receive, send)
+
+    transport = httpx.ASGITransport(app=inside)
     async with httpx.AsyncClient(
         transport=transport, base_url="http://127.0.0.1", headers=headers, timeout=TIMEOUT_SECONDS
     ) as client:

@@ -7,6 +7,7 @@ the answers of the first model too, for engines that hold one set of weights.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import time
@@ -17,7 +18,7 @@ from typing import Any
 from claw_base.settings import command_line
 from claw_base.settings.declare import check, flag
 from openclaw.chat.client import ChatError, Server
-from openclaw.common.address import ServerAddress
+from openclaw.common.address import ServerAddress, admin_key_for
 from openclaw.common.version import VERSION
 from openclaw.progress.asking import Answers, Base, LiveModel, Model, asked, base_of
 from openclaw.progress.prompts import Item, all_items, chosen
@@ -34,7 +35,10 @@ class ProgressSettings(ServerAddress):
 
     api_key: str | None = flag(None, "The server's client key", env=("SGLANG_API_KEY",))
     admin_key: str | None = flag(
-        None, "The server's admin key, where it has one", env=("OPENCLAW_ADMIN_KEY",), variable_only=True
+        None,
+        "The server's admin key, where it has one; default: the one in the run's folder",
+        env=("OPENCLAW_ADMIN_KEY",),
+        variable_only=True,
     )
     person: str | None = flag(
         None, "Whose wishes are looked for, default: of the person who asked for something last", unit="NAME"
@@ -66,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     server = None
     try:
         server = Server(settings.address(), settings.api_key)
-        return look(server, settings)
+        key = admin_key_for(server.url, settings.admin_key, settings.run_dir)
+        return look(server, dataclasses.replace(settings, admin_key=key))
     except ChatError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

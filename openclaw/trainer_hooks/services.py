@@ -18,6 +18,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from claw_base.ports import listen
+from claw_base.run_folder.admin_key import FILE
 from claw_base.run_folder.records import live_processes
 from claw_base.settings.declare import read
 from openclaw.errors import ConfigError
@@ -146,6 +147,11 @@ class Services:
         flags = as_flags(values) + store_flags(self.settings.buffer)
         gateway = load_settings(flags)
         check_port(gateway.host, gateway.port, trainer.run_dir)
+        asks = (
+            ""
+            if gateway.admin_key or not gateway.client_keys
+            else f"; its admin key: {trainer.run_dir}/{FILE}"
+        )
         reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(gateway.host, gateway.host)
         return {
             "name": "gateway",
@@ -153,7 +159,7 @@ class Services:
             "command": [sys.executable, "-m", "openclaw.server", *flags],
             "url": f"http://{reachable}:{gateway.port}",
             "health_path": "/healthz",
-            "welcome": f"/v1, model {gateway.model_name}; talk to it: ./claw chat, or any OpenAI client",
+            "welcome": f"/v1, model {gateway.model_name}; talk to it: ./claw chat, or any OpenAI client{asks}",
         }
 
     def judge(self, index: int) -> dict[str, Any]:

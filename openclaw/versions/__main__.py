@@ -1,6 +1,6 @@
 """Weight versions at the command line: python -m openclaw.versions COMMAND [--url URL]
 
-Asks the gateway of a run; needs its admin key (OPENCLAW_ADMIN_KEY) where it has one.
+Asks the gateway of a run; needs its admin key where it has one: OPENCLAW_ADMIN_KEY, or what the run's folder holds.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import httpx
 
 from claw_base.settings.command_line import parse_command
 from claw_base.settings.declare import REQUIRED, check, flag
+from openclaw.common.address import admin_key_for
 from openclaw.common.version import VERSION
 from openclaw.versions.comparison import as_text
 
@@ -29,7 +30,13 @@ class VersionsSettings:
 
     url: str = flag("http://127.0.0.1:30000", "The server's address, default http://127.0.0.1:30000")
     admin_key: str | None = flag(
-        None, "The server's admin key, where it has one", env=("OPENCLAW_ADMIN_KEY",), variable_only=True
+        None,
+        "The server's admin key, where it has one; default: the one in the run's folder",
+        env=("OPENCLAW_ADMIN_KEY",),
+        variable_only=True,
+    )
+    run_dir: str | None = flag(
+        None, "Folder of the run whose key is used", env=("RUN_DIR",), unit="path", variable_only=True
     )
 
     def __post_init__(self) -> None:
@@ -176,8 +183,9 @@ def table(found: dict[str, Any]) -> str:
 def _call(
     settings: VersionsSettings, method: str, path: str, body: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {settings.admin_key}"} if settings.admin_key else {}
     url = settings.url.rstrip("/").removesuffix("/v1")
+    key = admin_key_for(url, settings.admin_key, settings.run_dir)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         with httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=False) as http:
             answer = http.request(method, path, json=body)

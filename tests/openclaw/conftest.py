@@ -16,8 +16,7 @@ import uvicorn
 from sqlalchemy import create_engine
 
 from claw_base.ports import listen
-from openclaw.http.middleware import patient_for
-from openclaw.server import create_app
+from openclaw.server import create_app, http_config
 from openclaw.settings import Settings
 from openclaw.store import RolloutStore
 from openclaw.types import Drop, Judgement, NewTurn, SampleDraft, Turn, Vote
@@ -59,21 +58,16 @@ def start_gateway(model: Path, engine: FakeEngine, tmp_path: Path) -> Iterator[S
             "engine_url": tuple(one.url for one in (engine, *engines)),
             "enable_rl_intercept": True,
             "rl_buffer_dir": str(tmp_path / "buffer"),
-            "api_key": KEY,
             "log_level": "warning",
         }
+        if any(changes.get(name) for name in ("api_key", "api_keys", "admin_key")):
+            values |= {"api_key": KEY, "admin_key": KEY}
         settings = Settings(**{**values, **changes})
         listener = listen("127.0.0.1", 0)
         app = create_app(settings, settings.engine_url)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                http=patient_for(settings.client_timeout),
-                log_level="warning",
-                lifespan="on",
-                timeout_graceful_shutdown=1,
-            )
-        )
+        config = http_config(settings, app)
+        config.timeout_graceful_shutdown = 1
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
 
@@ -97,6 +91,12 @@ def start_gateway(model: Path, engine: FakeEngine, tmp_path: Path) -> Iterator[S
 @pytest.fixture
 def gateway(start_gateway: StartGateway) -> RunningGateway:
     return start_gateway()
+
+
+@pytest.fixture
+def keyed(start_gateway: StartGateway) -> RunningGateway:
+    """A gateway that asks for the client key `KEY`."""
+    return start_gateway(api_key=KEY)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import httpx
 
+from openclaw.common.address import admin_key_for
 from openclaw_test.loop import progress
 from openclaw_test.loop.chat_client import Answer, ChatClient
 from openclaw_test.loop.measure import FRESH, WISHES, Look, ask_all, explicit_wishes, greedy_accuracy, look
@@ -187,7 +188,8 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
 
 async def gate_says(url: str) -> dict[str, object]:
     """How many updates went live, and why others did not; for people too."""
-    headers = {"Authorization": f"Bearer {key}"} if (key := os.environ.get("OPENCLAW_ADMIN_KEY")) else {}
+    key = admin_key_for(url, os.environ.get("OPENCLAW_ADMIN_KEY"), os.environ.get("RUN_DIR"))
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with httpx.AsyncClient(trust_env=False) as http:
         answer = await http.get(f"{url}/admin/versions", headers=headers, timeout=10.0)
     if answer.status_code != 200:

@@ -75,6 +75,7 @@ async def unpin(request: Request) -> Response:
 async def rollback(request: Request, number: str) -> Response:
     """`{"drop_turns": false}`: the version is served at once and trained on from now on. Its successors are undone:
     their samples are ready again, or with `drop_turns` quarantined."""
+    check_admin(request, request.app.state.gateway.settings)
     body = parse_body(await request.body() or b"{}")
     drop = body.get("drop_turns", False)
     if not isinstance(drop, bool):

@@ -8,10 +8,12 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from claw_base.run_folder.admin_key import known_key
 from slime.agents.checks import checked_outcome
 from slime.agents.protocol import Outcome, Task
 from slime.agents.trajectory import Turn, as_one, one_each
@@ -69,7 +71,8 @@ def through_gateway(
     rewarded in the gateway's store, so that its own methods never train on what slime trains on.
 
     Args:
-        api_key: a client's key. admin_key: of /admin/trajectories; without it slime must run on the gateway's machine.
+        api_key: a client's key. admin_key: of /admin/trajectories; default: what a gateway of this run keeps in the run
+            folder, else none, which a gateway without keys of the same user on this machine needs.
         parallel, attempts: as in `agent`; a harness that raises EnvironmentAway, a gateway that does not answer, and a
             session without one turn to train on are tried again.
         per_turn: one sample a turn. Without it so is a session whose prompts do not continue each other id by id, such as
@@ -89,7 +92,8 @@ def through_gateway(
                 try:
                     door = _door(url, session, sample, api_key, sampling_params)
                     outcome = checked_outcome(await harness(door, task), "the harness")
-                    turns = await _read(url, session, admin_key)
+                    key = admin_key or (known_key(url, [Path(args.run_dir)]) if args.run_dir else None)
+                    turns = await _read(url, session, key)
                     return _finished(begun, turns, outcome, per_turn)
                 except (EnvironmentAway, httpx.TransportError) as error:
                     logger.warning("attempt %d at sample %s: %s", attempt, sample.index, error)

@@ -130,10 +130,10 @@ def test_watching_goes_on_when_the_server_is_back(gateway, capsys, monkeypatch):
     assert told.count("waiting for it") == 1 and told.count("answers again") == 1
 
 
-def test_no_server_and_a_wrong_key_are_one_line_each(gateway, capsys):
+def test_no_server_and_a_wrong_key_are_one_line_each(keyed, capsys):
     assert main(["--url", "http://127.0.0.1:9/v1"]) == 1
     assert "is the server running?" in capsys.readouterr().err
-    assert main(["--url", gateway.url, "--api-key", "wrong"]) == 1
+    assert main(["--url", keyed.url, "--api-key", "wrong"]) == 1
     assert "give the server's key" in capsys.readouterr().err
 
 

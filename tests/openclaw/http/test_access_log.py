@@ -35,13 +35,13 @@ def test_an_answer_is_one_line_without_content(
 
 
 def test_refusals_are_told_and_what_programs_ask_all_the_time_is_not(
-    gateway: RunningGateway, lines: Callable[[], list[str]]
+    keyed: RunningGateway, lines: Callable[[], list[str]]
 ) -> None:
-    assert gateway.http.post("/v1/chat/completions", content=b"{").status_code == 400
-    assert httpx.post(f"{gateway.url}/v1/chat/completions", json={}).status_code == 401
-    assert gateway.http.get("/no%0Aplace").status_code == 404
+    assert keyed.http.post("/v1/chat/completions", content=b"{").status_code == 400
+    assert httpx.post(f"{keyed.url}/v1/chat/completions", json={}).status_code == 401
+    assert keyed.http.get("/no%0Aplace").status_code == 404
     for path in ("/healthz", "/readyz", "/metrics"):
-        gateway.http.get(path)
-    gateway.wait_for(lambda: len(lines()) == 3)
+        keyed.http.get(path)
+    keyed.wait_for(lambda: len(lines()) == 3)
     told = [line.rsplit(" ", 1)[0] for line in lines()]
     assert told == ["POST /v1/chat/completions 400", "POST /v1/chat/completions 401", "GET /no%0Aplace 404"]

@@ -21,25 +21,25 @@ def outcomes(gateway: RunningGateway, client: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("client", ["openai-python", "langchain", "anthropic", "curl"])
-def test_client_passes_every_check(gateway: RunningGateway, client: str) -> None:
+def test_client_passes_every_check(keyed: RunningGateway, client: str) -> None:
     if client == "curl" and shutil.which("curl") is None:
         pytest.skip("curl is not installed: its conformance checks were NOT run")
-    assert [(one.check, one.error or one.skipped) for one in outcomes(gateway, client)] == [
+    assert [(one.check, one.error or one.skipped) for one in outcomes(keyed, client)] == [
         (check, "") for check in CHECKS
     ]
 
 
-def test_node_s_client_passes_every_check(gateway: RunningGateway) -> None:
-    found = outcomes(gateway, "openai-node")
+def test_node_s_client_passes_every_check(keyed: RunningGateway) -> None:
+    found = outcomes(keyed, "openai-node")
     if found[0].skipped:
         pytest.skip(f"Node's conformance checks were NOT run: {found[0].skipped}")
     assert [(one.check, one.error) for one in found] == [(check, "") for check in CHECKS]
 
 
-def test_a_server_that_cuts_calls_by_length_passes_too(gateway: RunningGateway) -> None:
-    gateway.engine.finish = {"type": "length"}
-    gateway.engine.say = gateway.tokenizer.encode(' {"city": "Par')
-    found = list(run(Target(gateway.url, KEY, "small-qwen3"), ["openai-python", "langchain", "anthropic"]))
+def test_a_server_that_cuts_calls_by_length_passes_too(keyed: RunningGateway) -> None:
+    keyed.engine.finish = {"type": "length"}
+    keyed.engine.say = keyed.tokenizer.encode(' {"city": "Par')
+    found = list(run(Target(keyed.url, KEY, "small-qwen3"), ["openai-python", "langchain", "anthropic"]))
     assert [one for one in found if one.error] == []
 
 

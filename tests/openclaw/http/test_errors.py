@@ -105,10 +105,10 @@ def test_unknown_model_is_not_found(gateway: RunningGateway) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "Bearer wrong", "Basic secret-key", "secret-key", "Bearer ünicode"])
-def test_wrong_key_is_unauthorized(gateway: RunningGateway, key: str) -> None:
+def test_wrong_key_is_unauthorized(keyed: RunningGateway, key: str) -> None:
     headers = {"Authorization": key.encode()}
     for method, path in (("POST", "/v1/chat/completions"), ("GET", "/v1/models"), ("GET", "/status")):
-        answer = httpx.request(method, gateway.url + path, headers=headers)
+        answer = httpx.request(method, keyed.url + path, headers=headers)
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.fakes.running_gateway import RunningGateway, StartGateway
+from tests.fakes.running_gateway import KEY, RunningGateway, StartGateway
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
@@ -78,7 +78,7 @@ def test_feedback_on_what_was_never_answered_is_not_found(gateway: RunningGatewa
 
 
 def test_feedback_needs_a_key_and_a_store(start_gateway: StartGateway) -> None:
-    gateway = start_gateway(enable_rl_intercept=False)
+    gateway = start_gateway(enable_rl_intercept=False, api_key=KEY)
     assert httpx.post(f"{gateway.url}/v1/feedback", json={}).status_code == 401
     told = tell(gateway, session_id="s", score=1)
     assert (told.status_code, told.json()["error"]["code"]) == (409, "not_recording")

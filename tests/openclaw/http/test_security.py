@@ -255,5 +255,5 @@ def test_without_a_key_names_that_a_site_could_have_are_refused(
     assert httpx.get(f"{gateway.url}/healthz", headers=headers).status_code == 200
 
 
-def test_with_a_key_any_name_is_served(gateway: RunningGateway) -> None:
-    assert gateway.http.get("/v1/models", headers={"Host": "any.example"}).status_code == 200
+def test_with_a_key_any_name_is_served(keyed: RunningGateway) -> None:
+    assert keyed.http.get("/v1/models", headers={"Host": "any.example"}).status_code == 200

@@ -59,11 +59,9 @@ def test_an_unknown_turn_and_one_of_another_person_are_not_found(start_gateway):
     assert gateway.http.get("/v1/turns/none", headers=ann).status_code == 404
 
 
-def test_without_a_key_nothing_is_told(gateway):
-    completion = _ask(gateway)
-    assert (
-        gateway.http.get(f"/v1/turns/{completion}", headers={"Authorization": "Bearer x"}).status_code == 401
-    )
+def test_without_a_key_nothing_is_told(keyed):
+    completion = _ask(keyed)
+    assert keyed.http.get(f"/v1/turns/{completion}", headers={"Authorization": "Bearer x"}).status_code == 401
 
 
 def test_the_newest_turns_come_first_and_one_session_can_be_chosen(gateway):

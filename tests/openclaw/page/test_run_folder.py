@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from claw_base import peer
 from openclaw.errors import ConfigError
 from openclaw.page.__main__ import create_app, main, source_of_run
 from openclaw.store import RolloutStore
@@ -41,7 +42,8 @@ def run(tmp_path: Path, model: Path, make_turn: Callable[..., NewTurn]) -> Path:
 
 
 @pytest.fixture
-def visit(run: Path) -> Iterator[TestClient]:
+def visit(run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    monkeypatch.setattr(peer, "can_tell", lambda: False)  # no connection of which the kernel knows
     source = source_of_run(run, None, None, writable=False)
     with TestClient(create_app(source), base_url="http://127.0.0.1", client=("127.0.0.1", 1)) as client:
         yield client

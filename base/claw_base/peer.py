@@ -1,0 +1,98 @@
+"""Which user of this machine holds the other end of a local TCP connection. Linux only.
+
+The kernel is asked for that one socket (`sock_diag(7)`), or where it refuses, its table of connections is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import sys
+from functools import cache
+from pathlib import Path
+
+Address = tuple[str, int]
+
+ESTABLISHED = 1
+"""The state of a connection that both ends hold; of any other the kernel may name no owner, or the one of a listener."""
+NETLINK_SOCK_DIAG = 4
+SOCK_DIAG_BY_FAMILY = 20
+NLM_F_REQUEST = 1
+_HEADER = struct.Struct("=IHHII")
+_ASKED = struct.Struct("=BBBBI")
+_ENDS = struct.Struct("!HH16s16s")
+_ANY_SOCKET = struct.pack("=I8s", 0, b"\xff" * 8)
+_STATE_AT, _USER_AT = _HEADER.size + 1, _HEADER.size + 64
+_LONGEST = 8192
+
+TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_MAPPED = bytes(10) + b"\xff\xff"
+
+
+def user_of(client: Address, server: Address) -> int | None:
+    """The id of the user whose process made a connection of this machine; None: it is not open, or nobody can tell.
+
+    Args:
+        client, server: (address, port) of both ends, as the server sees them.
+    """
+    try:
+        return _asked(client, server)
+    except OSError:
+        return _read(client, server)
+
+
+@cache
+def can_tell() -> bool:
+    """Whether `user_of` works here, tried once: not outside Linux, nor in WSL, whose relay of Windows' connections
+    belongs to root."""
+    if not sys.platform.startswith("linux") or "microsoft" in os.uname().release.lower():
+        return False
+    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", 0)) as listener:
+        with socket.create_connection(listener.getsockname(), 1.0) as made:
+            return user_of(made.getsockname(), listener.getsockname()) == os.getuid()
+    return False
+
+
+def _asked(client: Address, server: Address) -> int | None:
+    """Raises OSError where the kernel, or a rule for this process, refuses the question."""
+    family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
+    ends = _ENDS.pack(
+        client[1], server[1], socket.inet_pton(family, client[0]), socket.inet_pton(family, server[0])
+    )
+    question = _ASKED.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + ends + _ANY_SOCKET
+    head = _HEADER.pack(_HEADER.size + len(question), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
+        kernel.settimeout(1.0)
+        kernel.send(head + question)
+        answer = kernel.recv(_LONGEST)
+    kind = _HEADER.unpack_from(answer)[1]
+    if kind != SOCK_DIAG_BY_FAMILY:
+        number = -struct.unpack_from("=i", answer, _HEADER.size)[0]
+        if number == 2:  # ENOENT: no such connection
+            return None
+        raise OSError(number, os.strerror(number))
+    return struct.unpack_from("=I", answer, _USER_AT)[0] if answer[_STATE_AT] == ESTABLISHED else None
+
+
+def _read(client: Address, server: Address) -> int | None:
+    ends = [
+        (_in_table(client, mapped), _in_table(server, mapped))
+        for mapped in ((False, True) if ":" not in client[0] else (False,))
+    ]
+    for table in TABLES:
+        with contextlib.suppress(OSError):
+            for line in table.read_text().splitlines()[1:]:
+                words = line.split()
+                if (words[1], words[2]) in ends and int(words[3], 16) == ESTABLISHED:
+                    return int(words[7])
+    return None
+
+
+def _in_table(end: Address, mapped: bool) -> str:
+    """An address as the table writes it: words of 32 bits in the machine's order. `mapped`: an IPv4 one as IPv6."""
+    family = socket.AF_INET6 if ":" in end[0] else socket.AF_INET
+    packed = (_MAPPED if mapped else b"") + socket.inet_pton(family, end[0])
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    return "".join(f"{word:08X}" for word in words) + f":{end[1]:04X}"

@@ -1,0 +1,75 @@
+"""`admin.key` in a run folder: the administrator's key, made by a gateway that asks clients for keys and was given none.
+
+Programs of the same user read it there, so that nobody has to copy it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import secrets
+import stat
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from claw_base.errors import ConfigError
+from claw_base.run_folder.records import read_records
+
+FILE = "admin.key"
+
+
+def made_key(folder: Path) -> tuple[str, bool]:
+    """The key of a folder, and whether it was made just now. Raises ConfigError for something else under its name."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path, made = folder / FILE, secrets.token_urlsafe(32)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        found = read_key(folder)
+        if found is None:
+            raise ConfigError(f"{path} is empty, a link, or another user's: remove it") from None
+        return found, False
+    with open(descriptor, "w", encoding="ascii") as file:
+        file.write(made + "\n")
+    return made, True
+
+
+def read_key(folder: Path) -> str | None:
+    """The key of a folder; None: there is none, or it is a link or another user's file."""
+    try:
+        with open(
+            os.open(folder / FILE, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), encoding="ascii"
+        ) as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode) or (hasattr(os, "getuid") and about.st_uid != os.getuid()):
+                return None
+            return file.read().strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def known_key(url: str, folders: list[Path]) -> str | None:
+    """The key of the run among these whose gateway runs at this address of this machine; no other server is given it."""
+    for folder in folders:
+        own = [
+            str(one.url) for one in read_records(folder) if one.role == "gateway" and one.url and one.alive()
+        ]
+        if any(_is_same(one, url) for one in own) and (key := read_key(folder)):
+            return key
+    return None
+
+
+def _is_same(one: str, other: str) -> bool:
+    ports = local_port(one), local_port(other)
+    return urlsplit(one).netloc == urlsplit(other).netloc or (None not in ports and ports[0] == ports[1])
+
+
+def local_port(url: str) -> int | None:
+    """The port of an address of this machine's loopback; None for any other."""
+    try:
+        found = urlsplit(url)
+        host, port = found.hostname or "", found.port
+        here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return None
+    return port if here else None

@@ -1,0 +1,124 @@
+"""How much one client may do: requests a minute, wrong keys a minute, what it has open at a time."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from openclaw.errors import ClientError
+
+REMEMBERED_CLIENTS = 10_000
+WRONG_KEYS_A_MINUTE = 10
+"""Of the admin key, from one address."""
+RETRY_SECONDS = 1.0
+IPV6_NETWORK_BITS = 64
+"""Of an IPv6 address: what one client is given, to choose the rest as it likes."""
+
+
+def network_of(address: str) -> str:
+    """What addresses of one client have in common: an IPv4 address, the network of an IPv6 one."""
+    if ":" not in address:
+        return address
+    try:
+        found = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(found), IPV6_NETWORK_BITS), strict=False))
+
+
+class RateLimit:
+    """A bucket of requests for each client, filled evenly.
+
+    Args:
+        per_minute: requests that a client may make a minute, all at once too; 0: no limit.
+    """
+
+    def __init__(self, per_minute: float) -> None:
+        self._size = max(per_minute, 1.0)
+        self._per_second = per_minute / 60
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str) -> float:
+        """0 when the request is allowed, else the seconds until it is."""
+        if not self._per_second:
+            return 0.0
+        tokens = self._tokens(client)
+        self._buckets.pop(client, None)
+        self._buckets[client] = (tokens - 1 if tokens >= 1 else tokens, time.monotonic())
+        if len(self._buckets) > REMEMBERED_CLIENTS:
+            self._buckets.popitem(last=False)
+        return self._seconds(tokens)
+
+    def wait(self, client: str) -> float:
+        """The same, and nothing is taken."""
+        return self._seconds(self._tokens(client)) if self._per_second else 0.0
+
+    def _tokens(self, client: str) -> float:
+        now = time.monotonic()
+        tokens, filled = self._buckets.get(client, (self._size, now))
+        return min(self._size, tokens + (now - filled) * self._per_second)
+
+    def _seconds(self, tokens: float) -> float:
+        return 0.0 if tokens >= 1 else math.ceil((1 - tokens) / self._per_second)
+
+
+class Guesses:
+    """Keys that are compared: after some wrong ones from an address, none of its keys is, not even the right one."""
+
+    def __init__(self, per_minute: float = WRONG_KEYS_A_MINUTE) -> None:
+        self._limit = RateLimit(per_minute)
+
+    def check(self, address: str) -> None:
+        """Raises ClientError (429) when there were too many."""
+        if wait := self._limit.wait(network_of(address)):
+            raise ClientError(
+                f"too many wrong admin keys from this address; try again in {wait:g} seconds",
+                code="too_many_wrong_keys", status=429, kind="rate_limit_error", retry_after=wait,
+            )  # fmt: skip
+
+    def count(self, address: str) -> None:
+        """One more that was wrong."""
+        self._limit.take(network_of(address))
+
+
+@dataclass(eq=False)
+class Share:
+    """What one client has open now, and may have at most; 0: no limit."""
+
+    most_requests: int
+    most_bytes: int
+    requests: int = 0
+    bytes: int = 0
+
+    def check(self, more: int = 0) -> None:
+        """Raises ClientError (429) when it is too much, or would be with `more` requests."""
+        for have, most, what in (
+            (self.requests + more, self.most_requests, "requests are open (MAX_OPEN_REQUESTS)"),
+            (self.bytes, self.most_bytes, "bytes of bodies are in open requests (MAX_OPEN_BYTES)"),
+        ):
+            if most and have > most:
+                raise ClientError(
+                    f"more than {most} {what} of this key or address; try again when some have ended",
+                    code="too_many_open_requests", status=429, kind="rate_limit_error", retry_after=RETRY_SECONDS,
+                )  # fmt: skip
+
+
+class Shares:
+    """The shares of all clients that have something open; an idle client costs nothing."""
+
+    def __init__(self, most_requests: int, most_bytes: int) -> None:
+        self._most = most_requests, most_bytes
+        self._open: WeakValueDictionary[str, Share] = WeakValueDictionary()
+
+    def of(self, client: str) -> Share:
+        """The share of a client, kept while any of its requests holds it."""
+        share = self._open.get(client)
+        if share is None:
+            share = self._open[client] = Share(*self._most)
+        return share

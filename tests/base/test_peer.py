@@ -1,0 +1,76 @@
+"""Who holds the other end of a connection of this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from claw_base import peer
+from claw_base.peer import Address
+from tests.fakes.other_user import NOBODY, connection_of_another_user, needs_root
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux's kernel")
+WAYS = (peer._asked, peer._read)
+
+Way = Callable[[Address, Address], int | None]
+
+
+@pytest.fixture(params=["127.0.0.1", "::1"])
+def listener(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
+    try:
+        made = socket.create_server((request.param, 0), family=family)
+    except OSError as error:
+        pytest.skip(f"no {request.param} here: {error}")
+    with made:
+        yield made
+
+
+@linux
+@pytest.mark.parametrize("way", WAYS)
+def test_a_connection_is_its_users_as_long_as_both_ends_hold_it(way: Way, listener: socket.socket) -> None:
+    server = listener.getsockname()[:2]
+    made = socket.create_connection(server)
+    client = made.getsockname()[:2]
+    with listener.accept()[0]:
+        assert way(client, server) == os.getuid()
+        assert way((client[0], client[1] ^ 1), server) is None
+        made.close()
+        assert way(client, server) is None
+
+
+@linux
+@pytest.mark.parametrize("way", WAYS)
+def test_a_listener_on_the_port_of_a_client_that_left_is_no_client(way: Way) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as other:
+        assert way(other.getsockname(), server.getsockname()) is None
+
+
+@linux
+@pytest.mark.parametrize("way", WAYS)
+def test_an_ipv6_socket_that_asks_an_ipv4_address_is_found(way: Way) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_INET6) as made:
+        try:
+            made.connect((f"::ffff:{'127.0.0.1'}", server.getsockname()[1]))
+        except OSError as error:
+            pytest.skip(f"no IPv6 here: {error}")
+        with server.accept()[0] as accepted:
+            assert way(accepted.getpeername(), server.getsockname()) == os.getuid()
+
+
+@needs_root
+@pytest.mark.parametrize("way", WAYS)
+def test_another_users_connection_is_told_from_ours(way: Way) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+        with connection_of_another_user(host, port) as made, server.accept()[0]:
+            assert way(made.getsockname(), (host, port)) == NOBODY
+
+
+@linux
+def test_it_is_known_at_once_whether_it_can_be_told() -> None:
+    assert peer.can_tell() is ("microsoft" not in os.uname().release.lower())

@@ -1,0 +1,247 @@
+"""Who administers: with client keys only the admin key, without any only the server's own user; before a body is read."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute
+
+from claw_base import peer
+from claw_base.run_folder import records
+from claw_base.run_folder.admin_key import FILE, known_key, made_key, read_key
+from openclaw.common.address import admin_key_for
+from openclaw.errors import ConfigError
+from openclaw.http.limits import WRONG_KEYS_A_MINUTE, Guesses, network_of
+from openclaw.versions.__main__ import main as versions
+from tests.fakes.other_user import NOBODY, answer_to_another_user, needs_root
+from tests.fakes.running_gateway import KEY, RunningGateway, StartGateway
+
+OPEN = {
+    "/", "/healthz", "/readyz", "/health", "/metrics", "/status", "/docs", "/openapi.json", "/page/login", "/page/logout",
+    "/page/static/{name:path}", "/page/events",
+}  # fmt: skip
+"""Routes that ask for no key, or that a test looks at by itself."""
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def place(gateway: RunningGateway) -> tuple[str, int]:
+    url = httpx.URL(gateway.url)
+    return url.host, url.port or 0
+
+
+def routes(gateway: RunningGateway) -> Iterator[tuple[str, str]]:
+    """(method, path) of every route that needs a key, with something in the place of each variable."""
+    routers = [getattr(route, "original_router", None) for route in gateway.app.routes]
+    for route in itertools.chain(
+        gateway.app.routes, *(router.routes for router in routers if router is not None)
+    ):
+        if isinstance(route, APIRoute) and route.path not in OPEN:
+            for method in sorted(route.methods - {"HEAD"}):
+                yield method, re.sub(r"\{[^}]*\}", "7", route.path) + "?a=1&b=2&id=7"
+
+
+def answer_before_the_body(gateway: RunningGateway, method: str, path: str) -> bytes:
+    """The first line of the answer to a head whose body does not come; empty where the server waits for it."""
+    with socket.create_connection(place(gateway), timeout=2) as connection:
+        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{{"
+        connection.sendall(head.encode())
+        try:
+            return connection.recv(4096).partition(b"\r\n")[0]
+        except TimeoutError:
+            return b""
+
+
+def test_no_route_reads_a_body_before_it_has_seen_a_key(start_gateway: StartGateway) -> None:
+    gateway = start_gateway(api_key=KEY, admin_key="admin")
+    found = {route: answer_before_the_body(gateway, *route) for route in routes(gateway)}
+    assert len(found) > 50
+    seen = {route: line for route, line in found.items() if line.split(b" ")[1:2] not in ([b"401"], [b"303"])}
+    assert seen == {}
+
+
+def test_with_client_keys_an_address_of_this_machine_is_no_key(
+    start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    gateway = start_gateway(api_key=KEY, admin_key=None)
+    made = read_key(tmp_path / "buffer")
+    assert made is not None and len(made) > 40
+    assert stat.S_IMODE((tmp_path / "buffer" / FILE).stat().st_mode) == 0o600
+    for method, path in routes(gateway):
+        if path.startswith(("/admin", "/page")):
+            answer = httpx.request(method, gateway.url + path)
+            assert answer.status_code in (401, 303), (method, path)
+    assert httpx.get(f"{gateway.url}/admin/export", headers=bearer(KEY)).status_code == 401
+    assert httpx.get(f"{gateway.url}/").headers["location"].startswith("/page/login")
+    assert httpx.get(f"{gateway.url}/admin/processes", headers=bearer(made)).status_code == 200
+    assert httpx.get(f"{gateway.url}/", headers=bearer(made)).status_code == 200
+    assert httpx.get(f"{gateway.url}/v1/models", headers=bearer(made)).status_code == 401
+
+
+def test_the_made_key_is_the_same_at_the_next_start_and_a_given_one_wins(
+    start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    keys = [
+        start_gateway(
+            api_keys="ada=a", api_key=None, admin_key=given, run_dir=str(tmp_path / "run")
+        ).app.state.views.admin_key
+        for given in (None, None, "given")
+    ]
+    assert keys[0] == keys[1] == read_key(tmp_path / "run") and keys[2] == "given"
+
+
+def test_a_server_that_keeps_nothing_has_a_key_that_nobody_knows(start_gateway: StartGateway) -> None:
+    gateway = start_gateway(api_key=KEY, admin_key=None, enable_rl_intercept=False, rl_buffer_dir=None)
+    assert httpx.get(f"{gateway.url}/admin/processes").status_code == 401
+
+
+def test_a_key_file_that_is_a_link_or_empty_is_no_key(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("known-to-others\n")
+    for make in (lambda path: path.symlink_to(tmp_path / "elsewhere"), lambda path: path.touch()):
+        path = tmp_path / FILE
+        make(path)
+        with pytest.raises(ConfigError, match="remove it"):
+            made_key(tmp_path)
+        path.unlink()
+
+
+@needs_root
+def test_a_key_file_of_another_user_is_no_key(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("known-to-others\n")
+    os.chown(tmp_path / FILE, NOBODY, NOBODY)
+    with pytest.raises(ConfigError, match="another user's"):
+        made_key(tmp_path)
+
+
+def test_programs_of_the_user_find_the_key_by_the_run_that_serves_an_address(
+    start_gateway: StartGateway,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = tmp_path / "runs" / "mine"
+    gateway = start_gateway(api_key=KEY, admin_key=None, run_dir=str(run))
+    records.write_record(run, records.describe(os.getpid(), "gateway", "gateway", gateway.url, []))
+    made = read_key(run)
+    for url in (gateway.url, gateway.url + "/v1", gateway.url.replace("127.0.0.1", "localhost")):
+        assert known_key(url, [run]) == admin_key_for(url, None, runs=tmp_path / "runs") == made
+    for other in ("http://127.0.0.1:1", f"http://evil.example:{place(gateway)[1]}", "http://", "nonsense"):
+        assert known_key(other, [run]) is None
+    assert admin_key_for("https://evil.example", None, str(run)) is None
+    assert admin_key_for(gateway.url, "given", str(run)) == "given"
+    monkeypatch.setenv("RUN_DIR", str(run))
+    assert versions(["--url", gateway.url]) == 0
+    assert "live" in capsys.readouterr().out
+    monkeypatch.setenv("RUN_DIR", str(tmp_path))
+    assert versions(["--url", gateway.url]) == 2
+
+
+@needs_root
+def test_another_account_administers_nothing_although_no_key_is_set(gateway: RunningGateway) -> None:
+    assert peer.can_tell()
+    for method, path in [*routes(gateway), ("GET", "/"), ("GET", "/page/events")]:
+        if path.startswith(("/admin", "/page")) or path == "/":
+            answer = answer_to_another_user(*place(gateway), method, path)
+            assert answer.startswith(b"HTTP/1.1 403"), (method, path, answer[:200])
+    assert httpx.get(f"{gateway.url}/admin/export").status_code == 200
+    assert answer_to_another_user(*place(gateway), "GET", "/healthz").startswith(b"HTTP/1.1 200")
+
+
+def test_where_the_kernel_cannot_tell_users_apart_this_machine_is_enough(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer, "user_of", lambda client, server: None)
+    assert httpx.get(f"{gateway.url}/admin/processes").status_code == 403
+    monkeypatch.setattr(peer, "can_tell", lambda: False)
+    assert httpx.get(f"{gateway.url}/admin/processes").status_code == 200
+
+
+def test_invented_addresses_are_one_client(start_gateway: StartGateway) -> None:
+    gateway = start_gateway(rate_limit=2)
+    answers = [
+        httpx.get(f"{gateway.url}/v1/models", headers={"X-Forwarded-For": f"192.0.2.{n}"}) for n in range(4)
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
+
+
+def test_a_proxy_that_is_trusted_names_the_client(start_gateway: StartGateway) -> None:
+    gateway = start_gateway(rate_limit=1, trusted_proxies="127.0.0.1")
+
+    def ask(*addresses: str) -> int:
+        named = {"X-Forwarded-For": ", ".join(addresses)}
+        return httpx.get(f"{gateway.url}/v1/models", headers=named).status_code
+
+    assert [ask("192.0.2.1"), ask("192.0.2.2"), ask("192.0.2.3", "192.0.2.1")] == [200, 200, 429]
+    assert (
+        httpx.get(f"{gateway.url}/admin/processes", headers={"X-Forwarded-For": "127.0.0.1"}).status_code
+        == 403
+    )
+
+
+def test_whoever_has_shown_no_key_can_hold_little_memory_by_logging_in(start_gateway: StartGateway) -> None:
+    gateway = start_gateway(api_key=KEY)
+    answer = httpx.post(f"{gateway.url}/page/login", content=b"key=" + b"x" * 20_000)
+    assert answer.status_code == 413
+
+
+def test_open_requests_to_the_page_and_to_administration_are_counted(start_gateway: StartGateway) -> None:
+    gateway = start_gateway(api_key=KEY, max_open_requests=2)
+    head = b"POST /page/login HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nkey="
+    waiting = [socket.create_connection(place(gateway), timeout=5) for _ in range(2)]
+    for connection in waiting:
+        connection.sendall(head)
+
+    def status(path: str) -> int:
+        return httpx.get(f"{gateway.url}{path}").status_code
+
+    gateway.wait_for(lambda: status("/page/login") == 429)
+    assert [status(path) for path in ("/admin/now", "/", "/healthz", "/v1/models")] == [429, 429, 200, 401]
+    assert httpx.get(f"{gateway.url}/v1/models", headers=bearer(KEY)).status_code == 200
+    for connection in waiting:
+        connection.close()
+    gateway.wait_for(lambda: status("/admin/now") == 401)
+
+
+def test_guesses_at_the_admin_key_come_to_an_end(start_gateway: StartGateway) -> None:
+    gateway = start_gateway(api_key=KEY, admin_key="admin")
+    with httpx.Client(base_url=gateway.url, headers={"Origin": gateway.url}) as browser:
+        half = WRONG_KEYS_A_MINUTE // 2
+        by_form = [browser.post("/page/login", data={"key": f"no-{n}"}).status_code for n in range(half)]
+        by_header = [
+            browser.get("/admin/now", headers=bearer(f"no-{n}")).status_code
+            for n in range(WRONG_KEYS_A_MINUTE - half)
+        ]
+        assert by_form + by_header == [401] * WRONG_KEYS_A_MINUTE
+        for answer in (
+            browser.post("/page/login", data={"key": "admin"}),
+            browser.get("/admin/now", headers=bearer("admin")),
+        ):
+            assert answer.status_code == 429
+        assert browser.get("/admin/now").status_code == 401
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
+
+
+def test_right_keys_cost_no_guess() -> None:
+    guesses = Guesses(2)
+    for _ in range(10):
+        guesses.check("192.0.2.1")
+    guesses.count("192.0.2.1")
+    guesses.check("192.0.2.1")
+
+
+def test_addresses_that_one_client_may_choose_from_are_one() -> None:
+    same: Any = {network_of(one) for one in ("2001:db8::1", "2001:db8::ffff:2%eth0", "2001:db8:0:0:1:2:3:4")}
+    assert same == {"2001:db8::/64"} and network_of("2001:db8:1::1") not in same
+    assert network_of("::ffff:192.0.2.1") == network_of("192.0.2.1") == "192.0.2.1"
+    assert network_of("testclient") == "testclient" and network_of("a:b") == "a:b"
