@@ -63,12 +63,20 @@ def pole_of(wish: str) -> str | None:
     near."""
     themes = themes_of(wish)
     own = [(score, shipped) for score, shipped in _scored(wish) if score and shipped.theme in themes]
-    return _voted([(score, f"{shipped.theme} {shipped.pole}") for score, shipped in own])
+    return _voted(
+        [(_per_length(score, shipped), f"{shipped.theme} {shipped.pole}") for score, shipped in own]
+    )
 
 
 def _scored(wish: str) -> list[tuple[float, ShippedWish]]:
     words, rarity = _stems(wish), _rarity()
     return [(sum(rarity[word] for word in words & own), shipped) for own, shipped in _shipped()]
+
+
+def _per_length(score: float, shipped: ShippedWish) -> float:
+    """A short shipped wish says more by the same shared words than a long one."""
+    rarity = _rarity()
+    return score / math.sqrt(1 + sum(rarity[word] for word in _stems(shipped.text)))
 
 
 def _voted(ballots: Sequence[tuple[float, str]]) -> str | None:
