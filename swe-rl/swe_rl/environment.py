@@ -38,6 +38,10 @@ T = TypeVar("T")
 _BLOCK = re.compile(r"```(?:bash|sh)\n(.*?)\n?```", re.DOTALL)
 
 
+def anything(instance: Instance) -> None:
+    """For the rows of one's own files."""
+
+
 class SweEnvironment:
     """A workspace with the broken repository, without the tests that decide. One episode.
 
@@ -46,6 +50,7 @@ class SweEnvironment:
     Args:
         step_seconds: of one command.
         threads: in which commands are waited for; asyncio's are few.
+        check: raises DataError for an instance that this machine does not serve.
     """
 
     place = "/workspace"
@@ -55,7 +60,9 @@ class SweEnvironment:
         grader: Grader | None = None,
         step_seconds: float = STEP_SECONDS,
         threads: Executor | None = None,
+        check: Callable[[Instance], None] = anything,
     ) -> None:
+        self.check = check
         self.grader, self.step_seconds, self.threads = grader or Grader(), step_seconds, threads
         self.instance: Instance | None = None
         self.work: Workspace | None = None
@@ -73,6 +80,7 @@ class SweEnvironment:
                 "the task's metadata has no 'instance': make prompts with python -m swe_rl.prompts"
             )
         self.instance = to_instance(row, str(row.get("instance_id", "instance")))
+        self.check(self.instance)
         self.work = await self._apart(checkout, self.instance, True, self.place)
         await self._apart(commit, self.instance, self.work)
         return self.instance

@@ -22,8 +22,9 @@ from slime.sandbox import require_sandbox
 from slime.sandbox.command import box_python
 from slime.types import Sample
 from swe_rl.checkout import LIMITS, WORKSPACE_BYTES
-from swe_rl.environment import SweEnvironment
+from swe_rl.environment import SweEnvironment, anything
 from swe_rl.grade import Grader
+from swe_rl.instance import Instance
 from swe_rl.mini import MiniSweEnvironment, TextFormat
 from swe_rl.patch import PatchPolicy
 from swe_rl.repository import test_packages
@@ -75,6 +76,12 @@ class SweFlags:
     )
     router_port: int = flag(
         18090, "of that router, on the loopback address", env=("SWE_ENV_SERVER_PORT",), least=1
+    )
+    tasks_dir: str | None = flag(
+        None,
+        "where repositories are served to others: the folder below which a request may name one, or an archive of an "
+        "image; without it no request names a path",
+        env=("SWE_TASKS_DIR",),
     )
     env_server_key_file: str | None = flag(
         None, "holds the key of pools that others can reach", env=("SWE_ENV_SERVER_KEY_FILE",)
@@ -154,16 +161,16 @@ def key_of(flags: SweFlags) -> str | None:
         raise ConfigError(f"--env-server-key-file {flags.env_server_key_file}: {error.strerror}") from error
 
 
-def maker(flags: SweFlags) -> Callable[[], Environment]:
-    """Makes environments of this process. Raises ConfigError."""
+def maker(flags: SweFlags, check: Callable[[Instance], None] = anything) -> Callable[[], Environment]:
+    """Makes environments of this process, of instances that pass `check`. Raises ConfigError."""
     grader = Grader(
         PatchPolicy(flags.strict_no_test_patch, flags.strict_no_config_patch), flags.swe_eval_timeout
     )
     threads = ThreadPoolExecutor(flags.parallel_envs, thread_name_prefix="repositories")
     settings = (grader, flags.step_timeout, threads)
     if flags.swe_harness == "own":
-        return lambda: SweEnvironment(*settings)
-    make = functools.partial(MiniSweEnvironment, flags.swe_config, *settings, flags.step_limit)
+        return lambda: SweEnvironment(*settings, check=check)
+    make = functools.partial(MiniSweEnvironment, flags.swe_config, *settings, flags.step_limit, check)
     make()
     return make
 

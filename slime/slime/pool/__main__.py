@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import socket
 import sys
@@ -18,6 +17,7 @@ from claw_base.settings.command_line import parse
 from claw_base.settings.declare import flag
 from slime.errors import ConfigError
 from slime.plugins import load_attr
+from slime.pool.keys import is_loopback, keep_key, new_key
 from slime.pool.leases import PoolLimits
 from slime.pool.router import router_app
 from slime.pool.service import pool_app
@@ -38,7 +38,12 @@ class PoolSettings:
     pools: str | None = flag(None, "addresses of pools to route to, with commas", one_of="served")
     host: str = flag("127.0.0.1", "address to listen on")
     port: int | None = flag(None, f"default {POOL_PORT}, of a router {ROUTER_PORT}")
-    key_file: Path | None = flag(None, "holds the key that clients must give", unit="path")
+    key_file: Path | None = flag(
+        None,
+        "holds the key that clients must give; without it a new one at each start, in a file for this user's clients on "
+        "this machine",
+        unit="path",
+    )
     tasks: Path | None = flag(None, "folder in which a request's task_path must lie", unit="path")
     max_runs: int = flag(LIMITS.max_runs, "environments at a time")
     max_tasks: int = flag(LIMITS.max_tasks, "different tasks at a time")
@@ -46,11 +51,12 @@ class PoolSettings:
     run_idle_ttl: float = flag(LIMITS.ttl, "seconds without a heartbeat")
 
 
-def app_of(words: PoolSettings) -> Starlette:
-    """Raises ConfigError."""
-    key = read_key(words.key_file, words.host)
+def app_of(words: PoolSettings, own_key: str | None = None) -> Starlette:
+    """`own_key` is asked of clients if there is no file of a key. Raises ConfigError."""
+    key, only_here = read_key(words.key_file, words.host), is_loopback(words.host)
     if words.pools:
-        return router_app([url for url in words.pools.split(",") if url], key)
+        urls = [url for url in words.pools.split(",") if url]
+        return router_app(urls, key, own_key=own_key, only_here=only_here)
     limits = PoolLimits(words.max_runs, words.max_tasks, words.max_runs_per_task, ttl=words.run_idle_ttl)
     for name, value in vars(limits).items():
         if value <= 0:
@@ -61,13 +67,13 @@ def app_of(words: PoolSettings) -> Starlette:
     if not callable(make):
         raise ConfigError(f"--environment {words.environment} is a {type(make).__name__}, not a class")
     make()  # one that cannot be made is refused before anybody asks
-    return pool_app(make, limits, key, words.tasks)
+    return pool_app(make, limits, key or own_key, words.tasks, only_here)
 
 
 def read_key(path: Path | None, host: str) -> str | None:
     """Raises ConfigError: no key where others than this machine can connect, or an empty one."""
     if path is None:
-        if not _loopback(host):
+        if not is_loopback(host):
             raise ConfigError(f"a pool on {host} can be reached by others: give --key-file")
         return None
     try:
@@ -91,21 +97,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     words = parse(PoolSettings, argv, "python -m slime.pool", __doc__)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     try:
-        app = app_of(words)
+        own_key = new_key()
+        app = app_of(words, own_key)
         port = words.port if words.port is not None else ROUTER_PORT if words.pools else POOL_PORT
         listener = listen(words.host, port)
-    except ConfigError as error:
+        port = listener.getsockname()[1]
+        place = keep_key(own_key, port) if words.key_file is None else words.key_file
+    except (ConfigError, OSError) as error:
         sys.exit(f"python -m slime.pool: {error}")
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
-    print(f"listening on http://{words.host}:{listener.getsockname()[1]}", flush=True)
+    print(f"listening on http://{words.host}:{port}, key in {place}", flush=True)
     uvicorn.Server(config).run(sockets=[listener])
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 if __name__ == "__main__":

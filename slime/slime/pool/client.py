@@ -17,6 +17,7 @@ from slime.agents import wire
 from slime.agents.protocol import Action, Environment, Observation, Outcome, Start, Task
 from slime.agents.wire import Json
 from slime.errors import EnvironmentAway
+from slime.pool.keys import bearer, key_of
 from slime.pool.leases import PoolLimits
 from slime.pool.service import pool_app
 
@@ -35,7 +36,7 @@ class PoolEnvironment:
 
     Args:
         url: of the pool or router.
-        key: of it, or None.
+        key: of it; None: the one that a pool of this user on this machine made for itself, if there is one.
         patience: seconds in which a place must be found.
         seconds: in which an answer must come.
         transport: another way than the network.
@@ -49,10 +50,14 @@ class PoolEnvironment:
         seconds: float = 600.0,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        def with_key(request: httpx.Request) -> httpx.Request:
+            # A pool that starts again has another key
+            request.headers.update(bearer(key_of(url) if key is None else key))
+            return request
+
         encrypted = url.startswith("https:")  # certificates take 20 ms to load
         self.http = httpx.AsyncClient(
-            base_url=url, headers=headers, timeout=seconds, transport=transport, verify=encrypted
+            base_url=url, auth=with_key, timeout=seconds, transport=transport, verify=encrypted
         )
         self.url, self.patience = url, patience
         self.lease: str | None = None
@@ -149,7 +154,7 @@ class PoolEnvironment:
                 response = await self.http.post(
                     "/heartbeat", json={"lease_id": self.lease}, timeout=ttl / HEARTBEATS
                 )
-                if response.status_code in (404, 410):
+                if response.status_code in (401, 404, 410):
                     break
                 if response.status_code == 200:
                     heard = time.monotonic()

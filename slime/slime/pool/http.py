@@ -6,30 +6,42 @@ import hmac
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from slime.agents.wire import Json, Refusal
+from slime.engines.json_http import BY_HAND
+from slime.pool.keys import is_here
 
 logger = logging.getLogger(__name__)
 LARGEST = 16 << 20  # bytes of a request
 Handler = Callable[[Json], Awaitable[Json]]
 
 
-def routes(posts: Mapping[str, Handler], gets: Mapping[str, Handler], key: str | None) -> list[Route]:
-    """Routes of handlers. Every path but /healthz needs the key, where there is one."""
+def routes(
+    posts: Mapping[str, Handler], gets: Mapping[str, Handler], key: str | None, only_here: bool = False
+) -> list[Route]:
+    """Routes of handlers. Every path but /healthz needs the key, if there is one. None is for web pages.
+
+    Args:
+        only_here: the server listens on loopback: asked under a name of the internet, it refuses.
+    """
     return [
-        Route(path, _endpoint(path, handler, key), methods=[method])
+        Route(path, _endpoint(path, handler, key, only_here), methods=[method])
         for method, handlers in (("POST", posts), ("GET", gets))
         for path, handler in handlers.items()
     ]
 
 
-def _endpoint(path: str, handler: Handler, key: str | None) -> Callable[[Request], Awaitable[JSONResponse]]:
+def _endpoint(
+    path: str, handler: Handler, key: str | None, only_here: bool
+) -> Callable[[Request], Awaitable[JSONResponse]]:
     async def answer(request: Request) -> JSONResponse:
         try:
+            _check_program(request, only_here)
             if key is not None and path != "/healthz":
                 _check_key(request.headers.get("authorization", ""), key)
             body = await _body(request) if request.method == "POST" else {}
@@ -46,9 +58,27 @@ def _endpoint(path: str, handler: Handler, key: str | None) -> Callable[[Request
     return answer
 
 
+def _check_program(request: Request, only_here: bool) -> None:
+    """Raises Refusal for what a browser sends for a page, and for a name that somebody pointed at this machine."""
+    headers = request.headers
+    if headers.get("origin") is not None or headers.get("sec-fetch-site") not in BY_HAND:
+        raise Refusal(403, "FORBIDDEN", "a pool answers no web page")
+    host = urlsplit(f"//{headers.get('host', '')}").hostname
+    if only_here and not is_here(host or ""):
+        raise Refusal(403, "FORBIDDEN", f"this pool is not {host!r}: ask it by its address")
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method == "POST" and kind != "application/json":
+        raise Refusal(415, "BAD_REQUEST", "a request is application/json")
+
+
 def _check_key(given: str, key: str) -> None:
     if not hmac.compare_digest(given.encode(), f"Bearer {key}".encode()):
-        raise Refusal(401, "WRONG_KEY", "the request needs the pool's key as Authorization: Bearer")
+        raise Refusal(
+            401,
+            "WRONG_KEY",
+            "the request needs the pool's key as Authorization: Bearer; it is in the pool's --key-file, or in the file "
+            "that the pool printed when it started",
+        )
 
 
 async def _body(request: Request) -> Json:

@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 
 from slime.agents.wire import Json, Refusal, text_of
 from slime.pool.http import Handler, routes
+from slime.pool.keys import bearer, key_of
 
 logger = logging.getLogger(__name__)
 FORWARDED = ("heartbeat", "reset", "exec_tool", "step", "evaluate", "close")
@@ -36,8 +37,12 @@ class Router:
     ) -> None:
         self.urls = [url.rstrip("/") for url in urls]
         self.names = {_name(url): url for url in self.urls}
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self.http = httpx.AsyncClient(headers=headers, timeout=seconds, transport=transport)
+        self.key = key
+        self.http = httpx.AsyncClient(timeout=seconds, transport=transport)
+
+    def _headers(self, url: str) -> dict[str, str]:
+        """For a pool: the key that all have, else the one that a pool of this machine made for itself."""
+        return bearer(key_of(url) if self.key is None else self.key)
 
     async def healthz(self, _: Json) -> Json:
         return {"ok": True}
@@ -45,7 +50,9 @@ class Router:
     async def status(self, _: Json) -> Json:
         async def of(index: int, url: str) -> Json:
             try:
-                response = await self.http.get(f"{url}/status", timeout=STATUS_SECONDS)
+                response = await self.http.get(
+                    f"{url}/status", headers=self._headers(url), timeout=STATUS_SECONDS
+                )
                 return {"worker_idx": index, "url": url, **response.json()}
             except (httpx.HTTPError, ValueError) as error:
                 return {
@@ -92,7 +99,9 @@ class Router:
         """Raises Refusal: that of the pool, or 502 where it is away or answers nonsense."""
         timeout = self.http.timeout if seconds is None else httpx.Timeout(seconds)
         try:
-            response = await self.http.post(f"{url}/{path}", json=body, timeout=timeout)
+            response = await self.http.post(
+                f"{url}/{path}", json=body, headers=self._headers(url), timeout=timeout
+            )
             found = response.json()
         except (httpx.HTTPError, ValueError) as error:
             raise Refusal(502, "POOL_AWAY", f"{url}/{path}: {type(error).__name__} {error}") from error
@@ -113,8 +122,14 @@ def router_app(
     key: str | None = None,
     seconds: float = 600.0,
     transport: httpx.AsyncBaseTransport | None = None,
+    own_key: str | None = None,
+    only_here: bool = False,
 ) -> Starlette:
-    """The router as an ASGI app. `key` is asked of clients and given to the pools."""
+    """The router as an ASGI app.
+
+    Args:
+        key: is asked of clients and given to the pools. own_key: is asked of clients alone. only_here: see `routes`.
+    """
     router = Router(urls, key, seconds, transport)
 
     @contextlib.asynccontextmanager
@@ -124,7 +139,7 @@ def router_app(
 
     posts = {"/allocate": router.allocate} | {f"/{path}": router.forward(path) for path in FORWARDED}
     gets = {"/healthz": router.healthz, "/status": router.status}
-    return Starlette(routes=routes(posts, gets, key), lifespan=lifespan)
+    return Starlette(routes=routes(posts, gets, key or own_key, only_here), lifespan=lifespan)
 
 
 def _name(url: str) -> str:

@@ -108,8 +108,9 @@ def pool_app(
     limits: PoolLimits | None = None,
     key: str | None = None,
     tasks: Path | None = None,
+    only_here: bool = False,
 ) -> Starlette:
-    """The pool as an ASGI app, which closes all environments when it ends."""
+    """The pool as an ASGI app, which closes all environments when it ends. `only_here`: see `routes`."""
     leases = Leases(make, limits or PoolLimits())
     pool = Pool(leases, tasks)
 
@@ -138,7 +139,8 @@ def pool_app(
     )
     posts = {f"/{handler.__name__}": handler for handler in changing}
     app = Starlette(
-        routes=routes(posts, {"/healthz": pool.healthz, "/status": pool.status}, key), lifespan=lifespan
+        routes=routes(posts, {"/healthz": pool.healthz, "/status": pool.status}, key, only_here),
+        lifespan=lifespan,
     )
     app.state.leases = leases
     return app

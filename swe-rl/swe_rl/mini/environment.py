@@ -17,8 +17,9 @@ from slime.agents.protocol import Message
 from slime.agents.tool_calls import CallFormat, loose_calls
 from slime.sandbox import Finished
 from swe_rl.checkout import agents_box
-from swe_rl.environment import STEP_SECONDS, SweEnvironment
+from swe_rl.environment import STEP_SECONDS, SweEnvironment, anything
 from swe_rl.grade import Grader
+from swe_rl.instance import Instance
 from swe_rl.mini.parts import AskingModel, BoxedCommands, configuration, load, module, tools_of
 
 PLACE = "/testbed"  # the package's prompts name it
@@ -107,8 +108,9 @@ class MiniSweEnvironment(SweEnvironment):
         step_seconds: float = STEP_SECONDS,
         threads: Executor | None = None,
         steps: int = 20,
+        check: Callable[[Instance], None] = anything,
     ) -> None:
-        super().__init__(grader, step_seconds, threads)
+        super().__init__(grader, step_seconds, threads, check)
         self.config, self.limit = configuration(config), steps
         self.seat: Seat | None = None
         self.model: AskingModel | None = None

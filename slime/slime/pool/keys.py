@@ -1,0 +1,68 @@
+"""The key of a pool that was given none: new at each start, in a file of its user alone, found by the port."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import secrets
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from claw_base.files import private_folder
+
+FOLDER = Path("/tmp")
+"""The same for pool and client, whatever their TMPDIR."""
+
+
+def new_key() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def place_of(port: int) -> Path:
+    return FOLDER / f"slime-{os.getuid()}-pools" / f"{port}.key"
+
+
+def keep_key(key: str, port: int) -> Path:
+    """The file that holds the key from now on. Raises ConfigError if its folder is another user's; OSError."""
+    place = place_of(port)
+    private_folder(place.parent)
+    new = place.with_name(f".{port}.{os.getpid()}")
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
+        file.write(key)
+    new.replace(place)
+    return place
+
+
+def key_of(url: str) -> str | None:
+    """The key of a pool of this user on this machine; None if there is none, or the pool is elsewhere."""
+    address = urlsplit(url)
+    if address.hostname is None or address.port is None or not is_loopback(address.hostname):
+        return None
+    place = place_of(address.port)
+    try:
+        if place.parent.lstat().st_uid != os.getuid():
+            return None
+        return place.read_text().strip() or None
+    except OSError:
+        return None
+
+
+def bearer(key: str | None) -> dict[str, str]:
+    """The header that gives a key."""
+    return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_here(host: str) -> bool:
+    """Whether a server on loopback may be asked under this name: an address, `localhost`, or a name without a dot."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return bool(host) and "." not in host.rstrip(".")
+    return True
