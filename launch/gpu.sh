@@ -412,7 +412,7 @@ gpu_start() {
   if [ "${SERVES:-1}" = 1 ]; then check_port "$HOST" "$PORT" "$RUN_DIR"; fi
   ensure_engine
   for_whom >&2
-  (umask 077 && mkdir -p "$RUN_DIR") # conversations and weights: for nobody else
+  own_run_dir "$RUN_DIR" # conversations and weights: for nobody else
   without_marks "${WORDS[@]}"
   if [ "$COLOCATE" = 1 ]; then driver=train.py; fi # the other loop overlaps training with collecting, on GPUs of its own
   if [ "${SERVES:-1}" = 1 ] && [ -n "${DATA_PATH:-}" ]; then

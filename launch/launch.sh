@@ -114,10 +114,25 @@ marked_more() {
 run_places() {
   RUN_DIR=${RUN_DIR:-$ROOT/runs/$1-$(date +%Y%m%d-%H%M%S)}
   TASKS=$RUN_DIR/tasks
-  is_dry_run || return 0
+  if ! is_dry_run; then own_run_dir "$RUN_DIR" && return; fi
   TASKS=$(mktemp -d)
   trap 'rm -rf -- "$TASKS"' EXIT
 }
+
+# own_run_dir DIR: makes it for this user alone. One of another user is refused, who could put links there. Who owns a file is
+# asked of one that is made now: some file systems give all files one owner.
+own_run_dir() {
+  local probe ours theirs
+  (umask 077 && mkdir -p "$1")
+  probe=$(mktemp "$1/.owner.XXXXXX") || die "RUN_DIR=$1 cannot be written"
+  ours=$(owner_of "$probe")
+  rm -f "$probe"
+  theirs=$(owner_of "$1")
+  [ "$ours" = "$theirs" ] || die "RUN_DIR=$1 belongs to another user, who could change what this run writes: choose another," \
+    "or make it yours (chown)"
+}
+
+owner_of() { stat -c %u "$1" 2>/dev/null || stat -f %u "$1"; }
 
 # ensure_run_env REQUIREMENTS...: ensure_env, or with DRY_RUN=1 what a plan needs.
 ensure_run_env() {

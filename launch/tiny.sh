@@ -73,7 +73,7 @@ tiny_places() {
   check_port "$HOST" "$PORT" "$RUN_DIR"
   # shellcheck disable=SC2034  # read by leave_nothing_empty
   [ -e "$RUN_DIR" ] || NEW_RUN=$RUN_DIR
-  (umask 077 && mkdir -p "$RUN_DIR") # conversations and weights: for nobody else
+  own_run_dir "$RUN_DIR" # conversations and weights: for nobody else
   RUN_DIR=$(cd "$RUN_DIR" && pwd)
 }
 

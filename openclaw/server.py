@@ -15,11 +15,13 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import uvicorn
 import uvloop
 from fastapi import FastAPI
 
+from claw_base.files import own_run_folder
 from claw_base.hotswap.post import Post
 from claw_base.ports import listen
 from openclaw.common.open_files import allow_many
@@ -100,6 +102,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # one text at a time: a pool of threads only adds waiting
         os.putenv("TOKENIZERS_PARALLELISM", "false")
         allow_many()
+        if settings.run_dir and Path(settings.run_dir).is_dir():
+            own_run_folder(Path(settings.run_dir))
         settings = with_admin_key(settings)
         if sys.platform.startswith("linux"):
             return GatewayDoor(settings).run(_work)

@@ -1,12 +1,14 @@
-"""Files and folders that appear whole or not at all, also when the writer is killed."""
+"""Files and folders that appear whole or not at all, also when the writer is killed; and whose they are."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
 import stat
+import tempfile
 from pathlib import Path
 
 from claw_base.errors import ConfigError
@@ -15,7 +17,7 @@ from claw_base.errors import ConfigError
 def write_text(path: Path, text: str) -> None:
     """Replaces a file in one step; a reader sees the old text or the new."""
     temporary = temporary_beside(path)
-    with open(temporary, "w", encoding="utf-8") as file:
+    with open(new_file(temporary, 0o666), "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -26,6 +28,38 @@ def write_json(path: Path, content: object) -> None:
     """Replaces a small JSON file in one step: a reader sees the old content or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(content, indent=1))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replaces a file in one step, without waiting for the disk."""
+    temporary = temporary_beside(path)
+    with open(new_file(temporary, 0o666), "wb") as file:
+        file.write(data)
+    temporary.replace(path)
+
+
+def new_file(path: Path, mode: int = 0o600) -> int:
+    """A descriptor to write a file that was made just now. Whatever had its name is removed: a link there, or a file that
+    another user keeps open, gets nothing of what is written. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), mode)
+
+
+def append_to(path: Path) -> int:
+    """A descriptor to append to a file, made for this user alone where it is missing. Raises OSError, also for a link or
+    file of another user."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        if error.errno != errno.ELOOP or path.lstat().st_uid != os.getuid():
+            raise
+        return os.open(path, flags, 0o600)
+    if os.fstat(descriptor).st_uid not in (os.getuid(), path.parent.stat().st_uid):
+        os.close(descriptor)
+        raise PermissionError(errno.EPERM, "belongs to another user", str(path))
+    return descriptor
 
 
 def temporary_beside(path: Path) -> Path:
@@ -51,6 +85,37 @@ def private_folder(path: Path) -> Path:
         raise ConfigError(f"{path} was made by another user, or is no folder: have it removed")
     path.chmod(0o700)
     return path
+
+
+def own_run_folder(path: Path) -> Path:
+    """The run folder, made where it is missing. Raises ConfigError where it, its folders of logs and processes, or a file
+    or link in them is another user's, who could have logs written elsewhere, or read them.
+
+    Who owns a file is asked of one that is made now: some file systems give all files one owner."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryFile(dir=path) as probe:
+            ours = os.fstat(probe.fileno()).st_uid
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+    for folder in (path, *(path / name for name in ("logs", "processes"))):
+        with contextlib.suppress(FileNotFoundError):
+            theirs = [folder] if folder.stat().st_uid != ours else _of_others(folder, ours)
+            if theirs:
+                raise ConfigError(
+                    f"{theirs[0]} belongs to another user, who could change what this run writes: choose another "
+                    "RUN_DIR, or make it yours (chown)"
+                )
+    return path
+
+
+def _of_others(folder: Path, ours: int) -> list[Path]:
+    """Files and links; a folder below may be a volume of its own."""
+    return [
+        Path(entry.path)
+        for entry in os.scandir(folder)
+        if not entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid != ours
+    ]
 
 
 def commit_folder(temporary: Path, path: Path) -> None:

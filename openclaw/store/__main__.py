@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from claw_base.files import new_file
 from claw_base.settings.command_line import parse_command
 from claw_base.settings.declare import REQUIRED, flag
 from openclaw.common.version import VERSION
@@ -224,7 +225,7 @@ def _to_file(path: Path, lines: Iterable[bytes]) -> int:
     """How many lines were written, whole or not at all. Raises StoreError."""
     unfinished = path.with_name(path.name + ".part")
     try:
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with open(new_file(unfinished), "wb") as file:
             written = sum(1 for line in lines if file.write(line))
         unfinished.replace(path)
     except OSError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
+from claw_base.files import new_file
 from openclaw.errors import StoreError
 
 BEFORE_MIGRATION = "{stem}-of-schema-{version}.db"
@@ -22,7 +23,7 @@ def copy(source: Path, file: Path) -> int:
     """
     unfinished = file.with_name(file.name + ".part")
     try:
-        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        os.close(new_file(unfinished))
         there, here = sqlite3.connect(source), sqlite3.connect(unfinished)
         try:
             there.backup(here)

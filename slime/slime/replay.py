@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from claw_base.files import temporary_beside
+from claw_base.files import write_bytes
 from slime.errors import ConfigError, DataError
 from slime.types import RolloutFnTrainOutput, Sample
 
@@ -32,10 +32,8 @@ def save(pattern: str, rollout_id: int, samples: list[Sample], evaluation: bool 
         text = json.dumps({"rollout_id": rollout_id, "samples": [sample.to_dict() for sample in samples]})
     except TypeError as error:
         raise DataError(f"the samples of rollout {rollout_id} cannot be written as JSON: {error}") from error
-    temporary = temporary_beside(path)
     data = text.encode()
-    temporary.write_bytes(gzip.compress(data, 5) if path.suffix == ".gz" else data)
-    temporary.replace(path)
+    write_bytes(path, gzip.compress(data, 5) if path.suffix == ".gz" else data)
     return path
 
 

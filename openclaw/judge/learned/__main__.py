@@ -7,7 +7,6 @@ with the rules beside it. Learn again whenever there is more to learn from.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import orjson
 
+from claw_base.files import write_bytes
 from claw_base.settings.command_line import parse
 from claw_base.settings.declare import REQUIRED, check, flag
 from openclaw.common.version import VERSION
@@ -74,12 +74,9 @@ def run(args: Learning) -> None:
 
 def _write(path: Path, data: bytes) -> None:
     """Whole or not at all: a judge worker may start meanwhile. Raises ConfigError."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_bytes(data)
-        beside.replace(path)
+        write_bytes(path, data)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise ConfigError(f"--output {path}: {error.strerror or error}") from error
 
 

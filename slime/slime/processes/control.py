@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from claw_base.files import append_to
 from claw_base.run_folder.records import ProcessRecord, describe, read_record, write_record
 from slime.errors import EngineError
 
@@ -130,7 +131,7 @@ def become_server(order: str) -> int:
     if os.fork() != 0:
         os.close(writer)
         return 1 if os.read(reader, 1) else 0
-    log = os.open(log_path(run_dir, wanted["name"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = append_to(log_path(run_dir, wanted["name"]))
     os.dup2(log, 1)
     os.dup2(log, 2)
     record = describe(os.getpid(), **wanted)

@@ -30,6 +30,7 @@ from typing import IO
 
 import psutil
 
+from claw_base.files import own_run_folder
 from claw_base.run_folder import records, usage
 from claw_base.settings.command_line import parse
 from claw_base.settings.declare import REQUIRED, flag
@@ -171,7 +172,7 @@ def only_supervisor(run_dir: Path) -> Iterator[None]:
     Raises:
         ConfigError: another supervisor holds it.
     """
-    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds conversations
+    own_run_folder(run_dir)
     with (run_dir / LOCK).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

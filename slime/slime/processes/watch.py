@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from claw_base.files import new_file
 from claw_base.run_folder import records
 from slime.errors import EngineError
 from slime.processes import control
@@ -118,7 +119,8 @@ def _rotate(path: Path, kept: int) -> None:
         if older.exists():
             older.replace(_copy_name(path, number + 1))
     unfinished = path.with_name(path.name + ".part")
-    shutil.copy2(path, unfinished)
+    with path.open("rb") as log, open(new_file(unfinished), "wb") as file:
+        shutil.copyfileobj(log, file)
     unfinished.replace(_copy_name(path, 1))
     os.truncate(path, 0)
 

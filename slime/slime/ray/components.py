@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from claw_base.files import own_run_folder
 from claw_base.run_folder import records
 from slime.arguments.record import write_arguments
 from slime.errors import ConfigError
@@ -42,6 +43,7 @@ class RunComponents:
     def __init__(self, args: Arguments) -> None:
         self.args = args
         self.run_dir = Path(args.run_dir)
+        own_run_folder(self.run_dir)
         records.record_self(self.run_dir, "driver", "driver")
         check_before_start(args)
         specs = server_specs(args)  # refuses what does not fit before anything starts

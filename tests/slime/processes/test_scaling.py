@@ -15,6 +15,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from claw_base import peer
 from openclaw.errors import ClientError
 from openclaw.http.admin import judge_scale
 from openclaw.settings import Settings
@@ -49,7 +50,8 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerM
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> TestClient:
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    monkeypatch.setattr(peer, "can_tell", lambda: False)  # no connection of which the kernel knows
     app = FastAPI()
     app.include_router(judge_scale.router)
     settings = Settings(model_path="unused", run_dir=str(tmp_path))

@@ -29,6 +29,7 @@ from claw_lab import MODEL
 from claw_lab.benchmarks.faults import fault_table
 from claw_lab.benchmarks.faults.odd_requests import OddRequests
 from claw_lab.benchmarks.serving.fake_engine import fake_engine
+from openclaw.http.auth import INSIDE
 from openclaw.http.middleware import HttpProtocol
 from openclaw.server import create_app
 from openclaw.settings import Settings
@@ -55,7 +56,11 @@ class Fuzz:
 
     async def run(self, requests: int, minutes: float) -> dict[str, Any]:
         """Sends until either is reached; returns what stayed behind, too."""
-        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+
+        async def inside(scope: Any, receive: Any, send: Any) -> None:
+            await self.app({**scope, INSIDE: True}, receive, send)
+
+        transport = httpx.ASGITransport(inside, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             end, before = time.monotonic() + 60 * minutes, None
             while self.sent < requests and time.monotonic() < end:

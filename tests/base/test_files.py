@@ -1,0 +1,121 @@
+"""Files in folders where another user may write, and folders that another user owns."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from claw_base.errors import ConfigError
+from claw_base.files import append_to, new_file, own_run_folder, write_bytes, write_json, write_text
+from tests import ROOT
+from tests.fakes.other_user import NOBODY, needs_root
+
+
+def give_away(path: Path) -> None:
+    os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+
+
+@pytest.mark.parametrize("kind", ["link", "dead link", "file", "nothing"])
+@pytest.mark.parametrize(
+    ("write", "temporary"),
+    [
+        (lambda path: write_text(path, "mine"), ".out.tmp"),
+        (lambda path: write_json(path, "mine"), ".out.tmp"),
+        (lambda path: write_bytes(path, b"mine"), ".out.tmp"),
+        (lambda path: os.write(new_file(path), b"mine"), "out"),
+    ],
+    ids=["text", "json", "bytes", "new"],
+)
+def test_nothing_is_written_through_what_somebody_put_in_the_way(
+    tmp_path: Path, write: Callable[[Path], object], temporary: str, kind: str
+) -> None:
+    victim, trap = tmp_path / "victim", tmp_path / temporary
+    victim.write_text("precious")
+    if "link" in kind:
+        trap.symlink_to(victim if kind == "link" else tmp_path / "new")
+    elif kind == "file":
+        trap.write_text("theirs")
+        reader = trap.open()
+    write(tmp_path / "out")
+    assert victim.read_text() == "precious" and not (tmp_path / "new").exists()
+    assert "mine" in (tmp_path / "out").read_text() and not (tmp_path / "out").is_symlink()
+    if kind == "file":
+        assert reader.read() == "theirs"
+        reader.close()
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "name", [".", "logs", "processes", "driver.out", "logs/gateway.log", "processes/x.json"]
+)
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_a_run_folder_of_another_user_is_refused(tmp_path: Path, name: str, kind: str) -> None:
+    run = tmp_path / "run"
+    (run / "logs").mkdir(parents=True)
+    (run / "processes").mkdir()
+    assert own_run_folder(run) == run
+    foreign = run / name
+    if not foreign.exists():
+        foreign.symlink_to(tmp_path / "victim") if kind == "link" else foreign.write_text("theirs")
+    give_away(foreign)
+    with pytest.raises(ConfigError, match="another user"):
+        own_run_folder(run)
+
+
+def test_links_of_ones_own_and_volumes_are_welcome(tmp_path: Path) -> None:
+    run, disk = tmp_path / "run", tmp_path / "disk"
+    (disk / "logs").mkdir(parents=True)
+    run.mkdir()
+    (run / "logs").symlink_to(disk / "logs")
+    (run / "checkpoints").symlink_to(disk)
+    (run / "buffer").mkdir()
+    assert own_run_folder(run) == run and not list(run.glob(".*")) and not list(run.glob("tmp*"))
+    (disk / "logs" / "there.log").write_text("a")
+    (run / "logs" / "own.log").symlink_to(disk / "logs" / "there.log")
+    os.write(append_to(run / "logs" / "own.log"), b"b")
+    assert (disk / "logs" / "there.log").read_text() == "ab"
+
+
+@needs_root
+def test_a_volume_inside_may_have_any_owner(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    give_away(tmp_path / "checkpoints")
+    own_run_folder(tmp_path)
+
+
+@needs_root
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_a_log_of_another_user_is_not_appended_to(tmp_path: Path, kind: str) -> None:
+    victim, log = tmp_path / "victim", tmp_path / "x.log"
+    victim.write_text("precious")
+    log.symlink_to(victim) if kind == "link" else log.write_text("")
+    give_away(log)
+    with pytest.raises(OSError, match=r"another user|symbolic links"):
+        append_to(log)
+    assert victim.read_text() == "precious"
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "command",
+    [
+        [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", "RUN", "--", "true"],
+        [sys.executable, "-m", "openclaw.server", "--model-path", "/m", "--run-dir", "RUN"],
+        ["bash", "-c", f"ROOT={ROOT}; source {ROOT}/launch/launch.sh; own_run_dir RUN"],
+    ],
+    ids=["supervisor", "gateway", "scripts"],
+)
+def test_programs_write_nothing_into_a_run_folder_of_another_user(tmp_path: Path, command: list[str]) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    give_away(run)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [word.replace("RUN", str(run)) if "RUN" in word else word for word in command]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "belongs to another user" in done.stderr
+    assert list(run.iterdir()) == []

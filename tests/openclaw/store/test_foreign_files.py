@@ -1,0 +1,36 @@
+"""Exports and copies of the store into a folder where another account may write, such as /tmp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from openclaw.store import RolloutStore
+from openclaw.store.__main__ import main
+from openclaw.types import NewTurn
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+@pytest.mark.parametrize("command", ["export", "backup"])
+def test_what_somebody_put_in_the_way_gets_nothing_of_an_export(
+    tmp_path: Path,
+    store: RolloutStore,
+    make_turn: Callable[..., NewTurn],
+    location: str,
+    command: str,
+    kind: str,
+) -> None:
+    store.turns.record(make_turn())
+    out, victim = tmp_path / "out", tmp_path / "victim"
+    victim.write_text("precious")
+    trap = tmp_path / "out.part"
+    trap.symlink_to(victim) if kind == "link" else trap.write_text("theirs")
+    with victim.open() as of_link, trap.open() as kept_open:
+        where = ["--output", str(out)] if command == "export" else [str(out)]
+        assert main([command, *where, "--rl-buffer-dir", location]) == 0
+        assert of_link.read() == "precious"
+        assert kept_open.read() == ("precious" if kind == "link" else "theirs")
+    assert out.stat().st_size > 0 and not out.is_symlink() and out.stat().st_mode & 0o077 == 0
+    assert not trap.exists()
