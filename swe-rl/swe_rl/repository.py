@@ -9,12 +9,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slime.errors import ConfigError, DataError
+from swe_rl.package_index import fetch_source, unpack
 
 PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.+!_-]+")
 PYTEST = "pytest==9.2.0"
@@ -107,15 +107,11 @@ def _made_once(place: Path, make: Callable[[Path], None]) -> Path:
 
 def _fetch(package: str, to: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        _pip("download", "--no-deps", "--no-binary", ":all:", "--dest", folder, package)
-        archives = [
-            path for path in Path(folder).iterdir() if path.name.endswith((".tar.gz", ".tar.bz2", ".tar.xz"))
-        ]
-        if len(archives) != 1:
-            raise ConfigError(f"{package}: its source comes as no archive that can be read")
-        with tarfile.open(archives[0]) as archive:
-            archive.extractall(folder, filter="data")
-        inner = [path for path in Path(folder).iterdir() if path.is_dir()]
+        archive = fetch_source(package, Path(folder))
+        unpacked = Path(folder) / "unpacked"
+        unpacked.mkdir()
+        unpack(archive, unpacked)
+        inner = [path for path in unpacked.iterdir() if path.is_dir() and not path.is_symlink()]
         if len(inner) != 1:
             raise ConfigError(f"{package}: its source has {len(inner)} folders at the top, one is expected")
         shutil.copytree(inner[0], to, dirs_exist_ok=True, symlinks=True)
