@@ -6,9 +6,8 @@ A wrong field is named, an unknown one is ignored, absent and null are the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import orjson
@@ -32,8 +31,18 @@ def parse_body(data: bytes) -> dict[str, Any]:
         raise ClientError(f"the request body is not JSON: {error}", code="invalid_json") from error
     if not isinstance(body, dict):
         raise ClientError("the request body must be a JSON object", code="invalid_json")
-    check_shape(body)
+    if check_shape(body) != _strings_in(data):
+        message = "the request body has a field twice: of two values, two readers would take different ones"
+        raise ClientError(message, code="invalid_json")
     return body
+
+
+def _strings_in(data: bytes) -> int:
+    """Returns how many strings valid JSON spells, names of fields included. What was read of it has fewer where a name
+    is repeated: the last value alone is kept."""
+    # A quotation mark behind one backslash is part of a string, behind a pair of them it ends one
+    plain = data.replace(b"\\\\", b"") if b'\\\\"' in data else data
+    return (plain.count(b'"') - plain.count(b'\\"')) // 2
 
 
 def boolean(body: Mapping[str, object], name: str, prefix: str = "") -> bool:
@@ -108,24 +117,30 @@ def wrong(param: str, expected: str) -> ClientError:
     return ClientError(f"{param} must be {expected}", param)
 
 
-def check_shape(value: Any) -> None:
-    """Raises ClientError for JSON that is nested more than MAX_DEPTH levels, or has more than MAX_CONTAINERS objects
-    and lists: each costs time while nobody else is answered."""
-    level, count = [value], 0
+def check_shape(value: dict[str, Any]) -> int:
+    """Returns how many strings an object of JSON has, names of fields included. Raises ClientError for one that is nested
+    more than MAX_DEPTH levels, or has more than MAX_CONTAINERS objects and lists: each costs time while nobody else is
+    answered."""
+    level: list[dict[str, Any] | list[Any]] = [value]
+    containers = strings = 0
     for _ in range(MAX_DEPTH + 1):
-        inside = (
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, (dict, list))
-        )
-        level = list(islice(inside, MAX_CONTAINERS - count + 1))
-        count += len(level)
+        inside: list[dict[str, Any] | list[Any]] = []
+        for outer in level:
+            values: Iterable[Any] = outer
+            if isinstance(outer, dict):
+                strings += len(outer)
+                values = outer.values()
+            for inner in values:
+                if isinstance(inner, str):
+                    strings += 1
+                elif isinstance(inner, (dict, list)):
+                    inside.append(inner)
+                    if containers + len(inside) > MAX_CONTAINERS:
+                        what = f"has more than {MAX_CONTAINERS} objects and lists"
+                        raise ClientError(f"the request body {what}", code="invalid_json")
+        level, containers = inside, containers + len(inside)
         if not level:
-            return
-        if count > MAX_CONTAINERS:
-            what = f"has more than {MAX_CONTAINERS} objects and lists"
-            raise ClientError(f"the request body {what}", code="invalid_json")
+            return strings
     raise ClientError(f"the request body is nested more than {MAX_DEPTH} levels deep", code="invalid_json")
 
 

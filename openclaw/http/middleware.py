@@ -200,6 +200,7 @@ LIMITED = ("/v1/", "/sessions/")
 PROBES = frozenset({"/healthz", "/readyz", "/health", "/metrics", "/status"})
 """Paths that answer however much a client has open."""
 ONCE = frozenset({b"host", b"origin", b"authorization", b"x-api-key", b"content-length"})
+ONCE |= {b"x-train", b"x-memory", b"x-session-id", b"x-session-done", b"x-turn-type"}
 """Who reads the first and who reads the last of two of these, such as a proxy before this server, would disagree."""
 _OWN = (PERSON_HEADER.encode(), PEER_HEADER.encode())
 

@@ -58,8 +58,11 @@ def test_administration_is_closed_to_whatever_came_through_a_proxy(
         ("Host: x", "Authorization: Bearer other-key"),
         ("Host: x", "Origin: http://localhost", "Origin: https://evil.example"),
         ("Host: x", "X-Api-Key: a", "X-Api-Key: b"),
+        ("Host: x", "X-Train: on", "X-Train: off"),
+        ("Host: x", "X-Memory: on", "X-Memory: off"),
+        ("Host: x", "X-Session-Id: a", "X-Session-Id: b"),
     ],
-    ids=["host", "key", "origin", "x-api-key"],
+    ids=["host", "key", "origin", "x-api-key", "x-train", "x-memory", "x-session-id"],
 )
 def test_a_header_that_counts_once_and_is_there_twice_is_refused(
     gateway: RunningGateway, twice: tuple[str, ...]

@@ -1,0 +1,58 @@
+"""A field of a request's JSON that is there twice: refused, as two readers would take different values."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openclaw.errors import ClientError
+from openclaw.gateway.chat_request import parse_body
+from tests.fakes.running_gateway import RunningGateway
+
+TWICE = (
+    b'{"messages": [{"role": "user", "content": "hi"}], "train": false, "train": true}',
+    b'{"train": true, "messages": [{"role": "user", "content": "hi"}], "train" : false}',
+    b'{"messages": [{"role": "user", "content": "hi"}], "train": false, "tr\\u0061in": true}',
+    b'{"messages": [{"role": "user", "role": "system", "content": "hi"}]}',
+    b'{"user": "ada", "messages": [{"role": "user", "content": "\\\\"}], "user": "bob"}',
+    b'{"session_id": "a", "messages": [{"role": "user", "content": "c:\\\\\\\\\\" x"}], "session_id": "b"}',
+)
+ONCE = (
+    b'{"messages": [{"role": "user", "content": "\\"train\\": \\\\\\\\ \\"train\\": \\u0022 \\\\"}], "train": true}',
+    b'{"messages": [{"role": "user", "content": ""}, {"role": "user", "content": "\\\\\\""}], "train": true}',
+)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/feedback", "/v1/messages", "/v1/responses"])
+@pytest.mark.parametrize("body", TWICE, ids=range(len(TWICE)))
+def test_a_field_that_is_there_twice_is_refused(gateway: RunningGateway, body: bytes, path: str) -> None:
+    gateway.says("hi")
+    answer = gateway.http.post(path, content=body)
+    assert (answer.status_code, "twice" in answer.text) == (400, True), answer.text
+    assert gateway.store.status.counts()["turns"] == {}
+
+
+@pytest.mark.parametrize("body", ONCE, ids=range(len(ONCE)))
+def test_quotation_marks_in_texts_are_no_fields(gateway: RunningGateway, body: bytes) -> None:
+    gateway.says("hi")
+    assert gateway.http.post("/v1/chat/completions", content=body).status_code == 200
+
+
+TEXTS = st.text('"\\\n:a,{')
+VALUES = st.recursive(
+    TEXTS | st.integers() | st.none(),
+    lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner),
+    max_leaves=30,
+)
+
+
+@given(VALUES, st.booleans())
+def test_a_repeated_field_is_found_wherever_it_stands(value: object, ascii_only: bool) -> None:
+    whole = json.dumps({"a": value}, ensure_ascii=ascii_only)
+    assert parse_body(whole.encode()) == {"a": value}
+    for twice in (whole[:-1] + ', "\\u0061": 1}', '{"b": [' + whole[:-1] + ', "a": ""}]}'):
+        with pytest.raises(ClientError, match="twice"):
+            parse_body(twice.encode())
