@@ -212,7 +212,7 @@ class Settings:
     api_keys: str | None = flag(
         None,
         "More client keys, with names: ada=KEY,bob=KEY. The name is the person of a turn whose request "
-        "names none; what a named key says is never mixed with what another person said.",
+        "names none; what is said with a named key is read, continued, judged and remembered with that key alone.",
         env=("OPENCLAW_API_KEYS",),
         variable_only=True,
     )
@@ -271,6 +271,11 @@ class Settings:
                 raise ConfigError("OPENCLAW_API_KEYS: write NAME=KEY,NAME=KEY; a key may have no comma")
             found.append((name.strip(), key))
         return tuple(found)
+
+    @functools.cached_property
+    def key_names(self) -> frozenset[str]:
+        """The names of client keys; the common key has none."""
+        return frozenset(name for name, _ in self.client_keys if name)
 
     @property
     def buffer(self) -> str | None:

@@ -90,6 +90,8 @@ class TurnContext:
     sampling: dict[str, Json]
     policy_id: str = "policy"
     person: str | None = None
+    key_name: str | None = None
+    """Name of the client's key, "" for a request without a named key; None: not known."""
     parent_id: str | None = None
     turn_index: int | None = None
     """None: the store gives the next index of the session."""
@@ -151,6 +153,8 @@ class Session:
     created_at: float
     last_seen: float
     ended_at: float | None
+    key_name: str | None = None
+    """Of the key that began it, as of a turn."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,8 @@ from openclaw.common.messages import messages_in
 from openclaw.errors import ClientError
 from openclaw.gateway.chat_request import string
 from openclaw.sessions.transcript import YES, is_true
+from openclaw.settings import Settings
+from openclaw.store.rights import NAMELESS, Asker, asker_of
 from openclaw.types import ENVIRONMENT, Source
 
 LONGEST_NAME = 256
@@ -45,7 +47,7 @@ class RequestKey:
 class Caller:
     """The metadata of a request. `scope` is the session that it names, if any; `done`: the session ends with it;
     `group` and `task`: what the attempt belongs to; `memory`: what is remembered of the person may stand in the prompt;
-    `key_name`: whose key it is."""
+    `asker`: whose stored turns the request may touch."""
 
     scope: str | None
     person: str | None
@@ -57,7 +59,7 @@ class Caller:
     task: str | None = None
     source: Source = "gateway"
     memory: bool = True
-    key_name: str | None = None
+    asker: Asker = NAMELESS
 
     @classmethod
     def of(
@@ -65,7 +67,7 @@ class Caller:
         headers: Mapping[str, str],
         body: Mapping[str, object],
         path_session: str | None,
-        default_type: str,
+        settings: Settings,
     ) -> Caller:
         """Headers (lower case) win over the path, it over the body, that over what the client is known to
         send. Raises ClientError."""
@@ -82,24 +84,23 @@ class Caller:
         known_side = turn_type is None and CLIENTS.is_side(
             messages_in(body), headers, bool(body.get("tools"))
         )
-        side = turn_type == "side" if turn_type else known_side or default_type == "side"
+        side = turn_type == "side" if turn_type else known_side or settings.default_turn_type == "side"
         train = _may_train(headers, body)
         done = is_true(headers.get("x-session-done")) or is_true(body.get("session_done"))
-        person = person_named(headers, body)
+        asker = asker_named(headers, body, settings)
         key = RequestKey.of(headers, body, scope)
         group, task = (_name(headers, body, name) for name in ("group", "task"))
         source, memory = _source(headers, body), _is_on(headers, "memory")
         kind: Literal["main", "side"] = "side" if side else "main"
-        own = person_of(headers)
-        return cls(scope, person, kind, train, done, key, group, task, source, memory, own)
+        return cls(scope, asker.person, kind, train, done, key, group, task, source, memory, asker)
 
 
-def person_named(headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
-    """The person of a request: its `user`, else the name of its key. Raises ClientError."""
+def asker_named(headers: Mapping[str, str], body: Mapping[str, object], settings: Settings) -> Asker:
+    """Whose request it is: of the bearer of its key, who may name a person as `user`. Raises ClientError."""
     user = string(body, "user") or None
     if user is not None and (len(user) > LONGEST_NAME or not user.isprintable()):
         raise ClientError(f"user must be printable and at most {LONGEST_NAME} characters long", "user")
-    return user or person_of(headers)
+    return asker_of(person_of(headers), user, settings.key_names)
 
 
 def _name(headers: Mapping[str, str], body: Mapping[str, object], name: str) -> str | None:

@@ -29,6 +29,7 @@ from openclaw.gateway.gateway import Gateway
 from openclaw.methods.hinted_prompt import with_memory
 from openclaw.store import RolloutStore
 from openclaw.store.memory import Wish
+from openclaw.store.rights import Asker
 from openclaw.types import Turn
 
 log = logging.getLogger(__name__)
@@ -108,23 +109,25 @@ class Canaries:
     def __init__(self, store: RolloutStore, chat_format: ChatFormat, model: Model) -> None:
         self._store, self._format, self._model = store, chat_format, model
 
-    async def due(self, version: int) -> list[str]:
-        """People with a wish in their prompts that was not counted under this version, who asked last first."""
+    async def due(self, version: int) -> list[Asker]:
+        """People with a wish in their prompts that was not counted under this version, each with the key of their turns,
+        who asked last first."""
         known = await asyncio.to_thread(self._store.memory.wishes)
         waiting = [one for one in known if one.in_prompt and one.details.get("version") != version]
-        return list(dict.fromkeys(one.person for one in waiting))
+        return list(dict.fromkeys(Asker(one.key_name, one.person) for one in waiting))
 
-    async def look(self, person: str, version: int) -> list[Looked]:
+    async def look(self, whose: Asker, version: int) -> list[Looked]:
         """Counts the wishes of a person's prompts under this live version, stores what was found, and returns it; nothing
         once another version answers. What an engine refuses, as too long, is not counted. Raises StoreError,
         EngineError."""
-        wishes = await asyncio.to_thread(self._store.memory.remembered, person)
+        assert whose.person is not None
+        wishes = await asyncio.to_thread(self._store.memory.remembered, whose.person, asker=whose)
         looked = [
             Looked(wish, await self._gap(wish), version)
             for wish in wishes
             if wish.details.get("version") != version
         ]
-        questions = await asyncio.to_thread(self._questions, person) if looked else []
+        questions = await asyncio.to_thread(self._questions, whose) if looked else []
         shown = {
             turn.id: {one.wish.id for one in looked if shows(turn, one.wish)} for turn, _ids in questions
         }
@@ -156,9 +159,11 @@ class Canaries:
             else:
                 self._store.memory.note(one.wish.id, one.details())
 
-    def _questions(self, person: str) -> list[tuple[Turn, list[int]]]:
+    def _questions(self, whose: Asker) -> list[tuple[Turn, list[int]]]:
         """The newest prompts of a person, without what was remembered."""
-        asked = [(turn, self._ids(turn)) for turn in self._store.memory.canary_turns(person, QUESTIONS)]
+        assert whose.person is not None
+        turns = self._store.memory.canary_turns(whose.person, QUESTIONS, whose)
+        asked = [(turn, self._ids(turn)) for turn in turns]
         return [(turn, ids) for turn, ids in asked if ids is not None]
 
     async def _counted(self, one: Looked, turn: Turn, ids: list[int], plain: float) -> Looked:
@@ -242,7 +247,7 @@ async def watch(gateway: Gateway, store: RolloutStore) -> None:
         await asyncio.sleep(pause)
         try:
             version = await asyncio.to_thread(store.versions.live)
-            found = [await canaries.look(person, version) for person in await canaries.due(version)]
+            found = [await canaries.look(whose, version) for whose in await canaries.due(version)]
         except ClawError as error:
             log.info("canaries are asked again later: %s", error)
             pause = RETRY_SECONDS

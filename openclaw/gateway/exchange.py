@@ -16,6 +16,7 @@ from openclaw.formats.stop_strings import StopStrings
 from openclaw.gateway.chat_request import ChatRequest
 from openclaw.gateway.recorder import Recorder
 from openclaw.sessions.transcript import Transcript
+from openclaw.store.rights import NAMELESS, Asker
 from openclaw.types import Message, NewTurn, TurnContext, TurnState
 
 OnChunk = Callable[["Chunk"], Awaitable[None]]
@@ -44,7 +45,7 @@ class Exchange:
 
     turn: the turn that the answer completes. transcript: of its messages.
     recorder: None serves without storing. session_end: where the session ends with this turn, if the client
-    said so.
+    said so; `asker`: whose turns of it end.
     timeout: seconds for the whole answer, waiting for engines included. began: when it was asked for (monotonic clock).
     opening: ids at the end of the prompt that are the beginning of the answer (a tool call that was asked for).
     spans: reports the answer; None: it is not reported.
@@ -60,6 +61,7 @@ class Exchange:
     timeout: float
     opening: tuple[int, ...] = ()
     began: float = field(default_factory=time.monotonic)
+    asker: Asker = NAMELESS
     spans: Observer | None = None
 
     def opened(self, opening: list[int], context_length: int) -> Exchange:
@@ -144,7 +146,7 @@ class Exchange:
         if self.recorder is not None and turn is not None:
             await self.recorder.record(turn, self.began)
         if self.session_end is not None:
-            await self.session_end.end_session(self.turn.session_id)
+            await self.session_end.end_session(self.turn.session_id, self.asker)
 
     def _finished(self, completion: Completion, state: TurnState, reason: str | None) -> NewTurn:
         return NewTurn(

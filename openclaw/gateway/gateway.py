@@ -116,6 +116,7 @@ class Gateway:
             recorder=recorder,
             session_end=self.recorder if caller.done else None,
             timeout=self.settings.request_timeout,
+            asker=caller.asker,
             spans=self.spans,
         )
 
@@ -255,6 +256,7 @@ class Gateway:
             render_mode=generation.mode,
             turn_type=caller.turn_type,
             person=caller.person,
+            key_name=caller.asker.key_name,
             parent_id=parent.turn.id if parent else None,
             group_id=caller.group,
             task_id=caller.task,
@@ -271,7 +273,7 @@ async def _find_parent(
 ) -> Parent | None:
     if recorder is None:
         return None
-    return await recorder.find_parent(request.messages, transcript, caller.scope, caller.person)
+    return await recorder.find_parent(request.messages, transcript, caller.scope, caller.asker)
 
 
 def _continues(request: ChatRequest, parent: Parent) -> bool:
@@ -294,11 +296,9 @@ async def active_preferences(
     no person is named, or a key names the bearer of another one. Raises StoreError."""
     if not settings.memory or recorder is None or not caller.memory or caller.turn_type != "main":
         return None
-    if caller.person is None or isinstance(request.messages[0], RawPrompt):
+    if caller.person is None or caller.asker.claims or isinstance(request.messages[0], RawPrompt):
         return None
-    if caller.person != caller.key_name and caller.person in dict(settings.client_keys):
-        return None
-    return await recorder.remembered(caller.person)
+    return await recorder.remembered(caller.person, caller.asker)
 
 
 def not_yet_stated(wishes: Sequence[str], messages: Sequence[Message]) -> list[str]:

@@ -15,6 +15,7 @@ from openclaw.gateway.running import InFlight
 from openclaw.sessions.transcript import Parent, Transcript, same_answer
 from openclaw.store import RolloutStore, StoreWriter
 from openclaw.store.judgements import TurnReward
+from openclaw.store.rights import Asker
 from openclaw.types import Feedback, Message, NewTurn, Turn, TurnState
 
 T = TypeVar("T")
@@ -51,42 +52,43 @@ class Recorder:
         self.store.close()
 
     async def find_parent(
-        self, messages: list[Message], transcript: Transcript, scope: str | None, person: str | None
+        self, messages: list[Message], transcript: Transcript, scope: str | None, asker: Asker
     ) -> Parent | None:
         """The turn that a request follows.
 
         It is the stored turn whose messages and answer are the longest beginning of the history. In a named
         session whose history was rewritten (a summary in place of old messages) it is the last turn, if its
-        answer is the last one in the history. Never another person's. Raises StoreError.
+        answer is the last one in the history. Only a turn that the asker may use. Raises StoreError.
         """
         if not transcript.answers:
             return None
         return await _once_back(
-            lambda: asyncio.to_thread(self._find_parent, messages, transcript, scope, person)
+            lambda: asyncio.to_thread(self._find_parent, messages, transcript, scope, asker)
         )
 
     def _find_parent(
-        self, messages: list[Message], transcript: Transcript, scope: str | None, person: str | None
+        self, messages: list[Message], transcript: Transcript, scope: str | None, asker: Asker
     ) -> Parent | None:
         digests = [digest for digest, _ in transcript.answers]
         since = 0.0 if scope is not None else time.time() - self._session_ttl
-        turn = self.store.turns.find_by_digest(digests, scope, since, person)
+        turn = self.store.turns.find_by_digest(digests, scope, since, asker)
         if turn is not None:
             return Parent(turn, dict(transcript.answers)[turn.transcript_digest])
-        last = self.store.turns.last_main(scope) if scope is not None else None
+        last = self.store.turns.last_main(scope, asker) if scope is not None else None
         start = transcript.answers[0][1]
-        if last is None or (person and last.person and last.person != person):
+        if last is None:
             return None
         return Parent(last, start) if same_answer(last.response_message, messages[start - 1]) else None
 
-    async def remembered(self, person: str) -> list[str]:
+    async def remembered(self, person: str, asker: Asker) -> list[str]:
         """What stands in a person's prompts, the oldest first. Raises StoreError."""
-        found = await _once_back(lambda: asyncio.to_thread(self.store.memory.remembered, person))
+        memory = self.store.memory
+        found = await _once_back(lambda: asyncio.to_thread(memory.remembered, person, asker=asker))
         return [wish.text for wish in found]
 
-    async def forget(self, wish_id: int, person: str | None) -> bool:
-        """See MemoryTable.forget. Raises StoreError."""
-        return await self._write(lambda: self.store.memory.forget(wish_id, person))
+    async def forget(self, wish_id: int, asker: Asker) -> bool:
+        """See MemoryTable.forget; of a client its own alone. Raises StoreError."""
+        return await self._write(lambda: self.store.memory.forget(wish_id, asker.person, asker))
 
     async def record(self, turn: NewTurn, began: float) -> None:
         """Durable when it returns. An attempt that was given up while another one continues is no turn of its own,
@@ -125,9 +127,9 @@ class Recorder:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def end_session(self, session_id: str) -> int:
-        """Turns that nothing has followed expire; returns how many. Raises StoreError."""
-        return await self._write(lambda: self.store.sessions.end(session_id))
+    async def end_session(self, session_id: str, asker: Asker) -> int:
+        """The asker's turns that nothing has followed expire; returns how many. Raises StoreError."""
+        return await self._write(lambda: self.store.sessions.end(session_id, asker))
 
     async def delete_session(self, session_id: str) -> dict[str, int]:
         """Everything of a session leaves the store; returns the deleted rows by kind. Raises StoreError."""
@@ -151,39 +153,24 @@ class Recorder:
         session_id: str | None,
         score: float | None,
         text: str,
-        person: str | None,
+        asker: Asker,
     ) -> Feedback | None:
-        """Store a person's feedback on a turn (see FeedbackTable.record). None when there is no such
-        turn, or it is known to be another person's. Raises StoreError."""
-
-        def write() -> Feedback | None:
-            if person is not None and self._owner(completion_id, session_id) not in (None, person):
-                return None
-            return self.store.feedback.record(
-                completion_id=completion_id, session_id=session_id, score=score, text=text
+        """Store a person's feedback on a turn (see FeedbackTable.record). None when there is no such turn that the asker
+        may use. Raises StoreError."""
+        return await self._writer.submit(
+            lambda: self.store.feedback.record(
+                completion_id=completion_id, session_id=session_id, score=score, text=text, asker=asker
             )
-
-        return await self._writer.submit(write)
+        )
 
     async def reward_session(
-        self, session_id: str, score: float, text: str, discount: float, person: str | None
+        self, session_id: str, score: float, text: str, discount: float, asker: Asker
     ) -> list[TurnReward]:
-        """Spread a reward over a session's turns (see FeedbackTable.reward_session); [] when there is no turn that is
-        `person`'s. Raises StoreError."""
-
-        def write() -> list[TurnReward]:
-            if person is not None and self._owner(None, session_id) not in (None, person):
-                return []
-            return self.store.feedback.reward_session(session_id, score, text, discount, person)
-
-        return await self._writer.submit(write)
-
-    def _owner(self, completion_id: str | None, session_id: str | None) -> str | None:
-        if completion_id is not None:
-            turn = self.store.turns.get_by_completion(completion_id)
-            return turn.person if turn else None
-        session = self.store.sessions.get(session_id or "")
-        return session.person if session else None
+        """Spread a reward over a session's turns (see FeedbackTable.reward_session); [] when there is no turn that the
+        asker may use. Raises StoreError."""
+        return await self._writer.submit(
+            lambda: self.store.feedback.reward_session(session_id, score, text, discount, asker)
+        )
 
     async def counts(self) -> dict[str, dict[str, int]]:
         """Turns and samples by state, drops by reason."""

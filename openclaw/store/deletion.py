@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Delete, Select, Table, delete,
 from openclaw.errors import StoreError
 from openclaw.store import copies, schema
 from openclaw.store.database import Database, slices, take_turns
+from openclaw.store.rights import of_person
 from openclaw.types import SampleState, TurnState
 
 PURGE_BATCH = 500
@@ -54,14 +55,18 @@ class Deletion:
         return found
 
     def delete_person(self, person: str) -> dict[str, int]:
-        """Delete every session and every turn of a person; returns what `delete_session` does."""
+        """Delete every turn of a person, and the sessions that they began; returns what `delete_session` does. Turns of
+        others in such a session stay, and with them the session, without the name."""
         session, turn = schema.session.c, schema.turn.c
         with self._database.transaction() as connection:
             take_turns(connection)
-            mine = select(session.id).where(session.person == person)
-            found = self._delete(connection, or_(turn.person == person, turn.session_id.in_(mine)))
-            sessions = delete(schema.session).where(session.person == person)
+            found = self._delete(connection, of_person(person))
+            others = select(turn.person).where(turn.session_id == session.id)
+            left = others.order_by(turn.turn_index, turn.created_at).limit(1).scalar_subquery()
+            sessions = delete(schema.session).where(session.person == person, ~others.exists())
             found["sessions"] = connection.execute(sessions).rowcount
+            named = update(schema.session).where(session.person == person)
+            connection.execute(named.values(person=left))
         return found
 
     def purge(self, retention_days: float) -> dict[str, int]:

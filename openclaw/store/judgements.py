@@ -29,6 +29,7 @@ from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, slices
 from openclaw.store.memory import remember
+from openclaw.store.rights import ADMINISTRATOR, Asker, usable
 from openclaw.store.rows import (
     check_turn,
     judgement_from_row,
@@ -84,8 +85,9 @@ class FeedbackTable:
         session_id: str | None = None,
         score: float | None = None,
         text: str = "",
+        asker: Asker = ADMINISTRATOR,
     ) -> Feedback | None:
-        """Store a person's feedback on a turn. None, and no change, when there is no such turn.
+        """Store a person's feedback on a turn. None, and no change, when there is no such turn that the asker may use.
 
         With a score the turn is judged by it at once: a turn that nothing followed too, and one that was
         judged already as long as its sample is neither leased nor trained. The same feedback twice in a row is
@@ -101,7 +103,7 @@ class FeedbackTable:
         """
         _check(completion_id, session_id, score, text)
         with self._database.transaction() as connection:
-            turn = connection.execute(_meant(completion_id, session_id)).mappings().first()
+            turn = connection.execute(_meant(completion_id, session_id, asker)).mappings().first()
             if turn is None:
                 return None
             status = say(connection, turn, score, text)
@@ -144,7 +146,7 @@ class FeedbackTable:
         score: float,
         text: str = "",
         discount: float = 1.0,
-        person: str | None = None,
+        asker: Asker = ADMINISTRATOR,
     ) -> list[TurnReward]:
         """Give the main turn that is k main turns before the session's last one the score times discount ** k.
 
@@ -154,10 +156,10 @@ class FeedbackTable:
         Args:
             score: -1 (bad) to 1 (good).
             discount: 0 to 1; 1 gives every turn the whole score, 0 all of it to the last.
-            person: only turns of theirs, or of nobody known, are rewarded; None: all.
+            asker: turns that they may not use are as if they were not there.
 
         Returns:
-            The turns in order; [] when the session has no main turn.
+            The turns in order; [] when the session has no such main turn.
 
         Raises:
             StoreError: a score or discount out of its range, or the database failed.
@@ -167,8 +169,8 @@ class FeedbackTable:
             raise StoreError(f"a discount lies between 0 and 1, not {discount}")
         turn = schema.turn.c
         query = (
-            select(turn.id, turn.completion_id, turn.state, turn.person)
-            .where(turn.session_id == session_id, turn.turn_type == "main")
+            select(turn.id, turn.completion_id, turn.state)
+            .where(turn.session_id == session_id, turn.turn_type == "main", *usable(asker))
             .order_by(turn.turn_index, turn.created_at)
             .with_for_update()
         )
@@ -183,8 +185,6 @@ class FeedbackTable:
             rows = connection.execute(query).mappings().all()
             keeps = set(connection.scalars(own))
             for after, row in zip(reversed(range(len(rows))), rows, strict=True):
-                if person is not None and row["person"] not in (None, person):
-                    continue
                 if row["id"] in keeps:
                     rewards.append(TurnReward(row["completion_id"], None, "own_score"))
                     continue
@@ -226,10 +226,11 @@ def _check(completion_id: str | None, session_id: str | None, score: float | Non
     check_score(score)
 
 
-def _meant(completion_id: str | None, session_id: str | None) -> Select[tuple[str, ...]]:
+def _meant(completion_id: str | None, session_id: str | None, asker: Asker) -> Select[tuple[str, ...]]:
     """The turn that the feedback is about, locked."""
     turn = schema.turn.c
     query = select(turn.id, turn.completion_id, turn.session_id, turn.state).with_for_update()
+    query = query.where(*usable(asker))
     if completion_id is None:
         mine = query.where(turn.session_id == session_id, turn.turn_type == "main")
         return mine.order_by(turn.turn_index.desc(), turn.created_at.desc()).limit(1)

@@ -23,6 +23,7 @@ from openclaw.store import schema
 from openclaw.store.database import Database
 from openclaw.store.people import is_of, others_than
 from openclaw.store.quarantine import DELETED
+from openclaw.store.rights import ADMINISTRATOR, Asker, usable
 from openclaw.store.rows import pack_json, select_turns, turn_from_row, unpack_json
 from openclaw.store.shares import Person
 from openclaw.types import SampleState, Turn, VersionStatus
@@ -41,6 +42,7 @@ class Wish:
     """One remembered hint.
 
     Attributes:
+        key_name: of the key that made that turn.
         turn_id: whose judgement it is from; it is deleted with that turn.
         held_by: the version that was found to do it unasked; None: none was.
         in_prompt: whether it may stand in prompts now.
@@ -49,6 +51,7 @@ class Wish:
 
     id: int
     person: str
+    key_name: str | None
     turn_id: str
     text: str
     created_at: float
@@ -73,18 +76,20 @@ class MemoryTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def remembered(self, person: str, most: int = KEPT) -> list[Wish]:
-        """What stands in a person's prompts, the oldest first."""
+    def remembered(self, person: str, most: int = KEPT, asker: Asker = ADMINISTRATOR) -> list[Wish]:
+        """What stands in a person's prompts where the asker talks, the oldest first."""
         memory = schema.memory.c
-        newest = select(schema.memory).where(memory.person == person, _is_in_prompt())
+        mine = usable(asker, schema.memory)
+        newest = select(schema.memory).where(memory.person == person, *mine, _is_in_prompt())
         with self._database.reading() as connection:
             rows = connection.execute(newest.order_by(memory.id.desc()).limit(most)).mappings().all()
         return [_wish(row, in_prompt=True) for row in reversed(rows)]
 
-    def wishes(self, person: str | None = None, limit: int = 200) -> list[Wish]:
-        """The newest wishes, held ones included, of one person or of all; newest first."""
+    def wishes(self, person: str | None = None, limit: int = 200, asker: Asker = ADMINISTRATOR) -> list[Wish]:
+        """The newest wishes that the asker may see, held ones included, of one person or of all; newest first."""
         memory = schema.memory.c
         query = select(schema.memory, _is_in_prompt().label("in_prompt"))
+        query = query.where(*usable(asker, schema.memory))
         if person is not None:
             query = query.where(memory.person == person)
         with self._database.reading() as connection:
@@ -133,10 +138,11 @@ class MemoryTable:
                     found[person] = [Said(hint, at, turn_id), *said]
         return dict(reversed(found.items()))
 
-    def forget(self, wish_id: int, person: str | None = None) -> bool:
-        """Delete one wish; it stands in no further prompt. False if there is none, or it is not `person`'s."""
+    def forget(self, wish_id: int, person: str | None = None, asker: Asker = ADMINISTRATOR) -> bool:
+        """Delete one wish; it stands in no further prompt. False if there is none, or it is not `person`'s, or not the
+        asker's."""
         memory = schema.memory.c
-        mine = memory.id == wish_id
+        mine = and_(memory.id == wish_id, *usable(asker, schema.memory))
         if person is not None:
             mine &= memory.person == person
         with self._database.transaction() as connection:
@@ -156,10 +162,11 @@ class MemoryTable:
             mine = update(schema.memory).where(schema.memory.c.id == wish_id)
             return bool(connection.execute(mine.values(**values)).rowcount)
 
-    def canary_turns(self, person: str, limit: int) -> list[Turn]:
+    def canary_turns(self, person: str, limit: int, asker: Asker = ADMINISTRATOR) -> list[Turn]:
         """The newest first turns of a person's conversations: their prompts can be asked again."""
         turn = schema.turn.c
-        query = select_turns(turn.person == person, turn.turn_type == "main", turn.parent_id.is_(None))
+        mine = turn.person == person, turn.turn_type == "main", turn.parent_id.is_(None)
+        query = select_turns(*mine, *usable(asker))
         query = query.where(turn.state.not_in(["aborted", "untrainable", "imported"]))
         with self._database.reading() as connection:
             rows = connection.execute(query.order_by(turn.created_at.desc()).limit(limit)).mappings()
@@ -184,18 +191,20 @@ def remember(connection: Connection, turn_id: str, hints: Sequence[str], now: fl
     prompt again. Hints that repeat what their own request had asked for are left out; nothing is kept if the turn was
     not to be remembered."""
     memory, turn, body = schema.memory.c, schema.turn.c, schema.turn_body.c
-    may = select(turn.person).join(schema.turn_body, body.turn_id == turn.id)
-    may = may.where(turn.id == turn_id, body.memory.is_not(None))
-    person = connection.scalar(may)
-    if person is None:
+    may = select(turn.person, turn.key_name).join(schema.turn_body, body.turn_id == turn.id)
+    may = may.where(turn.id == turn_id, body.memory.is_not(None), turn.person.is_not(None))
+    whose = connection.execute(may).first()
+    if whose is None:
         return
+    person, key_name = whose
     request = request_of(connection, turn_id)
     new = [hint for hint in hints if not repeats(request, hint)]
     if not new:
         return
     text = pack_json(max(new, key=len))
-    connection.execute(delete(schema.memory).where(memory.person == person, memory.text == text))
-    row = {"person": person, "turn_id": turn_id, "text": text, "created_at": now}
+    mine = usable(Asker(key_name, person), schema.memory) if key_name is not None else []
+    connection.execute(delete(schema.memory).where(memory.person == person, memory.text == text, *mine))
+    row = {"person": person, "key_name": key_name, "turn_id": turn_id, "text": text, "created_at": now}
     connection.execute(insert(schema.memory), row)
 
 
@@ -206,7 +215,8 @@ def _is_in_prompt() -> ColumnElement[bool]:
 
 
 def _wish(row: RowMapping, in_prompt: bool) -> Wish:
-    known = {name: row[name] for name in ("id", "person", "turn_id", "created_at", "held_by", "held_at")}
+    names = ("id", "person", "key_name", "turn_id", "created_at", "held_by", "held_at")
+    known = {name: row[name] for name in names}
     details = {} if row["details"] is None else dict(unpack_json(row["details"]))
     return Wish(**known, text=unpack_json(row["text"]), in_prompt=in_prompt, details=details)
 

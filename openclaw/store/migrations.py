@@ -70,6 +70,15 @@ def _keep_dreams(connection: Connection) -> None:
     dream.create(connection)
 
 
+def _name_keys(connection: Connection) -> None:
+    """Rows that are there keep null: their keys are not known."""
+    for table in ("session", "turn", "memory"):
+        known = {column["name"] for column in inspect(connection).get_columns(table)}
+        # `_remember_wishes` makes a memory of the present schema
+        if "key_name" not in known:
+            _operations(connection).add_column(table, Column("key_name", String))
+
+
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     2: _count_judge_attempts,
     3: _take_feedback_and_imports,
@@ -80,6 +89,7 @@ MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     8: _group_turns,
     9: _remember_wishes,
     10: _keep_dreams,
+    11: _name_keys,
 }
 """version -> what turns the version before into it, in Alembic operations (the same words for every
 database)."""

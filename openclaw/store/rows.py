@@ -76,6 +76,7 @@ _SMALL = [
     "source",
     "group_id",
     "task_id",
+    "key_name",
     "created_at",
 ]
 _KEPT = ["answered_at", "judged_at", "judge_attempts"]

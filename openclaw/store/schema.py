@@ -18,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 """Raised by one with every entry of migrations.MIGRATIONS."""
 
 metadata = MetaData()
@@ -39,8 +39,10 @@ session = Table(
     Column("created_at", Float, nullable=False),
     Column("last_seen", Float, nullable=False),
     Column("ended_at", Float),
+    Column("key_name", String),
     Index("session_open", "ended_at", "last_seen"),
 )
+"""`person` and `key_name` are those of its first turns."""
 
 turn = Table(
     "turn",
@@ -69,12 +71,15 @@ turn = Table(
     Column("source", String, nullable=False, server_default="gateway"),
     Column("group_id", String),
     Column("task_id", String),
+    Column("key_name", String),
     Index("turn_state", "state", "state_reason", "answered_at"),
     Index("turn_session", "session_id", "turn_index"),
     Index("turn_digest", "transcript_digest", "created_at"),
     Index("turn_person", "person"),
     Index("turn_group", "group_id"),
 )
+"""`key_name` is the name of the client's key, "" for a request without a named key, null for imported turns and those of
+before schema 11; see `openclaw.store.rights`."""
 
 turn_body = Table(
     "turn_body",
@@ -131,9 +136,10 @@ memory = Table(
     Column("held_by", Integer),
     Column("held_at", Float),
     Column("details", LargeBinary),
+    Column("key_name", String),
 )
 """What people asked for, each from the judgement of a turn; `text` and `details` are JSON, `held_by` is the version that
-does it unasked."""
+does it unasked. `key_name` is that of the turn."""
 
 sample = Table(
     "sample",

@@ -6,10 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, func, select
+from sqlalchemy import Connection, RowMapping, and_, func, select
 
 from openclaw.store import schema
 from openclaw.store.database import Database
+from openclaw.store.rights import ADMINISTRATOR, Asker, usable
 from openclaw.store.rows import unpack_json
 from openclaw.types import SampleState, TurnState
 
@@ -47,10 +48,11 @@ class StatusTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def of_completion(self, completion_id: str) -> TurnStatus | None:
-        """The status of one turn; None when there is no such turn."""
+    def of_completion(self, completion_id: str, asker: Asker = ADMINISTRATOR) -> TurnStatus | None:
+        """The status of one turn; None when there is no such turn that the asker may use."""
+        which = and_(schema.turn.c.completion_id == completion_id, *usable(asker))
         with self._database.reading() as connection:
-            found = _statuses(connection, schema.turn.c.completion_id == completion_id, limit=1)
+            found = _statuses(connection, which, limit=1)
         return found[0] if found else None
 
     def recent(self, limit: int, session_id: str | None = None) -> list[TurnStatus]:

@@ -11,12 +11,13 @@ import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Insert, bindparam, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Insert, and_, bindparam, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, slices
+from openclaw.store.rights import ADMINISTRATOR, Asker, owner_after, usable
 from openclaw.store.rows import body_row, check_new_turn, pack_json, select_turns, turn_from_row, turn_row
 from openclaw.types import ENVIRONMENT, Message, NewTurn, Session, Turn, TurnState
 
@@ -30,7 +31,7 @@ class SessionTable:
     def touch(self, session_id: str, person: str | None = None) -> None:
         """Note that the session is in use (made when new, reopened when ended)."""
         with self._database.transaction() as connection:
-            touch(connection, session_id, person, new_turns=0)
+            touch(connection, session_id, person, None, new_turns=0)
 
     def get(self, session_id: str) -> Session | None:
         with self._database.reading() as connection:
@@ -41,10 +42,11 @@ class SessionTable:
             )
         return None if row is None else Session(**row)
 
-    def end(self, session_id: str) -> int:
-        """End a session on its client's request; an unknown one is no error. Returns the turns that expired."""
+    def end(self, session_id: str, asker: Asker = ADMINISTRATOR) -> int:
+        """End a session on its client's request, as far as its turns are the asker's; an unknown one is no error. Returns
+        the turns that expired."""
         with self._database.transaction() as connection:
-            return _end(connection, session_id, "session_done", time.time())
+            return _end(connection, session_id, "session_done", time.time(), asker)
 
     def expire(self, ttl: float) -> int:
         """End every open session that was idle for more than `ttl` seconds. Returns how many."""
@@ -60,30 +62,35 @@ class SessionTable:
                 _end(connection, session_id, "session_idle", now)
         return len(ids)
 
-    def of_group(self, group_id: str, person: str | None = None) -> list[str]:
-        """Sessions with a turn of the group, the oldest first; only those of `person`, if given."""
+    def of_group(self, group_id: str, person: str | None = None, asker: Asker = ADMINISTRATOR) -> list[str]:
+        """Sessions with a turn of the group, the oldest first; only turns of `person`, if given, and of the asker."""
         turn = schema.turn.c
         query = select(turn.session_id, turn.created_at).where(turn.group_id == group_id)
-        if person is not None:
-            query = query.where(turn.person == person)
+        query = query.where(*_of(person), *usable(asker))
         with self._database.reading() as connection:
             rows = connection.execute(query.order_by(turn.created_at, turn.id)).all()
         return list(dict.fromkeys(row.session_id for row in rows))
 
     def listing(self, person: str | None = None) -> list[dict[str, Any]]:
-        """Sessions without content, the newest first: id, person, turns, times (Unix seconds). Raises StoreError."""
-        session = schema.session
-        query = select(session).order_by(session.c.last_seen.desc())
+        """Sessions without content, the newest first: id, person, turns, times (Unix seconds); of a person those that
+        they began or have a turn in. Raises StoreError."""
+        session, turn = schema.session, schema.turn.c
+        shown = [column for column in session.c if column is not session.c.key_name]
+        query = select(*shown).order_by(session.c.last_seen.desc())
+        if person is not None:
+            theirs = select(turn.session_id).where(turn.person == person)
+            query = query.where(or_(session.c.person == person, session.c.id.in_(theirs)))
         with self._database.reading() as connection:
-            found = connection.execute(query if person is None else query.where(session.c.person == person))
-            return [dict(row) for row in found.mappings()]
+            return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def touch(connection: Connection, session_id: str, person: str | None, new_turns: int) -> None:
-    """Note that a session is in use, and how many turns it has got."""
+def touch(
+    connection: Connection, session_id: str, person: str | None, key_name: str | None, new_turns: int
+) -> None:
+    """Note that a session is in use, by whom, and how many turns it has got."""
     now = time.time()
     row = {"id": session_id, "person": person, "turns": new_turns, "created_at": now, "last_seen": now}
-    connection.execute(_upsert(connection.dialect.name), row)
+    connection.execute(_upsert(connection.dialect.name), row | {"key_name": key_name})
 
 
 @functools.cache
@@ -91,7 +98,7 @@ def _upsert(dialect: str) -> Insert:
     insert = (postgresql if dialect == "postgresql" else sqlite).insert(schema.session)
     old, new = schema.session.c, insert.excluded
     changes = {
-        "person": func.coalesce(new.person, old.person),
+        "person": owner_after(old, new),
         "turns": old.turns + new.turns,
         "last_seen": new.last_seen,
         "ended_at": None,
@@ -101,16 +108,22 @@ def _upsert(dialect: str) -> Insert:
 
 
 def _end(
-    connection: Connection, session_id: str, reason: Literal["session_done", "session_idle"], now: float
+    connection: Connection,
+    session_id: str,
+    reason: Literal["session_done", "session_idle"],
+    now: float,
+    asker: Asker = ADMINISTRATOR,
 ) -> int:
-    connection.execute(
-        update(schema.session)
-        .where(schema.session.c.id == session_id, schema.session.c.ended_at.is_(None))
-        .values(ended_at=now)
-    )
+    """Turns of others stay, and a session that has any stays open until it is idle."""
+    session, turn, mine = schema.session.c, schema.turn.c, usable(asker)
+    here = turn.session_id == session_id
+    ended = update(schema.session).where(session.id == session_id, session.ended_at.is_(None))
+    if mine:
+        ended = ended.where(~select(turn.id).where(here, ~and_(*mine)).exists())
+    connection.execute(ended.values(ended_at=now))
     expired = connection.execute(
         update(schema.turn)
-        .where(schema.turn.c.session_id == session_id, schema.turn.c.state == str(TurnState.CAPTURED))
+        .where(here, turn.state == str(TurnState.CAPTURED), *mine)
         .values(state=str(TurnState.EXPIRED), state_reason=reason)
     )
     return expired.rowcount
@@ -144,7 +157,7 @@ class TurnTable:
         with self._database.transaction() as connection:
             if connection.scalar(_KNOWN, {"completion": turn.completion_id}) is not None:
                 return _stored(connection, turn.completion_id)
-            touch(connection, turn.session_id, turn.person, new_turns=1)
+            touch(connection, turn.session_id, turn.person, turn.key_name, new_turns=1)
             index = self.next_index(turn.session_id) if turn.turn_index is None else turn.turn_index
             connection.execute(_INSERT_TURN, turn_row(turn, index))
             connection.execute(_INSERT_BODY, body)
@@ -163,33 +176,35 @@ class TurnTable:
         digests: Sequence[str],
         session_id: str | None = None,
         since: float = 0.0,
-        person: str | None = None,
+        asker: Asker = ADMINISTRATOR,
     ) -> Turn | None:
         """The stored turn whose transcript digest comes first in `digests` (longest prefix first); of
         several with that digest, the newest. Only turns of `session_id`, if given, created at or after
-        `since` (Unix seconds), and none that is known to be another person's."""
-        turn = schema.turn.c
+        `since` (Unix seconds), that the asker may use."""
+        turn, mine = schema.turn.c, usable(asker)
         with self._database.reading() as connection:
             for start in range(0, len(digests), _DIGESTS_A_QUERY):
                 wanted = digests[start : start + _DIGESTS_A_QUERY]
                 query = select(turn.id, turn.transcript_digest).where(
-                    turn.transcript_digest.in_(wanted), turn.created_at >= since
+                    turn.transcript_digest.in_(wanted), turn.created_at >= since, *mine
                 )
                 if session_id is not None:
                     query = query.where(turn.session_id == session_id)
-                if person is not None:
-                    query = query.where(or_(turn.person.is_(None), turn.person == person))
                 found = {digest: id_ for id_, digest in connection.execute(query.order_by(turn.created_at))}
                 first = next((digest for digest in wanted if digest in found), None)
                 if first is not None:
                     return _one_turn(connection, turn.id == found[first])
         return None
 
-    def last_main(self, session_id: str) -> Turn | None:
-        """The newest main turn of a session that waits for what follows it."""
+    def last_main(self, session_id: str, asker: Asker = ADMINISTRATOR) -> Turn | None:
+        """The newest main turn of a session that waits for what follows it, and that the asker may use."""
         turn = schema.turn.c
-        query = select(turn.id).where(
-            turn.session_id == session_id, turn.turn_type == "main", turn.state == str(TurnState.CAPTURED)
+        query = (
+            select(turn.id)
+            .where(
+                turn.session_id == session_id, turn.turn_type == "main", turn.state == str(TurnState.CAPTURED)
+            )
+            .where(*usable(asker))
         )
         with self._database.reading() as connection:
             found = connection.scalar(query.order_by(turn.turn_index.desc(), turn.created_at.desc()).limit(1))
@@ -225,16 +240,20 @@ class TurnTable:
         return True
 
     def of_sessions(
-        self, session_ids: Sequence[str], most: int, person: str | None = None
+        self,
+        session_ids: Sequence[str],
+        most: int,
+        person: str | None = None,
+        asker: Asker = ADMINISTRATOR,
     ) -> tuple[dict[str, list[Turn]], list[str]]:
         """Turns by session, in order, and the sessions that are left: whole sessions are read until they have `most`
-        turns together, at least one. Only turns of `person`, if given."""
+        turns together, at least one. Only turns of `person`, if given, and of the asker."""
         turn = schema.turn.c
         found: dict[str, list[Turn]] = {}
         left = list(session_ids)
         read = 0
         while left and read < most:
-            mine = select_turns(turn.session_id == left[0], *_of(person))
+            mine = select_turns(turn.session_id == left[0], *_of(person), *usable(asker))
             with self._database.reading() as connection:
                 rows = connection.execute(mine.order_by(turn.turn_index, turn.created_at)).mappings().all()
             found[left.pop(0)] = [turn_from_row(row) for row in rows]

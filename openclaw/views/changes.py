@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from openclaw.errors import ClientError
+from openclaw.store.rights import ADMINISTRATOR
 from openclaw.views.source import ViewSource
 
 Json = dict[str, Any]
@@ -24,7 +25,7 @@ async def overrule(source: ViewSource, completion_id: str, score: float | None, 
         raise ClientError("score must be a number from -1 to 1", "score")
     if len(text) > LONGEST_HINT:
         raise ClientError(f"text must be at most {LONGEST_HINT} characters long", "text")
-    told = await recorder.feedback(completion_id, None, score, text, person=None)
+    told = await recorder.feedback(completion_id, None, score, text, ADMINISTRATOR)
     if told is None:
         message = f"there is no recorded turn of completion {completion_id!r}"
         raise ClientError(message, "completion_id", "not_found", 404)
@@ -52,7 +53,7 @@ async def delete_person(source: ViewSource, person: str) -> Json:
 
 async def forget(source: ViewSource, wish_id: int) -> None:
     """Raises ClientError (404, 409)."""
-    if not await source.changeable.forget(wish_id, None):
+    if not await source.changeable.forget(wish_id, ADMINISTRATOR):
         raise ClientError("there is no such wish", "wish", "not_found", 404)
 
 

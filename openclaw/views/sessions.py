@@ -149,7 +149,7 @@ def _described(connection: Connection, rows: Sequence[RowMapping]) -> list[Json]
     count = {row[0]: row[1] for row in connection.execute(trained.group_by(turn.session_id))}
     return [
         {
-            **{str(name): value for name, value in row.items()},
+            **{str(name): value for name, value in row.items() if name != "key_name"},
             "score": mean.get(row["id"]),
             "trained": count.get(row["id"], 0),
             "preview": _first_words(connection, row["id"]),

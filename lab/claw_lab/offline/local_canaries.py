@@ -34,7 +34,5 @@ async def look(loop: LocalLoop) -> list[Looked]:
     assert loop.trainer is not None
     canaries = Canaries(loop.store, loop.chat.format, LocalModel(loop.chat, loop.trainer, loop.version))
     return [
-        one
-        for person in await canaries.due(loop.version)
-        for one in await canaries.look(person, loop.version)
+        one for whose in await canaries.due(loop.version) for one in await canaries.look(whose, loop.version)
     ]

@@ -10,19 +10,17 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from openclaw.errors import ClientError
-from openclaw.gateway.caller import person_named
+from openclaw.gateway.caller import asker_named
 from openclaw.gateway.chat_request import number, parse_body, string
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.recorder import Recorder
-from openclaw.http.auth import check_client, key_name
-from openclaw.settings import Settings
+from openclaw.http.auth import check_client
+from openclaw.store.rights import Asker
 
 router = APIRouter()
 
 THUMBS = {"up": 1.0, "down": -1.0}
 MAX_TEXT = 20_000
-NOBODY = ""
-"""No person has this name, so that only turns without one match."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ async def feedback(request: Request) -> Response:
 
     With a session alone its last main turn is meant; with `"scope": "session"` the score is spread over all its main
     turns: the one that is k main turns before the last gets score * discount ** k (`"discount"`: 0 to 1, default 1).
-    `user` names the person, as in requests. 404 when there is no such turn, or it is another person's.
+    `user` names the person, as in requests. 404 when there is no such turn, or it is not for this key.
     """
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
@@ -79,14 +77,18 @@ async def feedback(request: Request) -> Response:
     if gateway.recorder is None:
         message = "this server records no turns, so there is nothing that feedback could be about"
         raise ClientError(message, code="not_recording", status=409)
+    asker = asker_named(request.headers, body, gateway.settings)
+    if asker.claims:
+        message = f"this key does not speak for {string(body, 'user')!r}"
+        raise ClientError(message, "user", "not_found", 404)
     if word.discount is not None:
-        return await _reward_session(gateway.recorder, word, _judge_named(request, gateway.settings, body))
+        return await _reward_session(gateway.recorder, word, asker)
     told = await gateway.recorder.feedback(
         completion_id=word.completion_id,
         session_id=word.session_id,
         score=word.score,
         text=word.text,
-        person=_judge_named(request, gateway.settings, body),
+        asker=asker,
     )
     if told is None:
         where = " and ".join(
@@ -105,21 +107,9 @@ async def feedback(request: Request) -> Response:
     return Response(orjson.dumps(found), media_type="application/json")
 
 
-def _judge_named(request: Request, settings: Settings, body: dict[str, Any]) -> str | None:
-    """Whose turns may be meant. Where keys have names, a key judges what it saw: its own turns and those of people that
-    it names, not those of another key; one without a name judges what nobody's name is on. Raises ClientError."""
-    person, own = person_named(request.headers, body), key_name(request.headers, settings)
-    names = {name for name, _ in settings.client_keys if name}
-    if not names:
-        return person
-    if person in names and person != own:
-        raise ClientError(f"this key does not speak for {person!r}", "user", "not_found", 404)
-    return person or NOBODY
-
-
-async def _reward_session(recorder: Recorder, word: Word, person: str | None) -> Response:
+async def _reward_session(recorder: Recorder, word: Word, asker: Asker) -> Response:
     assert word.session_id is not None and word.score is not None and word.discount is not None  # checked
-    rewards = await recorder.reward_session(word.session_id, word.score, word.text, word.discount, person)
+    rewards = await recorder.reward_session(word.session_id, word.score, word.text, word.discount, asker)
     if not rewards:
         message = f"there is no recorded answer of session_id {word.session_id!r}"
         raise ClientError(message, "session_id", "not_found", 404)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from fastapi import APIRouter, Request
@@ -17,6 +19,7 @@ from claw_base.run_folder.usage import rented_usage
 from openclaw.errors import ClientError, StoreError
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_admin, check_client
+from openclaw.store.rights import ADMINISTRATOR
 
 router = APIRouter()
 
@@ -112,11 +115,20 @@ async def processes(request: Request) -> Response:
     return _json([{"role": role, "pid": pid} for pid, role in found.items()])
 
 
+_CONTENT = "/content"
+
+
 @router.delete("/admin/sessions/{session_id:path}/content")
 async def delete_session(request: Request, session_id: str) -> Response:
-    """Delete a session's turns and all that derives from them; 404 when there is no such session."""
+    """Delete a session's turns and all that derives from them; 404 when there is no such session. Where ID/content is a
+    session too, `?session_id=ID` must confirm that ID is meant, else 409. With `%2Fcontent` it is part of the id, and
+    that session ends."""
     gateway = _gateway(request)
     check_admin(request, gateway.settings)
+    if not request.scope.get("raw_path", b"").endswith(_CONTENT.encode()):
+        return await end_session(request, session_id + _CONTENT)
+    if request.query_params.get("session_id") != session_id:
+        await _check_meant(gateway, _id(session_id))
     deleted = await gateway.recorder.delete_session(_id(session_id)) if gateway.recorder else {}
     if not any(deleted.values()):
         raise ClientError(f"there is no recorded session {session_id!r}", "session_id", "not_found", 404)
@@ -128,8 +140,24 @@ async def end_session(request: Request, session_id: str) -> Response:
     """End a session: its last turn will have no next state."""
     gateway = _gateway(request)
     check_admin(request, gateway.settings)
-    expired = await gateway.recorder.end_session(_id(session_id)) if gateway.recorder else 0
+    id_, recorder = _id(session_id), gateway.recorder
+    expired = await recorder.end_session(id_, ADMINISTRATOR) if recorder else 0
     return _json({"session_id": session_id, "ended": True, "expired_turns": expired})
+
+
+async def _check_meant(gateway: Gateway, session_id: str) -> None:
+    """Raises ClientError (409) for an address that two sessions share: what deletes one would end the other."""
+    other = session_id + _CONTENT
+    if (
+        gateway.recorder is None
+        or await asyncio.to_thread(gateway.recorder.store.sessions.get, other) is None
+    ):
+        return
+    message = (
+        f"{other!r} is a session too: to delete {session_id!r}, add ?session_id={quote(session_id, safe='')}; to end "
+        f"{other!r}, write its id as {quote(other, safe='')}"
+    )
+    raise ClientError(message, "session_id", "ambiguous_session", 409)
 
 
 def _id(session_id: str) -> str:

@@ -11,11 +11,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from openclaw.errors import ClientError
-from openclaw.gateway.caller import person_of
+from openclaw.gateway.caller import asker_named
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.recorder import Recorder
 from openclaw.http.auth import check_admin, check_client
 from openclaw.store.memory import Wish
+from openclaw.store.rights import ADMINISTRATOR, Asker
 
 router = APIRouter()
 
@@ -29,7 +30,7 @@ async def all_memory(request: Request, person: str | None = None) -> Response:
     `held_by`."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
-    return await _listed(_recorder(gateway), person, ("person", *SHOWN))
+    return await _listed(_recorder(gateway), person, ADMINISTRATOR, ("person", *SHOWN))
 
 
 @router.delete("/admin/memory/{wish_id}")
@@ -37,31 +38,32 @@ async def forget(request: Request, wish_id: str) -> Response:
     """One wish stands in no further prompt; 404 where there is none."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
-    return await _forgotten(_recorder(gateway), wish_id, None)
+    return await _forgotten(_recorder(gateway), wish_id, ADMINISTRATOR)
 
 
 @router.get("/v1/memory")
 async def own_memory(request: Request) -> Response:
     """The same for the bearer of a named key (OPENCLAW_API_KEYS), of that name. 403 for another key."""
     gateway: Gateway = request.app.state.gateway
-    return await _listed(_recorder(gateway), _own_name(request, gateway), SHOWN)
+    asker = _bearer(request, gateway)
+    return await _listed(_recorder(gateway), asker.person, asker, SHOWN)
 
 
 @router.delete("/v1/memory/{wish_id}")
 async def forget_own(request: Request, wish_id: str) -> Response:
     """One of one's own wishes stands in no further prompt; 404 where there is none."""
     gateway: Gateway = request.app.state.gateway
-    return await _forgotten(_recorder(gateway), wish_id, _own_name(request, gateway))
+    return await _forgotten(_recorder(gateway), wish_id, _bearer(request, gateway))
 
 
-def _own_name(request: Request, gateway: Gateway) -> str:
-    """Raises ClientError (401, 403)."""
+def _bearer(request: Request, gateway: Gateway) -> Asker:
+    """Of a named key, under its own name. Raises ClientError (401, 403)."""
     check_client(request, gateway.settings)
-    person = person_of(request.headers)
-    if not person:
+    asker = asker_named(request.headers, {}, gateway.settings)
+    if asker.person is None:
         message = "only a named key (OPENCLAW_API_KEYS) has a memory of its own; the administrator asks /admin/memory"
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
-    return person
+    return asker
 
 
 def _recorder(gateway: Gateway) -> Recorder:
@@ -71,8 +73,8 @@ def _recorder(gateway: Gateway) -> Recorder:
     return gateway.recorder
 
 
-async def _listed(recorder: Recorder, person: str | None, names: tuple[str, ...]) -> Response:
-    found = await asyncio.to_thread(recorder.store.memory.wishes, person)
+async def _listed(recorder: Recorder, person: str | None, asker: Asker, names: tuple[str, ...]) -> Response:
+    found = await asyncio.to_thread(recorder.store.memory.wishes, person, asker=asker)
     return _json({"object": "list", "data": [_shown(wish, names) for wish in found]})
 
 
@@ -81,9 +83,9 @@ def _shown(wish: Wish, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: known[name] for name in names}
 
 
-async def _forgotten(recorder: Recorder, wish_id: str, person: str | None) -> Response:
+async def _forgotten(recorder: Recorder, wish_id: str, asker: Asker) -> Response:
     known = wish_id.isascii() and wish_id.isdecimal() and len(wish_id) < 11 and int(wish_id) < LARGEST_ID
-    if not known or not await recorder.forget(int(wish_id), person):
+    if not known or not await recorder.forget(int(wish_id), asker):
         raise ClientError(f"there is no wish {wish_id[:20]!r}", "id", "not_found", 404)
     return _json({"object": "wish", "id": int(wish_id), "forgotten": True})
 

@@ -13,11 +13,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from openclaw.errors import ClientError
-from openclaw.gateway.caller import LONGEST_NAME, person_of
+from openclaw.gateway.caller import LONGEST_NAME, asker_named
 from openclaw.gateway.chat_request import boolean, integer, parse_body, string
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_admin, check_client
 from openclaw.store import RolloutStore
+from openclaw.store.rights import ADMINISTRATOR, Asker
 from openclaw.types import Turn
 
 router = APIRouter()
@@ -38,7 +39,7 @@ async def all_trajectories(request: Request) -> Response:
     "left": [session ids to ask for next]}`. An unknown session has no turns."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
-    return await _read(gateway, await request.body(), None)
+    return await _read(gateway, await request.body(), ADMINISTRATOR)
 
 
 @router.post("/v1/trajectories")
@@ -46,14 +47,14 @@ async def own_trajectories(request: Request) -> Response:
     """The same for the bearer of a named key (OPENCLAW_API_KEYS): only turns of that name. 403 for another key."""
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
-    person = person_of(request.headers)
-    if not person:
+    asker = asker_named(request.headers, {}, gateway.settings)
+    if asker.person is None:
         message = "only a named key (OPENCLAW_API_KEYS) has turns of its own; the administrator asks /admin/trajectories"
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
-    return await _read(gateway, await request.body(), person)
+    return await _read(gateway, await request.body(), asker)
 
 
-async def _read(gateway: Gateway, data: bytes, person: str | None) -> Response:
+async def _read(gateway: Gateway, data: bytes, asker: Asker) -> Response:
     body = parse_body(data)
     sessions, group = _session_ids(body), string(body, "group")
     if (sessions is None) == (group is None):
@@ -67,7 +68,7 @@ async def _read(gateway: Gateway, data: bytes, person: str | None) -> Response:
         sessions,
         group,
         limit,
-        person,
+        asker,
         _GIVEN + _CONTENT if content else _GIVEN,
     )
     return Response(found, media_type="application/json", headers={"cache-control": "no-store"})
@@ -78,11 +79,11 @@ def _found(
     sessions: list[str] | None,
     group: str | None,
     limit: int,
-    person: str | None,
+    asker: Asker,
     names: tuple[str, ...],
 ) -> bytes:
-    asked = store.sessions.of_group(group or "", person) if sessions is None else sessions
-    turns, left = store.turns.of_sessions(asked, limit, person)
+    asked = store.sessions.of_group(group or "", asker.person, asker) if sessions is None else sessions
+    turns, left = store.turns.of_sessions(asked, limit, asker.person, asker)
     data = [{"session_id": id_, "turns": [_turn(one, names) for one in turns[id_]]} for id_ in turns]
     return orjson.dumps({"object": "list", "data": data, "left": left})
 

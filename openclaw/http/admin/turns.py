@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from openclaw.errors import ClientError
-from openclaw.gateway.caller import person_named
+from openclaw.gateway.caller import asker_named
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_admin, check_client
 from openclaw.store.status import TurnStatus
@@ -23,15 +23,15 @@ MOST_TURNS = 200
 
 @router.get("/v1/turns/{completion_id}")
 async def turn(request: Request, completion_id: str) -> Response:
-    """One turn by the id of its completion; 404 when it is not recorded, or known to be another person's. `?user=`
-    names the person, as in requests."""
+    """One turn by the id of its completion; 404 when it is not recorded, or not for this key. `?user=` names the person,
+    as in requests."""
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
+    asker = asker_named(request.headers, request.query_params, gateway.settings)
     status = None
     if gateway.recorder is not None and completion_id.isprintable():
-        status = await asyncio.to_thread(gateway.recorder.store.status.of_completion, completion_id)
-    person = person_named(request.headers, request.query_params)
-    if status is None or (person is not None and status.person not in (None, person)):
+        status = await asyncio.to_thread(gateway.recorder.store.status.of_completion, completion_id, asker)
+    if status is None:
         message = f"there is no recorded turn of completion {completion_id!r}"
         raise ClientError(message, "completion_id", "not_found", 404)
     return _json(_shown(status))

@@ -39,10 +39,10 @@ async def _chat(request: Request, path_session: str | None) -> Response:
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
     body = parse_body(await request.body())
-    caller = Caller.of(request.headers, body, path_session, gateway.settings.default_turn_type)
+    caller = Caller.of(request.headers, body, path_session, gateway.settings)
     if caller.done and caller.scope and not body.get("messages"):
         if gateway.recorder:
-            await gateway.recorder.end_session(caller.scope)
+            await gateway.recorder.end_session(caller.scope, caller.asker)
         ended = {"object": "session", "session_id": caller.scope, "session_done": True}
         return Response(orjson.dumps(ended), media_type="application/json")
     checked = chat_request(body)

@@ -57,7 +57,7 @@ async def complete(request: Request) -> Response:
         checked = await asyncio.to_thread(
             completion_requests, body, gateway.tokenizer, gateway.context_length
         )
-    caller = Caller.of(request.headers, body, None, gateway.settings.default_turn_type)
+    caller = Caller.of(request.headers, body, None, gateway.settings)
     exchanges: list[Exchange] = []
     for one in checked:
         exchanges += await prepare_all(gateway, one, caller, "cmpl-")

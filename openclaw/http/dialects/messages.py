@@ -87,7 +87,7 @@ async def _create(request: Request, body: Json) -> Response:
         message = "messages: the last one is the assistant's; an answer that was begun is not continued here"
         raise ClientError(message, "messages", "unsupported_value")
     checked = chat_request(translated)
-    caller = Caller.of(request.headers, translated, None, gateway.settings.default_turn_type)
+    caller = Caller.of(request.headers, translated, None, gateway.settings)
     exchanges = await prepare_all(gateway, checked, caller, "msg_")
     events = MessageEvents(exchanges[0], gateway.model_name, checked.stream)
     return AnswerResponse(request, exchanges, events, checked.stream)

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from openclaw.common.messages import content_of
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallEnd, CallStart, Delta, TextDelta
-from openclaw.gateway.caller import Caller, person_named
+from openclaw.gateway.caller import Caller, asker_named
 from openclaw.gateway.chat_request import chat_request, function_call, parse_body
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
@@ -26,6 +26,7 @@ from openclaw.http.dialects.chat import OpenAIErrors, usage
 from openclaw.http.dialects.responses_tools import chat_tools, joined, namespaces
 from openclaw.http.openapi import RESPONSE
 from openclaw.http.response import AnswerResponse, prepare_all
+from openclaw.store.rights import Asker, may_use
 from openclaw.types import Turn
 
 router = APIRouter()
@@ -53,10 +54,11 @@ async def create(request: Request) -> Response:
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
     body = parse_body(await request.body())
-    previous = await _previous(gateway, body.get("previous_response_id"), person_named(request.headers, body))
+    asker = asker_named(request.headers, body, gateway.settings)
+    previous = await _previous(gateway, body.get("previous_response_id"), asker)
     translated = chat_body(body, previous)
     checked = chat_request(translated)
-    caller = Caller.of(request.headers, translated, None, gateway.settings.default_turn_type)
+    caller = Caller.of(request.headers, translated, None, gateway.settings)
     if previous is not None and caller.scope is None:
         caller = replace(caller, scope=previous.session_id)
     exchanges = await prepare_all(gateway, checked, caller, "resp_")
@@ -64,14 +66,14 @@ async def create(request: Request) -> Response:
     return AnswerResponse(request, exchanges, events, checked.stream)
 
 
-async def _previous(gateway: Gateway, response_id: object, person: str | None) -> Turn | None:
-    """The turn to continue; never another person's. Raises ClientError when there is none."""
+async def _previous(gateway: Gateway, response_id: object, asker: Asker) -> Turn | None:
+    """The turn to continue. Raises ClientError when there is none that the asker may use."""
     if response_id is None:
         return None
     turn = None
     if isinstance(response_id, str) and response_id.isprintable() and gateway.recorder is not None:
         turn = await asyncio.to_thread(gateway.recorder.store.turns.get_by_completion, response_id)
-    if turn is None or (person is not None and turn.person not in (None, person)):
+    if turn is None or not may_use(asker, turn.key_name, turn.person):
         message = (
             f"previous_response_id: no response {response_id!r} is stored here; send its messages instead"
         )

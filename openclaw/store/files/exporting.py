@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Table, func, or_, select, true
+from sqlalchemy import ColumnElement, Connection, RowMapping, Table, func, select, true
 
 from openclaw.store import schema
 from openclaw.store.files.jsonl import (
@@ -26,6 +26,7 @@ from openclaw.store.files.jsonl import (
     WishEntry,
     dump_line,
 )
+from openclaw.store.rights import of_person
 from openclaw.store.rollout_store import RolloutStore
 from openclaw.store.rows import judgement_from_row, select_turns, turn_from_row, unpack_json, unpack_teacher
 from openclaw.store.versions import version_from_row
@@ -79,8 +80,7 @@ def _chosen(session_id: str | None, person: str | None) -> tuple[ColumnElement[b
     if session_id is not None:
         turns, sessions = turns & (turn.session_id == session_id), sessions & (session.id == session_id)
     if person is not None:
-        theirs = select(session.id).where(session.person == person)
-        turns &= or_(turn.person == person, turn.session_id.in_(theirs))
+        turns &= of_person(person)
         sessions &= session.person == person
     return turns, sessions
 

@@ -26,7 +26,7 @@ from openclaw.store.files.jsonl import (
 from openclaw.store.rollout_store import RolloutStore
 from openclaw.store.rows import body_row, check_new_turn, judgement_row, mask_fits, pack_json, turn_row
 from openclaw.store.turns import touch
-from openclaw.types import Session, TurnState, WeightVersion
+from openclaw.types import Session, Turn, TurnState, WeightVersion
 
 BATCH = 200
 """Lines written in one transaction."""
@@ -133,7 +133,7 @@ def _add_turn(connection: Connection, line: TurnLine) -> str:
     same = or_(table.c.id == turn.id, table.c.completion_id == turn.completion_id)
     if connection.execute(select(table.c.id).where(same)).first() is not None:
         return "known"
-    _count_turn(connection, turn.session_id, turn.person)
+    _count_turn(connection, turn)
     kept = {name: getattr(turn, name) for name in ("answered_at", "judged_at", "judge_attempts")}
     connection.execute(insert(table), turn_row(turn, turn.turn_index or 0) | kept)
     next_state = None if turn.next_state is None else pack_json(turn.next_state)
@@ -147,17 +147,18 @@ def _add_turn(connection: Connection, line: TurnLine) -> str:
         connection.execute(insert(schema.feedback), row)
     for wish in line.wishes:
         row = {**wish.model_dump(), "text": pack_json(wish.text), "details": pack_json(wish.details)}
-        connection.execute(insert(schema.memory), {"turn_id": turn.id, "person": turn.person, **row})
+        about = {"turn_id": turn.id, "person": turn.person, "key_name": turn.key_name}
+        connection.execute(insert(schema.memory), about | row)
     if line.sample is not None:
         _add_sample(connection, turn.id, line.sample)
     return "turns"
 
 
-def _count_turn(connection: Connection, session_id: str, person: str | None) -> None:
+def _count_turn(connection: Connection, turn: Turn) -> None:
     session = schema.session
-    counted = update(session).where(session.c.id == session_id).values(turns=session.c.turns + 1)
+    counted = update(session).where(session.c.id == turn.session_id).values(turns=session.c.turns + 1)
     if connection.execute(counted).rowcount == 0:  # the session of the turn is not in the file
-        touch(connection, session_id, person, new_turns=1)
+        touch(connection, turn.session_id, turn.person, turn.key_name, new_turns=1)
 
 
 def _add_sample(connection: Connection, turn_id: str, sample: SampleEntry) -> None:

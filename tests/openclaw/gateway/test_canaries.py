@@ -15,6 +15,7 @@ from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway import canaries as watched
 from openclaw.gateway.canaries import MOST, Canaries, Count
 from openclaw.store import RolloutStore
+from openclaw.store.rights import Asker
 from openclaw.types import Drop, Judgement, NewTurn, Turn
 from tests.fakes.chat_client import HELLO
 from tests.fakes.running_gateway import StartGateway
@@ -120,7 +121,7 @@ def test_nothing_is_found_while_another_version_answers(
     weights = Weights(chat_format.tokenizer, lambda number: PROSE)
     canaries = Canaries(asked_for, chat_format, weights)
     weights.version = 4
-    assert asyncio.run(canaries.look("ada", 3)) == []
+    assert asyncio.run(canaries.look(Asker(None, "ada"), 3)) == []
     (wish,) = asked_for.memory.wishes("ada")
     assert (wish.held_by, wish.details) == (None, {})
 
@@ -180,3 +181,25 @@ def test_a_question_that_asks_for_a_form_itself_is_not_asked_about_another(
     weights.version = 4
     ((found,),) = look(asked_for, chat_format, weights)
     assert (weights.questions, found.count, texts(asked_for)) == ({"3 + 3?"}, Count(35, 35), [])
+
+
+def test_a_wish_is_counted_with_the_questions_of_its_own_key(
+    store: RolloutStore, make_turn: Callable[..., NewTurn], chat_format: ChatFormat
+) -> None:
+    store.versions.weights_live(-1, 3, None, True, None, None)
+    for key in ("site", "bob"):
+        asked = [{"role": "user", "content": f"a question of {key}"}]
+        turn = store.turns.record(
+            make_turn(person="carol", key_name=key, memory=[], messages=asked, completion_ids=LIST)
+        )
+        store.turns.answer(turn.id, [{"role": "user", "content": WISH}])
+        found = [Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=[WISH])]
+        assert store.judgements.finish(turn.id, found, Drop("test"))
+    weights = Weights(chat_format.tokenizer, lambda number: PROSE)
+    canaries = Canaries(store, chat_format, weights)
+    site = Asker("site", "carol")
+    assert asyncio.run(canaries.due(3)) == [Asker("bob", "carol"), site]
+    asyncio.run(canaries.look(site, 3))
+    assert weights.questions == {"a question of site"}
+    held = {wish.key_name: wish.held_by for wish in store.memory.wishes("carol")}
+    assert held == {"site": 3, "bob": None}

@@ -184,6 +184,32 @@ def test_sessions_with_a_slash_in_their_names_can_be_ended_and_deleted(gateway: 
     assert gateway.http.delete("/admin/sessions/a%00b/content").status_code == 404
 
 
+def test_ending_a_session_deletes_no_other_whose_id_begins_as_its_own(gateway: RunningGateway) -> None:
+    gateway.says("hi")
+
+    def talk(session: str) -> None:
+        body = {"messages": HELLO, "session_id": session}
+        assert gateway.http.post("/v1/chat/completions", json=body).status_code == 200
+
+    talk("x")
+    talk("x/content")
+    plain = gateway.http.delete("/admin/sessions/x/content")
+    assert (plain.status_code, plain.json()["error"]["code"]) == (409, "ambiguous_session")
+    assert "/admin/sessions" not in plain.text and "x%2Fcontent" in plain.text
+    for spelled in ("x%2Fcontent", "x%2fcontent"):
+        ended = gateway.http.delete(f"/admin/sessions/{spelled}").json()
+        assert (ended["session_id"], ended["ended"]) == ("x/content", True)
+    assert gateway.store.sessions.get("x") is not None and gateway.store.status.counts()["turns"] == {
+        "captured": 1, "expired": 1,
+    }  # fmt: skip
+    sure = gateway.http.delete("/admin/sessions/x/content", params={"session_id": "x"}).json()
+    assert (sure["session_id"], sure["deleted"]["turns"]) == ("x", 1)
+    gone = gateway.http.delete("/admin/sessions/x%2Fcontent/content").json()
+    assert (gone["session_id"], gone["deleted"]["turns"]) == ("x/content", 1)
+    talk("x")
+    assert gateway.http.delete("/admin/sessions/x/content").json()["deleted"]["turns"] == 1
+
+
 def test_administration_is_closed_to_names_that_were_pointed_here(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_key=None)
     for host, status in (

@@ -10,8 +10,9 @@ from sqlalchemy import inspect
 from openclaw.errors import StoreError
 from openclaw.store import RolloutStore
 from openclaw.store.migrations import MIGRATIONS
+from openclaw.store.rights import asker_of
 from openclaw.store.schema import SCHEMA_VERSION
-from openclaw.types import NewTurn
+from openclaw.types import Drop, Judgement, NewTurn
 
 pytestmark = pytest.mark.every_database
 
@@ -51,7 +52,15 @@ def _make_version_1(location: str) -> None:
     store.close()
 
 
+def _make_version_10(store: RolloutStore) -> None:
+    with store.database.transaction() as connection:
+        for table in ("session", "turn", "memory"):
+            connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN key_name")
+        connection.exec_driver_sql("UPDATE schema_version SET version = 10")
+
+
 def _make_version_7(store: RolloutStore) -> None:
+    _make_version_10(store)
     with store.database.transaction() as connection:
         connection.exec_driver_sql("DROP TABLE dream")
         connection.exec_driver_sql("ALTER TABLE turn_body DROP COLUMN memory")
@@ -76,6 +85,36 @@ def test_what_was_said_before_rewards_of_sessions_counts_as_said_of_its_turn(
     assert kept is not None and (kept.group_id, kept.task_id) == (None, None)
     (reward,) = store.feedback.reward_session("s", 1.0)
     assert (reward.status, store.feedback.judgements_of(turn.id)[0].score) == ("own_score", -1.0)
+    store.close()
+
+
+def test_turns_of_before_keys_were_noted_are_for_the_person_that_they_name(
+    location: str, make_turn: Callable[..., NewTurn]
+) -> None:
+    store = RolloutStore(location)
+    before = store.turns.record(make_turn(person="ada", memory=[], transcript_digest="d"))
+    store.turns.answer(before.id, [{"role": "user", "content": "shorter"}])
+    hint = Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=["shorter"])
+    assert store.judgements.finish(before.id, [hint], Drop("test"))
+    _make_version_10(store)
+    store.close()
+    store = RolloutStore(location)
+    (wish,) = store.memory.wishes()
+    session, turn = store.sessions.get("s"), store.turns.get(before.id)
+    assert session is not None and turn is not None
+    assert [one.key_name for one in (session, turn, wish)] == [None, None, None]
+    names = frozenset({"ada", "bob"})
+    askers = [asker_of(key, None, names) for key in ("ada", "bob", None)]
+    assert [store.turns.find_by_digest(["d"], asker=one) is not None for one in askers] == [
+        True,
+        False,
+        False,
+    ]
+    assert [len(store.memory.remembered("ada", asker=one)) for one in askers] == [1, 0, 0]
+    new = store.turns.record(make_turn(person="bob", key_name="bob", transcript_digest="d"))
+    assert store.turns.find_by_digest(["d"], asker=askers[1]) == new
+    session = store.sessions.get("s")
+    assert session is not None and (session.person, session.key_name) == ("ada", None)
     store.close()
 
 

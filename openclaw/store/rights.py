@@ -1,0 +1,97 @@
+"""Returns who may use a stored turn: the bearer of the key that made it. Every other part asks here.
+
+Keys wall off, `user` sorts: two clients with one key may name any person, and are told apart by that name alone. A turn
+that was stored before keys were noted, or imported, has no key: the person that it names decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, and_, case, or_, select
+
+from openclaw.store import schema
+
+NO_NAME = ""
+"""Name of the key of a request that has none: the common key, or no key where none is asked."""
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Whose request it is.
+
+    Attributes:
+        key_name: of its key; NO_NAME for a key without a name, None for the administrator.
+        person: whom the request names, or whose key it is.
+        names: whether client keys have names on this server.
+        claims: whether its `user` is the name of a key that it does not have; `person` is not that name then.
+    """
+
+    key_name: str | None
+    person: str | None = None
+    names: bool = False
+    claims: bool = False
+
+
+ADMINISTRATOR = Asker(None)
+"""The administrator, and programs that open the store themselves."""
+NAMELESS = Asker(NO_NAME)
+
+
+def asker_of(key_name: str | None, user: str | None, names: frozenset[str]) -> Asker:
+    """Returns the asker of a client's request. The name of a key is given by that key alone: a `user` that names
+    another key's bearer is not believed.
+
+    Args:
+        key_name: of its key; None for a key without a name, or no key.
+        user: whom the request names.
+        names: of all keys on this server.
+    """
+    claims = user is not None and user != key_name and user in names
+    return Asker(key_name or NO_NAME, key_name if claims or user is None else user, bool(names), claims)
+
+
+def may_use(asker: Asker, key_name: str | None, person: str | None) -> bool:
+    """Whether a turn, or what was made of one, may be read, continued, judged, ended or forgotten by the asker.
+
+    Args:
+        key_name: of the key that made the turn; None: not known.
+        person: whom the turn names.
+    """
+    if asker.key_name is None:
+        return True
+    if key_name is not None and key_name != asker.key_name:
+        return False
+    if asker.person is None:
+        return person is None or not asker.names
+    return person is None or person == asker.person
+
+
+def usable(asker: Asker, table: Table = schema.turn) -> list[ColumnElement[bool]]:
+    """Returns `may_use` as conditions for rows of a table with `key_name` and `person`; never unknown for a row."""
+    if asker.key_name is None:
+        return []
+    key_name, person = table.c.key_name, table.c.person
+    conditions: list[ColumnElement[bool]] = [or_(key_name.is_(None), key_name == asker.key_name)]
+    if asker.person is not None:
+        conditions.append(or_(person.is_(None), person == asker.person))
+    elif asker.names:
+        conditions.append(person.is_(None))
+    return conditions
+
+
+def of_person(person: str) -> ColumnElement[bool]:
+    """Returns the condition for a person's turns, as they are exported and deleted: those that name the person, and in
+    sessions that the person began those of the same key that name nobody."""
+    turn, session = schema.turn.c, schema.session.c
+    same_key = or_(turn.key_name.is_(None), session.key_name.is_(None), turn.key_name == session.key_name)
+    begun = select(session.id).where(session.id == turn.session_id, session.person == person, same_key)
+    return or_(turn.person == person, and_(turn.person.is_(None), begun.exists()))
+
+
+def owner_after(old: Any, new: Any) -> ColumnElement[Any]:
+    """Returns the person of a session that gets another turn: whoever is there stays, and where nobody is, the key that
+    began the session may name one. `old` and `new` are the columns of both rows."""
+    same_key = or_(old.key_name.is_(None), old.key_name == new.key_name)
+    return case((and_(old.person.is_(None), same_key), new.person), else_=old.person)
