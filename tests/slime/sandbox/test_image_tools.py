@@ -143,3 +143,11 @@ def test_an_image_of_another_architecture_is_not_even_exported(tmp_path: Path, c
     tool = scripted(tmp_path, "docker", '[ "$1" = image ] && echo \'[{"Id": "1", "Architecture": "s390x"}]\'')
     with pytest.raises(ConfigError, match="is for s390x, this machine is"):
         image_of("x", cache, [tool])
+
+
+def test_an_option_is_no_name_of_an_image(tmp_path: Path, cache: Path) -> None:
+    asked = tmp_path / "asked"
+    tool = scripted(tmp_path, "podman", f'echo "$@" >> {asked}; echo \'[{{"Id": "1"}}]\'')
+    with pytest.raises(DataError, match="is no name of an image"):
+        image_of("--authfile=/x", cache, [tool])
+    assert not asked.exists()

@@ -107,6 +107,9 @@ def tool_with(image: str, chosen: Sequence[Tool] | None = None) -> tuple[Tool, d
     Raises:
         ConfigError: there is none here. DataError: none can get it; with their reasons.
     """
+    if image.startswith("-"):
+        # podman and docker would take it for an option
+        raise DataError(f"{image!r} is no name of an image")
     here = tools() if chosen is None else list(chosen)
     if not here:
         raise ConfigError(

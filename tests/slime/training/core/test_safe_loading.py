@@ -217,6 +217,7 @@ def test_an_index_names_no_file_elsewhere(checkpoint: Path, name: str) -> None:
     "change",
     [
         {"storage_data": {MetadataIndex("x"): _StorageInfo("f", -1, 2)}},
+        {"storage_data": {MetadataIndex("x"): _StorageInfo("f", 1, 1 << 70)}},
         {"storage_data": {"x": _StorageInfo("f", 1, 2)}},
         {"storage_data": {MetadataIndex("x"): 7}},
         {"storage_data": None},
