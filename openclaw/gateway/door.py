@@ -22,7 +22,7 @@ import orjson
 import psutil
 
 from claw_base.hotswap.door import CANNOT_WORK, Door
-from claw_base.hotswap.orphans import Lineage, Orphan, take_over
+from claw_base.hotswap.orphans import Lineage, Orphan, meeting_place, take_over
 from claw_base.hotswap.post import Post
 from claw_base.ports import listen
 from claw_base.run_folder import records
@@ -165,7 +165,8 @@ def lineage_of(settings: Settings) -> Lineage | None:
     if not (settings.run_dir and settings.engine_url):
         return None
     kind = hashlib.blake2b(repr(settings).encode(), digest_size=16).hexdigest()
-    return Lineage(f"{settings.host}:{settings.port}", kind)
+    folder = meeting_place(Path(settings.run_dir) / "processes")
+    return Lineage(f"{settings.host}:{settings.port}", kind, folder)
 
 
 def launched_engine(settings: Settings, port: int | None = None) -> EngineProcess | None:

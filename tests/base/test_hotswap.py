@@ -5,28 +5,34 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
 
+from claw_base.hotswap.orphans import Lineage, Waiting, meeting_place
 from claw_base.ports import free_port
 from tests import ROOT
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a door needs Linux")
 PROGRAM = """
 import asyncio, os, sys
+from pathlib import Path
 from claw_base.hotswap.door import Door
 from claw_base.hotswap.orphans import Lineage, take_over
 from claw_base.ports import listen
 
 port, build_s = int(sys.argv[1]), float(sys.argv[3])
-lineage = Lineage(*sys.argv[2].split("/")) if sys.argv[2] else None
+name, _, kind = sys.argv[2].partition("/")
+lineage = Lineage(name, kind, Path(sys.argv[4])) if name else None
 
 async def answer(reader, writer):
     answering.add(asyncio.current_task())
@@ -75,9 +81,18 @@ def port() -> int:
     return free_port()
 
 
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where doors meet: a name that is too long for the address of a socket."""
+    folder = tmp_path / ("long" * 40)
+    folder.mkdir()
+    monkeypatch.setenv("MEETING_PLACE", str(folder))
+    return folder
+
+
 @contextmanager
 def a_door(port: int, lineage: str = "", build_s: float = 0.0) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", PROGRAM, str(port), lineage, str(build_s)]
+    command = [sys.executable, "-c", PROGRAM, str(port), lineage, str(build_s), os.environ["MEETING_PLACE"]]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "base")}
     door = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
     try:
@@ -265,3 +280,43 @@ def test_a_first_worker_that_refuses_ends_the_door_with_its_reason(port: int) ->
     with a_door(port, build_s=-1.0) as door:
         assert door.wait(20) == 2
         assert door.stderr is not None and "error: this can never work" in door.stderr.read()
+
+
+def test_the_place_where_doors_meet_is_closed_to_other_accounts(port: int, place: Path) -> None:
+    lineage = f"test-{port}/same"
+    with a_door(port, lineage) as killed:
+        until(lambda: answers(port))
+        workers_of(killed)
+        until(lambda: any(one.name.endswith(".keeper") for one in place.iterdir()))
+        # A name that was bound first, as another account could in the abstract name space
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as squatter:
+            squatter.bind(f"\0door/{os.getuid()}/test-{port}/keeper")
+            squatter.listen(1)
+            for worker in workers_of(killed):
+                worker.kill()
+            killed.kill()
+            with a_door(port, lineage):
+                until(lambda: answers(port))
+    assert [one.name for one in place.iterdir() if not one.name.endswith(".lock")] == []
+
+
+def test_two_processes_never_have_one_name(place: Path) -> None:
+    lineage = Lineage("0:1", "same", place)
+    with Waiting(lineage, "keeper") as first, Waiting(lineage, "keeper") as second:
+        assert first.bind() and not second.bind() and not second.bind()
+        second.forget()
+        assert (place / ".door-0:1.keeper").is_socket()
+        assert stat.S_IMODE((place / ".door-0:1.keeper.lock").stat().st_mode) == 0o600
+    with Waiting(lineage, "keeper") as third:
+        assert third.bind()
+    assert not (place / ".door-0:1.keeper").exists()
+
+
+def test_where_a_file_system_has_no_sockets_another_folder_of_the_user_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert meeting_place(tmp_path / "processes") == tmp_path / "processes"
+    assert list((tmp_path / "processes").iterdir()) == []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = meeting_place(Path("/proc/self"))
+    assert found.parent == tmp_path and stat.S_IMODE(found.stat().st_mode) == 0o700

@@ -121,7 +121,10 @@ class Door:
         gc.freeze()  # a collection in a fork would copy every page that it looks at
         lineage, listener = self._lineage, self.listener
         if lineage is not None:
-            self.keep(lambda: orphans.keep(lineage, listener), self._keeper, part=orphans.KEEPER)
+            if self._keeper is not None:  # of the program before this one, which knows another place perhaps
+                children.stop([self._keeper])
+                children.exit_status(self._keeper)
+            self.keep(lambda: orphans.keep(lineage, listener), part=orphans.KEEPER)
             self._look_until = time.monotonic() + FIND_SECONDS
         with children.signals(self._signals) as wake, selectors.DefaultSelector() as selector:
             selector.register(wake, selectors.EVENT_READ)
@@ -135,6 +138,8 @@ class Door:
                     with contextlib.suppress(OSError):
                         self.listener.shutdown(socket.SHUT_RDWR)
                 children.stop(list(self.beside))
+                if self._lineage is not None:
+                    orphans.forget(self._lineage)
 
     def _look(self, selector: selectors.BaseSelector) -> int | None:
         """Waits for what comes next, and acts on it."""

@@ -1,7 +1,7 @@
 """What a killed door leaves: its workers, of which one serves and one waits behind it, and a keeper of the socket.
 
-Each waits at a name in the abstract name space (nothing is left behind in a folder, no path is too long) until a new
-door asks, and hands the listening socket to a process of the same user. The keeper does nothing else: where the workers
+Each waits at a socket in a folder of the run's user, where no other account can take its name first, until a new door
+asks, and hands the listening socket to a process of the same user. The keeper does nothing else: where the workers
 were killed too, connections wait for the new door and none is refused. Where a door has ended orderly the socket
 listens no more; that tells those which nobody found in time to end too.
 """
@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import select
 import socket
 import struct
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+
+from claw_base.files import private_folder
 
 ORPHAN_SECONDS = 180.0
 """How long workers without a door go on, if nobody takes over."""
@@ -38,10 +43,12 @@ class Lineage:
     Attributes:
         name: of the port.
         kind: what they serve, as a digest: those of the same kind go on, others are replaced.
+        folder: where they wait; see `meeting_place`.
     """
 
     name: str
     kind: str
+    folder: Path
 
 
 @dataclass(frozen=True)
@@ -84,15 +91,15 @@ def take_over(lineage: Lineage, open_port: Callable[[], socket.socket]) -> tuple
 def keep(lineage: Lineage, listener: socket.socket) -> int:
     """The life of the keeper: it ends when a new door has the socket, or none came in time. Returns an exit status."""
     door, deadline = os.getppid(), None
-    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as waiting:
+    with Waiting(lineage, KEEPER) as waiting:
         bound = False
         while deadline is None or (time.monotonic() < deadline and is_listening(listener)):
-            bound = bound or _bind(waiting, _address(lineage, KEEPER))
+            bound = bound or waiting.bind()
             if deadline is None and os.getppid() != door:
                 deadline = time.monotonic() + ORPHAN_SECONDS
             if not bound:
                 time.sleep(LOOK_SECONDS)
-            elif select.select([waiting], [], [], 1.0)[0] and _hand_over(waiting, lineage, listener):
+            elif select.select([waiting.socket], [], [], 1.0)[0] and _hand_over(waiting, listener):
                 return 0
     return 0
 
@@ -135,47 +142,125 @@ async def _wait(
 ) -> socket.socket | None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
-    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as waiting:
-        waiting.setblocking(False)
+    with Waiting(lineage, part) as waiting:
+        waiting.socket.setblocking(False)
         bound = False
         while loop.time() < deadline and is_needed() and is_listening(listener):
-            if not bound and not (bound := _bind(waiting, _address(lineage, part))):
+            if not bound and not (bound := waiting.bind()):
                 # Another one has the name, until it has been found or has ended
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(readable(waiting), LOOK_SECONDS)
-                if connection := _hand_over(waiting, lineage, listener):
+                await asyncio.wait_for(readable(waiting.socket), LOOK_SECONDS)
+                if connection := _hand_over(waiting, listener):
                     connection.setblocking(False)
                     return connection
     return None
 
 
-def _hand_over(waiting: socket.socket, lineage: Lineage, listener: socket.socket) -> socket.socket | None:
+def _hand_over(waiting: Waiting, listener: socket.socket) -> socket.socket | None:
     """Gives the socket to who asks; the connection to it. None for another user's process."""
-    connection, _ = waiting.accept()
+    connection, _ = waiting.socket.accept()
     if _peer(connection)[1] == os.getuid():
         with contextlib.suppress(OSError):  # it has just ended; the connection tells
-            socket.send_fds(connection, [lineage.kind.encode()], [listener.fileno()])
+            socket.send_fds(connection, [waiting.lineage.kind.encode()], [listener.fileno()])
         return connection
     connection.close()
     return None
 
 
-def _bind(waiting: socket.socket, address: str) -> bool:
+class Waiting:
+    """A socket whose name at most one living process has: the lock beside it ends with its process; files may stay."""
+
+    def __init__(self, lineage: Lineage, part: str) -> None:
+        self.lineage = lineage
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._path = lineage.folder / _file(lineage, part)
+        self._lock: int | None = None
+
+    def __enter__(self) -> Waiting:
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        if self._lock is not None:
+            self._path.unlink(missing_ok=True)
+            os.close(self._lock)
+        self.socket.close()
+
+    def bind(self) -> bool:
+        """False while another process has the name."""
+        lock = self._locked()
+        if lock is None:
+            return False
+        try:
+            self._path.unlink(missing_ok=True)
+            with _short(self._path.parent) as folder:
+                self.socket.bind(f"{folder}/{self._path.name}")
+        except OSError:
+            os.close(lock)
+            return False
+        self.socket.listen(1)
+        self._lock = lock
+        return True
+
+    def forget(self) -> None:
+        """Removes the socket that a killed process left, unless another one has the name."""
+        if (lock := self._locked()) is not None:
+            self._path.unlink(missing_ok=True)
+            os.close(lock)
+
+    def _locked(self) -> int | None:
+        lock = None
+        try:
+            lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if lock is not None:
+                os.close(lock)
+            return None
+        return lock
+
+
+def forget(lineage: Lineage) -> None:
+    """Removes what is left of the sockets, when a door ends orderly and its processes have."""
+    for part in (*WORKERS, KEEPER):
+        with contextlib.suppress(OSError), Waiting(lineage, part) as waiting:
+            waiting.forget()
+
+
+def meeting_place(folder: Path) -> Path:
+    """This folder of the run, made where it is missing; where its file system has no sockets, a folder of this user among
+    the temporary files. Raises ConfigError where another user has put something there."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    probe = f".door-{os.getpid()}"
     try:
-        waiting.bind(address)
+        with (
+            contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as tried,
+            _short(folder) as short,
+        ):
+            tried.bind(f"{short}/{probe}")
+        (folder / probe).unlink()
     except OSError:
-        return False
-    waiting.listen(1)
-    return True
+        return private_folder(Path(tempfile.gettempdir()) / f"claw-door-{os.getuid()}")
+    return folder
+
+
+@contextlib.contextmanager
+def _short(folder: Path) -> Iterator[str]:
+    """Another name of a folder, short enough for the address of a socket in it."""
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def _ask(lineage: Lineage, part: str) -> Orphan | None:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connection.settimeout(2.0)
-        connection.connect(_address(lineage, part))
+        with _short(lineage.folder) as folder:
+            connection.connect(f"{folder}/{_file(lineage, part)}")
         pid, user = _peer(connection)
         if user != os.getuid():
             raise PermissionError(lineage.name)
@@ -187,8 +272,8 @@ def _ask(lineage: Lineage, part: str) -> Orphan | None:
         return None
 
 
-def _address(lineage: Lineage, part: str) -> str:
-    return f"\0door/{os.getuid()}/{lineage.name}/{part}"
+def _file(lineage: Lineage, part: str) -> str:
+    return f".door-{lineage.name.replace('/', '_')}.{part}"
 
 
 def _peer(connection: socket.socket) -> tuple[int, int]:

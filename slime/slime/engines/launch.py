@@ -15,8 +15,9 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
-from claw_base.hotswap.orphans import Lineage, Orphan, take_over
+from claw_base.hotswap.orphans import Lineage, Orphan, meeting_place, take_over
 from claw_base.ports import bind
 from claw_base.settings.command_line import parse
 from slime.engines.embedded.arguments import EmbeddedArguments
@@ -75,7 +76,7 @@ def lineage_of(args: EmbeddedArguments) -> Lineage | None:
     if not args.record_as:
         return None
     kind = hashlib.blake2b(repr(args).encode(), digest_size=16).hexdigest()
-    return Lineage(f"{args.host}:{args.port}", kind)
+    return Lineage(f"{args.host}:{args.port}", kind, meeting_place(Path(args.record_as).parent))
 
 
 def launch_vllm(argv: list[str]) -> None:

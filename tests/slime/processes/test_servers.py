@@ -126,7 +126,7 @@ def note(part, pid):
         path = run_dir / "processes" / "gateway.keeper.json"
         path.write_text(json.dumps(record | {"create_time": created}))
 
-lineage = Lineage(f"test-{port}", "same")
+lineage = Lineage(f"test-{port}", "same", run_dir / "processes")
 listener, found = take_over(lineage, lambda: socket.create_server(("127.0.0.1", port)))
 door = Door(listener, work, lineage=lineage, note=note)
 for orphan in found:
