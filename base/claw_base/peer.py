@@ -6,10 +6,12 @@ The kernel is asked for that one socket (`sock_diag(7)`), or where it refuses, i
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import socket
 import struct
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -27,6 +29,10 @@ _ANY_SOCKET = struct.pack("=I8s", 0, b"\xff" * 8)
 _STATE_AT, _USER_AT = _HEADER.size + 1, _HEADER.size + 64
 _LONGEST = 8192
 
+_PATIENCE_SECONDS = 1.0
+_lock = threading.Lock()
+_kernels: dict[int, socket.socket] = {}
+
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _MAPPED = bytes(10) + b"\xff\xff"
 
@@ -37,6 +43,8 @@ def user_of(client: Address, server: Address) -> int | None:
     Args:
         client, server: (address, port) of both ends, as the server sees them.
     """
+    if not (_is_ip(client) and _is_ip(server)):
+        return None
     try:
         return _asked(client, server)
     except OSError:
@@ -45,14 +53,23 @@ def user_of(client: Address, server: Address) -> int | None:
 
 @cache
 def can_tell() -> bool:
-    """Whether `user_of` works here, tried once: not outside Linux, nor in WSL, whose relay of Windows' connections
-    belongs to root."""
+    """Whether `user_of` works here: not outside Linux, nor in WSL, whose relay of Windows' connections belongs to root.
+    Tried once, at the start of a server: later, somebody could have taken all files that this process may open."""
     if not sys.platform.startswith("linux") or "microsoft" in os.uname().release.lower():
         return False
     with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", 0)) as listener:
         with socket.create_connection(listener.getsockname(), 1.0) as made:
             return user_of(made.getsockname(), listener.getsockname()) == os.getuid()
     return False
+
+
+def _is_ip(end: Address) -> bool:
+    """Not of a request that never was on a socket."""
+    try:
+        ipaddress.ip_address(end[0])
+    except ValueError:
+        return False
+    return isinstance(end[1], int)
 
 
 def _asked(client: Address, server: Address) -> int | None:
@@ -63,10 +80,7 @@ def _asked(client: Address, server: Address) -> int | None:
     )
     question = _ASKED.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + ends + _ANY_SOCKET
     head = _HEADER.pack(_HEADER.size + len(question), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
-        kernel.settimeout(1.0)
-        kernel.send(head + question)
-        answer = kernel.recv(_LONGEST)
+    answer = _exchange(head + question)
     kind = _HEADER.unpack_from(answer)[1]
     if kind != SOCK_DIAG_BY_FAMILY:
         number = -struct.unpack_from("=i", answer, _HEADER.size)[0]
@@ -74,6 +88,24 @@ def _asked(client: Address, server: Address) -> int | None:
             return None
         raise OSError(number, os.strerror(number))
     return struct.unpack_from("=I", answer, _USER_AT)[0] if answer[_STATE_AT] == ESTABLISHED else None
+
+
+def _exchange(question: bytes) -> bytes:
+    """By a socket that stays open, so that a process which may open no file any more can still tell users apart. A fork
+    has its own, as the answers of one come to whoever reads first."""
+    with _lock:
+        own = os.getpid()
+        try:
+            kernel = _kernels.get(own)
+            if kernel is None:
+                _kernels.clear()
+                kernel = _kernels[own] = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG)
+                kernel.settimeout(_PATIENCE_SECONDS)
+            kernel.send(question)
+            return kernel.recv(_LONGEST)
+        except OSError:
+            _kernels.clear()
+            raise
 
 
 def _read(client: Address, server: Address) -> int | None:

@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from claw_base import peer
 from openclaw.engine.client import EngineClient
 from openclaw.errors import ClientError, StoreError
 from openclaw.gateway.canaries import watch
@@ -72,6 +73,7 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
     app.state.gateway = Gateway(settings, engines, recorder)
     app.state.metrics = Metrics()
     app.state.guesses = Guesses()
+    peer.can_tell()
     app.state.views = ViewSource.of(app.state.gateway, app.state.metrics.registry)
     app.state.started = time.time()
     app.state.launched_url = launched_url

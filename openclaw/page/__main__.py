@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
+from claw_base import peer
 from claw_base.ports import listen
 from claw_base.settings.command_line import parse
 from claw_base.settings.declare import REQUIRED, flag
@@ -65,6 +66,7 @@ def create_app(source: ViewSource) -> FastAPI:
     """The page alone, without a gateway."""
     app = FastAPI(title="OpenClaw-RL page", docs_url=None, redoc_url=None)
     app.state.views, app.state.guesses = source, Guesses()
+    peer.can_tell()
     app.include_router(records.router)
     app.include_router(changes.router)
     add_page(app)

@@ -72,5 +72,11 @@ def test_another_users_connection_is_told_from_ours(way: Way) -> None:
 
 
 @linux
+def test_what_never_was_on_a_socket_is_nobodys() -> None:
+    for client, server in ((("127.0.0.1", 123), ("engine", None)), (("testclient", 5), ("testserver", 80))):
+        assert peer.user_of(client, server) is None  # type: ignore[arg-type]
+
+
+@linux
 def test_it_is_known_at_once_whether_it_can_be_told() -> None:
     assert peer.can_tell() is ("microsoft" not in os.uname().release.lower())

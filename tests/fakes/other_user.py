@@ -32,11 +32,13 @@ def connection_of_another_user(host: str, port: int) -> socket.socket:
         return socket.create_connection((host, port), timeout=10)
 
 
-def answer_to_another_user(host: str, port: int, method: str, path: str) -> bytes:
+def answer_to_another_user(host: str, port: int, method: str, path: str, headers: str = "") -> bytes:
     """The whole answer to a request that an account without a key sends."""
     with connection_of_another_user(host, port) as connection:
-        head = f"{method} {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}"
-        connection.sendall(head.encode())
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 2\r\nConnection: close\r\n"
+        )
+        connection.sendall(f"{head}{headers}\r\n{{}}".encode())
         answer = b""
         while data := connection.recv(65536):
             answer += data

@@ -5,6 +5,7 @@ Imports nothing that vLLM's Python may lack.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,15 +16,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive
 
+from claw_base import peer
 from slime.engines.requests import RequestError, WeightsError, explain
 
 SERVER_OPTIONS: dict[str, Any] = {
     "access_log": False,
     "timeout_keep_alive": 75,  # seconds; longer than clients keep an idle connection, who so never reuse a closed one
     "timeout_graceful_shutdown": 2,
+    "proxy_headers": False,  # a client is who connects
 }
 """Of uvicorn."""
 SECONDS_PER_STREAM = 0.001
+LOOPBACK = ("127.0.0.1", "::1")
 BY_HAND = (None, "none")
 """What `Origin` and `Sec-Fetch-Site` are of a program, and of a person who types the address of an engine."""
 TOKENS_THAT_DOUBLE = 256
@@ -41,7 +45,9 @@ class JsonHttp:
 
     def routes(self, post: Mapping[str, Handler], get: Mapping[str, Handler]) -> list[Route]:
         """Routes by path; bad requests to those of `post` are answers, not exceptions. None is for web pages: an
-        engine asks for no key, and a page that somebody visits could send it whatever its port takes."""
+        engine asks for no key, and a page that somebody visits could send it whatever its port takes. Nor for other
+        accounts of this machine."""
+        peer.can_tell()
         routes = [(path, self._guarded(handler), "POST") for path, handler in post.items()]
         routes += [(path, handler, "GET") for path, handler in get.items()]
         return [Route(path, self._for_programs(handler), methods=[kind]) for path, handler, kind in routes]
@@ -68,9 +74,12 @@ class JsonHttp:
     def _for_programs(self, handler: Handler) -> Handler:
         async def route(request: Request) -> Response:
             headers = request.headers
-            if headers.get("origin") is None and headers.get("sec-fetch-site") in BY_HAND:
-                return await handler(request)
-            return self.answer({"success": False, "message": "an engine answers no web page"}, 403)
+            if headers.get("origin") is not None or headers.get("sec-fetch-site") not in BY_HAND:
+                return self.answer({"success": False, "message": "an engine answers no web page"}, 403)
+            if is_other_user(request):
+                message = "an engine answers no other user of its machine but root"
+                return self.answer({"success": False, "message": message}, 403)
+            return await handler(request)
 
         return route
 
@@ -86,6 +95,15 @@ class JsonHttp:
                 return self.answer({"success": False, "message": str(error)}, 400)
 
         return route
+
+
+def is_other_user(request: Request) -> bool:
+    """Whether a request comes from this machine, and from a process of another user than this one's or root. False where
+    that cannot be told, and for other machines, which the address that it listens on keeps out."""
+    client, server = request.scope.get("client"), request.scope.get("server")
+    if client is None or server is None or client[0] not in LOOPBACK or not peer.can_tell():
+        return False
+    return peer.user_of(tuple(client), tuple(server)) not in (os.getuid(), 0)
 
 
 DONE = b"data: [DONE]\n\n"

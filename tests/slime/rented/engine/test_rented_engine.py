@@ -41,7 +41,7 @@ class Client:
         self.versions = RentedVersions(self.service, str(folder))
         self.meter = Meter(None, "serving")
         server = RentedServer(self.versions, ModelFolder.read(str(folder)), self.meter, chunk, 8)
-        transport = httpx.ASGITransport(app=server.app())
+        transport = httpx.ASGITransport(app=server.app(), client=("this process", 1))
         self.http = httpx.AsyncClient(transport=transport, base_url="http://engine", timeout=30)
 
     async def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
