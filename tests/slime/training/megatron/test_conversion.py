@@ -18,7 +18,8 @@ from safetensors.torch import load_file
 from transformers import AutoConfig
 
 from slime.arguments import parse_args
-from slime.errors import ConfigError
+from slime.errors import CheckpointError, ConfigError
+from slime.torch_dist.reading import find
 from tests import ROOT
 
 TOOLS = ROOT / "slime" / "tools"
@@ -162,6 +163,13 @@ def test_an_iteration_is_found_and_files_are_cut(folders: dict[str, str], tmp_pa
     index = json.loads((tmp_path / "hf" / "model.safetensors.index.json").read_text())
     assert sorted(set(index["weight_map"].values())) == files
     assert same(tensors(tmp_path / "hf"), tensors(folders["qwen3"]))
+
+
+@pytest.mark.parametrize("name", ["../other", "/other", "a/b", ".."])
+def test_a_tracker_names_no_folder_elsewhere(tmp_path: Path, name: str) -> None:
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text(name)
+    with pytest.raises(CheckpointError):
+        find(tmp_path)
 
 
 def test_another_vocabulary_is_cut_off(folders: dict[str, str], tmp_path: Path) -> None:
