@@ -15,7 +15,7 @@ from openclaw.dreaming.texts import Prompt
 from openclaw.dreaming.wishes import Wish
 from openclaw.errors import HintError
 from openclaw.formats.families import TemplateOptions
-from openclaw.methods.hinted_prompt import HintedPrompts, with_hint
+from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.store.dreams import Dream, DreamKind
 from openclaw.types import Message
 
@@ -129,9 +129,12 @@ class Planner:
         wish."""
         said = wish.text if said == "" else said
         messages = [{"role": "user", "content": prompt.text}]
+        # Behind the question, as a hint stands, a small model talks about the wish instead of the question
+        # (lab/findings/dreaming.md).
+        first = [{"role": "user", "content": f"{said}\n\n{prompt.text}"}]
         try:
             plain = self.prompts.asked(messages, self.options, longest)
-            hinted = messages if said is None else with_hint(messages, said)
+            hinted = messages if said is None else first
             taught = self.prompts.asked(hinted, self.options, longest)
         except HintError:
             return []

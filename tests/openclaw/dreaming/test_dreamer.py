@@ -25,8 +25,9 @@ from openclaw.dreaming.dreamer import (
 from openclaw.dreaming.measures import KEEP
 from openclaw.dreaming.plans import LOOKS
 from openclaw.dreaming.settings import DreamArguments
+from openclaw.dreaming.texts import everyday
 from openclaw.dreaming.wishes import Wish
-from openclaw.methods.hinted_prompt import HINT_HEADER, HintedPrompts
+from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.store import RolloutStore
 from openclaw.store.dreams import Dream
 from openclaw.store.memory import Said
@@ -35,6 +36,9 @@ from tests.fakes.scripted_engine import FakeEngine
 
 MakeTurn = Callable[..., NewTurn]
 SETTINGS = DreamArguments(dream_steps=2, dream_prompts=4, dream_tokens=16)
+
+WISH = "Shorter, please.\n\n"
+"""How the teacher's prompt of a dream begins."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +71,7 @@ def test_the_answers_that_a_wish_makes_most_likely_are_kept(
 ) -> None:
     def score(ids: list[int], start: int) -> float:
         text = prompts.tokenizer.decode(ids)
-        return -10.0 if HINT_HEADER not in text else -float(len(text) % 7)
+        return -10.0 if WISH not in text else -float(len(text) % 7)
 
     monkeypatch.setattr(measures, "UNLIKELY", 0.0)
     engine.score = score
@@ -78,12 +82,13 @@ def test_the_answers_that_a_wish_makes_most_likely_are_kept(
         and len(mine) == 4
         and night.sampled == round(4 / KEEP) + LOOKS + 2 * FACTS + ANCHORS_A_BATCH + FACTS_A_BATCH
     )
+    questions = {prompt.id: prompt.text for prompt in everyday()}
     for one in mine:
         text = prompts.tokenizer.decode(one.taught_ids)
-        assert HINT_HEADER in text and "Shorter, please." in text
-        assert HINT_HEADER not in prompts.tokenizer.decode(one.prompt_ids)
+        assert f"{WISH}{questions[one.item]}" in text
+        assert WISH not in prompts.tokenizer.decode(one.prompt_ids)
         assert one.completion_ids == [40, 41, 42] and one.gain is not None and one.version == 3
-    asked = [body for body in engine.requests if HINT_HEADER in prompts.tokenizer.decode(body["input_ids"])]
+    asked = [body for body in engine.requests if WISH in prompts.tokenizer.decode(body["input_ids"])]
     temperatures = [body["sampling_params"]["temperature"] for body in asked]
     assert temperatures.count(0.8) == round(4 / KEEP) and temperatures.count(0.0) == FACTS
     sampled = [body["input_ids"] for body in asked if body["sampling_params"]["temperature"] == 0.8]
@@ -159,7 +164,7 @@ def test_a_wish_is_learned_once_answers_without_it_look_like_answers_with_it(
     with_wish = -12.0
 
     def score(ids: list[int], start: int) -> float:
-        return with_wish if HINT_HEADER in prompts.tokenizer.decode(ids) else -2.0
+        return with_wish if WISH in prompts.tokenizer.decode(ids) else -2.0
 
     engine.score = score
     assert dreamer.night(demand(0, "Shorter, please.")).learned is None
