@@ -83,7 +83,7 @@ def usable(asker: Asker, table: Table = schema.turn) -> list[ColumnElement[bool]
 
 def of_person(person: str) -> ColumnElement[bool]:
     """Returns the condition for a person's turns, as they are exported and deleted: those that name the person, and in
-    sessions that the person began those of the same key that name nobody."""
+    sessions that the person began those of the same key that name no person."""
     turn, session = schema.turn.c, schema.session.c
     same_key = or_(turn.key_name.is_(None), session.key_name.is_(None), turn.key_name == session.key_name)
     begun = select(session.id).where(session.id == turn.session_id, session.person == person, same_key)
@@ -91,7 +91,7 @@ def of_person(person: str) -> ColumnElement[bool]:
 
 
 def owner_after(old: Any, new: Any) -> ColumnElement[Any]:
-    """Returns the person of a session that gets another turn: whoever is there stays, and where nobody is, the key that
-    began the session may name one. `old` and `new` are the columns of both rows."""
+    """Returns the person of a session that gets another turn: a person who is there stays; else the key that began
+    the session may name one. `old` and `new` are the columns of both rows."""
     same_key = or_(old.key_name.is_(None), old.key_name == new.key_name)
     return case((and_(old.person.is_(None), same_key), new.person), else_=old.person)

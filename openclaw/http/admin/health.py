@@ -125,7 +125,8 @@ async def delete_session(request: Request, session_id: str) -> Response:
     that session ends."""
     gateway = _gateway(request)
     check_admin(request, gateway.settings)
-    if not request.scope.get("raw_path", b"").endswith(_CONTENT.encode()):
+    sent = request.scope.get("raw_path") or request.url.path.encode()
+    if not sent.endswith(_CONTENT.encode()):
         return await end_session(request, session_id + _CONTENT)
     if request.query_params.get("session_id") != session_id:
         await _check_meant(gateway, _id(session_id))

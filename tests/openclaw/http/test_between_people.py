@@ -37,10 +37,10 @@ common         -      -      -     -        -       +        +           +      
 common:ada     -      -      -     -        -       +        +           +        x
 common:carol   -      -      -     -        -       -        -           +        x
 old_ada        +      -      -     -        -       -        -           -        x
-old_nobody     +      +      +     +        +       +        +           +        x
+old_unnamed    +      +      +     +        +       +        +           +        x
 """
-"""A `user` that is the name of another key is not believed: the turn is of the key's own name, or of nobody's. Turns of
-before keys were noted go by the person alone."""
+"""A `user` that is the name of another key is not believed: the turn is of the key's own name, or names no person. Turns
+of before keys were noted go by the person alone."""
 MAY_JUDGE = """
               ada ada:carol bob bob:ada bob:carol common common:ada common:carol none
 ada            +      -      -     -        -       -        -           -        x
@@ -51,9 +51,9 @@ common         -      -      -     -        -       +        -           +      
 common:ada     -      -      -     -        -       +        -           +        x
 common:carol   -      -      -     -        -       -        -           +        x
 old_ada        +      -      -     -        -       -        -           -        x
-old_nobody     +      +      +     -        +       +        -           +        x
+old_unnamed    +      +      +     -        +       +        -           +        x
 """
-"""Nobody judges in the name of another key's bearer."""
+"""No key judges in the name of another key's bearer."""
 NO_ROUTE = """
               ada ada:carol bob bob:ada bob:carol common common:ada common:carol none
 ada            -      -      -     -        -       -        -           -        x
@@ -64,7 +64,7 @@ common         -      -      -     -        -       -        -           -      
 common:ada     -      -      -     -        -       -        -           -        x
 common:carol   -      -      -     -        -       -        -           -        x
 old_ada        -      -      -     -        -       -        -           -        x
-old_nobody     -      -      -     -        -       -        -           -        x
+old_unnamed    -      -      -     -        -       -        -           -        x
 """
 """A prompt in raw text continues no turn."""
 TRAJECTORIES = """
@@ -77,9 +77,9 @@ common         -      -      -     -        -       -        -           -      
 common:ada     -      -      -     -        -       -        -           -        x
 common:carol   -      -      -     -        -       -        -           -        x
 old_ada        +      +      -     -        -       -        -           -        x
-old_nobody     -      -      -     -        -       -        -           -        x
+old_unnamed    -      -      -     -        -       -        -           -        x
 """
-"""The bearer of a named key reads the turns of that name, whoever the request names beside it."""
+"""The bearer of a named key reads the turns of that name, whatever `user` the request has."""
 IN_PROMPT = """
               ada ada:carol bob bob:ada bob:carol common common:ada common:carol none
 ada            +      -      -     -        -       -        -           -        x
@@ -90,7 +90,7 @@ common         -      -      -     -        -       -        -           -      
 common:ada     -      -      -     -        -       -        -           -        x
 common:carol   -      -      -     -        -       -        -           +        x
 old_ada        +      -      -     -        -       -        -           -        x
-old_nobody     -      -      -     -        -       -        -           -        x
+old_unnamed    -      -      -     -        -       -        -           -        x
 """
 """A wish, said after such a turn, stands in the asker's next prompt. Who names another key's bearer has no memory."""
 OWN_MEMORY = """
@@ -103,7 +103,7 @@ common         -      -      -     -        -       -        -           -      
 common:ada     -      -      -     -        -       -        -           -        x
 common:carol   -      -      -     -        -       -        -           -        x
 old_ada        +      +      -     -        -       -        -           -        x
-old_nobody     -      -      -     -        -       -        -           -        x
+old_unnamed    -      -      -     -        -       -        -           -        x
 """
 """GET and DELETE /v1/memory: of the key's own name; any other key gets 403."""
 
@@ -144,9 +144,9 @@ class Town:
         return self.send(asker, "POST", path, json={**body, **(named if user else {})})
 
     def turn(self, owner: str) -> Any:
-        """A turn of the owner's in a session of its own, with words that nobody else says."""
+        """A turn of the owner's in a session of its own, with words of its own."""
         number = next(self.numbers)
-        maker = {"old_ada": "ada", "old_nobody": "common"}.get(owner, owner)
+        maker = {"old_ada": "ada", "old_unnamed": "common"}.get(owner, owner)
         said = [{"role": "user", "content": f"question {number}"}]
         answer = self.post(maker, "/v1/chat/completions", messages=said, session_id=f"s{number}")
         assert answer.status_code == 200, answer.text
@@ -367,7 +367,7 @@ def test_a_memory_is_for_the_key_and_the_person_that_asked_for_it(
     assert wrong == []
 
 
-def test_the_same_wish_under_the_same_name_of_another_key_takes_nobodys_away(town: Town) -> None:
+def test_the_same_wish_under_the_same_name_of_another_key_takes_no_other_away(town: Town) -> None:
     complain(town, town.turn("ada:carol"))
     complain(town, town.turn("bob:carol"))
     assert len(town.gateway.store.memory.wishes("carol")) == 2
@@ -406,8 +406,8 @@ def test_a_side_turn_in_anothers_session_takes_nothing_over(town: Town) -> None:
     for asker in ("bob", "common", "bob:carol"):
         words = {"messages": [{"role": "user", "content": "mine"}], "session_id": turn.session_id}
         assert town.post(asker, CHAT, **words, turn_type="side").status_code == 200
-        told = town.post(asker, "/v1/feedback", session_id=turn.session_id, score=-1, text="by another")
-        assert told.status_code == 404
+        answer = town.post(asker, "/v1/feedback", session_id=turn.session_id, score=-1, text="by another")
+        assert answer.status_code == 404
         assert (
             town.post(
                 asker, "/v1/feedback", session_id=turn.session_id, scope="session", score=-1
@@ -469,11 +469,11 @@ def test_an_export_of_a_person_has_no_turn_of_another(town: Town) -> None:
 
 
 NO_KEYS = """
-          nobody  ada  bob
-nobody      +      +    +
+          unnamed  ada  bob
+unnamed      +      +    +
 ada         +      +    -
 """
-"""Without any key, whoever may chat reaches everything, and a `user` sorts."""
+"""Without any key, every client reaches everything, and a `user` sorts."""
 
 
 @pytest.mark.parametrize("route", [name for name in ROUTES if ROUTES[name][0] in (MAY_USE, MAY_JUDGE)])
@@ -488,8 +488,8 @@ def test_without_keys_a_user_sorts_and_nothing_else_is_walled_off(
     for row in rows:
         owner, *marks = row.split()
         for asker, expected in zip(head.split(), marks, strict=True):
-            turn = town.turn(f"none:{owner}".removesuffix(":nobody"))
-            found = attempt(town, f"none:{asker}".removesuffix(":nobody"), turn)
+            turn = town.turn(f"none:{owner}".removesuffix(":unnamed"))
+            found = attempt(town, f"none:{asker}".removesuffix(":unnamed"), turn)
             if found != expected:
                 wrong.append(f"turn of {owner}, asked by {asker}: {found} instead of {expected}")
     assert wrong == []
