@@ -119,8 +119,8 @@ run_places() {
   trap 'rm -rf -- "$TASKS"' EXIT
 }
 
-# own_run_dir DIR: makes it for this user alone. One of another user is refused, who could put links there. Who owns a file is
-# asked of one that is made now: some file systems give all files one owner.
+# own_run_dir DIR: makes it for this user alone. One of another user but root is refused, who could put links there. Who owns a
+# file is asked of one that is made now: some file systems give all files one owner.
 own_run_dir() {
   local probe ours theirs
   (umask 077 && mkdir -p "$1")
@@ -128,7 +128,7 @@ own_run_dir() {
   ours=$(owner_of "$probe")
   rm -f "$probe"
   theirs=$(owner_of "$1")
-  [ "$ours" = "$theirs" ] || die "RUN_DIR=$1 belongs to another user, who could change what this run writes: choose another," \
+  [ "$theirs" = "$ours" ] || [ "$theirs" = 0 ] || die "RUN_DIR=$1 belongs to another user, who could change what is written there: choose another," \
     "or make it yours (chown)"
 }
 

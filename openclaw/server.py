@@ -104,6 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         allow_many()
         if settings.run_dir and Path(settings.run_dir).is_dir():
             own_run_folder(Path(settings.run_dir))
+        if settings.enable_rl_intercept and settings.rl_buffer_dir:
+            own_run_folder(Path(settings.rl_buffer_dir), "--rl-buffer-dir")
         settings = with_admin_key(settings)
         if sys.platform.startswith("linux"):
             return GatewayDoor(settings).run(_work)

@@ -87,9 +87,9 @@ def private_folder(path: Path) -> Path:
     return path
 
 
-def own_run_folder(path: Path) -> Path:
-    """The run folder, made where it is missing. Raises ConfigError where it, its folders of logs and processes, or a file
-    or link in them is another user's, who could have logs written elsewhere, or read them.
+def own_run_folder(path: Path, variable: str = "RUN_DIR") -> Path:
+    """A run folder, made where it is missing. Raises ConfigError where it, its folders of logs and processes, or a file
+    or link in them is another user's than this one's or root's, who could have logs written elsewhere, or read them.
 
     Who owns a file is asked of one that is made now: some file systems give all files one owner."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -100,22 +100,27 @@ def own_run_folder(path: Path) -> Path:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
     for folder in (path, *(path / name for name in ("logs", "processes"))):
         with contextlib.suppress(FileNotFoundError):
-            theirs = [folder] if folder.stat().st_uid != ours else _of_others(folder, ours)
+            known = (ours, 0)
+            theirs = [folder] if folder.stat().st_uid not in known else _of_others(folder, known)
             if theirs:
                 raise ConfigError(
-                    f"{theirs[0]} belongs to another user, who could change what this run writes: choose another "
-                    "RUN_DIR, or make it yours (chown)"
+                    f"{theirs[0]} belongs to another user, who could change what is written there: choose another "
+                    f"{variable}, or make it yours (chown)"
                 )
     return path
 
 
-def _of_others(folder: Path, ours: int) -> list[Path]:
+def _of_others(folder: Path, known: tuple[int, ...]) -> list[Path]:
     """Files and links; a folder below may be a volume of its own."""
-    return [
-        Path(entry.path)
-        for entry in os.scandir(folder)
-        if not entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid != ours
-    ]
+    found = []
+    for entry in os.scandir(folder):
+        with contextlib.suppress(FileNotFoundError):  # a process of the run has just removed it
+            if (
+                not entry.is_dir(follow_symlinks=False)
+                and entry.stat(follow_symlinks=False).st_uid not in known
+            ):
+                found.append(Path(entry.path))
+    return found
 
 
 def commit_folder(temporary: Path, path: Path) -> None:

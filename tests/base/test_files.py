@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from claw_base.errors import ConfigError
 from claw_base.files import append_to, new_file, own_run_folder, write_bytes, write_json, write_text
 from tests import ROOT
 from tests.fakes.other_user import NOBODY, needs_root
+
+SERVER = (sys.executable, "-m", "openclaw.server", "--model-path", "/m")
 
 
 def give_away(path: Path) -> None:
@@ -82,6 +86,26 @@ def test_links_of_ones_own_and_volumes_are_welcome(tmp_path: Path) -> None:
 
 
 @needs_root
+def test_roots_folders_and_files_are_no_other_users() -> None:
+    """As a volume's are in a cluster that gives it to a user by its group."""
+    code = (
+        "import os, pathlib, sys; os.setuid(65534); from claw_base.files import own_run_folder; "
+        "own_run_folder(pathlib.Path(sys.argv[1]))"
+    )
+    shared = Path(tempfile.mkdtemp())
+    try:
+        (shared / "lost+found").touch()
+        shared.chmod(0o777)
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "base")}
+        done = subprocess.run(
+            [sys.executable, "-c", f"import claw_base.files; {code}", str(shared)], env=env, check=False
+        )
+        assert done.returncode == 0
+    finally:
+        shutil.rmtree(shared)
+
+
+@needs_root
 def test_a_volume_inside_may_have_any_owner(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     give_away(tmp_path / "checkpoints")
@@ -105,10 +129,20 @@ def test_a_log_of_another_user_is_not_appended_to(tmp_path: Path, kind: str) -> 
     "command",
     [
         [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", "RUN", "--", "true"],
-        [sys.executable, "-m", "openclaw.server", "--model-path", "/m", "--run-dir", "RUN"],
+        [*SERVER, "--run-dir", "RUN"],
+        [
+            sys.executable,
+            "-m",
+            "openclaw.server",
+            "--model-path",
+            "/m",
+            "--enable-rl-intercept",
+            "--rl-buffer-dir",
+            "RUN",
+        ],
         ["bash", "-c", f"ROOT={ROOT}; source {ROOT}/launch/launch.sh; own_run_dir RUN"],
     ],
-    ids=["supervisor", "gateway", "scripts"],
+    ids=["supervisor", "gateway", "buffer", "scripts"],
 )
 def test_programs_write_nothing_into_a_run_folder_of_another_user(tmp_path: Path, command: list[str]) -> None:
     run = tmp_path / "run"

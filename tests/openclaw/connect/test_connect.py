@@ -178,7 +178,7 @@ def test_without_openclaw_the_settings_are_written_with_a_warning(gateway, openc
 def test_a_wrong_key_and_a_short_context_are_refused_before_anything_is_written(
     start_gateway, openclaw, capsys
 ):
-    small = start_gateway()
+    small = start_gateway(api_key=KEY)
     assert main(["--url", small.url, "--api-key", "wrong"]) == 1
     small.says("hello")
     assert main(["--url", small.url, "--api-key", KEY]) == 1
