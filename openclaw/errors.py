@@ -78,3 +78,30 @@ class ClientError(ClawError):
     def body(self) -> dict[str, Any]:
         """The OpenAI error object."""
         return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
+
+
+class PromptTooLongError(ClientError):
+    """A prompt that leaves no room for an answer. Its words are those of OpenAI's and vLLM's APIs (Anthropic's in
+    `in_anthropics_words`): agents shorten a conversation when they read them.
+
+    Args:
+        tokens: of the prompt; at least so many if `characters` is given: a far too long text is not read to its end.
+        context_length: tokens, prompt and answer together.
+    """
+
+    def __init__(self, tokens: int, context_length: int, characters: int | None = None) -> None:
+        count = (
+            f"{tokens} tokens"
+            if characters is None
+            else f"at least {tokens} tokens ({characters} characters)"
+        )
+        super().__init__(
+            f"This model's maximum context length is {context_length} tokens. However, your messages resulted in "
+            f"{count}. Please reduce the length of the messages.",
+            "messages",
+            "context_length_exceeded",
+        )
+        self.tokens, self.context_length = tokens, context_length
+
+    def in_anthropics_words(self) -> str:
+        return f"prompt is too long: {self.tokens} tokens > {self.context_length} maximum"

@@ -59,6 +59,12 @@ class Settings:
     served_model_name: str | None = flag(
         None, "Name of the model in the API; default: the folder's name.", env=("SERVED_MODEL_NAME",)
     )
+    strict_model_name: bool = flag(
+        False,
+        "Refuse requests that name another model (404). Otherwise the one model that is served answers them, with one "
+        "warning in the log.",
+        env=("STRICT_MODEL_NAME",),
+    )
     policy_id: str = flag("policy", "Name of the trained policy, stored with every turn.", env=("POLICY_ID",))
     temperature: float | None = flag(
         None,

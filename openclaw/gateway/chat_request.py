@@ -406,15 +406,6 @@ def is_large(request: ChatRequest) -> bool:
     return sum(len(text_of(message)) for message in request.messages) >= LARGE_HISTORY_CHARACTERS
 
 
-def too_long(length: str, context_length: int) -> ClientError:
-    """A prompt that leaves no room for an answer."""
-    message = (
-        f"the messages are {length} long; this model's context is {context_length} tokens, prompt and answer together: "
-        "shorten the messages"
-    )
-    return ClientError(message, "messages", "context_length_exceeded")
-
-
 def _parts(request: ChatRequest) -> int:
     """Text parts, tool calls and tools: each costs time, however short it is."""
     count = len(request.tools or ())

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from openclaw.engine.generation import Generation, Increment
-from openclaw.errors import ClientError
+from openclaw.errors import ClientError, PromptTooLongError
 from openclaw.formats.deltas import AnswerParser, CallArguments, CallStart, Delta, TextDelta
 from openclaw.formats.stop_strings import StopStrings
 from openclaw.gateway.chat_request import ChatRequest
@@ -70,10 +70,7 @@ class Exchange:
         prompt_ids = self.turn.prompt_ids + opening
         room = context_length - len(prompt_ids)
         if room < 1:
-            message = (
-                "the messages and the tool call that was asked for fill the context: shorten the messages"
-            )
-            raise ClientError(message, "messages", "context_length_exceeded")
+            raise PromptTooLongError(len(prompt_ids), context_length)
         generation = self.generation.with_prompt(prompt_ids, room)
         turn = replace(self.turn, prompt_ids=prompt_ids)
         return replace(self, turn=turn, opening=tuple(opening), generation=generation)

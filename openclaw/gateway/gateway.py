@@ -21,7 +21,7 @@ from openclaw.common.messages import said_in, text_of
 from openclaw.common.wish_themes import gives_way
 from openclaw.engine.client import EngineClient
 from openclaw.engine.generation import EngineRequest
-from openclaw.errors import ClientError
+from openclaw.errors import ClientError, PromptTooLongError
 from openclaw.formats.rendering import ChatFormat, ModelFolder, RawPrompt
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import SURELY_READ, Tokenizer, TooManyTokens
@@ -32,7 +32,6 @@ from openclaw.gateway.chat_request import (
     ChatRequest,
     check_number,
     is_large,
-    too_long,
 )
 from openclaw.gateway.exchange import Exchange
 from openclaw.gateway.recorder import Recorder
@@ -65,6 +64,10 @@ class Prompt:
     memory: Sequence[str] | None = None
 
 
+MOST_NAMES = 100
+"""Unknown model names that are warned of; a client may invent any number."""
+
+
 class Gateway:
     """Everything that requests share. `recorder` is None when nothing is recorded.
 
@@ -85,6 +88,7 @@ class Gateway:
         if not self.tokenizer.read_text_as_plain(lambda: probe(self.format)):
             log.warning("this model's template needs special tokens in texts: a message can spell them out")
         self.model_name = settings.model_name
+        self._unknown_names: set[str] = set()
         self.spans = spans_of(settings)
         self.context_length = min(settings.context_length or folder.context_length, folder.context_length)
         own = settings.temperature if settings.temperature is not None else folder.temperature
@@ -131,9 +135,21 @@ class Gateway:
         return await self._rendered(request)
 
     def _check(self, request: ChatRequest) -> None:
-        if request.model is not None:
-            self.check_model(request.model)
+        if request.model not in (None, self.model_name):
+            self._name_is_unknown(str(request.model))
         check_number(request, self.settings.max_messages)
+
+    def _name_is_unknown(self, name: str) -> None:
+        """Every client has some name in its settings, and there is one model: it answers. Raises ClientError (404) with
+        --strict-model-name."""
+        if self.settings.strict_model_name:
+            self.check_model(name)
+        shown = name[:SHOWN]
+        if shown not in self._unknown_names and len(self._unknown_names) < MOST_NAMES:
+            self._unknown_names.add(shown)
+            log.warning(
+                "requests for the model %r are answered by %r, the one that is served", shown, self.model_name
+            )
 
     def check_model(self, name: str) -> None:
         """Raises ClientError (404) for a model that is not served here."""
@@ -152,8 +168,7 @@ class Gateway:
         if length > SURELY_READ * self.context_length and await self._aside(
             self.tokenizer.exceeds, texts, self.context_length
         ):
-            told = f"more than {self.context_length} tokens ({length} characters)"
-            raise too_long(told, self.context_length)
+            raise PromptTooLongError(self.context_length + 1, self.context_length, length)
 
     async def _aside(self, call: Callable[..., T], *words: object) -> T:
         """In one of the few threads for large prompts: other streams continue, and nothing else waits behind them."""
@@ -163,7 +178,7 @@ class Gateway:
         """How many tokens the answer may have. Raises ClientError when the prompt fills the context."""
         room = self.context_length - prompt_tokens
         if room < 1:
-            raise too_long(f"{prompt_tokens} tokens", self.context_length)
+            raise PromptTooLongError(prompt_tokens, self.context_length)
         return min(room, request.max_tokens or self.settings.max_tokens_default or room)
 
     async def _render(
@@ -199,13 +214,14 @@ class Gateway:
 
     async def _rendered(self, request: ChatRequest) -> list[int]:
         wanted = request.messages, request.tools, request.thinking
-        if len(orjson.dumps(wanted)) < LARGE_HISTORY_CHARACTERS:
+        length = len(orjson.dumps(wanted))
+        if length < LARGE_HISTORY_CHARACTERS:
             return self.format.render(*wanted)
         try:
             return await self._aside(self.format.render, *wanted, READ_AT_MOST * self.context_length)
         except TooManyTokens as error:
-            told = f"more than {READ_AT_MOST * self.context_length} tokens"
-            raise too_long(told, self.context_length) from error
+            least = READ_AT_MOST * self.context_length + 1
+            raise PromptTooLongError(least, self.context_length, length) from error
 
     def _join_or_begin(
         self, request: ChatRequest, caller: Caller, parent: Parent | None, prompt: Prompt, recorded: bool

@@ -54,7 +54,7 @@ def checks(target: Target) -> Mapping[str, Check]:
     def check_of(name: str) -> Check:
         return lambda: expect(errors.get(name) == "", errors.get(name, f"not run: {done.stderr[-300:]}"))
 
-    names = ("answer", "stream", "tool", "streamed-tool", "wrong-field", "unknown-model", "wrong-key")
+    names = ("answer", "stream", "tool", "streamed-tool", "wrong-field", "other-model", "wrong-key")
     return {name: check_of(name) for name in names}
 
 

@@ -20,7 +20,7 @@ CLIENTS = {
     "curl": curl.checks,
     "openai-node": node.checks,
 }
-CHECKS = ("answer", "stream", "tool", "streamed-tool", "wrong-field", "unknown-model", "wrong-key")
+CHECKS = ("answer", "stream", "tool", "streamed-tool", "wrong-field", "other-model", "wrong-key")
 """What every client must manage."""
 
 

@@ -49,6 +49,11 @@ def expect(condition: object, what: str) -> None:
         raise AssertionError(what)
 
 
+def expect_model(name: str, target: Target) -> None:
+    """The one model that is served answers to any name, under its own. Raises AssertionError."""
+    expect(name == target.model, f"answered by {name!r}, not {target.model!r}")
+
+
 def expect_call(name: str | None, arguments: str, whole: bool) -> None:
     """A call that was asked for: named right; its arguments are JSON if and only if it is whole. None for a
     model that wrote none, sound or not."""

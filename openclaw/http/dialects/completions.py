@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from openclaw.engine.generation import Increment
-from openclaw.errors import ClientError
+from openclaw.errors import ClientError, PromptTooLongError
 from openclaw.formats.deltas import TextDelta
 from openclaw.formats.raw_text import RawText
 from openclaw.formats.rendering import RawPrompt
@@ -31,7 +31,6 @@ from openclaw.gateway.chat_request import (
     chat_request,
     integer,
     parse_body,
-    too_long,
 )
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
@@ -98,7 +97,7 @@ def _prompts(prompt: object, tokenizer: Tokenizer, context_length: int) -> list[
     for one in prompt:
         if isinstance(one, str):
             if len(one) > SURELY_READ * context_length and tokenizer.exceeds([one], context_length):
-                raise too_long(f"more than {context_length} tokens ({len(one)} characters)", context_length)
+                raise PromptTooLongError(context_length + 1, context_length, len(one))
             ids = tokenizer.encode_markup(one)
         elif isinstance(one, list) and all(_is_id(token) and tokenizer.token_bytes(token) for token in one):
             ids = one

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from openclaw.common.messages import content_of
-from openclaw.errors import ClientError
+from openclaw.errors import ClientError, PromptTooLongError
 from openclaw.formats.deltas import CallArguments, CallEnd, CallStart, Delta, TextDelta, TextKind
 from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import chat_request, function_call, function_tools, parse_body
@@ -245,7 +245,8 @@ def _thinks(thinking: object) -> bool:
 def error_body(error: ClientError) -> Json:
     """Anthropic's error object."""
     kind = "api_error" if error.status >= 500 else _ERROR_TYPES.get(error.status, "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": str(error)}, "request_id": None}
+    message = error.in_anthropics_words() if isinstance(error, PromptTooLongError) else str(error)
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": None}
 
 
 class MessageEvents:

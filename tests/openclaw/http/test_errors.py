@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.fakes.running_gateway import RunningGateway
+from tests.fakes.running_gateway import RunningGateway, StartGateway
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -60,8 +61,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def post(gateway: RunningGateway, body: Any, **options: Any) -> httpx.Response:
-    response: httpx.Response = gateway.http.post("/v1/chat/completions", **({"json": body} | options))
+def post(
+    gateway: RunningGateway, body: Any, path: str = "/v1/chat/completions", **options: Any
+) -> httpx.Response:
+    response: httpx.Response = gateway.http.post(path, **({"json": body} | options))
     return response
 
 
@@ -87,7 +90,29 @@ def test_context_overflow_tells_both_lengths(gateway: RunningGateway) -> None:
     answer = post(gateway, {"messages": [{"role": "user", "content": "12 " * 3000}]})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")
-    assert "2048" in error["message"] and "context" in error["message"]
+    words = r"This model.s maximum context length is 2048 tokens\. However, your messages resulted in (?:at least )?(\d+)"
+    found = re.match(words, error["message"])
+    assert found and int(found[1]) > 2048
+
+
+@pytest.mark.parametrize("words", ["12 " * 3000, "12 " * 300_000])
+@pytest.mark.parametrize("stream", [True, False])
+def test_overflow_is_said_in_the_words_that_agents_of_each_api_know(
+    gateway: RunningGateway, words: str, stream: bool
+) -> None:
+    body = {"model": "small-qwen3", "stream": stream, "max_tokens": 50}
+    said = {"messages": [{"role": "user", "content": words}]}
+    answer = post(gateway, body | said)
+    assert answer.status_code == 400 and "maximum context length is 2048 tokens" in answer.text
+    answer = post(gateway, body | said, path="/v1/messages")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"]) == (400, "invalid_request_error")
+    found = re.fullmatch(r"prompt is too long: (\d+) tokens > 2048 maximum", error["message"])
+    assert found and int(found[1]) > 2048
+    answer = post(gateway, {"model": "small-qwen3", "stream": stream, "input": words}, path="/v1/responses")
+    assert answer.status_code == 400 and answer.json()["error"]["code"] == "context_length_exceeded"
+    answer = post(gateway, {"model": "small-qwen3", "prompt": words}, path="/v1/completions")
+    assert answer.status_code == 400 and "maximum context length is 2048 tokens" in answer.text
 
 
 def test_answer_longer_than_the_context_is_cut_to_what_is_left(gateway: RunningGateway) -> None:
@@ -97,7 +122,19 @@ def test_answer_longer_than_the_context_is_cut_to_what_is_left(gateway: RunningG
     assert sent["sampling_params"]["max_new_tokens"] == 2048 - len(sent["input_ids"])
 
 
-def test_unknown_model_is_not_found(gateway: RunningGateway) -> None:
+def test_the_one_model_answers_to_any_name_with_one_warning(
+    gateway: RunningGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        gateway.says("hello")
+        answer = post(gateway, {"messages": HELLO, "model": "qwen3-4b\n"})
+        assert answer.status_code == 200 and answer.json()["model"] == "small-qwen3"
+    warnings = [one for one in caplog.records if "qwen3-4b" in one.getMessage()]
+    assert len(warnings) == 1 and "\n" not in warnings[0].getMessage()
+
+
+def test_unknown_model_is_not_found_if_names_are_strict(start_gateway: StartGateway) -> None:
+    gateway = start_gateway(strict_model_name=True)
     answer = post(gateway, {"messages": HELLO, "model": "gpt-x"})
     error = answer.json()["error"]
     assert (answer.status_code, error["param"], error["code"]) == (404, "model", "model_not_found")
