@@ -43,6 +43,23 @@ def test_an_environment_whose_making_was_interrupted_is_made_anew(tmp_path: Path
     assert "setting up" not in make_venv(tmp_path / "python", venv).stderr
 
 
+def test_children_of_a_script_reach_this_machine_and_the_master_past_a_proxy() -> None:
+    code = (
+        f'set -euo pipefail; ROOT={ROOT}; source "$ROOT/launch/env.sh"; go_past_proxies; go_past_proxies; env'
+    )
+    env = {
+        "PATH": os.environ["PATH"],
+        "http_proxy": "http://proxy:3128",
+        "NO_PROXY": "corp",
+        "MASTER_ADDR": "10.1.2.3",
+    }
+    lines = subprocess.run(
+        ["bash", "-c", code], env=env, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert "no_proxy=127.0.0.1,localhost,::1,10.1.2.3" in lines
+    assert "NO_PROXY=corp,127.0.0.1,localhost,::1,10.1.2.3" in lines
+
+
 def test_a_folder_that_is_somebody_elses_is_left_alone(tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     venv.mkdir()

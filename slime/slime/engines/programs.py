@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
 
 def child_command(python: str, child: str) -> list[str]:
     """Runs a program of ours in that Python, where the names of its neighbours hide no package (-P)."""
@@ -12,8 +14,17 @@ def child_command(python: str, child: str) -> list[str]:
 
 
 def child_environment(python: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` with the PATH of an engine that runs in this Python."""
-    return {**environ, "PATH": search_path(python, environ)}
+    """`environ` with the PATH of an engine that runs in this Python, and with no proxy between it and this machine."""
+    return {**environ, "PATH": search_path(python, environ), **past_proxies(environ)}
+
+
+def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    """`no_proxy` and `NO_PROXY` with this machine in them, and with the master of several nodes. SGLang asks itself
+    whether it is ready, with a library that heeds `http_proxy`, and never starts if a proxy is to fetch 127.0.0.1."""
+    listed = [environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
+    there = [host.strip() for hosts in listed for host in hosts.split(",") if host.strip()]
+    hosts = ",".join(dict.fromkeys([*there, *LOOPBACK, *filter(None, [environ.get("MASTER_ADDR")])]))
+    return {"no_proxy": hosts, "NO_PROXY": hosts}
 
 
 def search_path(python: str, environ: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +20,7 @@ import pytest
 
 from slime.arguments import Arguments, parse_args
 from slime.engines.launch import main
-from slime.engines.programs import child_command, search_path
+from slime.engines.programs import child_command, child_environment, search_path
 from slime.engines.sglang import toolchain
 from slime.engines.sglang.capabilities import ROUTES
 from slime.engines.sglang.child import taken_flags
@@ -109,6 +110,17 @@ def test_programs_beside_the_engines_python_are_found_first(launch, engine_pytho
     ready = json.loads(launch().stdout.readline())
     path = httpx.get(ready["url"] + "/server_info", trust_env=False).json()["path"]
     assert path == os.path.dirname(engine_python) + os.pathsep + os.environ["PATH"]
+
+
+def test_an_engine_reaches_its_own_machine_past_a_proxy(monkeypatch):
+    environ = {"PATH": "/usr/bin", "no_proxy": "corp.example, 127.0.0.1", "MASTER_ADDR": "10.1.2.3"}
+    found = child_environment(sys.executable, environ | {"http_proxy": "http://proxy:3128"})
+    assert found["no_proxy"] == found["NO_PROXY"] == "corp.example,127.0.0.1,localhost,::1,10.1.2.3"
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("no_proxy", found["no_proxy"])
+    for host in ("127.0.0.1:8000", "localhost", "10.1.2.3:6379", "api.corp.example"):
+        assert urllib.request.proxy_bypass_environment(host)
+    assert not urllib.request.proxy_bypass_environment("example.org")
 
 
 def test_a_python_is_looked_beside_where_it_was_named_not_where_its_link_leads(tmp_path):
