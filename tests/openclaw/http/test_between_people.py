@@ -202,6 +202,24 @@ def continue_by_words(path: str) -> Callable[[Town, str, Any], str]:
     return lambda town, asker, turn: town.continued(asker, turn, path)
 
 
+def continue_in_path(town: Town, asker: str, turn: Any) -> str:
+    return town.continued(asker, turn, f"/sessions/{turn.session_id}/v1/chat/completions")
+
+
+def join_a_group(town: Town, asker: str, turn: Any) -> str:
+    """Reads the turns of a group that the turn and one of the asker's are in."""
+    group = f"group of {turn.session_id}"
+    with town.gateway.store.database.transaction() as connection:
+        mine = update(schema.turn).where(schema.turn.c.id == turn.id)
+        connection.execute(mine.values(group_id=group))
+    town.post(asker, CHAT, messages=[{"role": "user", "content": "mine"}], group=group)
+    answer = town.send(asker, "POST", "/v1/trajectories", json={"group": group, "content": True})
+    if answer.status_code != 200:
+        return town.refused(answer)
+    found = [one["completion_id"] for session in answer.json()["data"] for one in session["turns"]]
+    return "+" if turn.completion_id in found else "-"
+
+
 def continue_aside(town: Town, asker: str, turn: Any) -> str:
     return town.continued(asker, turn, "/v1/chat/completions", session_id=turn.session_id, turn_type="side")
 
@@ -286,11 +304,13 @@ ROUTES: dict[str, tuple[str, Callable[[Town, str, Any], str]]] = {
     **{f"continue by equal words, {path}": (MAY_USE, continue_by_words(path)) for path in ALL},
     "continue raw text with a session id": (NO_ROUTE, continue_in_session("/v1/completions")),
     "continue raw text": (NO_ROUTE, continue_by_words("/v1/completions")),
+    "continue with a session id in the path": (MAY_USE, continue_in_path),
     "continue as a side turn": (MAY_USE, continue_aside),
     "continue a summary": (MAY_USE, continue_a_summary),
     "continue by previous_response_id": (MAY_USE, continue_a_response),
     "GET /v1/turns/ID": (MAY_USE, read_status),
     "POST /v1/trajectories": (TRAJECTORIES, read_trajectory),
+    "POST /v1/trajectories of a group": (TRAJECTORIES, join_a_group),
     "feedback on a completion": (MAY_JUDGE, judged(completion_id="")),
     "feedback on a session's last answer": (MAY_JUDGE, judged(session_id="")),
     "feedback on both": (MAY_JUDGE, judged(completion_id="", session_id="")),
