@@ -14,6 +14,7 @@ from slime.errors import DataError, SandboxError
 from slime.sandbox import Finished, Limits, Workspace, run
 from slime.sandbox.command import box_python
 from swe_rl import images
+from swe_rl.changes import top_names
 from swe_rl.instance import Instance
 from swe_rl.logs import files_of_tests, outcomes_of_log
 from swe_rl.repository import source_of, test_packages
@@ -26,6 +27,9 @@ GIT = (
     "-c core.autocrlf=false"
 )
 VERDICTS = Path(__file__).with_name("verdicts.py")
+RUNNER = Path(__file__).with_name("boxed_pytest.py")
+NEEDS = "/tests-need"
+FOOLED = "a test that must fail passed or did not run, so what runs the tests was changed"
 GIT_SECONDS = 120.0
 WORKSPACE_BYTES = 256 << 20
 
@@ -155,25 +159,57 @@ def run_tests(workspace: Workspace, tests: list[str], seconds: float, first: str
     """
     python = box_python()[0]
     packages = test_packages(python)
-    secret = _plugin(workspace)
-    workspace.write(".verdicts/tests", "\n".join(tests).encode())
-    command = (
-        f"{{ {first}; }} && PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "
-        "PYTHONPATH=/workspace/src:/workspace:/tests-need:/workspace/.verdicts "
-        f"{python} -m pytest -p verdicts -p no:cacheprovider -q --no-header --tb=line -W ignore "
-        f"--rootdir=/workspace {'@/workspace/.verdicts/tests' if tests else ''}"
+    secret, order = secrets.token_hex(16), f".order-{secrets.token_hex(8)}"
+    place = workspace.place
+    options = [
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "--no-header",
+        "--tb=line",
+        "-W",
+        "ignore",
+        f"--rootdir={place}",
+    ]
+    provided = top_names(workspace.path) | top_names(workspace.path / "src")
+    about = {
+        "secret": secret,
+        "plugin": VERDICTS.read_text(),
+        "arguments": [*options, *tests],
+        "repository": [f"{place}/src", place],
+        "needs": NEEDS,
+        "own": bool(provided & top_names(packages)),
+    }
+    workspace.write(order, json.dumps(about).encode())
+    runner = shlex.join([python, "-I", "-B", "-c", RUNNER.read_text(), order])
+    variables = {
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTHONPATH": ":".join([f"{place}/src", place, NEEDS]),
+    }
+    done = in_box(
+        f"{{ {first}; }} && exec {runner}", seconds, workspace, {packages: NEEDS}, variables=variables
     )
-    done = in_box(command, seconds, workspace, {packages: "/tests-need"})
-    return _parsed(done, secret)
+    return parsed(done, secret)
 
 
-def _plugin(workspace: Workspace) -> str:
-    """Puts the plugin of verdicts into the workspace. The secret of what it says."""
-    secret = secrets.token_hex(16)
-    workspace.remove(".verdicts")
-    workspace.write(".verdicts/verdicts.py", VERDICTS.read_bytes())
-    workspace.write(".verdicts/secret", secret.encode())
-    return secret
+def _plugin(workspace: Workspace) -> tuple[str, str, dict[str, str]]:
+    """Puts the plugin of verdicts into the workspace, under a name of chance. Its folder, the secret of what it says, and
+    the variables that have each pytest use it."""
+    secret, name = secrets.token_hex(16), f"verdicts_{secrets.token_hex(8)}"
+    folder = f".{name}"
+    workspace.write(f"{folder}/{name}.py", VERDICTS.read_bytes())
+    workspace.write(f"{folder}/secret", secret.encode())
+    used = {"PYTEST_ADDOPTS": f"-p {name} -rA", "PYTHONPATH": f"{workspace.place}/{folder}"}
+    return folder, secret, used
+
+
+def run_script(workspace: Workspace, script: str, seconds: float) -> tuple[Finished, Verdicts | None]:
+    """Runs a script in a box: how it ended, and what the plugin of verdicts says where a pytest took it. Raises
+    SandboxError: the box did not come up."""
+    folder, secret, used = _plugin(workspace)
+    workspace.write(f"{folder}/run.sh", script.encode())
+    done = in_box(f"bash {folder}/run.sh", seconds, workspace, variables=used)
+    return done, parsed(done, secret) if done.error is not None or any(_told(done.output, secret)) else None
 
 
 def run_tests_on_image(instance: Instance, workspace: Workspace, seconds: float) -> Verdicts:
@@ -185,29 +221,26 @@ def run_tests_on_image(instance: Instance, workspace: Workspace, seconds: float)
         DataError: nothing says how its tests are run. SandboxError: the box did not come up.
     """
     assert workspace.image is not None
-    secret = _plugin(workspace)
     script = images.script_of(instance.eval_script, workspace.image, workspace.place)
     files = files_of_tests((*instance.fail_to_pass, *instance.pass_to_pass))
-    if script:
-        workspace.write(".verdicts/run.sh", script.encode())
-        command = "bash .verdicts/run.sh"
-    elif files:
-        command = f"python -m pytest -p no:cacheprovider --tb=line {shlex.join(files)}"
-    else:
+    if not script and not files:
         raise DataError(
             f"{instance.instance_id}: its tests are none of pytest, and no eval_script says how they run"
         )
-    told = {"PYTEST_ADDOPTS": "-p verdicts -rA", "PYTHONPATH": f"{workspace.place}/.verdicts"}
-    done = in_box(command, seconds, workspace, variables=told)
-    if done.error is None and script and not any(_told(done.output, secret)):
-        return Verdicts(outcomes_of_log(done.output), ended=True, exit_code=done.exit_code)
-    return _parsed(done, secret)
+    own = f"exec python -m pytest -p no:cacheprovider --tb=line {shlex.join(files or ())}\n"
+    done, verdicts = run_script(workspace, script or own, seconds)
+    if verdicts is not None:
+        return verdicts
+    return Verdicts(
+        outcomes_of_log(done.output) if script else {}, ended=bool(script), exit_code=done.exit_code
+    )
 
 
-def _parsed(done: Finished, secret: str) -> Verdicts:
+def parsed(done: Finished, secret: str) -> Verdicts:
+    """What the plugin of verdicts said. A run whose traps did not all fail has no verdict."""
     outcomes: dict[str, str] = {}
     why: dict[str, str] = {}
-    ended = False
+    ended, traps, fooled = False, -1, False
     for line in _told(done.output, secret):
         said = json.loads(line)
         if "test" in said:
@@ -216,8 +249,14 @@ def _parsed(done: Finished, secret: str) -> Verdicts:
             why[said["place"]] = said["why"]
         elif "end" in said:
             ended = said["end"] == len(outcomes)
-    problem = done.error or (
-        "" if ended else f"the tests came to no end (exit code {done.exit_code}): {done.output[-400:]}"
+            fooled = fooled or said["fooled"] > 0 or (said["traps"] != traps and bool(outcomes))
+        elif "traps" in said:
+            traps = said["traps"]
+    ended = ended and not fooled
+    problem = (
+        done.error
+        or (FOOLED if fooled else "")
+        or ("" if ended else f"the tests came to no end (exit code {done.exit_code}): {done.output[-400:]}")
     )
     return Verdicts(outcomes, why, ended and done.error is None, problem, done.exit_code)
 

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from slime.sandbox import Workspace
-from swe_rl.checkout import GIT, GIT_SECONDS, Verdicts, checkout, in_box, run_tests, run_tests_on_image
+from swe_rl import images
+from swe_rl.changes import Entry, any_named, complaint_of, entries_of, reaching
+from swe_rl.checkout import (
+    GIT,
+    GIT_SECONDS,
+    Verdicts,
+    checkout,
+    in_box,
+    run_script,
+    run_tests,
+    run_tests_on_image,
+)
 from swe_rl.instance import Instance
-from swe_rl.logs import passed_of
-from swe_rl.patch import PatchPolicy
+from swe_rl.logs import files_of_tests, passed_of
+from swe_rl.patch import PatchPolicy, files_of
 
 TEST_SECONDS = 300.0
+PATCHES = ".patch-"
 NOT_APPLIED = 97  # exit code of the grader's own command
 
 
@@ -59,55 +73,75 @@ class Grader:
         Raises:
             ConfigError, DataError: the instance cannot be graded here. SandboxError: a box did not come up.
         """
-        complaint = self.policy.complaint(patch, frozenset(instance.test_files))
+        test_files = tests_of(instance)
+        complaint = self.policy.complaint(patch, test_files)
         if complaint:
             return Grade(False, "policy", complaint)
         with contextlib.closing(checkout(instance, for_agent=False)) as fresh:
-            if fresh.image is not None:
-                return self._on_image(instance, fresh, patch)
-            first = _applying(fresh, {"the patch": patch, "the patch of tests": instance.test_patch})
-            if not instance.fail_to_pass:
-                return self._by_script(instance, fresh, first)
-            tests = [*instance.fail_to_pass, *instance.pass_to_pass]
-            verdicts = run_tests(fresh, tests, self.seconds, first)
-            if verdicts.exit_code == NOT_APPLIED:
-                return Grade(False, "does not apply", verdicts.problem)
-            return graded(instance, verdicts)
+            before = entries_of(fresh)
+            done = in_box(_applying(fresh, patch), GIT_SECONDS, fresh, host=True)
+            if done.exit_code != 0:
+                return Grade(False, "does not apply", done.error or done.output[-300:])
+            if complaint := self._complaint_of(instance, fresh, before, test_files):
+                return Grade(False, "policy", complaint)
+            return self._tested(instance, fresh)
 
-    def _on_image(self, instance: Instance, fresh: Workspace, patch: str) -> Grade:
-        """A script of the row brings the patch of tests itself."""
-        patches = {
-            "the patch": patch,
-            "the patch of tests": "" if instance.eval_script else instance.test_patch,
-        }
-        applied = in_box(_applying(fresh, patches), GIT_SECONDS, fresh, host=True)
-        if applied.exit_code != 0:
-            return Grade(False, "does not apply", applied.error or applied.output[-300:])
-        if not instance.fail_to_pass:
-            return self._by_script(instance, fresh, "true")
-        return graded(instance, run_tests_on_image(instance, fresh, self.seconds))
+    def _complaint_of(
+        self, instance: Instance, fresh: Workspace, before: Mapping[str, Entry], test_files: frozenset[str]
+    ) -> str | None:
+        """Why what the patch did to the files is not graded."""
+        installed = images.installed_in(fresh)
+        if complaint := complaint_of(self.policy, before, fresh, test_files, installed):
+            return complaint
+        named = any_named(fresh, before) if self.policy.machinery and self.policy.configuration else {}
+        if not named:
+            return None
+        with contextlib.closing(checkout(instance, for_agent=False)) as base:
+            return reaching(named, base)
 
-    def _by_script(self, instance: Instance, fresh: Workspace, first: str) -> Grade:
-        fresh.write(".eval.sh", instance.eval_script.encode())
-        done = in_box(f"{{ {first}; }} && bash .eval.sh", self.seconds, fresh)
-        if done.error or done.exit_code == NOT_APPLIED:
-            return Grade(
-                False, "no verdict" if done.error else "does not apply", done.error or done.output[-300:]
-            )
+    def _tested(self, instance: Instance, fresh: Workspace) -> Grade:
+        """The tests decide, or the script of the row, which on an image brings the patch of tests itself."""
+        tests_patch = "" if fresh.image is not None and instance.eval_script else instance.test_patch
+        first = _applying(fresh, tests_patch) if tests_patch.strip() else "true"
+        by_script = not instance.fail_to_pass
+        if first != "true" and (fresh.image is not None or by_script):
+            applied = in_box(first, GIT_SECONDS, fresh, host=True)
+            if applied.exit_code != 0:
+                return Grade(
+                    False, "does not apply", applied.error or f"the patch of tests: {applied.output[-300:]}"
+                )
+            first = "true"
+        if by_script:
+            return self._by_script(instance, fresh)
+        if fresh.image is not None:
+            return graded(instance, run_tests_on_image(instance, fresh, self.seconds))
+        verdicts = run_tests(fresh, [*instance.fail_to_pass, *instance.pass_to_pass], self.seconds, first)
+        if verdicts.exit_code == NOT_APPLIED:
+            return Grade(False, "does not apply", verdicts.problem)
+        return graded(instance, verdicts)
+
+    def _by_script(self, instance: Instance, fresh: Workspace) -> Grade:
+        """Its exit code decides; where it runs pytest, only a run that came to its end counts."""
+        done, verdicts = run_script(fresh, instance.eval_script, self.seconds)
+        if done.error:
+            return Grade(False, "no verdict", done.error)
+        if verdicts is not None and not verdicts.ended:
+            return Grade(False, "no verdict", verdicts.problem)
         detail = done.output.strip().rpartition("\n")[2][:200]
         return Grade(done.exit_code == 0, "resolved" if done.exit_code == 0 else "tests failed", detail)
 
 
-def _applying(workspace: Workspace, patches: dict[str, str]) -> str:
-    """The command that applies them, one after the other; it ends with NOT_APPLIED where one does not."""
-    steps = ["true"]
-    for number, (name, patch) in enumerate(patches.items()):
-        if patch.strip():
-            workspace.write(f".patches/{number}", patch.encode())
-            steps.append(
-                f"{GIT} apply --whitespace=nowarn .patches/{number} || {{ echo '{name}'; exit {NOT_APPLIED}; }}"
-            )
-    return "; ".join([*steps, "rm -rf .patches"])
+def tests_of(instance: Instance) -> frozenset[str]:
+    """Paths of the tests that decide, beyond what is a test by its name."""
+    named = files_of_tests((*instance.fail_to_pass, *instance.pass_to_pass)) or []
+    return frozenset((*instance.test_files, *files_of(instance.test_patch), *named))
+
+
+def _applying(workspace: Workspace, patch: str) -> str:
+    """The command that applies a patch; it ends with NOT_APPLIED where it does not apply."""
+    name = f"{PATCHES}{secrets.token_hex(8)}"
+    workspace.write(name, patch.encode())
+    return f"{GIT} apply --whitespace=nowarn {name} || exit {NOT_APPLIED}; rm -f {name}"
 
 
 def graded(instance: Instance, verdicts: Verdicts) -> Grade:

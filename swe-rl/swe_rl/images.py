@@ -10,6 +10,7 @@ from typing import Any
 
 from slime.errors import DataError
 from slime.sandbox import Image, Limits, Workspace, image_of
+from swe_rl.changes import top_names
 
 LIMITS = Limits(
     memory=4 << 30,
@@ -85,6 +86,21 @@ def hidden_places_of(workspace: Workspace) -> dict[Path, str]:
     if image is None or not _is_there(image, f"/{R2E_TESTS}"):
         return {}
     return {image.path / ".box": f"/{R2E_TESTS}"}
+
+
+def installed_in(workspace: Workspace) -> frozenset[str]:
+    """Top-level names that Python finds in the packages of a workspace's image; none without one."""
+    image = workspace.image
+    if image is None:
+        return frozenset()
+    places = (f"{CONDA}/envs/testbed", f"{workspace.place}/.venv", "/usr", "/usr/local")
+    folders = [
+        found
+        for place in places
+        if (root := image.folder(place)) is not None
+        for found in root.glob("lib/python3*/*-packages")
+    ]
+    return frozenset(name for folder in folders for name in top_names(folder))
 
 
 def script_of(eval_script: str, image: Image, place: str) -> str:

@@ -20,8 +20,16 @@ _CONFIGURATION = {
     "usercustomize.py",
     ".coveragerc",
     ".pytest.ini",
+    "pytest.toml",
+    ".pytest.toml",
+    ".pythonrc.py",
+    "pyvenv.cfg",
+    ".gitattributes",
+    ".gitmodules",
     "makefile",
 }
+_STARTED = {"sitecustomize", "usercustomize", "conftest"}
+_OUTSIDE = {".git", ".venv"}
 _CI_FOLDERS = {".github", ".gitlab", ".circleci"}
 _CI_FILES = {".gitlab-ci.yml", ".travis.yml", "azure-pipelines.yml", "appveyor.yml"}
 
@@ -32,12 +40,15 @@ class PatchPolicy:
 
     Attributes:
         tests: refuse changes of test files.
-        configuration: refuse changes of what configures the test runner, the build or CI.
+        configuration: refuse changes of what configures the test runner, the build or CI, compiled code, and modules in
+            the place of others.
+        machinery: with it, refuse source that names what runs the tests, where the repository's own does not.
         most_bytes: of a patch.
     """
 
     tests: bool = True
     configuration: bool = True
+    machinery: bool = True
     most_bytes: int = 1 << 20
 
     def complaint(self, patch: str, test_files: frozenset[str] = frozenset()) -> str | None:
@@ -54,14 +65,20 @@ class PatchPolicy:
         if not touched:
             return "this is no patch of git"
         for file in touched:
-            path = PurePosixPath(file)
-            if path.is_absolute() or ".." in path.parts or ".git" in path.parts:
-                return f"{file} is outside of the repository's files"
-            if self.tests and (file in test_files or is_test(path)):
-                return f"{file} is a test"
-            if self.configuration and is_configuration(path):
-                return f"{file} configures tests, build or CI"
+            if complaint := self.complaint_of_file(file, test_files):
+                return complaint
         return "links are not graded" if re.search(r"^new file mode 120000$", patch, re.MULTILINE) else None
+
+    def complaint_of_file(self, file: str, test_files: frozenset[str] = frozenset()) -> str | None:
+        """Why a patch may not touch this path, or None."""
+        path = PurePosixPath(file)
+        if path.is_absolute() or ".." in path.parts or any(part in path.parts for part in _OUTSIDE):
+            return f"{file} is outside of the repository's files"
+        if self.tests and (file in test_files or is_test(path)):
+            return f"{file} is a test"
+        if self.configuration and is_configuration(path):
+            return f"{file} configures tests, build or CI"
+        return None
 
 
 def files_of(patch: str) -> list[str]:
@@ -80,5 +97,9 @@ def is_test(path: PurePosixPath) -> bool:
 def is_configuration(path: PurePosixPath) -> bool:
     name = path.name.lower()
     if any(part.lower() in _CI_FOLDERS for part in path.parts[:-1]) or name in _CI_FILES:
+        return True
+    if any(part.lower().endswith((".dist-info", ".egg-info")) for part in path.parts):
+        return True
+    if any(part.lower() in _STARTED for part in path.parts[:-1]):
         return True
     return name in _CONFIGURATION or name.endswith(".pth") or name.startswith("requirements")

@@ -1,63 +1,165 @@
 """A plugin of pytest in the grader's box: tells each test's verdict in lines that printed text cannot imitate.
 
-The lines carry a secret that is read from a file and deleted before any code of the repository is imported. It runs in
-whatever Python an image has, from 3.6 on.
+The lines carry a secret that is taken before any code of the repository is imported, and that no module holds as a name.
+Beside the tests of each module it runs tests that must fail (traps): where one passes, or does not run, what runs the
+tests was changed. It runs in whatever Python an image has, from 3.6 on, as a file beside a file `secret`; the grader's
+own runner calls `hooks` instead.
 """
 
 import json
 import os
+import random
+import unittest
 
-SECRET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "secret")
-_out = os.dup(1)
-_worst = {}  # type: dict[str, str]
-_why = {}  # type: dict[str, str]
+import pytest
+
 _RANK = {"skipped": 0, "passed": 1, "failed": 2}
 
 
-def _taken():  # type: () -> str
+def _not_so():  # type: () -> None
+    raise AssertionError("this test must fail")
+
+
+def _wrong():  # type: () -> None
+    raise ValueError("this test must fail")
+
+
+def _unequal():  # type: () -> None
+    assert 1 == 2
+
+
+def _no_error():  # type: () -> None
+    with pytest.raises(ValueError):
+        pass
+
+
+def _far():  # type: () -> None
+    assert pytest.approx(2) == 1
+
+
+def _unittest():  # type: () -> None
+    unittest.TestCase("__init__").assertEqual(1, 2)
+
+
+def _failing():  # type: () -> None
+    pytest.fail("this test must fail")
+
+
+FIRST = (_not_so, _wrong)
+FURTHER = (_unequal, _no_error, _far, _unittest, _failing)
+"""Of the last module alone: what they try is the same for all."""
+
+
+def hooks(secret):  # type: (str) -> dict[str, object]
+    """The plugin's functions, by name. Their state is in none of them as an attribute."""
+    out = os.dup(1)
+    worst = {}  # type: dict[str, str]
+    why = {}  # type: dict[str, str]
+    traps = {}  # type: dict[str, str]
+    unearned = set()  # type: set[str]
+    write, dumps, rank = os.write, json.dumps, dict(_RANK)
+
+    def say(what):  # type: (dict[str, object]) -> None
+        data = f"\n{secret} {dumps(what)}\n".encode()
+        while secret and data:
+            data = data[write(out, data) :]
+
+    def pytest_configure(config):  # type: ignore[no-untyped-def]
+        config.option.maxfail = 0
+        if getattr(config.option, "numprocesses", None):  # its workers collect, and must do so alike
+            say({"traps": 0})
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(config, items):  # type: ignore[no-untyped-def]
+        if not hasattr(config, "workerinput") and not getattr(config.option, "numprocesses", None):
+            items[:] = _with_traps(items, traps)
+            say({"traps": len(traps)})
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(item, call):  # type: ignore[no-untyped-def]
+        if call.excinfo is not None and _is_unearned(item, call.excinfo):
+            unearned.add(item.nodeid)
+
+    def pytest_runtest_logreport(report):  # type: ignore[no-untyped-def]
+        """A test passes where no phase of it fails, or where it fails as expected; subtests count for the test that holds
+        them."""
+        expected = hasattr(report, "wasxfail") and report.nodeid not in unearned
+        outcome = "passed" if report.outcome == "skipped" and expected else report.outcome
+        if report.when != "call" and outcome == "passed":
+            return
+        table = traps if report.nodeid in traps else worst
+        before = table.get(report.nodeid) or "skipped"
+        if not table.get(report.nodeid) or rank[outcome] > rank[before]:
+            table[report.nodeid] = outcome
+        if outcome == "failed" and report.nodeid not in why and table is worst:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            why[report.nodeid] = str(getattr(crash, "message", report.longrepr))[:500]
+
+    def pytest_collectreport(report):  # type: ignore[no-untyped-def]
+        if report.outcome == "failed":
+            why[report.nodeid] = str(report.longrepr)[-500:]
+
+    def pytest_sessionfinish(session, exitstatus):  # type: ignore[no-untyped-def]
+        """Traps are no failures of the run, for a script that looks at its exit code."""
+        failed = sum(outcome == "failed" for outcome in traps.values())
+        if failed and session.testsfailed == failed and exitstatus == 1:
+            session.exitstatus = 0
+
+    def pytest_unconfigure():  # type: () -> None
+        for test, outcome in worst.items():
+            say({"test": test, "outcome": outcome})
+        for place, reason in why.items():
+            say({"place": place, "why": reason})
+        fooled = [outcome for outcome in traps.values() if outcome in ("", "passed")]
+        say({"end": len(worst), "fooled": len(fooled), "traps": len(traps)})
+
+    say({"begin": True})
+    return {name: found for name, found in locals().items() if name.startswith("pytest_")}
+
+
+def _with_traps(items, traps):  # type: ignore[no-untyped-def]
+    """The tests, and behind the last of each module those that must fail; their names go to `traps`."""
+    modules = [item.getparent(pytest.Module) if isinstance(item, pytest.Function) else None for item in items]
+    last = {id(module): place for place, module in enumerate(modules) if module is not None}
+    found = []
+    for place, module in enumerate(modules):
+        found.append(items[place])
+        if module is None or last[id(module)] != place:
+            continue
+        for function in FIRST + (FURTHER if place == max(last.values()) else ()):
+            name = f"test_{random.SystemRandom().getrandbits(64):x}"
+            make = getattr(pytest.Function, "from_parent", None)
+            trap = (
+                make(module, name=name, callobj=function)
+                if make
+                else pytest.Function(name, parent=module, callobj=function)
+            )
+            traps[trap.nodeid] = ""
+            found.append(trap)
+    return found
+
+
+def _is_unearned(item, excinfo):  # type: ignore[no-untyped-def]
+    """Whether a failure is called expected by what is tested, and neither by a mark of the test nor in its own file."""
+    if excinfo.typename not in ("XFailed", "Exception") or not issubclass(
+        excinfo.type, pytest.xfail.Exception
+    ):
+        return False
+    names = [os.path.basename(str(entry.path)) for entry in excinfo.traceback]
+    outer = [name for name in names if name not in ("outcomes.py", "skipping.py")]
+    own = os.path.basename(str(item.fspath))
+    return bool(outer) and outer[-1] not in (own, "conftest.py", "nose.py", "runner.py")
+
+
+def _taken(place):  # type: (str) -> str
     try:
-        with open(SECRET) as file:
+        with open(place) as file:
             secret = file.read()
-        os.unlink(SECRET)
+        os.unlink(place)
     except OSError:
         return ""
     return secret
 
 
-_secret = _taken()
-
-
-def _say(what):  # type: (dict[str, object]) -> None
-    data = f"\n{_secret} {json.dumps(what)}\n".encode()
-    while _secret and data:
-        data = data[os.write(_out, data) :]
-
-
-_say({"begin": True})
-
-
-def pytest_runtest_logreport(report):  # type: ignore[no-untyped-def]
-    """A test passes where no phase of it fails, or where it fails as expected; subtests count for the test that holds
-    them."""
-    outcome = "passed" if report.outcome == "skipped" and hasattr(report, "wasxfail") else report.outcome
-    if report.when != "call" and outcome == "passed":
-        return
-    before = _worst.get(report.nodeid, "skipped")
-    if report.nodeid not in _worst or _RANK[outcome] > _RANK[before]:
-        _worst[report.nodeid] = outcome
-    if outcome == "failed" and report.nodeid not in _why:
-        crash = getattr(report.longrepr, "reprcrash", None)
-        _why[report.nodeid] = str(getattr(crash, "message", report.longrepr))[:500]
-
-
-def pytest_collectreport(report):  # type: ignore[no-untyped-def]
-    if report.outcome == "failed":
-        _why[report.nodeid] = str(report.longrepr)[-500:]
-
-
-def pytest_unconfigure():  # type: () -> None
-    for test, outcome in _worst.items():
-        _say({"test": test, "outcome": outcome})
-    for place, why in _why.items():
-        _say({"place": place, "why": why})
-    _say({"end": len(_worst)})
+if __name__ != "boxed":
+    globals().update(hooks(_taken(os.path.join(os.path.dirname(os.path.abspath(__file__)), "secret"))))
