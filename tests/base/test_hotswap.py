@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -297,7 +298,7 @@ def test_the_place_where_doors_meet_is_closed_to_other_accounts(port: int, place
             killed.kill()
             with a_door(port, lineage):
                 until(lambda: answers(port))
-    assert [one.name for one in place.iterdir() if not one.name.endswith(".lock")] == []
+    assert list(place.iterdir()) == []
 
 
 def test_two_processes_never_have_one_name(place: Path) -> None:
@@ -309,7 +310,25 @@ def test_two_processes_never_have_one_name(place: Path) -> None:
         assert stat.S_IMODE((place / ".door-0:1.keeper.lock").stat().st_mode) == 0o600
     with Waiting(lineage, "keeper") as third:
         assert third.bind()
-    assert not (place / ".door-0:1.keeper").exists()
+    assert list(place.iterdir()) == []
+
+
+def test_a_name_whose_files_were_removed_meanwhile_is_taken_anew(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lineage, flock = Lineage("0:1", "same", place), fcntl.flock
+
+    def removed_first(lock: int, how: int) -> None:
+        (place / ".door-0:1.keeper.lock").unlink()
+        monkeypatch.undo()
+        flock(lock, how)
+
+    with Waiting(lineage, "keeper") as late:
+        monkeypatch.setattr(fcntl, "flock", removed_first)
+        assert not late.bind()
+        with Waiting(lineage, "keeper") as other:
+            assert other.bind() and not late.bind()
+        assert late.bind()
 
 
 def test_where_a_file_system_has_no_sockets_another_folder_of_the_user_serves(

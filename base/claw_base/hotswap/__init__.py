@@ -1,4 +1,4 @@
-"""Keeps a port open while the processes that serve it come and go. Linux only, standard library only.
+"""Keeps a port open while the processes that serve it come and go. Linux only.
 
 A door holds a listening socket and serves nothing itself. It forks workers from itself, after it has imported what they
 need, so a worker starts in a fraction of the imports' time and shares their memory. One serves; a spare is built and

@@ -170,12 +170,14 @@ def _hand_over(waiting: Waiting, listener: socket.socket) -> socket.socket | Non
 
 
 class Waiting:
-    """A socket whose name at most one living process has: the lock beside it ends with its process; files may stay."""
+    """A socket whose name at most one living process has: the lock beside it ends with its process. Of a killed one both
+    files stay, until another one takes the name or a door ends."""
 
     def __init__(self, lineage: Lineage, part: str) -> None:
         self.lineage = lineage
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._path = lineage.folder / _file(lineage, part)
+        self._lock_file = lineage.folder / f"{_file(lineage, part)}.lock"
         self._lock: int | None = None
 
     def __enter__(self) -> Waiting:
@@ -183,8 +185,7 @@ class Waiting:
 
     def __exit__(self, *about: object) -> None:
         if self._lock is not None:
-            self._path.unlink(missing_ok=True)
-            os.close(self._lock)
+            self._remove(self._lock)
         self.socket.close()
 
     def bind(self) -> bool:
@@ -204,16 +205,22 @@ class Waiting:
         return True
 
     def forget(self) -> None:
-        """Removes the socket that a killed process left, unless another one has the name."""
-        if (lock := self._locked()) is not None:
-            self._path.unlink(missing_ok=True)
-            os.close(lock)
+        """Removes what a killed process left, unless another one has the name."""
+        if self._lock_file.exists() and (lock := self._locked()) is not None:
+            self._remove(lock)
+
+    def _remove(self, lock: int) -> None:
+        self._path.unlink(missing_ok=True)
+        self._lock_file.unlink(missing_ok=True)
+        os.close(lock)
 
     def _locked(self) -> int | None:
         lock = None
         try:
-            lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            lock = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(lock), self._lock_file.lstat()):
+                raise FileNotFoundError(self._lock_file)  # its owner removed it after we had opened it
         except OSError:
             if lock is not None:
                 os.close(lock)
