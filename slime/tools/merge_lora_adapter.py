@@ -33,7 +33,7 @@ def merge(base: Path, adapter: Path, output: Path) -> None:
     )
     merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
     merged.save_pretrained(output)
-    write_probe(output, measure(merged.eval(), int(merged.get_input_embeddings().weight.shape[0])))
+    write_probe(output, measure(merged.eval(), base, int(merged.get_input_embeddings().weight.shape[0])))
     for file in sorted(base.iterdir()):
         if file.is_file() and not file.name.endswith(WEIGHTS) and not (output / file.name).exists():
             shutil.copyfile(file, output / file.name)

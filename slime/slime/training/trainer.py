@@ -260,12 +260,11 @@ class Trainer(Backend):
         this."""
         if self.args.rollout_backend == "embedded":
             return None
-        ids = probe_ids(self.vocabulary)
+        ids, of_text = probe_ids(self.args.hf_checkpoint, self.vocabulary)
         [log_probs] = self.log_probs([Sample(tokens=ids, response_length=len(ids) - 1, temperature=1.0)])
         in_bf16 = computing_dtype(self.args, self.device.type) == torch.bfloat16
-        return Probe(
-            ids, log_probs, "bfloat16" if in_bf16 else str(self._served_dtype()).removeprefix("torch.")
-        )
+        dtype = "bfloat16" if in_bf16 else str(self._served_dtype()).removeprefix("torch.")
+        return Probe(ids, log_probs, dtype, of_text)
 
     def close(self) -> None:
         """Leaves the process group."""

@@ -1,4 +1,4 @@
-"""Log-probs of fixed token ids: what a version of the weights must return when it really serves.
+"""Log-probs of a fixed text: what a version of the weights must return when it really serves.
 
 Whoever has the model (the trainer, when it writes a version) may leave the values in `probe.json` beside the
 weights; for a folder without one they are computed here with plain transformers on the CPU.
@@ -7,30 +7,42 @@ weights; for a folder without one they are computed here with plain transformers
 from __future__ import annotations
 
 import json
+import math
 import threading
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from claw_base.files import write_json
 from slime.errors import EngineError
 
 FILE = "probe.json"
-LENGTH = 24
+TEXT = """The harbour wakes before the town does. At five the first boats come in, gulls behind them, and somebody \
+switches on the light above the scales. Two sisters have run the fish market since 1987; they know every captain by name. \
+今天的价格比昨天高一点。 def total(prices): return sum(prices)  # in euros"""
+TEXT_LENGTH, LENGTH = 64, 24
+"""Tokens of the text, and fixed ids of a model whose folder has no tokenizer.json."""
 TOLERANCES = {"float32": 2e-3, "bfloat16": 0.25, "float16": 0.1}
-"""Largest mean difference of a log-prob between two correct programs, by dtype of the weights. What is smaller than
-bfloat16's noise, such as one tensor left behind by a tiny step, is found by the tensors' checksums instead."""
+"""Largest mean difference of a log-prob between two correct programs, by dtype of the weights, and half of it for the
+median, which no single id moves. What is smaller than bfloat16's noise, such as one tensor left behind by a tiny step, is
+found by the tensors' checksums instead."""
+TEXT_TOLERANCES = {"float32": 2e-3, "bfloat16": 0.15, "float16": 0.05}
+"""The same of a text, of which models are surer. Two bfloat16 programs differ by 0.040 on Qwen2.5-Coder-0.5B and by 0.037
+on SmolLM2-135M; on 24 ids at random by 0.26 on average (up to 0.96) and by 0.075."""
 _computing = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Probe:
-    """`ids` [T] and the natural log-probs [T - 1] of each id after the ones before it."""
+    """`ids` [T] and the natural log-probs [T - 1] of each id after the ones before it; `of_text`: ids of `TEXT`."""
 
     ids: list[int]
     log_probs: list[float]
     dtype: str
+    of_text: bool = False
 
     def gap(self, found: list[float]) -> float:
         """Mean absolute difference to an engine's answer; infinite if it says something else altogether."""
@@ -39,25 +51,59 @@ class Probe:
         gap = sum(abs(a - b) for a, b in zip(self.log_probs, found, strict=True)) / len(found)
         return gap if gap == gap else float("inf")
 
-    @property
-    def tolerance(self) -> float:
-        return TOLERANCES.get(self.dtype, max(TOLERANCES.values()))
+    def allowed(self, engine_dtype: str | None) -> float:
+        """The tolerance for an engine that computes in this dtype; None: it chose one by itself, so the coarsest."""
+        known = TEXT_TOLERANCES if self.of_text else TOLERANCES
+        return max(known.get(dtype or "", max(known.values())) for dtype in (self.dtype, engine_dtype))
+
+    def difference(self, found: list[float], engine_dtype: str | None) -> str | None:
+        """Says how far an engine's answer is from these weights, if it is farther than correct programs are."""
+        mean, allowed = self.gap(found), self.allowed(engine_dtype)
+        if mean <= allowed:
+            return None
+        if not math.isfinite(mean):
+            return f"the engine gives {len(found)} log-probs, or some that are no numbers"
+        middle = median(abs(a - b) for a, b in zip(self.log_probs, found, strict=True))
+        if middle <= allowed / 2:
+            return None
+        return (
+            f"log-probs of a known text differ by {mean:.3g} on average ({allowed:g} is allowed) and by {middle:.3g} in "
+            f"the median ({allowed / 2:g}): trainer {_shown(self.log_probs)}, engine {_shown(found)}"
+        )
 
 
-def probe_ids(vocabulary: int) -> list[int]:
-    """Always the same `LENGTH` ids for a vocabulary."""
-    return [(7919 * (position + 1) ** 2 + 31) % vocabulary for position in range(LENGTH)]
+def _shown(log_probs: Sequence[float]) -> str:
+    return ", ".join(f"{value:.2f}" for value in log_probs[:6]) + ", ..."
 
 
-def measure(model: Any, vocabulary: int, device: Any = "cpu") -> Probe:
-    """The probe of a model that is called as in transformers: `model(input_ids).logits` [1, T, V]."""
+def probe_ids(folder: str | Path, vocabulary: int) -> tuple[list[int], bool]:
+    """The ids whose log-probs are compared, always the same for a model, and whether they are of `TEXT`: of ids at random
+    small models are so unsure that two correct programs differ as much as two models.
+
+    Args:
+        folder: of the model, for its tokenizer.json.
+        vocabulary: size; all ids are less.
+    """
+    file = Path(folder) / "tokenizer.json"
+    if file.is_file():
+        from tokenizers import Tokenizer
+
+        ids = Tokenizer.from_file(str(file)).encode(TEXT, add_special_tokens=False).ids[:TEXT_LENGTH]
+        if len(ids) >= LENGTH and max(ids) < vocabulary:
+            return ids, True
+    return [(7919 * (position + 1) ** 2 + 31) % vocabulary for position in range(LENGTH)], False
+
+
+def measure(model: Any, folder: str | Path, vocabulary: int, device: Any = "cpu") -> Probe:
+    """The probe of a model that is called as in transformers: `model(input_ids).logits` [1, T, V]. Other arguments as of
+    `probe_ids`."""
     import torch
 
-    ids = probe_ids(vocabulary)
+    ids, of_text = probe_ids(folder, vocabulary)
     with torch.no_grad():
         table = torch.log_softmax(model(torch.tensor([ids], device=device)).logits[0].float(), dim=-1)
     log_probs = [table[place, token].item() for place, token in enumerate(ids[1:])]
-    return Probe(ids, log_probs, str(next(model.parameters()).dtype).removeprefix("torch."))
+    return Probe(ids, log_probs, str(next(model.parameters()).dtype).removeprefix("torch."), of_text)
 
 
 def write_probe(folder: Path, probe: Probe) -> None:
@@ -101,7 +147,7 @@ def _computed(folder: str, stamps: tuple[int, ...]) -> Probe:
         raise EngineError(f"{folder} cannot be loaded to know what it must say: {error}") from error
     if missing:
         raise EngineError(f"{folder} lacks {', '.join(missing[:3])}; it cannot be known what it must say")
-    return measure(model, int(model.get_input_embeddings().weight.shape[0]))
+    return measure(model, folder, int(model.get_input_embeddings().weight.shape[0]))
 
 
 def _fill(model: Any, folder: Path) -> list[str]:

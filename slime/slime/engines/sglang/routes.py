@@ -16,7 +16,7 @@ from slime.engines.sglang.transport import LOADING, REFUSED, Disk, Transport
 from slime.errors import EngineError
 from slime.weights.artifact import Artifact, read_artifact
 from slime.weights.checksum import EMBEDDING_SUFFIX, LM_HEAD
-from slime.weights.probe import TOLERANCES, expected_probe
+from slime.weights.probe import expected_probe
 
 logger = logging.getLogger(__name__)
 
@@ -227,18 +227,12 @@ def check_probe(call: HttpCall, wanted: Loaded) -> None:
         probe = expected_probe(wanted.path)
     except EngineError as error:
         raise EngineControlError(str(error), REFUSED) from error
-    gap, allowed = probe.gap(scored(call, probe.ids)), max(probe.tolerance, engine_tolerance(call))
-    if gap > allowed:
+    dtype = str(call("GET", "/server_info").get("dtype"))
+    if (difference := probe.difference(scored(call, probe.ids), dtype)) is not None:
         raise EngineControlError(
-            f"version {wanted.version}: the engine's log-probs differ by {gap:.3g} on average from those of "
-            f"{wanted.path} ({allowed:g} is allowed): a tensor is stale, or it serves other weights",
+            f"version {wanted.version}: {difference}: a tensor is stale, or the engine does not serve {wanted.path}",
             REFUSED,
         )
-
-
-def engine_tolerance(call: HttpCall) -> float:
-    """What the dtype in which the engine computes costs; the coarsest where it chose by itself."""
-    return TOLERANCES.get(str(call("GET", "/server_info").get("dtype")), max(TOLERANCES.values()))
 
 
 def scored(call: HttpCall, ids: list[int]) -> list[float]:

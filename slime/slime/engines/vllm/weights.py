@@ -17,7 +17,7 @@ from slime.engines.vllm.engine import HostedEngine
 from slime.errors import EngineError
 from slime.weights.artifact import Artifact, holds, read_artifact
 from slime.weights.checksum import LM_HEAD
-from slime.weights.probe import TOLERANCES, Probe, expected_probe
+from slime.weights.probe import Probe, expected_probe
 
 logger = logging.getLogger(__name__)
 
@@ -155,14 +155,10 @@ class HostedWeights:
         if self._engine.paused:
             return
         live = self.live
-        gap = live.probe.gap(await self._engine.score(live.probe.ids))
-        allowed = max(live.probe.tolerance, TOLERANCES.get(self._engine.dtype, 0.0))
-        if gap > allowed:
+        difference = live.probe.difference(await self._engine.score(live.probe.ids), self._engine.dtype)
+        if difference is not None:
             self._live = replace(live, checksum="")
-            raise WeightsError(
-                f"version {live.number}: vLLM's log-probs differ by {gap:.3g} on average from those of {live.path} "
-                f"({allowed:g} is allowed): it serves other weights"
-            )
+            raise WeightsError(f"version {live.number}: {difference}: vLLM does not serve {live.path}")
 
 
 def read_version(path: str, number: int) -> Version:

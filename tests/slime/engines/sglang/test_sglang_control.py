@@ -243,8 +243,8 @@ def test_a_probe_beside_the_weights_is_what_counts(other_weights, other_referenc
     folder = tmp_path / "version"
     shutil.copytree(other_weights, folder)
     computed = expected_probe(str(folder))
-    assert computed.gap(measure(other_reference, 320).log_probs) < 1e-5
-    write_probe(folder, measure(plain_model(save_model(tmp_path / "third", seed=9)), 320))
+    assert computed.gap(measure(other_reference, folder, 320).log_probs) < 1e-5
+    write_probe(folder, measure(plain_model(save_model(tmp_path / "third", seed=9)), folder, 320))
     assert expected_probe(str(folder)).gap(computed.log_probs) > 0.1
 
 

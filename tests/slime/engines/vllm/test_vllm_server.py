@@ -149,7 +149,9 @@ def test_tensors_that_are_right_and_a_model_that_computes_otherwise_are_no_proof
 ) -> None:
     hosted.control.prepare(str(other_weights), 4)
     hosted.fake.llm.faults.add("computes_otherwise")
-    with pytest.raises(EngineControlError, match=r"log-probs differ by .* it serves other weights"):
+    with pytest.raises(
+        EngineControlError, match=r"log-probs of a known text differ by .* vLLM does not serve"
+    ):
         hosted.control.switch(4)
     assert (hosted.control.info().version, hosted.control.info().checksum) == (4, "")
 

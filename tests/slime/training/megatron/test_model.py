@@ -131,7 +131,7 @@ def test_the_embedded_engine_says_what_it_does_not_serve(
 
 @pytest.mark.parametrize("name", ["qwen3_moe", "qwen3_5_vision"])
 def test_the_probe_of_an_engine_knows_every_model(folders: dict[str, str], name: str) -> None:
-    expected = measure(plain(folders[name]), 63)
+    expected = measure(plain(folders[name]), folders[name], 63)
     assert expected_probe(folders[name]).gap(expected.log_probs) < 1e-5
 
 
