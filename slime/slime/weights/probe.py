@@ -20,9 +20,11 @@ from claw_base.files import write_json
 from slime.errors import EngineError
 
 FILE = "probe.json"
-TEXT = """The harbour wakes before the town does. At five the first boats come in, gulls behind them, and somebody \
-switches on the light above the scales. Two sisters have run the fish market since 1987; they know every captain by name. \
-今天的价格比昨天高一点。 def total(prices): return sum(prices)  # in euros"""
+TEXT = (
+    "The harbour wakes before the town does. At five the first boats come in, gulls behind them, and somebody switches "
+    "on the light above the scales. Two sisters have run the fish market since 1987; they know every captain by name. "
+    "今天的价格比昨天高一点。 def total(prices): return sum(prices)  # in euros"
+)
 TEXT_LENGTH, LENGTH = 64, 24
 """Tokens of the text, and fixed ids of a model whose folder has no tokenizer.json."""
 TOLERANCES = {"float32": 2e-3, "bfloat16": 0.25, "float16": 0.1}
