@@ -200,6 +200,8 @@ serving_arguments() {
   flag --rollout-temperature DEFAULT_TEMPERATURE 0.6
   WORDS+=(::script --batch-timeout 600 --gate --on-weights-rejected-path openclaw.trainer_hooks.rejection.on_weights_rejected)
   WORDS+=(--gate-samples-path openclaw.trainer_hooks.gate_samples.gate_samples "${STEADY_RATE[@]}")
+  # An agent's own prompt may have 10,000 tokens: the gate compares turns as long as those that are trained.
+  flag --gate-longest CONTEXT_LENGTH ''
   flag --gate-engine GATE_ENGINE ''
   WORDS+=(::script "${EVERYDAY_GATE[@]}")
 }

@@ -39,7 +39,14 @@ def gate_samples(args: object, rollout_id: int, version: int) -> list[Row]:
     known = {turn.id for _, turn in turns}
     newest = pipeline.store.gate_turns.newest(arguments.gate_recent)
     turns += [(RECENT, turn) for turn in newest if turn.id not in known]
-    samples = [_of_turn(purpose, turn) for purpose, turn in turns if _length(turn) <= arguments.gate_longest]
+    short = [(purpose, turn) for purpose, turn in turns if _length(turn) <= arguments.gate_longest]
+    if len(short) < len(turns):
+        logger.warning(
+            "the gate compares update %d on %d of %d answers: the others have more than %d tokens with their prompts "
+            "(--gate-longest)",
+            rollout_id, len(short), len(turns), arguments.gate_longest,
+        )  # fmt: skip
+    samples = [_of_turn(purpose, turn) for purpose, turn in short]
     if arguments.gate_data is not None:
         samples += questions(arguments.gate_data, pipeline.settings.trainer.hf_checkpoint)
     if arguments.gate_facts is not None:

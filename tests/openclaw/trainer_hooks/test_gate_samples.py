@@ -61,6 +61,7 @@ def test_samples_name_their_purpose_and_hold_the_sampled_ids(
     make_sample: MakeSample,
     make_args: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(gate_samples, "pipeline_of", lambda args: pipeline_on(store, args))
     turn = make_sample(session_id="a")
@@ -72,6 +73,7 @@ def test_samples_name_their_purpose_and_hold_the_sampled_ids(
     assert found[turn.id]["rollout_log_probs"] == turn.completion_log_probs
     short = gate_samples.gate_samples(make_args(gate_longest=2), 0, 0)
     assert short == []
+    assert "on 0 of 2 answers: the others have more than 2 tokens" in caplog.text
 
 
 def test_questions_of_a_file_become_prompts_with_the_answer_as_label(
