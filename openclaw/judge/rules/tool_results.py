@@ -46,6 +46,18 @@ _GOOD_STATUS = frozenset(
     }
 )
 _ERROR_CODES = ("errcode", "errno")
+_APPLICATION_CODE, _SAID_WITH_IT = "code", ("msg", "message", "error_msg")
+"""An interface whose `code` stands beside a message counts its own errors; 0 and 2xx are none."""
+_DETAIL = "detail"
+"""FastAPI's and Django's answer to a bad request: this field alone."""
+_FAILED_TEXT = re.compile(r"(?i)\s*(?:error|failed|failure|exception|错误|失败)\s*[:：]")
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+_SHELL_REPORT = re.compile(
+    r"\A(?:Command: [^\n]*\n)?(?:Directory: [^\n]*\n)?(?:Output|Stdout): (?P<output>.*?)\n"
+    r"(?:Error|Stderr): (?P<error>.*?)\nExit Code: (?P<code>-?\d+|\(none\))(?:\n[A-Z][\w ]*: [^\n]*)*\s*\Z",
+    re.DOTALL,
+)
+"""What Gemini CLI and Qwen Code give back of their shell; `(none)` and `(empty)` stand for nothing."""
 _HTTP_CODES = ("status", "statusCode", "status_code", "http_status", "code")
 _NESTED = ("result", "details", "data", "output")
 _UNKNOWN = (0, "no evidence in the tool result")
@@ -182,6 +194,14 @@ def object_failed(value: dict[str, Any]) -> str | None:
         code = value.get(name)
         if isinstance(code, int) and (400 <= code < 600 or (name in _ERROR_CODES and code)):
             return f"{name} is {code}"
+    own = value.get(_APPLICATION_CODE)
+    if type(own) is int and own and not 200 <= own < 300 and any(name in value for name in _SAID_WITH_IT):
+        return f"{_APPLICATION_CODE} is {own}"
+    if value.keys() == {_DETAIL} and value[_DETAIL]:
+        return f"nothing but {_DETAIL} in the result"
+    said = next((name for name in _NESTED if isinstance(value.get(name), str)), None)
+    if said is not None and _FAILED_TEXT.match(value[said]):
+        return f"{said} is an error text"
     status = value.get("status")
     if isinstance(status, str) and status.lower() in _BAD_STATUS:
         return f"status is {status.lower()}"
@@ -222,6 +242,11 @@ class Report:
 
 
 def read_report(text: str) -> Report:
+    text = _COLOURS.sub("", text)
+    if (shell := _SHELL_REPORT.match(text)) is not None:
+        printed = [shell[name].strip() for name in ("output", "error")]
+        body = "\n".join(part for part in printed if part not in ("(none)", "(empty)"))
+        return Report(None if shell["code"] == "(none)" else int(shell["code"]), _said(body))
     value = as_object(text)
     if value is None:
         return _of_text(text)
@@ -243,13 +268,15 @@ def read_report(text: str) -> Report:
 
 
 def as_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is."""
-    if not text.lstrip().startswith("{"):
+    """The JSON object that a text is; of a list the first object that reports a failure."""
+    if not text.lstrip().startswith(("{", "[{")):
         return None
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
+    if isinstance(value, list):
+        return next((one for one in value if isinstance(one, dict) and object_failed(one)), None)
     return value if isinstance(value, dict) else None
 
 
