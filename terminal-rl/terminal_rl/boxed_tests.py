@@ -1,7 +1,8 @@
 """Runs inside a fresh box: the functions of a task's test_outputs.py, one after the other, or its test.sh. Handed to
 `python -c`.
 
-The order comes as a line of JSON {"key", "seconds", "script"}; out come {"key", "ready": true} and at the end {"key",
+The order comes as a line of JSON {"key", "seconds", "script", "source": of test_outputs.py, which is no file
+here, so that nothing that the tests start reads it}; out come {"key", "ready": true} and at the end {"key",
 "results", "late"}, of a script {"key", "files", "printed", "late"}. Programs that the agent left run here too, as
 children of tests, so the key and the way out are for this process alone: it cannot be traced, its descriptors cannot be
 opened, and children get others.
@@ -10,7 +11,6 @@ opened, and children get others.
 import ctypes
 import json
 import os
-import runpy
 import shutil
 import signal
 import stat
@@ -19,6 +19,7 @@ import sys
 import time
 
 LOGS = "/logs/verifier"
+TESTS = "/tests/test_outputs.py"
 LONGEST = 1 << 16
 PR_SET_DUMPABLE = 4
 
@@ -43,15 +44,15 @@ def main() -> None:
     if order["script"]:
         told = run_script(seconds)
     else:
-        found, late = run_all(seconds)
+        found, late = run_all(order.pop("source"), seconds)
         told = {"results": found, "late": late}
     results.write(json.dumps({"key": order["key"], **told}) + "\n")
     results.flush()
 
 
 def run_script(seconds: float) -> dict[str, object]:
-    """Runs /tests/test.sh as Harbor does, ends what it left running, and reads what it wrote."""
-    os.makedirs(LOGS)
+    """Runs /tests/test.sh as Harbor does, ends what it left running, and reads what it wrote: nothing where a signal
+    ended it, or where a program left it no file that it could write."""
     command = f"(/tests/test.sh) > {LOGS}/test-stdout.txt 2>&1"
     script = subprocess.Popen(["/bin/bash", "-c", command], stdin=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -63,7 +64,12 @@ def run_script(seconds: float) -> dict[str, object]:
         os.kill(-1, signal.SIGKILL)
     except ProcessLookupError:
         pass
-    files = {name: text_of(f"{LOGS}/{name}") for name in ("reward.json", "reward.txt")}
+    ended = late or 0 <= script.returncode <= 128
+    writable = os.stat(LOGS).st_mode & 0o200
+    files = {
+        name: text_of(f"{LOGS}/{name}") if ended and writable else None
+        for name in ("reward.json", "reward.txt")
+    }
     return {"files": files, "printed": (text_of(f"{LOGS}/test-stdout.txt") or "")[-500:], "late": late}
 
 
@@ -72,7 +78,7 @@ def text_of(path: str) -> str | None:
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             about = os.fstat(file.fileno())
-            if not stat.S_ISREG(about.st_mode):
+            if not stat.S_ISREG(about.st_mode) or not about.st_mode & 0o200:
                 return None
             file.seek(max(0, about.st_size - LONGEST))
             return file.read(LONGEST).decode(errors="replace")
@@ -80,7 +86,7 @@ def text_of(path: str) -> str | None:
         return None
 
 
-def run_all(seconds: float) -> tuple[list[list[str | None]], bool]:
+def run_all(source: str, seconds: float) -> tuple[list[list[str | None]], bool]:
     """[name, what went wrong or None] of each test, and whether the time ended before the tests did."""
     found: list[list[str | None]] = []
     until = time.monotonic() + seconds
@@ -89,8 +95,9 @@ def run_all(seconds: float) -> tuple[list[list[str | None]], bool]:
     name = "test_outputs.py"
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds, 0.5)  # again and again: a bare `except` swallows one
-        tests = runpy.run_path("/tests/test_outputs.py")
-        for name, test in tests.items():
+        tests = {"__name__": "test_outputs", "__file__": TESTS}
+        exec(compile(source, TESTS, "exec"), tests)
+        for name, test in list(tests.items()):
             if name.startswith("test_") and callable(test):
                 found.append([name, outcome(test)])
                 if time.monotonic() > until:

@@ -41,6 +41,7 @@ class TaskFolder:
         test_names: functions of test_outputs.py, in order; none where test.sh gives the reward.
         test_variables: of the environment of the tests. reward_files: which of them the tests may write.
         solution: a script that solves the task; None where there is none.
+        inputs: paths below `workdir`, of files and folders that the agent must leave as they are.
         agent_seconds: of all tool calls of an episode. test_seconds: of all tests.
     """
 
@@ -58,6 +59,7 @@ class TaskFolder:
     test_variables: Mapping[str, str]
     reward_files: tuple[str, ...]
     solution: Path | None
+    inputs: tuple[str, ...]
     agent_seconds: float
     test_seconds: float
 
@@ -96,6 +98,7 @@ def read_task(path: Path) -> TaskFolder:
         test_variables=_variables(path, _part(about, "verifier").get("env")),
         reward_files=_spoken_of(path / "tests") if scripted else (),
         solution=next((one for one in solutions if one.is_file()), None),
+        inputs=_inputs(path, about.get("inputs")),
         agent_seconds=_seconds(path, "of the agent", limits[0], AGENT_SECONDS),
         test_seconds=_seconds(path, "of the tests", limits[1], TEST_SECONDS),
     )
@@ -151,6 +154,17 @@ def _seconds(path: Path, what: str, value: object, usual: float) -> float:
             f"{path}: the time {what} must be seconds, more than 0 and less than a day, got {value!r}"
         )
     return float(value)
+
+
+def _inputs(path: Path, found: object) -> tuple[str, ...]:
+    if found is None:
+        return ()
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise TaskError(f"{path}: inputs must be a list of paths in the working folder")
+    for one in found:
+        if not one or one.startswith("/") or ".." in Path(one).parts or Path(one) == Path("."):
+            raise TaskError(f"{path}: the input {one!r} is no path in the working folder")
+    return tuple(found)
 
 
 def _files(path: Path) -> tuple[str, tuple[tuple[Path, str], ...], Path | None]:

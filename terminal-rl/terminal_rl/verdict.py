@@ -15,8 +15,9 @@ from slime.sandbox import Box, Workspace
 from slime.sandbox.command import worker_python
 from slime.sandbox.folders import TooLarge
 from terminal_rl.harbor_rewards import NoReward, reward_of, rewards_of
+from terminal_rl.inputs import changed_input, drop_programs_of_git
 from terminal_rl.system import LIMITS, read_only_of
-from terminal_rl.task_folder import SCRIPT, TaskFolder
+from terminal_rl.task_folder import SCRIPT, TESTS, TaskFolder
 
 RUNNER = Path(__file__).with_name("boxed_tests.py")
 START_SECONDS = 60.0
@@ -65,14 +66,24 @@ def run_tests(task: TaskFolder, workspace: Workspace) -> Verdict:
     except TooLarge as error:
         return Verdict(0, total, (f"workspace: {error}",))
     try:
+        drop_programs_of_git(workspace)
+        source = (task.tests / TESTS).read_text() if task.test_names else ""
         copied = Workspace(task.tests, place="/tests")
-        if not task.test_names:
+        if task.test_names:
+            for name in (TESTS, "__pycache__"):
+                copied.remove(name)
+        else:
             (copied.path / SCRIPT).chmod(0o755)
     except OSError as error:
         raise EnvironmentAway(f"the tests could not be copied: {error}") from error
     with copied, _runner(task, copied, workspace) as box:
         key = secrets.token_hex(16)
-        order = {"key": key, "seconds": task.test_seconds, "script": not task.test_names}
+        order = {
+            "key": key,
+            "seconds": task.test_seconds,
+            "script": not task.test_names,
+            "source": source,
+        }
         try:
             box.send(json.dumps(order).encode() + b"\n")
         except BrokenPipeError as error:
@@ -91,7 +102,7 @@ def _runner(task: TaskFolder, tests: Workspace, workspace: Workspace) -> Box:
     read_only = {**read_only_of(workspace), tests.path: "/tests"}
     program = [*worker_python(workspace.image), "-I", "-c", RUNNER.read_text()]
     variables = {"LD_PRELOAD": "", **task.test_variables}  # an image's is for its own programs
-    scratch = () if task.test_names else ("/logs",)
+    scratch = () if task.test_names else ("/logs/verifier",)
     return Box(program, LIMITS, read_only, variables, workspace, scratch, workspace.image)
 
 
@@ -127,13 +138,15 @@ def _read_script(said: dict[str, Any], task: TaskFolder) -> Verdict:
 
 
 def judge(task: TaskFolder, workspace: Workspace, fresh: Workspace) -> Verdict:
-    """`run_tests`; where they do not end in time, or give no reward, it is found out whose fault that is: the same tests
-    run on the workspace as it was before the agent came. If they end there, what the agent did is at fault, and the task
-    is failed.
+    """`run_tests`, and no test passes where an input of the task was changed. Where they do not end in time, or give no
+    reward, it is found out whose fault that is: the same tests run on the workspace as it was before the agent came. If
+    they end there, what the agent did is at fault, and the task is failed.
 
     Raises:
         EnvironmentAway: they do not end there either: this machine is too slow, or the task is.
     """
+    if changed := changed_input(task.inputs, workspace, fresh):
+        return Verdict(0, len(task.test_names) or 1, (f"inputs: {changed} is not as it was given",))
     found = run_tests(task, workspace)
     if not (found.late or found.silent):
         return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import tempfile
 from collections.abc import AsyncIterator
 
@@ -13,6 +15,7 @@ from gui_rl.desktop.inputs import SPARE, key_name, words_of, written
 from gui_rl.desktop.screen import DesktopScreen
 from gui_rl.screens.actions import Coordinates, Drag, Point, Press, Type
 from gui_rl.screens.protocol import ScreenSize
+from gui_rl.screens.sites import Visit
 from tests.gui_rl.conftest import needs
 
 SIZE = ScreenSize(800, 600)
@@ -21,16 +24,21 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
-async def screen() -> AsyncIterator[DesktopScreen]:
+async def desk() -> AsyncIterator[tuple[DesktopScreen, Visit]]:
     needs("xvfb")
     desktops = Desktops(SIZE)
     visit = (await desktops.ready()).begin()
     made = await desktops.screen(visit)
-    yield made
+    yield made, visit
     await made.close()
     await desktops.close()
     assert not made.display.folder.exists() and not made.display.socket.exists()
     assert not made.programs.home.path.exists() and not made.programs.browsing.path.exists()
+
+
+@pytest.fixture
+def screen(desk: tuple[DesktopScreen, Visit]) -> DesktopScreen:
+    return desk[0]
 
 
 @pytest.mark.timeout(900)
@@ -61,6 +69,39 @@ async def test_a_page_is_changed_by_using_it_and_not_by_its_developers_tools(scr
     assert [tab.title for tab in await screen.tabs()] == ["Register"]
     shown = await screen.shown(UNIT)
     assert [one.name for one in shown.elements if one.role == "window"] == ["Register - Chromium"]
+
+
+POST = (
+    "<form id=f method=post enctype=text/plain action=http://forms.test/_/state>"
+    '<input name=\'{"set":{"account":"\' value=\'mine"}}\'></form><script>f.submit()</script>'
+)
+
+
+ADDRESSES = [
+    f"data:text/html,{POST}",
+    f"DATA:text/html;base64,{base64.b64encode(POST.encode()).decode()}",
+    f"view-source:data:text/html,{POST}",
+    "blob:http://forms.test/0",
+    "filesystem:http://forms.test/temporary/x",
+    "chrome://settings",
+    "chrome://net-export",
+    "devtools://devtools/bundled/inspector.html",
+    "javascript:set('account','mine')",
+    "about:srcdoc",
+]
+
+
+async def test_an_address_that_an_agent_types_changes_no_state(desk: tuple[DesktopScreen, Visit]) -> None:
+    screen, visit = desk
+    await screen.open(["http://forms.test/register.html"])
+    before = dict(visit.state)
+    for address in ADDRESSES:
+        await screen.act(Press(("Control", "l")))
+        await screen.act(Type(f"{address}\n"))
+        await asyncio.sleep(0.7)
+        assert visit.state == before, address
+    await screen.open(["http://forms.test/register.html"])
+    assert "Register" in [tab.title for tab in await screen.tabs()]
 
 
 async def test_programs_reach_neither_the_pages_nor_the_browser(screen: DesktopScreen) -> None:

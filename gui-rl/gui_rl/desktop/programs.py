@@ -43,14 +43,24 @@ BROWSER = Limits(
 QUIETLY = ["/bin/sh", "-c", 'exec "$@" </dev/null >/dev/null 2>&1', "sh"]
 SYSTEM = ("/etc/fonts", "/etc/xdg", "/etc/alternatives", "/etc/chromium.d")
 POLICIES = {
-    "URLBlocklist": ["javascript:*", "view-source:*", "chrome://inspect", "chrome://policy"],
+    "URLBlocklist": ["*", "javascript:*", "data:*", "blob:*", "filesystem:*", "view-source:*", "chrome://*"],
+    "URLAllowlist": [
+        "http://*",
+        "https://*",
+        "file://*",
+        "about:blank",
+        "chrome://newtab",
+        "chrome://top-chrome",
+        "chrome://new-tab-page",
+    ],
     "BrowserSignin": 0,
     "DefaultBrowserSettingEnabled": False,
     "MetricsReportingEnabled": False,
     "PasswordManagerEnabled": False,
     "TranslateEnabled": False,
 }
-"""What a page keeps is changed by using it, not by its developer's tools."""
+"""What a page keeps is changed by using it, not by its developer's tools, nor by a page that an agent writes into the
+address: other schemes than those of the list are refused."""
 FLAGS = (
     "--no-sandbox",  # it is in one
     "--test-type",  # and need not say so

@@ -121,6 +121,8 @@ class SiteServer:
 
     async def _state(self, request: web.BaseRequest, visit: Visit) -> web.Response:
         if request.method == "POST":
+            if request.headers.getall("Origin", []) != [f"http://{request.host}"]:
+                return web.Response(status=403, text="for the site's own pages")
             try:
                 change = json.loads(await request.text())
                 changed = {**visit.state, **change.get("set", {})}
