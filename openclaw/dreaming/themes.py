@@ -24,6 +24,9 @@ _NEAREST = 5
 """Shipped wishes that vote."""
 _LEAST = 4.0
 """Summed weight of shared words below which two wishes have nothing in common."""
+_AGREED = 0.7
+"""Share of the votes from which the pole of a wish is known. Of 90 complaints of four writers 43 poles are wrong without
+this bound and 46 right, with it 13 are wrong and 26 right."""
 _STEM = 5
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
@@ -47,9 +50,9 @@ def alike(one: str, other: str) -> bool:
 
 
 def same_pole(one: str, other: str) -> bool:
-    """Whether two wishes are known to ask for the same within their themes."""
-    mine = pole_of(one)
-    return mine is not None and mine == pole_of(other)
+    """Whether two wishes seem to ask for the same within their themes."""
+    mine = pole_of(one, least=0.0)
+    return mine is not None and mine == pole_of(other, least=0.0)
 
 
 def _nearest(wish: str) -> str | None:
@@ -58,13 +61,13 @@ def _nearest(wish: str) -> str | None:
 
 
 @functools.lru_cache(maxsize=256)
-def pole_of(wish: str) -> str | None:
+def pole_of(wish: str, least: float = _AGREED) -> str | None:
     """The theme and pole ("length short") that the nearest shipped wishes of the same themes vote for; None if none is
-    near."""
+    near, or if fewer than the share `least` agree: to hold the wrong pole is worse than to hold both."""
     themes = themes_of(wish)
     own = [(score, shipped) for score, shipped in _scored(wish) if score and shipped.theme in themes]
     return _voted(
-        [(_per_length(score, shipped), f"{shipped.theme} {shipped.pole}") for score, shipped in own]
+        [(_per_length(score, shipped), f"{shipped.theme} {shipped.pole}") for score, shipped in own], least
     )
 
 
@@ -79,12 +82,15 @@ def _per_length(score: float, shipped: ShippedWish) -> float:
     return score / math.sqrt(1 + sum(rarity[word] for word in _stems(shipped.text)))
 
 
-def _voted(ballots: Sequence[tuple[float, str]]) -> str | None:
-    """The name with the largest sum among the highest ballots."""
+def _voted(ballots: Sequence[tuple[float, str]], least: float = 0.0) -> str | None:
+    """The name with the largest sum among the highest ballots; None if it has less than that share of them."""
     votes: dict[str, float] = {}
     for score, name in sorted(ballots, reverse=True)[:_NEAREST]:
         votes[name] = votes.get(name, 0.0) + score
-    return max(votes, key=lambda name: votes[name]) if votes else None
+    if not votes:
+        return None
+    first = max(votes, key=lambda name: votes[name])
+    return first if votes[first] >= least * sum(votes.values()) else None
 
 
 @functools.cache
