@@ -17,8 +17,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from openclaw.common.messages import text_of
 from openclaw.dreaming import anchors, measures
 from openclaw.dreaming.asking import IDLE_IN_FLIGHT, IDLE_LIMIT_SECONDS, Answer, Engines, run
+from openclaw.dreaming.imperatives import Pole, all_imperatives, asked_pole, named
 from openclaw.dreaming.measures import Scored
 from openclaw.dreaming.plans import Plan, Planner
 from openclaw.dreaming.settings import DreamArguments
@@ -146,7 +148,7 @@ class Dreamer:
         began, model = time.monotonic(), self._prompts.model(demand.options)
         self._options = demand.options
         wishes = [
-            dataclasses.replace(one, language=self._language_of(one))
+            dataclasses.replace(one, language=self._language_of(one), pole=self._pole_of(one))
             for person, asked in demand.asked.items()
             for one in Wish.of_person(person, asked)
         ]
@@ -154,7 +156,7 @@ class Dreamer:
             return Night()
         night = Night(
             themes=_mean([themes_of(wish.text) for wish in wishes]),
-            poles=frozenset(pole for wish in wishes if (pole := pole_of(wish.text)) is not None),
+            poles=frozenset(pole for wish in wishes if (pole := _named_pole(wish)) is not None),
             is_asked=bool(demand.complained),
         )
         self._themes, self._poles, self._language = night.themes, night.poles, wishes[-1].language
@@ -197,6 +199,11 @@ class Dreamer:
         """Of the wish together with the request before it: a wish alone is short."""
         request = self._store.memory.request_of(wish.turn_ids[-1])
         return language_of(f"{request[:REQUEST]} {wish.text}")
+
+    def _pole_of(self, wish: Wish) -> Pole | None:
+        """By the answer that it was a complaint about."""
+        turn = self._store.turns.get(wish.turn_ids[-1])
+        return None if turn is None else asked_pole(wish.text, text_of(turn.response_message))
 
     def _latest_options(self) -> TemplateOptions:
         """Of the last batch, or of the newest turn before there was one."""
@@ -309,8 +316,9 @@ class Dreamer:
         return answered, scored
 
     def _quotes(self, dream: Dream) -> bool:
-        """Whether an answer repeats its wish."""
-        return measures.quotes(self._prompts.tokenizer.decode(dream.completion_ids), dream.wish or "")
+        """Whether an answer repeats what its teacher has read."""
+        answer = self._prompts.tokenizer.decode(dream.completion_ids)
+        return any(measures.quotes(answer, said) for said in (dream.wish or "", *all_imperatives()))
 
     def _checked(self, fact: Dream) -> Dream:
         """A fact with gain 1 if its answer names what is right."""
@@ -337,6 +345,10 @@ def _is_held(anchor: Dream) -> bool:
 
 def _answered(plan: Plan, answer: Answer) -> Dream:
     return dataclasses.replace(plan.dream, completion_ids=answer.ids, version=answer.version)
+
+
+def _named_pole(wish: Wish) -> str | None:
+    return pole_of(wish.text) if wish.pole is None else named(wish.pole)
 
 
 def _mean(weights: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from openclaw.dreaming import anchors
 from openclaw.dreaming.anchors import AnchorPrompt
 from openclaw.dreaming.asking import Asked
+from openclaw.dreaming.imperatives import imperatives
 from openclaw.dreaming.measures import KEEP
 from openclaw.dreaming.settings import DreamArguments
 from openclaw.dreaming.texts import Prompt
 from openclaw.dreaming.wishes import Wish
 from openclaw.errors import HintError
 from openclaw.formats.families import TemplateOptions
-from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.methods.hinted_prompt import HintedPrompts, with_hint
 from openclaw.store.dreams import Dream, DreamKind
 from openclaw.types import Message
 
@@ -81,8 +83,8 @@ class Planner:
         return [
             plan
             for one in anchors.asked_with_wishes(wish.language)
-            for said in (wish.text, None)
-            for plan in self._of("fact", one, wish, FACT_TOKENS, said)
+            for is_taught in (True, False)
+            for plan in self._of("fact", one, wish, FACT_TOKENS, is_taught)
         ]
 
     def anchors(
@@ -123,18 +125,13 @@ class Planner:
         return [Plan(made, longest)]
 
     def _of(
-        self, kind: DreamKind, prompt: Prompt, wish: Wish, longest: int, said: str | None = ""
+        self, kind: DreamKind, prompt: Prompt, wish: Wish, longest: int, is_taught: bool = True
     ) -> list[Plan]:
-        """None if the model's template cannot write it, or it is too long. `said`: what the teacher reads, "" for the
-        wish."""
-        said = wish.text if said == "" else said
+        """None if the model's template cannot write it, or it is too long. `is_taught`: the teacher reads the wish."""
         messages = [{"role": "user", "content": prompt.text}]
-        # Behind the question, as a hint stands, a small model talks about the wish instead of the question
-        # (lab/findings/dreaming.md).
-        first = [{"role": "user", "content": f"{said}\n\n{prompt.text}"}]
         try:
             plain = self.prompts.asked(messages, self.options, longest)
-            hinted = messages if said is None else first
+            hinted = _with_wish(prompt, wish) if is_taught else messages
             taught = self.prompts.asked(hinted, self.options, longest)
         except HintError:
             return []
@@ -143,6 +140,15 @@ class Planner:
             prompt_ids=plain, taught_ids=taught, completion_ids=[], version=0,
         )  # fmt: skip
         return [Plan(made, longest)]
+
+
+def _with_wish(prompt: Prompt, wish: Wish) -> list[Message]:
+    """The prompt as the teacher reads it. A plain sentence stands before the question: behind it a small model answers
+    that sentence (lab/findings/dreaming.md)."""
+    if wish.pole is None:
+        return with_hint([{"role": "user", "content": prompt.text}], wish.text)
+    plain = random.Random(prompt.id).choice(imperatives(wish.pole, prompt.language))
+    return [{"role": "user", "content": f"{plain}\n\n{prompt.text}"}]
 
 
 def _in_language(language: str) -> list[Prompt]:

@@ -67,7 +67,7 @@ class OtherPrompt:
 @functools.cache
 def prompts() -> tuple[Prompt, ...]:
     """All everyday prompts, in the order of the file."""
-    return tuple(_prompt(row) for row in _rows("prompts.jsonl"))
+    return tuple(_prompt(row) for row in rows_of("prompts.jsonl"))
 
 
 @functools.cache
@@ -91,7 +91,7 @@ def answers_of() -> Mapping[str, tuple[str, ...]]:
 @functools.cache
 def wishes() -> tuple[ShippedWish, ...]:
     """All explicit wishes, in the order of the file."""
-    return tuple(ShippedWish(**row) for row in _rows("wishes.jsonl"))
+    return tuple(ShippedWish(**row) for row in rows_of("wishes.jsonl"))
 
 
 @functools.cache
@@ -99,7 +99,7 @@ def others() -> tuple[OtherPrompt, ...]:
     """All prompts of other kinds, in the order of the file."""
     return tuple(
         OtherPrompt(row["id"], row["kind"], row["language"], tuple(row["messages"]))
-        for row in _rows("others.jsonl")
+        for row in rows_of("others.jsonl")
     )
 
 
@@ -138,7 +138,7 @@ def _prompt(row: dict[str, Any]) -> Prompt:
     return Prompt(row["id"], row["kind"], row["language"], row["text"], tuple(answers))
 
 
-def _rows(name: str) -> Iterator[dict[str, Any]]:
+def rows_of(name: str) -> Iterator[dict[str, Any]]:
     for line in (FOLDER / name).read_text("utf-8").splitlines():
         if line.strip():
             yield json.loads(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from openclaw.dreaming.imperatives import Pole
 from openclaw.dreaming.themes import alike, same_pole
 from openclaw.store.memory import Said
 from openclaw.store.shares import Person
@@ -17,12 +18,14 @@ class Wish:
     Attributes:
         turn_ids: the turns that it was said after.
         language: of the person, as far as the wish and the request before it show.
+        pole: what it asks for, if that is sure: the teacher then reads a plain sentence instead of the person's words.
     """
 
     person: Person
     text: str
     turn_ids: tuple[str, ...]
     language: str = "en"
+    pole: Pole | None = None
 
     @classmethod
     def of_person(cls, person: Person, asked: Sequence[Said]) -> list[Wish]:

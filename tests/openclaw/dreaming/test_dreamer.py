@@ -22,23 +22,23 @@ from openclaw.dreaming.dreamer import (
     Dreamer,
     Night,
 )
+from openclaw.dreaming.imperatives import all_imperatives
 from openclaw.dreaming.measures import KEEP
 from openclaw.dreaming.plans import LOOKS
 from openclaw.dreaming.settings import DreamArguments
 from openclaw.dreaming.texts import everyday
 from openclaw.dreaming.wishes import Wish
-from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.methods.hinted_prompt import HINT_HEADER, HintedPrompts
 from openclaw.store import RolloutStore
 from openclaw.store.dreams import Dream
 from openclaw.store.memory import Said
-from openclaw.types import NewTurn
+from openclaw.types import Message, NewTurn
 from tests.fakes.scripted_engine import FakeEngine
 
 MakeTurn = Callable[..., NewTurn]
 SETTINGS = DreamArguments(dream_steps=2, dream_prompts=4, dream_tokens=16)
 
-WISH = "Shorter, please.\n\n"
-"""How the teacher's prompt of a dream begins."""
+WISH = f"{HINT_HEADER}\nShorter, please."
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_the_answers_that_a_wish_makes_most_likely_are_kept(
     questions = {prompt.id: prompt.text for prompt in everyday()}
     for one in mine:
         text = prompts.tokenizer.decode(one.taught_ids)
-        assert f"{WISH}{questions[one.item]}" in text
+        assert f"{questions[one.item]}\n\n{WISH}" in text
         assert WISH not in prompts.tokenizer.decode(one.prompt_ids)
         assert one.completion_ids == [40, 41, 42] and one.gain is not None and one.version == 3
     asked = [body for body in engine.requests if WISH in prompts.tokenizer.decode(body["input_ids"])]
@@ -94,6 +94,22 @@ def test_the_answers_that_a_wish_makes_most_likely_are_kept(
     sampled = [body["input_ids"] for body in asked if body["sampling_params"]["temperature"] == 0.8]
     gains = sorted(score([*ids, 40, 41, 42], 0) + 10 for ids in sampled)
     assert sorted(one.gain or 0.0 for one in mine) == pytest.approx(gains[-4:])
+
+
+def test_a_complaint_that_is_sure_is_taught_by_a_plain_sentence(
+    dreamer: Dreamer, store: RolloutStore, prompts: HintedPrompts, make_turn: MakeTurn
+) -> None:
+    answer: Message = {"role": "assistant", "content": "word " * 60}
+    turn = store.turns.record(make_turn(person="ann", response_message=answer))
+    said = [Said("way too long my guy", 0.0, turn.id)]
+    night = dreamer.night(Demand(0, {"ann": said}, frozenset({"ann"}), False))
+    questions = {prompt.id: prompt.text for prompt in everyday()}
+    (mine,) = night.dreams.values()
+    taught = [prompts.tokenizer.decode(one.taught_ids) for one in mine]
+    for text, one in zip(taught, mine, strict=True):
+        assert one.wish == "way too long my guy" and "my guy" not in text
+        assert any(f"{plain}\n\n{questions[one.item]}" in text for plain in all_imperatives())
+    assert night.poles == {"length short"}
 
 
 def test_nothing_is_sampled_twice_for_a_rollout_and_its_steps_are_the_same(
