@@ -13,8 +13,10 @@ from slime.training.core.distributed import join
 from tests.fakes.forks import Forks
 
 RANK = """
-import json, sys
+import json, os, sys
 from pathlib import Path
+for chosen in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):  # by another test of this process
+    os.environ.pop(chosen, None)
 import psutil, torch, torch.distributed as dist
 from slime.ray.meeting import Meeting
 from slime.training.core.distributed import broadcast, join, merge_over_ranks

@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
+from torch.distributed import distributed_c10d
 from transformers import AutoConfig
 
 from slime.arguments import parse_args
@@ -68,6 +69,8 @@ def megatron(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setattr(torch.cuda, "current_device", lambda: torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    # Megatron-LM's own ranks send each other its classes; a trainer of another test may have allowed ours alone.
+    monkeypatch.setattr(distributed_c10d, "_unpickler", pickle.Unpickler)
     parallel_state.destroy_model_parallel()  # left by a trainer of another test in this process
     if dist.is_initialized():
         dist.destroy_process_group()
