@@ -52,12 +52,11 @@ _DETAIL = "detail"
 """FastAPI's and Django's answer to a bad request: this field alone."""
 _FAILED_TEXT = re.compile(r"(?i)\s*(?:error|failed|failure|exception|错误|失败)\s*[:：]")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
-_SHELL_REPORT = re.compile(
-    r"\A(?:Command: [^\n]*\n)?(?:Directory: [^\n]*\n)?(?:Output|Stdout): (?P<output>.*?)\n"
-    r"(?:Error|Stderr): (?P<error>.*?)\nExit Code: (?P<code>-?\d+|\(none\))(?:\n[A-Z][\w ]*: [^\n]*)*\s*\Z",
-    re.DOTALL,
-)
-"""What Gemini CLI and Qwen Code give back of their shell; `(none)` and `(empty)` stand for nothing."""
+_SHELL_HEAD = re.compile(r"(?:Command|Directory|Output|Stdout): ")
+_SHELL_END = re.compile(r"(-?\d+|\(none\))(?:\n[A-Z][\w ]{,40}: [^\n]*)*\s*\Z")
+_SHELL_NOTHING = ("(none)", "(empty)")
+"""How the report of a shell of Gemini CLI and Qwen Code begins, what stands behind its `Exit Code: `, and what stands for
+nothing."""
 _HTTP_CODES = ("status", "statusCode", "status_code", "http_status", "code")
 _NESTED = ("result", "details", "data", "output")
 _UNKNOWN = (0, "no evidence in the tool result")
@@ -243,10 +242,8 @@ class Report:
 
 def read_report(text: str) -> Report:
     text = _COLOURS.sub("", text)
-    if (shell := _SHELL_REPORT.match(text)) is not None:
-        printed = [shell[name].strip() for name in ("output", "error")]
-        body = "\n".join(part for part in printed if part not in ("(none)", "(empty)"))
-        return Report(None if shell["code"] == "(none)" else int(shell["code"]), _said(body))
+    if (shell := _of_shell(text)) is not None:
+        return shell
     value = as_object(text)
     if value is None:
         return _of_text(text)
@@ -265,6 +262,23 @@ def read_report(text: str) -> Report:
         if isinstance(inner.get(name), str)
     ]
     return Report(code, _said("\n".join(parts + inner_parts)))
+
+
+def _of_shell(text: str) -> Report | None:
+    """Of a report with the fields Command, Output, Error and Exit Code (Gemini CLI, Qwen Code)."""
+    if not _SHELL_HEAD.match(text):
+        return None
+    lines = f"\n{text}"
+    code_at = lines.rfind("\nExit Code: ")
+    error_at = max(lines.rfind(f"\n{name}: ", 0, max(code_at, 0)) for name in ("Error", "Stderr"))
+    found = [at for name in ("Output", "Stdout") if 0 <= (at := lines.find(f"\n{name}: ")) < error_at]
+    end = _SHELL_END.match(lines, code_at + len("\nExit Code: ")) if code_at >= 0 else None
+    if not found or end is None:
+        return None
+    parts = (lines[min(found) : error_at], lines[error_at:code_at])
+    printed = [part.partition(": ")[2].strip() for part in parts]
+    body = "\n".join(part for part in printed if part not in _SHELL_NOTHING)
+    return Report(None if end[1] == "(none)" else int(end[1]), _said(body))
 
 
 def as_object(text: str) -> dict[str, Any] | None:
