@@ -318,7 +318,7 @@ class Dreamer:
     def _quotes(self, dream: Dream) -> bool:
         """Whether an answer repeats what its teacher has read."""
         answer = self._prompts.tokenizer.decode(dream.completion_ids)
-        return any(measures.quotes(answer, said) for said in (dream.wish or "", *all_imperatives()))
+        return measures.quotes(answer, dream.wish or "", *all_imperatives())
 
     def _checked(self, fact: Dream) -> Dream:
         """A fact with gain 1 if its answer names what is right."""

@@ -50,13 +50,19 @@ def most_telling(answers: Sequence[Scored]) -> list[Dream]:
     return [dataclasses.replace(one.dream, gain=one.gain) for one in kept]
 
 
-def quotes(answer: str, wish: str) -> bool:
-    """Whether an answer repeats the mark of a hint, or words of the wish in a row: the wish makes such answers the most
+def quotes(answer: str, *wishes: str) -> bool:
+    """Whether an answer repeats the mark of a hint, or words of one of the wishes in a row: the wish makes such answers the most
     likely of all, and they answer nothing."""
-    said, asked = answer.casefold().split(), wish.casefold().split()
-    rows = {tuple(asked[at : at + QUOTED]) for at in range(len(asked) - QUOTED + 1)}
-    repeated = any(tuple(said[at : at + QUOTED]) in rows for at in range(len(said) - QUOTED + 1))
-    return repeated or HINT_HEADER.casefold() in answer.casefold()
+    rows = _rows(answer)
+    return (
+        not all(rows.isdisjoint(_rows(wish)) for wish in wishes)
+        or HINT_HEADER.casefold() in answer.casefold()
+    )
+
+
+def _rows(text: str) -> set[tuple[str, ...]]:
+    words = text.casefold().split()
+    return {tuple(words[at : at + QUOTED]) for at in range(len(words) - QUOTED + 1)}
 
 
 def names(answer: str, fact: str) -> bool:
