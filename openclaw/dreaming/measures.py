@@ -51,8 +51,8 @@ def most_telling(answers: Sequence[Scored]) -> list[Dream]:
 
 
 def quotes(answer: str, *wishes: str) -> bool:
-    """Whether an answer repeats the mark of a hint, or words of one of the wishes in a row: the wish makes such answers the most
-    likely of all, and they answer nothing."""
+    """Whether an answer repeats the mark of a hint, or words of one of the wishes in a row: the wish makes such answers
+    the most likely of all, and they answer nothing."""
     rows = _rows(answer)
     return (
         not all(rows.isdisjoint(_rows(wish)) for wish in wishes)
