@@ -17,7 +17,6 @@ ENGINE_PY=${!VARIABLE:-$ENGINE_PY}
 CHECKER=$PY
 [ -x "$CHECKER" ] || CHECKER=python3
 LIMIT=8 # seconds for each question; all are asked at the same time
-OLDEST_DRIVER=580 # of CUDA 13
 MISSING=0
 ANSWERS=$(mktemp -d)
 trap 'rm -rf "$ANSWERS"' EXIT
@@ -62,7 +61,7 @@ ask_all() {
   ask trainer "$PY" -c "$TRAINER" "torch ray bitsandbytes" &
   if [ "$ENGINE" = sglang ]; then
     ask engine "$ENGINE_PY" -c "$KERNELS" sglang &
-    ask toolchain env PYTHONPATH="$ROOT/base:$ROOT/slime" "$CHECKER" -m slime.engines.sglang.toolchain "$ENGINE_PY" &
+    ask toolchain env PYTHONPATH="$ROOT/base:$ROOT/slime" "$CHECKER" -m slime.engines.toolchain "$ENGINE_PY" &
   else
     ask engine "$ENGINE_PY" -c "$VERSIONS" vllm &
   fi
@@ -70,7 +69,7 @@ ask_all() {
 }
 
 check_driver() {
-  local line driver gpus=0
+  local line driver problem gpus=0
   if ! command -v nvidia-smi >/dev/null; then
     missing "GPU" "no nvidia-smi: install NVIDIA's driver; in Docker start with --gpus all"
     return
@@ -87,10 +86,12 @@ check_driver() {
   case ${driver%%.*} in
     '' | *[!0-9]*) ;;
     *)
-      if [ "${driver%%.*}" -ge "$OLDEST_DRIVER" ]; then
+      if problem=$(PYTHONPATH=$ROOT/base:$ROOT/slime "$CHECKER" -m slime.plan.driver "$driver" "$PY" "$ENGINE_PY" 2>/dev/null); then
         good "driver $driver"
+      elif [ -n "$problem" ]; then
+        missing "driver that is new enough (there is $driver)" "$problem"
       else
-        missing "driver $OLDEST_DRIVER or later (there is $driver)" "CUDA 13, for which torch and the engines are built, needs it: a newer driver"
+        note "driver $driver; 580 or later runs CUDA 13, for which torch and the engines are built"
       fi
       ;;
   esac
@@ -102,7 +103,7 @@ check_trainer() {
   if [ ! -x "$PY" ]; then
     missing "Python environment $PY" "any launch script makes it; or: python3 -m venv .venv && .venv/bin/pip install -r requirements.txt"
     ROOT=$ROOT bash -c 'source "$ROOT/launch/env.sh" && find_python' >/dev/null 2>&1 ||
-      missing "Python 3.11, 3.12 or 3.13 with venv" "Debian, Ubuntu: apt-get install python3-venv; or PYTHON=/path/to/python"
+      missing "Python 3.11, 3.12 or 3.13 with venv" "$(source "$ROOT/launch/env.sh" && python_advice); or PYTHON=/path/to/python"
     return
   fi
   reinstall="$PY -m pip install --force-reinstall $(grep '^torch==' "$ROOT/requirements.txt"), TORCH_INDEX_URL unset"
@@ -135,11 +136,14 @@ check_engine() {
 check_kernels() {
   local problem found=0
   while IFS= read -r problem; do
-    case $problem in '' | 'status '* | *'are there') continue ;; esac
+    case $problem in
+      '' | 'status '*) continue ;;
+      *'are there') good "for $NAME's kernels: $problem" && found=1 && continue ;;
+    esac
     missing "for SGLang's kernels: ${problem%%:*}" "${problem#*: }"
     found=1
   done <"$ANSWERS/toolchain"
-  [ "$found" = 1 ] || good "nvcc, ninja, C++ compiler and Python.h for SGLang's kernels"
+  [ "$found" = 1 ] || note "the parts of SGLang's compiler could not be looked at ($CHECKER)"
   if told engine kernels >/dev/null; then
     good "sgl_kernel loads"
   elif too_slow engine; then

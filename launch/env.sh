@@ -14,7 +14,27 @@ find_python() {
       return
     fi
   done
-  die "no Python 3.11, 3.12 or 3.13 with venv was found; install one (Debian: apt-get install python3-venv) or set PYTHON=/path/to/python"
+  die "no Python 3.11, 3.12 or 3.13 with venv was found$(python_here); $(python_advice), or set PYTHON=/path/to/python"
+}
+
+# version_of PYTHON: its version, such as 3.10; nothing if it cannot be run.
+version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || :; }
+
+python_here() {
+  local version
+  version=$(version_of python3)
+  echo "${version:+ (python3 here is $version)}"
+}
+
+# python_advice: the packages that bring one. Python.h is among them, which engines compile against.
+python_advice() {
+  local candidate version packages="python3.11 python3.11-venv python3.11-dev"
+  for candidate in python3.11 python3.12 python3.13 python3; do
+    version=$(version_of "$candidate")
+    case $version in 3.11 | 3.12 | 3.13) packages="python$version-venv python$version-dev" && break ;; esac
+  done
+  echo "apt-get install $packages (python3-venv is for the system's python3 alone, which is 3.10 on Ubuntu 22.04);" \
+    "without apt: conda create -n claw python=3.12, or uv python install 3.12"
 }
 
 # ensure_env REQUIREMENTS...: installs the files once, in this order; a stamp for each remembers what was installed up to it.

@@ -29,6 +29,7 @@ run_gpu() {
   if is_dry_run; then
     gpu_dry_run
   elif joins_cluster; then
+    check_driver
     ensure_gpu_env
     follow_head
   else
@@ -409,6 +410,7 @@ gpu_start() {
     [ -z "$problem" ] || die "$problem"
   done
   check_gpus
+  check_driver
   check_model_files
   ensure_gpu_env
   if [ "${SERVES:-1}" = 1 ]; then check_port "$HOST" "$PORT" "$RUN_DIR"; fi
@@ -449,6 +451,19 @@ check_gpus() {
   done
   [ $((here * NNODES)) -ge "$NEEDED_GPUS" ] ||
     die "$NEEDED_GPUS GPUs are asked for and $((here * NNODES)) are there$which: make ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS smaller"
+}
+
+# check_driver: one that is too old for the CUDA of torch or of the engine is refused before gigabytes are downloaded.
+check_driver() {
+  local driver='' problem engine=${ROLLOUT_BACKEND:-sglang} pythons=("${VENV:-$ROOT/.venv}/bin/python")
+  if [ "$NEEDED_GPUS" = 0 ] || ! command -v nvidia-smi >/dev/null; then return 0; fi
+  read -r driver < <(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null) || :
+  case $engine in
+    sglang) pythons+=("${SGLANG_PYTHON:-${pythons[0]%/bin/python}-sglang/bin/python}") ;;
+    vllm) pythons+=("${VLLM_PYTHON:-${pythons[0]%/bin/python}-vllm/bin/python}") ;;
+  esac
+  if [[ " ${WORDS[*]:-}" == *" --engine-python"* ]]; then pythons=("${pythons[0]}"); fi
+  problem=$(PYTHONPATH=$ROOT/base:$ROOT/slime "$(any_python)" -m slime.plan.driver "${driver##*, }" "${pythons[@]}") || die "$problem"
 }
 
 lora_defaults() {

@@ -37,6 +37,7 @@ class GpuMachine:
         for name in ("trainer", "trainer-sglang"):
             script = PYTHON.format(python=sys.executable, torch=torch, log=self.log)
             self._program(folder / name / "bin" / "python", script)
+            self._torch(folder / name, None if "cpu" in torch else "13.0")
         files = ["requirements.txt", "instructions/requirements-gpu.txt", "slime/pyproject.toml"]
         text = b"".join((ROOT / name).read_bytes() for name in files)
         stamp = subprocess.run(["cksum"], input=text, capture_output=True, check=True).stdout.decode()
@@ -50,6 +51,11 @@ class GpuMachine:
             "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "VENV": str(folder / "trainer"), "HF_CKPT": str(self.model),
             "RUN_DIR": str(folder / "run"), "HOST": "127.0.0.1",
         }  # fmt: skip
+
+    def _torch(self, environment: Path, cuda: str | None) -> None:
+        version = environment / "lib" / "python3.12" / "site-packages" / "torch" / "version.py"
+        version.parent.mkdir(parents=True)
+        version.write_text(f"cuda: Optional[str] = {cuda!r}\n")
 
     def _program(self, path: Path, text: str) -> None:
         path.parent.mkdir(parents=True)

@@ -43,6 +43,27 @@ def test_an_environment_whose_making_was_interrupted_is_made_anew(tmp_path: Path
     assert "setting up" not in make_venv(tmp_path / "python", venv).stderr
 
 
+@pytest.mark.parametrize(
+    ("version", "advice"),
+    [
+        ("3.10", "python3.11 python3.11-venv python3.11-dev"),
+        ("3.12", "apt-get install python3.12-venv python3.12-dev"),
+    ],
+)
+def test_a_python_that_is_too_old_or_has_no_venv_is_named_with_the_packages_that_help(
+    tmp_path: Path, version: str, advice: str
+) -> None:
+    """Ubuntu 22.04's python3 is 3.10, and its python3-venv brings no newer one."""
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\ncase "$2" in *ensurepip*) exit 1 ;; esac\necho {version}\n')
+    python.chmod(0o755)
+    code = f'ROOT={ROOT}; source "$ROOT/launch/env.sh"; find_python'
+    told = subprocess.run(
+        ["/bin/bash", "-c", code], env={"PATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert told.returncode == 2 and f"(python3 here is {version})" in told.stderr and advice in told.stderr
+
+
 def test_children_of_a_script_reach_this_machine_and_the_master_past_a_proxy() -> None:
     code = (
         f'set -euo pipefail; ROOT={ROOT}; source "$ROOT/launch/env.sh"; go_past_proxies; go_past_proxies; env'

@@ -103,6 +103,14 @@ def test_a_torch_for_cpus_is_refused_with_the_way_out(tmp_path: Path) -> None:
     assert "is a build for CPUs" in done.stderr and "--force-reinstall torch==" in done.stderr
 
 
+def test_a_driver_that_is_too_old_is_refused_before_anything_is_installed(tmp_path: Path) -> None:
+    machine = GpuMachine(tmp_path, driver="550.54.15")
+    for env in ({}, {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "127.0.0.1"}):
+        done = machine.bash(SCRIPT, cwd=SLIME, **env)
+        assert done.returncode == 2 and machine.calls() == []
+        assert "the GPU driver is 550.54.15" in done.stderr and "cuda-compat-13-0" in done.stderr
+
+
 def test_a_port_that_is_taken_is_refused_before_the_engine_is_installed(machine: GpuMachine) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
@@ -138,7 +146,7 @@ def test_a_torch_that_does_not_load_in_time_is_not_taken_for_one_without_gpus(ma
 def test_a_machine_is_told_its_gpus_and_a_driver_that_is_too_old(tmp_path: Path) -> None:
     told = GpuMachine(tmp_path, gpus=2, driver="535.104.05").bash(CHECK).stdout
     assert told.count("ok       GPU NVIDIA H100 80GB HBM3, 81559 MiB\n") == 2
-    assert "missing  driver 580 or later (there is 535.104.05)" in told
+    assert "missing  driver that is new enough (there is 535.104.05)" in told and "cuda-compat-13-0" in told
     assert "2 GPUs: run_qwen*.sh take 8" in told and "ok       model " in told
 
 
@@ -159,6 +167,11 @@ esac
     assert f"ok       SGLang 0.5.23 ({engine})" in told
     assert "missing  for SGLang's kernels: no Python.h" in told and "python3-dev" in told
     assert "missing  sgl_kernel that loads" in told
+    (tmp_path / "nvidia" / "cu13" / "bin").mkdir(parents=True)
+    (tmp_path / "nvidia" / "cu13" / "bin" / "nvcc").write_text("")
+    engine.write_text(engine.read_text().replace("False", "True"))
+    told = machine.bash(CHECK).stdout
+    assert "ok       for SGLang's kernels: nvcc" in told or "no ninja" in told
 
 
 @pytest.mark.parametrize("name", ["COLOCATE", "MEGATRON", "ALLOW_NO_KEY"])

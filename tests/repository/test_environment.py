@@ -24,8 +24,9 @@ READS = {
         "sandbox/shell_worker.py": {WHOLE},  # of the shells, inside the box
         "agents/foreign/worker.py": {WHOLE},  # PATH and the like, for a process of another Python
         "engines/sglang/launch.py": {WHOLE},
-        "engines/sglang/toolchain.py": {WHOLE},
+        "engines/toolchain.py": {WHOLE},
         "engines/vllm/launch.py": {WHOLE},
+        "plan/driver.py": {WHOLE},  # the CUDA of a torch that is to be installed
         "plan/dry_run.py": {WHOLE},
         "processes/servers.py": {WHOLE},
         "processes/supervisor.py": {WHOLE},

@@ -102,8 +102,9 @@ TROUBLES = (
         "no_kernel",
         r"no kernel image is available|forward compatibility was attempted|driver version is insufficient"
         r"|driver on your system is too old",
-        "the GPU driver is older than the CUDA that PyTorch was built for: a newer driver, or a build for an older CUDA "
-        "(TORCH_INDEX_URL)",
+        "the GPU driver is older than the CUDA that PyTorch and the engines were built for (CUDA 13: driver 580): a "
+        "newer driver, or on data-centre GPUs alone NVIDIA's cuda-compat-13-0 package, with its folder on "
+        "LD_LIBRARY_PATH; with --rollout-backend embedded also a build for an older CUDA (TORCH_INDEX_URL)",
     ),
     Trouble(
         "port",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from claw_base.run_folder import records
 from claw_base.run_folder.usage import meter_path
 from slime.arguments.rules.engine import THIRD_PARTY
-from slime.engines.sglang import toolchain
+from slime.engines import toolchain
 from slime.engines.sglang.nccl import check_same_nccl
 from slime.engines.third_party import ThirdPartyEngine
 from slime.errors import ConfigError

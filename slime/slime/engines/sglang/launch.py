@@ -16,8 +16,8 @@ from slime.engines.child import ChildEngine, answers
 from slime.engines.programs import child_command, child_environment
 from slime.engines.sglang import child
 from slime.engines.sglang.capabilities import MEASURED_VERSION, check_capabilities
-from slime.engines.sglang.toolchain import compiler_environment
 from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, run, servable_weights
+from slime.engines.toolchain import compiler_environment
 
 HEALTH = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}
 """`/health` says that the server lives. With generation, its default, it waits while the engine is paused for an update,

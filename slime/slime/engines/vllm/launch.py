@@ -19,6 +19,7 @@ import slime
 from slime.engines.child import ChildEngine, answers
 from slime.engines.programs import child_command, child_environment
 from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, run, servable_weights
+from slime.engines.toolchain import compiler_environment
 from slime.engines.vllm import child
 
 MEASURED_VERSION = "0.32.0"
@@ -86,7 +87,8 @@ def serve(request: LaunchRequest) -> int:
 
 def environment(request: LaunchRequest, visible: str) -> dict[str, str]:
     """The child's: vLLM's Python sees this package and `claw_base`, in the folder `visible`, and nothing else of ours."""
-    env = {**child_environment(request.python, os.environ), "PYTHONPATH": visible}
+    found = child_environment(request.python, os.environ)
+    env = {**found, **compiler_environment(request.python, found), "PYTHONPATH": visible}
     env |= {"VLLM_USE_V2_MODEL_RUNNER": "0", "VLLM_NO_USAGE_STATS": "1"}
     env.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     if request.threads is not None:

@@ -19,9 +19,9 @@ import psutil
 import pytest
 
 from slime.arguments import Arguments, parse_args
+from slime.engines import toolchain
 from slime.engines.launch import main
 from slime.engines.programs import child_command, child_environment, search_path
-from slime.engines.sglang import toolchain
 from slime.engines.sglang.capabilities import ROUTES
 from slime.engines.sglang.child import taken_flags
 from slime.errors import ConfigError

@@ -1,4 +1,4 @@
-"""SGLang builds kernels with nvcc: one that pip brought is found, made whole, and builds for an H100 on any machine."""
+"""Engines build kernels with nvcc: one that pip brought is found, made whole, and builds for an H100 on any machine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from slime.engines.sglang import toolchain
-from slime.engines.sglang.toolchain import compiler_environment, packaged_home, problems
+from slime.engines import toolchain
+from slime.engines.toolchain import compiler_environment, packaged_home, problems
 from slime.errors import ConfigError
+from tests import ROOT
 
 KERNEL = """
 #include <cuda/std/array>
@@ -55,14 +56,80 @@ def test_a_compiler_from_packages_gets_its_links_and_is_named(python_with_nvcc: 
     )
 
 
-def test_a_toolkit_of_the_machine_wins(python_with_nvcc: str, tmp_path: Path) -> None:
-    nvcc = tmp_path / "toolkit" / "bin" / "nvcc"
+def toolkit(home: Path, version: str) -> Path:
+    """A CUDA toolkit whose nvcc prints this release; without one it prints nothing."""
+    nvcc = home / "bin" / "nvcc"
     nvcc.parent.mkdir(parents=True)
-    nvcc.write_text("")
+    told = f"echo 'Cuda compilation tools, release {version}, V{version}.1'" if version else "exit 1"
+    nvcc.write_text(f"#!/bin/sh\n{told}\n")
     nvcc.chmod(0o755)
-    for environ in ({"CUDA_HOME": str(tmp_path / "toolkit")}, {"PATH": str(nvcc.parent)}):
-        assert compiler_environment(python_with_nvcc, environ) == {}
-    assert not (tmp_path / "nvidia" / "cu13" / "lib64").exists()
+    return home
+
+
+def built_for(packages: Path, cuda: str) -> None:
+    """A torch that was built for this CUDA, in these packages."""
+    (packages / "torch").mkdir()
+    (packages / "torch" / "version.py").write_text(f"__version__ = '2'\ncuda: Optional[str] = '{cuda}'\n")
+
+
+@pytest.mark.parametrize(
+    ("toolkit_version", "torch_cuda", "wins"),
+    [
+        ("13.0", "13.0", True),
+        ("13.2", "13.0", True),
+        ("13.0", "13.2", False),
+        ("12.4", "13.0", False),
+        ("12.8", "13.0", False),
+        ("14.0", "13.0", False),
+        ("", "13.0", True),  # it prints no version: left to the engine
+        ("12.4", "", True),  # no torch there to compare with
+    ],
+)
+def test_a_toolkit_of_the_machine_wins_if_it_is_of_the_cuda_of_the_engines_torch(
+    python_with_nvcc: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    toolkit_version: str, torch_cuda: str, wins: bool,
+) -> None:  # fmt: skip
+    if torch_cuda:
+        built_for(tmp_path, torch_cuda)
+    home = toolkit(tmp_path / "toolkit", toolkit_version)
+    packaged = str(tmp_path / "nvidia" / "cu13")
+    for environ in ({"CUDA_HOME": str(home)}, {"CUDA_PATH": str(home)}, {"PATH": f"{home}/bin:/bin"}, {}):
+        if not environ:
+            monkeypatch.setattr(toolchain, "SYSTEM_HOME", home)
+        found = compiler_environment(python_with_nvcc, {"PATH": "/bin", **environ})
+        names = ["CUDA_HOME", *(name for name in environ if name == "CUDA_PATH")]
+        assert found == ({} if wins else dict.fromkeys(names, packaged))
+    assert (tmp_path / "nvidia" / "cu13" / "lib64").exists() != wins
+
+
+def test_a_variable_that_names_a_folder_without_nvcc_hides_no_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engines take CUDA_HOME as it is, and look no further."""
+    monkeypatch.setattr(toolchain, "_ask", lambda python: [str(tmp_path), "True"])
+    home = toolkit(tmp_path / "toolkit", "13.0")
+    environ = {"PATH": f"{home}/bin:/bin", "CUDA_HOME": str(tmp_path / "empty")}
+    assert compiler_environment("python", environ) == {"CUDA_HOME": str(home)}
+
+
+def test_a_compiler_of_another_cuda_is_refused_if_no_other_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolchain, "_ask", lambda python: [str(tmp_path), "True"])
+    built_for(tmp_path, "13.2")
+    old, near = toolkit(tmp_path / "old", "12.4"), toolkit(tmp_path / "near", "13.0")
+    said = " ".join(problems("python", {"CUDA_HOME": str(old), "PATH": "/bin"}))
+    assert f"no nvcc (nvcc 12.4 in {old} is of another CUDA)" in said and "CUDA toolkit 13.2" in said
+    assert "nvcc" not in " ".join(problems("python", {"CUDA_HOME": str(near), "PATH": "/bin"})), "same major"
+
+
+def test_the_check_names_the_compiler_and_the_cuda_of_torch(python_with_nvcc: str, tmp_path: Path) -> None:
+    built_for(tmp_path, "13.0")
+    old = toolkit(tmp_path / "old", "12.4")
+    said = toolchain.found_compiler(python_with_nvcc, {"CUDA_HOME": str(old), "PATH": "/bin"})
+    assert (
+        f"(nvcc 12.4 in {old} is of another CUDA) for a torch of CUDA 13.0" in said and "nvidia/cu13" in said
+    )
 
 
 def test_a_python_without_a_compiler_is_told_what_brings_one(
@@ -132,6 +199,16 @@ def test_a_link_that_cannot_be_made_is_refused_with_the_way_out(
     monkeypatch.setattr(Path, "symlink_to", refuse)
     with pytest.raises(ConfigError, match="CUDA_HOME"):
         compiler_environment(python_with_nvcc, BARE)
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_the_packages_of_an_engine_have_a_compiler_of_the_cuda_of_their_torch(engine: str) -> None:
+    lines = (ROOT / "instructions" / "locks" / f"{engine}.txt").read_text().splitlines()
+    locked = dict(line.split("==") for line in lines if not line.startswith("#"))
+    wanted = (ROOT / "instructions" / f"requirements-{engine}.txt").read_text()
+    parts = ("nvidia-cuda-runtime", *toolchain.PACKAGES.split())
+    assert {locked[name].rsplit(".", 1)[0] for name in parts} == {"13.0"}
+    assert all(f"{name}==13.0.*" in wanted for name in parts[1:])
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="its packages are for Linux on x86-64")

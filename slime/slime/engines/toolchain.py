@@ -1,0 +1,256 @@
+"""The compiler of SGLang and vLLM, which build kernels with ninja and nvcc when they first compute.
+
+Measured with SGLang 0.5.23 and CUDA 13.0.
+
+Both take CUDA_HOME or CUDA_PATH, then nvcc on PATH, then /usr/local/cuda, of any version. A compiler of another CUDA than
+the engine's torch builds kernels that do not load, so the packages of instructions/requirements-sglang.txt bring one that
+fits into the engine's own Python; it needs a few links and CUDA_HOME.
+`python -m slime.engines.toolchain PYTHON` says whether that Python's engine can build kernels.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slime.engines.programs import search_path
+from slime.errors import ConfigError
+
+PACKAGES = "nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl"
+SYSTEM_HOME = Path("/usr/local/cuda")
+HOMES = ("CUDA_HOME", "CUDA_PATH")
+"""The variables that name a toolkit, the first one first."""
+LINKED_FOLDERS = (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
+"""Where a linker looks for what no -L names."""
+DRIVER_FOLDERS = (*LINKED_FOLDERS, "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/run/opengl-driver/lib")
+"""Where systems and containers have the driver's own library."""
+QUESTION = (
+    "import pathlib, sysconfig; paths = sysconfig.get_paths(); "
+    "print(paths['purelib']); print(pathlib.Path(paths['include'], 'Python.h').is_file())"
+)
+ASK_TIMEOUT = 60.0  # seconds
+Version = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """`home`: the toolkit's folder; `version` of its nvcc, None if it does not print one."""
+
+    home: Path
+    version: Version | None
+
+    def fits(self, cuda: Version | None) -> bool:
+        """Whether it builds for a torch of this CUDA: the same major version, and not older. Unknown versions fit."""
+        if self.version is None or cuda is None:
+            return True
+        return self.version[0] == cuda[0] and self.version >= cuda
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`compiler`: None if none can be used; `given`: the one that the engine takes by itself; `cuda`: of its torch;
+    `packaged`: pip installed the compiler."""
+
+    compiler: Compiler | None
+    given: Compiler | None
+    cuda: Version | None
+    packaged: bool
+
+
+def compiler_environment(python: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables with which an engine finds an nvcc that fits its torch; empty if it finds one, or there is none.
+
+    Raises:
+        ConfigError: the compiler's folder lacks a link and cannot be written to.
+    """
+    answer = _ask(python)
+    packages = None if answer is None else Path(answer[0])
+    chosen = choose(packages, environ)
+    if chosen.compiler is None or chosen.compiler == chosen.given:
+        return {}
+    home = chosen.compiler.home
+    if chosen.packaged:
+        _complete(home, environ)
+    return {name: str(home) for name in HOMES if name == HOMES[0] or environ.get(name)}
+
+
+def choose(packages: Path | None, environ: Mapping[str, str]) -> Choice:
+    """The compiler for the engine of these packages: a toolkit of the machine that fits its torch, then the one that pip
+    installed, then a toolkit of the same major version."""
+    cuda = None if packages is None else cuda_of(packages)
+    homes = list(_system_homes(environ))
+    there = [Compiler(home, nvcc_version(home)) for home in homes if _has_nvcc(home)]
+    given = there[0] if there and there[0].home == homes[0] else None
+    if fitting := [one for one in there if one.fits(cuda)]:
+        return Choice(fitting[0], given, cuda, False)
+    home = None if packages is None else _packaged_home(packages)
+    if home is not None:
+        return Choice(Compiler(home, nvcc_version(home)), given, cuda, True)
+    near = [one for one in there if one.version and cuda and one.version[0] == cuda[0]]
+    return Choice(near[0] if near else None, given, cuda, False)
+
+
+def cuda_of(packages: Path) -> Version | None:
+    """The CUDA that the torch in these packages was built for; None: it is not there, or a build for CPUs."""
+    try:
+        text = (packages / "torch" / "version.py").read_text()
+    except OSError:
+        return None
+    found = re.search(r"""^cuda\b[^=]*=\s*['"](\d+)\.(\d+)""", text, re.M)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def nvcc_version(home: Path) -> Version | None:
+    """The release that a toolkit's nvcc prints."""
+    try:
+        done = subprocess.run(
+            [str(home / "bin" / "nvcc"), "--version"], capture_output=True, text=True, timeout=ASK_TIMEOUT
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r"release (\d+)\.(\d+)", done.stdout)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _system_homes(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Toolkits of the machine, in the engines' order. Of CUDA_HOME and CUDA_PATH only the first that is set counts."""
+    if named := next((environ[name] for name in HOMES if environ.get(name)), ""):
+        yield Path(named)
+    if (on_path := shutil.which("nvcc", path=environ.get("PATH", ""))) is not None:
+        yield Path(on_path).parent.parent
+    yield SYSTEM_HOME
+
+
+def _has_nvcc(home: Path) -> bool:
+    return os.access(home / "bin" / "nvcc", os.X_OK)
+
+
+def _complete(home: Path, environ: Mapping[str, str]) -> None:
+    """Gives pip's compiler the links and modes of a toolkit."""
+    _link(home / "lib64", "lib")
+    for library in sorted((home / "lib").glob("libcudart.so.*")):
+        _link(home / "lib" / "libcudart.so", library.name)
+    if (driver := driver_library(environ)) is not None:
+        _link(home / "lib64" / "stubs" / "libcuda.so", str(driver))
+    for folder in (home / "bin", home / "nvvm" / "bin"):
+        for program in folder.glob("*"):
+            if program.is_file() and not os.access(program, os.X_OK):
+                program.chmod(0o755)
+
+
+def driver_library(environ: Mapping[str, str]) -> Path | None:
+    """The driver's library, where it is known by its full name alone: -lcuda asks for libcuda.so, which a toolkit has in
+    lib64/stubs and pip's packages have not. None: the linker finds one, or there is no driver."""
+    linked = [*_folders(environ.get("LIBRARY_PATH", "")), *LINKED_FOLDERS]
+    if any(Path(folder, "libcuda.so").is_file() for folder in linked):
+        return None
+    loaded = [*_folders(environ.get("LD_LIBRARY_PATH", "")), *DRIVER_FOLDERS]
+    found = (Path(folder, "libcuda.so.1") for folder in loaded)
+    return next((library for library in found if library.is_file()), None)
+
+
+def packaged_home(python: str) -> Path | None:
+    """The folder of the nvcc that pip put into this Python's packages; None: it has none, or cannot be run."""
+    answer = _ask(python)
+    return None if answer is None else _packaged_home(Path(answer[0]))
+
+
+def problems(python: str, environ: Mapping[str, str]) -> list[str]:
+    """What keeps the engine in `python` from building kernels, each with what to do; empty if nothing does."""
+    found, path = [], search_path(python, environ)
+    answer = _ask(python)
+    if answer is None:
+        return [f"{python} cannot be run: set SGLANG_PYTHON to the Python that has SGLang"]
+    chosen = choose(Path(answer[0]), environ)
+    if chosen.compiler is None:
+        found.append(
+            f"no nvcc{_left_out(chosen)}: {python} -m pip install -r instructions/requirements-sglang.txt brings one "
+            f"({PACKAGES}); or install the CUDA toolkit{' ' + _written(chosen.cuda) if chosen.cuda else ''}"
+        )
+    if shutil.which("ninja", path=path) is None:
+        found.append(f"no ninja: {python} -m pip install ninja, or apt-get install ninja-build")
+    if not any(shutil.which(name, path=path) for name in ("c++", "g++")):
+        found.append("no C++ compiler: apt-get install g++")
+    if answer[1] != "True":
+        found.append(
+            "no Python.h of the engine's Python, which Triton compiles against: apt-get install python3-dev"
+        )
+    return found
+
+
+def found_compiler(python: str, environ: Mapping[str, str]) -> str:
+    """The compiler that the engine gets and the CUDA of its torch, in words."""
+    answer = _ask(python)
+    chosen = choose(None if answer is None else Path(answer[0]), environ)
+    if chosen.compiler is None:
+        return "no nvcc"
+    other = _left_out(chosen) if chosen.given and chosen.given != chosen.compiler else ""
+    torch = "" if chosen.cuda is None else f" for a torch of CUDA {_written(chosen.cuda)}"
+    return f"nvcc {_written(chosen.compiler.version)} in {chosen.compiler.home}{other}{torch}"
+
+
+def _left_out(chosen: Choice) -> str:
+    if chosen.given is None:
+        return ""
+    return f" (nvcc {_written(chosen.given.version)} in {chosen.given.home} is of another CUDA)"
+
+
+def _written(version: Version | None) -> str:
+    return "of unknown version" if version is None else ".".join(map(str, version))
+
+
+def _packaged_home(packages: Path) -> Path | None:
+    homes = sorted(packages.glob("nvidia/cu*/bin/nvcc"))
+    return homes[-1].parent.parent if homes else None
+
+
+def _ask(python: str) -> list[str] | None:
+    try:
+        done = subprocess.run(
+            [python, "-c", QUESTION], capture_output=True, text=True, timeout=ASK_TIMEOUT, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.split("\n")
+
+
+def _folders(words: str) -> list[str]:
+    return [word for word in words.split(os.pathsep) if word]
+
+
+def _link(link: Path, target: str) -> None:
+    if link.exists():
+        return
+    try:
+        link.parent.mkdir(exist_ok=True)
+        if link.is_symlink():  # to where another machine has it
+            link.unlink(missing_ok=True)
+        link.symlink_to(target)
+    except FileExistsError:  # another engine of this machine made it meanwhile
+        return
+    except OSError as error:
+        raise ConfigError(
+            f"the engine's compiler needs the link {link} -> {target}, which cannot be made ({error}): "
+            "make it as the owner of that folder, or set CUDA_HOME to a CUDA toolkit"
+        ) from error
+
+
+def main() -> int:
+    python = sys.argv[1] if len(sys.argv) > 1 else sys.executable
+    found = problems(python, os.environ)
+    print(
+        "\n".join(found)
+        or f"{found_compiler(python, os.environ)}; ninja, C++ compiler and Python.h are there"
+    )
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Whether the GPU's driver is new enough for the CUDA of torch and engines. It needs no package.
+
+`python -m slime.plan.driver VERSION [PYTHON...]` prints what is wrong with this driver version for these Pythons, and has
+exit status 1 then. A Python that is not there yet gets the CUDA that the requirements bring.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+OLDEST_DRIVER = {13: 580, 12: 525}
+"""The first driver branch of a major version of CUDA; within one, a newer minor version runs on it too."""
+INSTALLED = 13
+"""What the requirements of trainers, SGLang and vLLM bring."""
+WAY_OUT = (
+    "install driver {oldest} or later; or, on data-centre GPUs (A100, L40S, H100, ...) with driver 535 or later, "
+    "NVIDIA's forward-compatibility package: apt-get install cuda-compat-{major}-0, then export "
+    "LD_LIBRARY_PATH=/usr/local/cuda-{major}.0/compat, and start again"
+)
+
+
+def problem(driver: str, needed: int, loaded: int) -> str:
+    """What is wrong with a driver for this major version of CUDA, in words; empty if nothing is.
+
+    `loaded`: the CUDA of the driver library that programs load, 0 if unknown. A forward-compatibility package brings one
+    that is newer than the driver."""
+    branch = re.match(r"\d+", driver)
+    oldest = OLDEST_DRIVER.get(needed, 0)
+    if branch is None or int(branch[0]) >= oldest or loaded >= needed:
+        return ""
+    told = f"the GPU driver is {driver}; CUDA {needed}, for which torch and the engines are built, needs {oldest}"
+    return f"{told}: {WAY_OUT.format(oldest=oldest, major=needed)}"
+
+
+def loaded_cuda() -> int:
+    """The major version of CUDA of the driver library that programs load here; 0 if there is none."""
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+        version = ctypes.c_int(0)
+        library.cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return 0
+    return version.value // 1000
+
+
+def needed_cuda(pythons: Iterable[str], environ: Mapping[str, str]) -> int:
+    """The newest major version of CUDA that the torch of one of these Pythons is, or will be, built for; 0 if none."""
+    return max((_cuda_of(python, environ) for python in pythons), default=0)
+
+
+def _cuda_of(python: str, environ: Mapping[str, str]) -> int:
+    if not os.access(python, os.X_OK):
+        named = re.search(r"/cu(\d\d)\d/?$", environ.get("TORCH_INDEX_URL", ""))
+        return int(named[1]) if named else INSTALLED
+    for version in sorted(Path(python).parents[1].glob("lib/python3*/site-packages/torch/version.py")):
+        if found := re.search(r"""^cuda\b[^=]*=\s*['"](\d+)\.""", version.read_text(), re.M):
+            return int(found[1])
+        return 0
+    unfinished = Path(python).parents[1].joinpath("pyvenv.cfg").is_file()
+    return INSTALLED if unfinished else 0
+
+
+def main() -> int:
+    driver, *pythons = sys.argv[1:]
+    needed = needed_cuda(pythons, os.environ)
+    told = problem(driver, needed, loaded_cuda())
+    print(told, end="\n" if told else "")
+    return 1 if told else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
