@@ -21,7 +21,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """A tool call has begun. `id` is new."""
+    """A sound tool call. `id` is new."""
 
     name: str
     id: str = field(default_factory=lambda: f"call_{uuid.uuid4().hex[:24]}", compare=False)
@@ -29,17 +29,14 @@ class CallStart:
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """More of the JSON text of the arguments of the call begun last. The text is no JSON value before its
-    last piece, which comes only when the whole call was read and is sound."""
+    """More of the JSON text of the arguments of the call begun last, which was read to its end and is sound."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallEnd:
-    """The call begun last is over. `complete`: all of its arguments were sent; else it is no call."""
-
-    complete: bool
+    """The call begun last is over: all of its arguments were sent."""
 
 
 Delta = TextDelta | CallStart | CallArguments | CallEnd
@@ -62,7 +59,7 @@ def is_unicode(text: str) -> bool:
 
 def whole_call(name: str, arguments: str) -> list[Delta]:
     """A call that was read in one piece."""
-    return [CallStart(name), CallArguments(arguments), CallEnd(True)]
+    return [CallStart(name), CallArguments(arguments), CallEnd()]
 
 
 class AnswerParser(Protocol):
@@ -77,4 +74,4 @@ class AnswerParser(Protocol):
         """Deltas that these further ids make certain."""
 
     def finish(self) -> list[Delta]:
-        """The last deltas. A tool call that was not closed is no call."""
+        """The last deltas. A tool call that was not closed is text."""

@@ -2,9 +2,9 @@
 
 The format is that of the Qwen and Nemotron families: `<think>...</think>`, text, then `<tool_call>...</tool_call>`
 blocks (JSON in Qwen3, tags in later ones); markers are single tokens. However the ids are cut into pieces, the deltas
-add up to what `renderers` parses from the whole. Two things cannot be told before more is known and wait for it: white
-space (it may be the end, and is trimmed there), and a tool call inside reasoning (a later `</think>` makes it part of
-the thought).
+add up to what `renderers` parses from the whole, and unsound calls are text. Three things wait until more is known: white
+space (it may be the end, and is trimmed there), a tool call inside reasoning (a later `</think>` makes it part of
+the thought), and a call that can still become sound.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from openclaw.formats.deltas import Delta, TextDelta, TextKind
 from openclaw.formats.tokenizer import Tokenizer
-from openclaw.formats.tool_calls import CallReader, JsonReader, WholeReader
+from openclaw.formats.tool_calls import CallReader, JsonReader, WholeReader, names_of
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,11 @@ class _State(Enum):
     """A tool call inside reasoning: thought or call, what follows decides."""
     CONTENT = auto()
     TOOL = auto()
+    """Inside a call that can still become sound."""
+    UNSOUND = auto()
+    """Inside a call that cannot: text up to its end marker."""
     AFTER_TOOL = auto()
-    """Text between and after tool calls belongs to nothing."""
+    """Text between and after sound calls belongs to nothing."""
     DONE = auto()
 
 
@@ -81,6 +84,7 @@ class Qwen3StreamParser:
         self._read_call = read_call
         self._known: list[dict[str, Any]] | None = None
         self._call: CallReader
+        self._block: list[int] = []
         self._deltas: list[Delta] = []
         self.stop_ids = form.stop
 
@@ -99,7 +103,7 @@ class Qwen3StreamParser:
         return self._take()
 
     def finish(self) -> list[Delta]:
-        """The last deltas. A tool call that was not closed is no call."""
+        """The last deltas. A tool call that was not closed is text."""
         self._end()
         return self._take()
 
@@ -110,14 +114,12 @@ class Qwen3StreamParser:
             self._state = _State.AFTER_TOOL
             for token in held:
                 self._step(token)
-            if self._state is _State.TOOL:
-                self._deltas += self._call.cut()
-        elif self._state is _State.REASONING:
+        if self._state is _State.TOOL:
+            self._spell_block()
+        if self._state is _State.REASONING:
             self._close_text("reasoning_content")
-        elif self._state in (_State.START, _State.CONTENT):
+        else:
             self._close_text("content")
-        elif self._state is _State.TOOL:
-            self._deltas += self._call.cut()
         self._state = _State.DONE
 
     def _step(self, token: int) -> None:
@@ -136,6 +138,8 @@ class Qwen3StreamParser:
             self._open_call()
         elif state is _State.TOOL:
             self._tool(token)
+        elif state is _State.UNSOUND:
+            self._unsound(token)
 
     def _start(self, token: int) -> None:
         if token == self._form.think and self._text.is_blank():
@@ -148,7 +152,6 @@ class Qwen3StreamParser:
 
     def _content(self, token: int) -> None:
         if self._tools and token == self._form.tool_call:
-            self._close_text("content")
             self._open_call()
             return
         self._add_text("content", token)
@@ -168,20 +171,42 @@ class Qwen3StreamParser:
             self._add_text("reasoning_content", token)
 
     def _open_call(self) -> None:
-        self._call, self._state = self._new_call(), _State.TOOL
+        self._call, self._block = self._new_call(), [self._form.tool_call]
+        self._state = _State.TOOL
 
     def _new_call(self) -> CallReader:
-        read, known = self._read_call, self._known
+        read, known, names = self._read_call, self._known, names_of(self._known)
         if read is None:
-            return JsonReader(self._bytes)
-        return WholeReader(lambda ids: read(ids, known), self._form.tool_call, self._form.tool_call_end)
+            return JsonReader(self._bytes, names)
+        begin, end = self._form.tool_call, self._form.tool_call_end
+        return WholeReader(lambda ids: read(ids, known), begin, end, names)
 
     def _tool(self, token: int) -> None:
+        self._block.append(token)
         if token != self._form.tool_call_end:
-            self._deltas += self._call.add(token)
+            if not self._call.add(token):
+                self._spell_block()
+                self._state = _State.UNSOUND
             return
-        self._deltas += self._call.close()
-        self._state = _State.AFTER_TOOL
+        call = self._call.close()
+        if call:
+            self._close_text("content")
+            self._deltas += call
+            self._state = _State.AFTER_TOOL
+        else:
+            self._spell_block()
+            self._state = _State.CONTENT
+
+    def _unsound(self, token: int) -> None:
+        self._add_text("content", token)
+        if token == self._form.tool_call_end:
+            self._state = _State.CONTENT
+
+    def _spell_block(self) -> None:
+        """The call so far is no call: its tokens are text."""
+        block, self._block = self._block, []
+        for token in block:
+            self._add_text("content", token)
 
     def _add_text(self, kind: TextKind, token: int) -> None:
         if kind == "reasoning_content" and token == self._form.think:

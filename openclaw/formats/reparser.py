@@ -14,7 +14,7 @@ from typing import Any
 
 from openclaw.formats.deltas import Delta, TextDelta, TextKind, whole_call
 from openclaw.formats.tokenizer import Tokenizer
-from openclaw.formats.tool_calls import calls_of
+from openclaw.formats.tool_calls import calls_of, names_of
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,8 @@ class _Reading:
     reasoning: str
     content: str
     calls: list[tuple[str, str]]
+    unsound: list[str]
+    """The text of each call that cannot be passed on as one."""
 
 
 class WholeParser:
@@ -82,23 +84,27 @@ class WholeParser:
         return self._pass_on(self._stable())
 
     def finish(self) -> list[Delta]:
-        """All that was still uncertain."""
-        return self._pass_on(self._read(self._ids))
+        """All that was still uncertain. Unsound calls are text."""
+        reading = self._read(self._ids)
+        deltas = self._pass_on(reading)
+        for text in filter(None, reading.unsound):
+            before = "\n" if self._sent["content"] else ""
+            self._sent["content"] += before + text
+            deltas.append(TextDelta("content", before + text))
+        return deltas
 
     def _read(self, ids: list[int]) -> _Reading:
         parsed = self._form.renderer.parse_response(ids, tools=self._tools, prompt_ids=self._prompt)
-        return _Reading(
-            (parsed.reasoning_content or "").strip(),
-            (parsed.content or "").strip(),
-            calls_of(parsed) if self._passes_calls else [],
-        )
+        sound, unsound = calls_of(parsed, names_of(self._tools)) if self._passes_calls else ([], [])
+        reasoning = (parsed.reasoning_content or "").strip()
+        return _Reading(reasoning, (parsed.content or "").strip(), sound, unsound)
 
     def _stable(self) -> _Reading:
         """What stays, whatever marker comes next."""
         ids = self._whole_characters()
         now = self._read(ids)
         if self._form.bare_json and (not now.content or now.content[0] in "{<"):
-            return _Reading("", "", [])
+            return _Reading("", "", [], [])
         futures = [now, *(self._read([*ids, probe]) for probe in self._form.probes)]
         calls = 0
         while all(future.calls[: calls + 1] == now.calls[: calls + 1] for future in futures):
@@ -109,6 +115,7 @@ class WholeParser:
             self._settled([future.reasoning for future in futures]),
             self._settled([future.content for future in futures]),
             now.calls[:calls],
+            [],
         )
 
     def _whole_characters(self) -> list[int]:

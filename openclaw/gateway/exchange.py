@@ -75,6 +75,10 @@ class Exchange:
         turn = replace(self.turn, prompt_ids=prompt_ids)
         return replace(self, turn=turn, opening=tuple(opening), generation=generation)
 
+    def unfulfilled(self, answer: Completion) -> bool:
+        """Whether the client required a tool call and the answer has no sound one."""
+        return self.request.forced_tool is not None and not answer.tool_calls
+
     async def run(self, on_chunk: OnChunk) -> Completion:
         """Sample the answer; `on_chunk` gets it as it comes. The turn is durable when this returns.
 
@@ -133,8 +137,7 @@ class Exchange:
             await on_chunk(Chunk(deltas, None))
 
     async def _store_aborted(self, completion: Completion, reason: str) -> None:
-        if reason != "internal_error":  # the parser may be what failed
-            completion.add(self.parser.finish())
+        """The message is what the client has seen, which it may send back; a part of a tool call is not in it."""
         completion.complete("abort")
         sampled = bool(self.generation.ids)
         await self._store(self._finished(completion, TurnState.ABORTED, reason) if sampled else None)
@@ -225,7 +228,7 @@ class Completion:
             self._call, self._arguments = delta, []
         elif isinstance(delta, CallArguments):
             self._arguments.append(delta.text)
-        elif delta.complete and self._call is not None:
+        elif self._call is not None:
             function = {"name": self._call.name, "arguments": "".join(self._arguments)}
             self.tool_calls.append({"id": self._call.id, "type": "function", "function": function})
         return True

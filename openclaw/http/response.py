@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 import orjson
@@ -25,6 +26,10 @@ from openclaw.http.middleware import access_of
 
 log = logging.getLogger(__name__)
 
+QUIET_SECONDS = 10.0
+"""A stream whose tokens are kept back (a tool call that is not complete) sends an event so often: clients give up on a
+stream without events, some after 60 seconds."""
+
 
 class Dialect(Protocol):
     """Writes an answer in the format of one API: events if it is streamed, else one body at the end.
@@ -37,6 +42,9 @@ class Dialect(Protocol):
 
     def chunk(self, index: int, chunk: Chunk) -> bytes:
         """What a chunk adds; empty when nothing of it may be visible yet."""
+
+    def waiting(self, index: int) -> bytes:
+        """An event without content: the answer goes on, and nothing of it may be visible yet."""
 
     def finished(self, index: int, answer: Completion) -> bytes:
         """One exchange is over, and stored."""
@@ -95,6 +103,7 @@ class AnswerResponse(Response):
         self._running: RunningAnswers = request.app.state.gateway.running
         self._started = time.perf_counter()
         self._first: float | None = None
+        self._emitted = self._started
         self._opened = self._begun = False
         self._sending = asyncio.Lock()
         self._access = access_of(request.scope)
@@ -163,11 +172,15 @@ class AnswerResponse(Response):
             if self._first is None:
                 self._first = time.perf_counter() - self._started
                 self._metrics.first_token.observe(self._first)
+            if not data and self._streamed and time.perf_counter() - self._emitted > QUIET_SECONDS:
+                data = self._dialect.waiting(index)
             if data and self._streamed:
                 await self._emit(send, data)
 
         async with self._running.place(exchange.turn.turn_type):
             answer = await exchange.run(on_chunk)
+        if exchange.unfulfilled(answer):
+            _say_unfulfilled((exchange.request.forced_tool or "any tool")[:100])
         data = self._opening() + self._dialect.finished(index, answer)
         if data and self._streamed:
             await self._emit(send, data)
@@ -186,6 +199,7 @@ class AnswerResponse(Response):
 
     async def _emit(self, send: Send, data: bytes, more: bool = True) -> None:
         """Events of a stream, in turn."""
+        self._emitted = time.perf_counter()
         async with self._sending:
             if not self._begun:
                 self._begun = True
@@ -222,6 +236,15 @@ _STREAM_HEADERS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
+
+
+@lru_cache(maxsize=100)
+def _say_unfulfilled(tool: str) -> None:
+    log.warning(
+        "a client required a call of %s, and the model wrote no sound one: its answer is text, "
+        'with "tool_choice_fulfilled": false',
+        tool,
+    )
 
 
 async def _disconnected(receive: Receive) -> None:

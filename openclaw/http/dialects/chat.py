@@ -59,6 +59,11 @@ def usage(exchanges: Sequence[Exchange]) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
+def unfulfilled(exchange: Exchange, answer: Completion) -> dict[str, bool]:
+    """The field of an answer that lacks the tool call that its request required."""
+    return {"tool_choice_fulfilled": False} if exchange.unfulfilled(answer) else {}
+
+
 def token_log_probs(
     increment: Increment, tokenizer: Tokenizer, hidden: frozenset[int]
 ) -> list[dict[str, Any]]:
@@ -169,8 +174,12 @@ class Chunks(OpenAIErrors):
         contents = [choice.content(delta) for delta in chunk.deltas]
         return b"".join([self._event(choice.body(content)) for content in contents if content is not None])
 
+    def waiting(self, index: int) -> bytes:
+        return self._event(self._choices[index].body({}))
+
     def finished(self, index: int, answer: Completion) -> bytes:
-        return self._event(self._choices[index].body({}, answer.finish_reason))
+        choice = self._choices[index].body({}, answer.finish_reason)
+        return self._event({**choice, **unfulfilled(self._exchanges[index], answer)})
 
     def end(self) -> bytes:
         """Usage if asked for, and `[DONE]`."""
@@ -204,6 +213,9 @@ class Whole(OpenAIErrors):
         self._answers: list[Completion | None] = [None for _ in exchanges]
 
     def start(self) -> bytes:
+        return b""
+
+    def waiting(self, index: int) -> bytes:
         return b""
 
     def chunk(self, index: int, chunk: Chunk) -> bytes:
@@ -240,6 +252,7 @@ class Whole(OpenAIErrors):
             "message": answer.message(),
             "logprobs": {"content": self._log_probs[index]} if exchange.request.log_probs else None,
             "finish_reason": answer.finish_reason,
+            **unfulfilled(exchange, answer),
         }
         if exchange.request.return_token_ids:
             choice["token_ids"] = exchange.generation.ids

@@ -146,6 +146,9 @@ class Texts(OpenAIErrors):
         self._collect(index, choice, chunk.increment)
         return self._event(choice) if self._stream else b""
 
+    def waiting(self, index: int) -> bytes:
+        return b""
+
     def finished(self, index: int, answer: Completion) -> bytes:
         if self._stream:
             return self._event({**self._choice(index), "finish_reason": answer.finish_reason})

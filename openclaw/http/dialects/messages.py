@@ -1,7 +1,6 @@
 """POST /v1/messages: Anthropic's dialect, over the same path as chats: its body to a chat body, an answer to its blocks.
 
-Without `thinking` the model does not think, as Anthropic has it. A tool_use block is sent once its call is whole:
-clients of this dialect take a block that has ended for a call.
+Without `thinking` the model does not think, as Anthropic has it.
 """
 
 from __future__ import annotations
@@ -16,12 +15,13 @@ from starlette.responses import Response
 
 from openclaw.common.messages import content_of
 from openclaw.errors import ClientError, PromptTooLongError
-from openclaw.formats.deltas import CallArguments, CallEnd, CallStart, Delta, TextDelta, TextKind
+from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta, TextKind
 from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import chat_request, function_call, function_tools, parse_body
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
+from openclaw.http.dialects.chat import unfulfilled
 from openclaw.http.openapi import ANTHROPIC, COUNT_TOKENS
 from openclaw.http.response import AnswerResponse, prepare_all
 
@@ -268,18 +268,23 @@ class MessageEvents:
     def chunk(self, index: int, chunk: Chunk) -> bytes:
         return b"".join([self._delta(delta) for delta in chunk.deltas]) if self._stream else b""
 
+    def waiting(self, index: int) -> bytes:
+        return _event("ping")
+
     def finished(self, index: int, answer: Completion) -> bytes:
         self._answer = answer
         if not self._stream:
             return b""
-        ending = {"stop_reason": self._reason(answer), "stop_sequence": self._stop_sequence()}
+        ending: Json = {"stop_reason": self._reason(answer), "stop_sequence": self._stop_sequence()}
+        ending |= unfulfilled(self._exchange, answer)
         return self._close() + _event("message_delta", delta=ending, usage=self._usage())
 
     def end(self) -> bytes:
         if self._stream:
             return _event("message_stop")
         assert self._answer is not None
-        return _json(self._message(_content(self._answer), self._reason(self._answer)))
+        message = self._message(_content(self._answer), self._reason(self._answer))
+        return _json({**message, **unfulfilled(self._exchange, self._answer)})
 
     def failure(self, error: ClientError) -> bytes:
         return b"event: error\ndata: " + orjson.dumps(error_body(error)) + b"\n\n"
@@ -329,7 +334,7 @@ class MessageEvents:
             self._call, self._arguments = delta, []
         elif isinstance(delta, CallArguments):
             self._arguments.append(delta.text)
-        elif isinstance(delta, CallEnd) and delta.complete and self._call is not None:
+        elif self._call is not None:
             return self._tool_use(self._call)
         return b""
 

@@ -16,13 +16,13 @@ from starlette.responses import Response
 
 from openclaw.common.messages import content_of
 from openclaw.errors import ClientError
-from openclaw.formats.deltas import CallArguments, CallEnd, CallStart, Delta, TextDelta
+from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta
 from openclaw.gateway.caller import Caller, asker_named
 from openclaw.gateway.chat_request import chat_request, function_call, parse_body
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
-from openclaw.http.dialects.chat import OpenAIErrors, usage
+from openclaw.http.dialects.chat import OpenAIErrors, unfulfilled, usage
 from openclaw.http.dialects.responses_tools import chat_tools, joined, namespaces
 from openclaw.http.openapi import RESPONSE
 from openclaw.http.response import AnswerResponse, prepare_all
@@ -251,6 +251,7 @@ class ResponseEvents(OpenAIErrors):
         self._item: _Item | None = None
         self._count = 0
         self._status = "in_progress"
+        self._unfulfilled: Json = {}
 
     def start(self) -> bytes:
         created = self._event("response.created", response=self._response())
@@ -260,7 +261,11 @@ class ResponseEvents(OpenAIErrors):
         events = b"".join([self._delta(delta) for delta in chunk.deltas])
         return events if self._stream else b""
 
+    def waiting(self, index: int) -> bytes:
+        return self._event("response.in_progress", response=self._response())
+
     def finished(self, index: int, answer: Completion) -> bytes:
+        self._unfulfilled = unfulfilled(self._exchange, answer)
         self._status = "incomplete" if answer.finish_reason == "length" else "completed"
         return self._close(self._status)
 
@@ -287,13 +292,7 @@ class ResponseEvents(OpenAIErrors):
             return self._close("completed") + self._open("function_call", delta)
         if isinstance(delta, CallArguments):
             return self._grow(delta.text, "function_call_arguments")
-        return self._end_call(delta)
-
-    def _end_call(self, end: CallEnd) -> bytes:
-        if end.complete:
-            return self._close("completed")
-        self._item = None  # no call after all: it never ends, and the response does not have it
-        return b""
+        return self._close("completed")
 
     def _open(self, kind: str, call: CallStart | None = None) -> bytes:
         unique = self._exchange.turn.completion_id.rpartition("_")[2]
@@ -356,6 +355,7 @@ class ResponseEvents(OpenAIErrors):
             **{name: self._asked.get(name) for name in _REPEATED},
             "usage": _usage(counts) if over else None,
             "session_id": exchange.turn.session_id,
+            **self._unfulfilled,
         }
         if exchange.request.return_token_ids and over:
             response["prompt_token_ids"] = exchange.turn.prompt_ids

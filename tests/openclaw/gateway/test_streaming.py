@@ -74,9 +74,7 @@ def test_reasoning_comes_as_reasoning(gateway: RunningGateway, chunk: int) -> No
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 1000])
-def test_tool_calls_are_streamed_name_first_then_arguments_in_fragments(
-    gateway: RunningGateway, chunk: int
-) -> None:
+def test_tool_calls_are_streamed_name_first_then_arguments(gateway: RunningGateway, chunk: int) -> None:
     gateway.says(f"let me see\n{CALL}\n{CALL}")
     gateway.engine.chunk = chunk
     chunks = streamed(gateway, tools=TOOLS, tool_choice="auto")
@@ -88,7 +86,7 @@ def test_tool_calls_are_streamed_name_first_then_arguments_in_fragments(
     ]
     for index in (0, 1):
         arguments = [call.function.arguments for call in pieces if call.index == index]
-        assert json.loads("".join(arguments)) == {"path": "a.txt"} and (chunk > 1 or len(arguments) > 4)
+        assert json.loads("".join(arguments)) == {"path": "a.txt"}
     assert text_of(chunks) == "let me see" and finish_of(chunks) == "tool_calls"
     assert "reads" in gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
 
@@ -98,9 +96,7 @@ def test_tool_call_cut_by_length_is_never_complete(gateway: RunningGateway, miss
     limit = len(gateway.says(CALL)) - missing
     chunks = streamed(gateway, tools=TOOLS, max_tokens=limit)
     calls = [call for c in chunks for call in c.choices[0].delta.tool_calls or []]
-    with pytest.raises(ValueError):
-        json.loads("".join(call.function.arguments for call in calls))
-    assert finish_of(chunks) == "length"
+    assert calls == [] and text_of(chunks).startswith("<tool_call>") and finish_of(chunks) == "length"
     whole = ask(gateway, tools=TOOLS, max_tokens=limit).choices[0]
     assert whole.message.tool_calls is None and whole.finish_reason == "length"
 
