@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from openclaw.judge.backends.prompts import HINT_START
+from openclaw.judge.backends.votes import HINT_START
 from openclaw.types import Vote
 
 SHORTEST_HINT = 10

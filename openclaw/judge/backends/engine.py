@@ -10,9 +10,9 @@ from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.judge.backends.http import JudgeHttp
 from openclaw.judge.backends.model import ModelBackend
-from openclaw.judge.backends.prompts import Prompt, PromptSet
+from openclaw.judge.backends.prompts import Asked, PromptSet
+from openclaw.judge.backends.votes import Reply
 from openclaw.judge.metrics import JudgeMetrics
-from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.settings import JudgeSettings
 
 REPLY_ROOM = 512
@@ -44,8 +44,8 @@ class EngineBackend(ModelBackend):
     async def close(self) -> None:
         await self._http.close()
 
-    async def reply(self, prompt: Prompt, question: JudgeQuestion, seed: int) -> str:
-        ids = await asyncio.to_thread(self.prompt_ids, prompt, question)
+    async def reply(self, asked: Asked, seed: int) -> Reply:
+        ids = await asyncio.to_thread(self.prompt_ids, asked)
         sampling = {
             "temperature": self._temperature,
             "top_p": 1.0,
@@ -59,15 +59,15 @@ class EngineBackend(ModelBackend):
         answer = await self._http.post(
             {"input_ids": ids, "sampling_params": sampling, "return_logprob": False}
         )
-        return self._text(answer)
+        return Reply.of_text(self._text(answer), _finish_reason(answer))
 
-    def prompt_ids(self, prompt: Prompt, question: JudgeQuestion) -> list[int]:
+    def prompt_ids(self, asked: Asked) -> list[int]:
         """The prompt's ids [T], its texts shortened until the context has room for a reply. Raises JudgeError
         when the prompt alone is too long."""
         room = self._context - min(self._max_new_tokens, REPLY_ROOM)
-        longest = max(len(question.response), len(question.next_text), _SHORTEST_TEXT)
+        longest = max(asked.longest_text, _SHORTEST_TEXT)
         while True:
-            ids = self._format.render(prompt.messages(question, longest), None, True)
+            ids = self._format.render(asked.messages(longest), None, True)
             if len(ids) <= room:
                 return ids
             if longest == _SHORTEST_TEXT:
@@ -81,3 +81,10 @@ class EngineBackend(ModelBackend):
         if isinstance(ids, list) and all(isinstance(token_id, int) for token_id in ids):
             return self._tokenizer.decode(ids)
         raise JudgeError("the engine's answer has neither text nor output_ids")
+
+
+def _finish_reason(answer: dict[str, object]) -> object:
+    """How the reply ended: `length` when it was cut; None when the engine does not say."""
+    about = answer.get("meta_info")
+    reason = about.get("finish_reason") if isinstance(about, dict) else None
+    return reason.get("type") if isinstance(reason, dict) else reason

@@ -9,9 +9,11 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
 
+from openclaw.common.messages import last_said
 from openclaw.errors import JudgeError
 from openclaw.judge.backends.http import JudgeUnavailable
-from openclaw.judge.backends.prompts import Prompt, PromptSet, read_eval_vote, read_hint_vote
+from openclaw.judge.backends.prompts import Asked, Prompt, PromptSet
+from openclaw.judge.backends.votes import Reply, read_eval_vote, read_hint_vote
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.types import Vote
@@ -44,34 +46,35 @@ class ModelBackend(ABC):
 
     async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         """m votes; one whose request failed has no score. Raises JudgeError when every request failed."""
-        return await self._votes(self._prompts.eval, read_eval_vote, question, m)
+        return await self._votes(self._prompts.eval, lambda reply, mark: read_eval_vote(reply), question, m)
 
     async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         """m votes on whether the next state holds a hint, with the hint. Raises as `eval_votes`."""
         return await self._votes(self._prompts.hint, read_hint_vote, question, m)
 
     @abstractmethod
-    async def reply(self, prompt: Prompt, question: JudgeQuestion, seed: int) -> str:
-        """The model's whole reply. Raises JudgeError."""
+    async def reply(self, asked: Asked, seed: int) -> Reply:
+        """The model's reply. Raises JudgeError."""
 
     @abstractmethod
     async def close(self) -> None:
         """Closes connections."""
 
     async def _votes(
-        self, prompt: Prompt, read: Callable[[str], Vote], question: JudgeQuestion, m: int
+        self, prompt: Prompt, read: Callable[[Reply, str], Vote], question: JudgeQuestion, m: int
     ) -> list[Vote]:
-        asked = json.dumps([prompt.name, m, question.role, question.response, question.next_text])
-        key = hashlib.blake2b(asked.encode(), digest_size=16).digest()
+        shown = [last_said(question.messages), question.role, question.response, question.next_text]
+        key = hashlib.blake2b(json.dumps([prompt.name, m, *shown]).encode(), digest_size=16).digest()
         known = self._cache.get(key)
         if known is not None:
             self._cache.move_to_end(key)
             self._metrics.cache_hits += 1
             return known
+        asked = Asked(prompt, question)
         replies = await asyncio.gather(
-            *(self.reply(prompt, question, seed) for seed in range(m)), return_exceptions=True
+            *(self.reply(asked, seed) for seed in range(m)), return_exceptions=True
         )
-        votes = _read_all(replies, read)
+        votes = _read_all(replies, lambda reply: read(reply, asked.mark))
         if all(vote.score is not None for vote in votes):
             self._cache[key] = votes
             while len(self._cache) > self._cache_size:
@@ -79,7 +82,7 @@ class ModelBackend(ABC):
         return votes
 
 
-def _read_all(replies: list[str | BaseException], read: Callable[[str], Vote]) -> list[Vote]:
+def _read_all(replies: list[Reply | BaseException], read: Callable[[Reply], Vote]) -> list[Vote]:
     """A vote a reply. Raises what went wrong when nothing went right, JudgeUnavailable before other errors."""
     errors = [reply for reply in replies if isinstance(reply, BaseException)]
     for error in errors:
@@ -88,6 +91,6 @@ def _read_all(replies: list[str | BaseException], read: Callable[[str], Vote]) -
     if len(errors) == len(replies):
         raise next((error for error in errors if isinstance(error, JudgeUnavailable)), errors[0])
     return [
-        read(reply) if isinstance(reply, str) else Vote(score=None, text=f"no reply: {reply}")
+        read(reply) if isinstance(reply, Reply) else Vote(score=None, text=f"no reply: {reply}")
         for reply in replies
     ]

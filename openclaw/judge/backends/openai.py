@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from openclaw.errors import JudgeError
 from openclaw.judge.backends.http import JudgeHttp, Refusal
 from openclaw.judge.backends.model import ModelBackend
-from openclaw.judge.backends.prompts import Prompt, PromptSet
+from openclaw.judge.backends.prompts import Asked, PromptSet
+from openclaw.judge.backends.votes import Reply
 from openclaw.judge.metrics import JudgeMetrics
-from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.settings import JudgeSettings
 
 LONGEST_TEXT = 48_000
-"""Characters of the response and of the next state that are sent; what the model can take is not known here."""
+"""Characters of the request, of the response and of the next state that are sent: what fits the model is not known
+here."""
 
 
 class OpenAIBackend(ModelBackend):
@@ -42,12 +42,12 @@ class OpenAIBackend(ModelBackend):
     async def close(self) -> None:
         await self._http.close()
 
-    async def reply(self, prompt: Prompt, question: JudgeQuestion, seed: int) -> str:
-        asked = {"model": self._model, "messages": prompt.messages(question, LONGEST_TEXT), "stream": False}
+    async def reply(self, asked: Asked, seed: int) -> Reply:
+        wanted = {"model": self._model, "messages": asked.messages(LONGEST_TEXT), "stream": False}
         while True:
-            body = asked | self._options | ({"seed": seed} if self._has_seeds else {})
+            body = wanted | self._options | ({"seed": seed} if self._has_seeds else {})
             try:
-                return _text(await self._http.post(body))
+                return Reply.of_chat(await self._http.post(body))
             except Refusal as refusal:
                 if not self._adapted(str(refusal), body):
                     raise
@@ -66,16 +66,3 @@ class OpenAIBackend(ModelBackend):
             self._options.pop("temperature", None)
             return True
         return False
-
-
-def _text(answer: dict[str, Any]) -> str:
-    """The reply; of a model that only reasoned, the reasoning."""
-    try:
-        message = answer["choices"][0]["message"]
-        texts = [message.get("content"), message.get("reasoning_content")]
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise JudgeError("the judge's answer has no choices[0].message") from error
-    text = next((text for text in texts if isinstance(text, str) and text), None)
-    if text is None:
-        raise JudgeError("the judge's answer has no text")
-    return text

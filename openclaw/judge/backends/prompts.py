@@ -1,26 +1,36 @@
-"""What a judge model is asked, and how its reply is read. The rules backend needs neither.
+"""What a judge model is asked. The rules backend needs no prompt.
 
-A prompt is a text file: the system text, a line `=== user ===`, and the user's text with the places {response},
-{next_state} and {role}. `eval.md` asks for a score, `hint.md` for a hint.
+A prompt is a text file: the system text, a line `=== user ===`, and the user's text with the places {response} and
+{next_state}, and if wanted {request}, {role} and {mark}: a random word, different in every request, for lines that
+separate the material from the question. The hint markers carry it too. `eval.md` asks for a score, `hint.md` for a hint.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from openclaw.common.messages import last_said
 from openclaw.errors import ConfigError
+from openclaw.judge.backends.votes import HINT_END, HINT_START, marked
 from openclaw.judge.questions import JudgeQuestion
-from openclaw.types import Message, Vote
+from openclaw.types import Message
 
+_SECRET = secrets.token_bytes(16)
 SHIPPED = Path(__file__).parents[1] / "prompts"
 
 _SEPARATOR = re.compile(r"^=== user ===[ \t]*$", re.MULTILINE)
-_PLACE = re.compile(r"\{(response|next_state|role)\}")
-_BOXED = re.compile(r"\\boxed\{\s*([+-]?\d)\s*\}")
-HINT_START, HINT_END = "[HINT_START]", "[HINT_END]"
+_PLACE = re.compile(r"\{(request|response|next_state|role|mark)\}")
+_SPECIAL = re.compile(
+    r"<(?=[|｜])|<(?=/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|think|tool_call|tool_response|image)>)|\[(?=/?INST\])"
+    r"|<(?=<\s?/?SYS>>)|\[(?=gMASK\])"
+)
+"""Where a text may hold a special token: an API reads the text of a message with the special tokens of its model."""
+_VOTE_BOX = re.compile(r"\\boxed(?=\s*\{[^{}\d]{0,20}[01](?:\.0+)?[^{}\d]{0,3}\})")
 
 
 @dataclass(frozen=True)
@@ -49,16 +59,44 @@ class Prompt:
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         return cls(f"{path.stem}@{digest}", system, user)
 
-    def messages(self, question: JudgeQuestion, longest: int | None = None) -> list[Message]:
-        """The chat messages that ask this. Of a response or next state with more than `longest` characters the
-        middle is left out."""
+    def messages(self, question: JudgeQuestion, longest: int | None = None, mark: str = "") -> list[Message]:
+        """The chat messages that ask this. Of a request, response or next state with more than `longest` characters the
+        middle is left out. `mark`: the random word of this request."""
         values = {
-            "response": shorten(question.response, longest),
-            "next_state": shorten(question.next_text, longest),
+            "request": defused(shorten(last_said(question.messages), longest)) or "(not known)",
+            "response": defused(shorten(question.response, longest)),
+            "next_state": defused(shorten(question.next_text, longest)),
             "role": question.role,
+            "mark": mark,
         }
-        asked = _PLACE.sub(lambda place: values[place.group(1)], self.user)
-        return [{"role": "system", "content": self.system}, {"role": "user", "content": asked}]
+        asked = _PLACE.sub(lambda place: values[place.group(1)], _with_mark(self.user, mark))
+        system = _PLACE.sub(lambda place: mark if place.group(1) == "mark" else place.group(), self.system)
+        return [{"role": "system", "content": _with_mark(system, mark)}, {"role": "user", "content": asked}]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One prompt about one question."""
+
+    prompt: Prompt
+    question: JudgeQuestion
+
+    @cached_property
+    def mark(self) -> str:
+        """The random word of this request. One process gives the same request the same word, so that votes repeat by
+        their seed; no text of the material can hold it, as it depends on a secret of the process."""
+        shown = "\0".join((self.prompt.name, self.question.response, self.question.next_text))
+        return hashlib.blake2b(shown.encode(errors="replace"), digest_size=3, key=_SECRET).hexdigest()
+
+    def messages(self, longest: int | None = None) -> list[Message]:
+        """The chat messages; see `Prompt.messages`."""
+        return self.prompt.messages(self.question, longest, self.mark)
+
+    @property
+    def longest_text(self) -> int:
+        """Characters of the longest text that is shown."""
+        shown = (last_said(self.question.messages), self.question.response, self.question.next_text)
+        return max(map(len, shown))
 
 
 @dataclass(frozen=True)
@@ -80,20 +118,6 @@ class PromptSet:
         return cls(*map(Prompt.read, found))
 
 
-def read_eval_vote(reply: str) -> Vote:
-    """The last boxed digit of a judge's reply; no box, or another number than 1, -1, 0, is no valid vote."""
-    score = _last_boxed(reply)
-    return Vote(score=score if score in (1, -1, 0) else None, text=reply)
-
-
-def read_hint_vote(reply: str) -> Vote:
-    """The last boxed digit, 1 or -1, else no valid vote; on 1 the last text between hint markers."""
-    score = _last_boxed(reply)
-    if score not in (1, -1):
-        return Vote(score=None, text=reply)
-    return Vote(score=score, text=reply, hint=_last_block(reply) if score == 1 else None)
-
-
 def shorten(text: str, longest: int | None) -> str:
     """A text of at most about `longest` characters, with a note where its middle was."""
     if longest is None or len(text) <= longest:
@@ -102,12 +126,13 @@ def shorten(text: str, longest: int | None) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[len(text) - half :]}"
 
 
-def _last_block(reply: str) -> str | None:
-    end = reply.rfind(HINT_END)
-    start = reply.rfind(HINT_START, 0, end) if end >= 0 else -1
-    return reply[start + len(HINT_START) : end].strip() or None if start >= 0 else None
+def defused(text: str) -> str:
+    """Material without special tokens and without boxes that could be taken for the judge's vote; a person reads it
+    as before."""
+    return _VOTE_BOX.sub(lambda _: "\\box", _SPECIAL.sub(lambda found: f"{found.group()} ", text))
 
 
-def _last_boxed(reply: str) -> int | None:
-    boxed = _BOXED.findall(reply)
-    return int(boxed[-1]) if boxed else None
+def _with_mark(text: str, mark: str) -> str:
+    for marker in (HINT_START, HINT_END):
+        text = text.replace(marker, marked(marker, mark))
+    return text

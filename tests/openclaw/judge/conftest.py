@@ -105,6 +105,13 @@ class FakeJudge:
             self.open -= 1
 
 
+def with_hint_markers(body: dict[str, Any], reply: str) -> str:
+    """A reply with the hint markers that this request names."""
+    mark = re.search(r"\[HINT_START(_\w+)\]", str(body["messages"]))
+    name = mark[1] if mark else ""
+    return reply.replace("[HINT_START]", f"[HINT_START{name}]").replace("[HINT_END]", f"[HINT_END{name}]")
+
+
 def _wire(head: str, step: Any) -> bytes:
     if step == "!garbage":
         return b"\x00\x01 what is this\r\n\r\n"

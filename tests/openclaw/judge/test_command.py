@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from openclaw.judge.__main__ import build_parser, main, score_lines
+from tests.openclaw.judge.conftest import with_hint_markers
 
 if TYPE_CHECKING:
     from tests.openclaw.judge.conftest import FakeJudge
@@ -90,7 +91,11 @@ async def test_a_judge_model_scores_lines_and_gives_hints(
     judge_server: FakeJudge, capsys: pytest.CaptureFixture[str]
 ) -> None:
     judge_server.script = [
-        lambda body: 400 if "exit code" in str(body) else r"\boxed{1} [HINT_START]Say it in prose.[HINT_END]"
+        lambda body: (
+            400
+            if "exit code" in str(body)
+            else with_hint_markers(body, r"\boxed{1} [HINT_START]Say it in prose.[HINT_END]")
+        )
     ]
     args = build_parser().parse_args(
         ["-", "--backend", "openai", "--judge-url", judge_server.url, "--judge-model", "m", "--hint"]

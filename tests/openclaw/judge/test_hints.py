@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw.judge.backends.prompts import read_hint_vote
+from openclaw.judge.backends.votes import read_hint_vote
 from openclaw.judge.hints import find_hints
 from openclaw.judge.metrics import HintHabit, JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from openclaw.errors import ConfigError
-from openclaw.judge.backends.prompts import PromptSet, read_eval_vote, read_hint_vote
+from openclaw.judge.backends.prompts import PromptSet
+from openclaw.judge.backends.votes import Reply, read_eval_vote, read_hint_vote
 from openclaw.judge.questions import JudgeQuestion, majority_score, question_about
 from openclaw.types import Turn, Vote
 
@@ -47,6 +51,34 @@ def test_the_majority_of_the_valid_votes_decides(
 )
 def test_the_last_box_of_a_judge_model_counts(reply: str, score: int | None) -> None:
     assert read_eval_vote(reply).score == score
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (DATA / name).read_text("utf-8").splitlines()]
+
+
+DATA = Path(__file__).parent / "data" / "model_replies"
+
+
+@pytest.mark.parametrize("part", ["seen", "held_out"])
+def test_recorded_replies_are_read_right_and_give_no_wrong_vote(part: str) -> None:
+    """At least 29 of 30 in each part."""
+    misses = []
+    for row in rows(f"{part}.jsonl"):
+        answer = {"choices": [{"message": row["message"], "finish_reason": row["finish_reason"]}]}
+        score = read_eval_vote(Reply.of_chat(answer)).score
+        assert score in (row["vote"], None), row
+        misses += [row] if score != row["vote"] else []
+    assert len(misses) <= 1
+
+
+@pytest.mark.parametrize(
+    "piece", ["{", '{"', "\\boxed{", '"', "```", "`", "<think>", "</think>", "Score: ", "1 ", "“", "-" * 9]
+)
+def test_a_hostile_reply_is_read_in_linear_time(piece: str) -> None:
+    begun = time.process_time()
+    read_eval_vote(piece * (100_000 // len(piece)))
+    assert time.process_time() - begun < 2
 
 
 def test_a_judge_model_sees_the_reply_and_the_next_state_with_its_role() -> None:
