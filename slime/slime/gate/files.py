@@ -17,6 +17,8 @@ from slime.weights.update import CandidateRejected
 from slime.weights.versions import is_adapter
 
 STAGE = "files"
+PIECE = 2**18
+"""Numbers of a tensor that are compared at a time: 1 MiB in fp32."""
 
 
 class Opened(Protocol):
@@ -44,12 +46,13 @@ def measure_files(candidate: str, live: str) -> dict[str, float]:
     if is_rented(Path(candidate)):
         return {}
     new = _open(Path(candidate))
-    _check_finite(new)
     try:
         old = _open(Path(live))
     except CandidateRejected:  # the live files are gone: there is nothing to compare with
-        return {}
-    if is_adapter(Path(candidate)) != is_adapter(Path(live)):
+        old = None
+    if old is None or is_adapter(Path(candidate)) != is_adapter(Path(live)):
+        for name in new:
+            _check_finite(name, _tensor(new, name))
         return {}
     _check_names(new, old)
     moved = size = 0.0
@@ -57,9 +60,25 @@ def measure_files(candidate: str, live: str) -> dict[str, float]:
         now, before = _tensor(new, name), _tensor(old, name)
         if now.shape != before.shape or now.dtype != before.dtype:
             raise CandidateRejected(f"{name} is {_kind(now)}, the live weights have {_kind(before)}", STAGE)
-        moved += float((now.float() - before.float()).square().sum(dtype=torch.float64))
-        size += float(before.float().square().sum(dtype=torch.float64))
+        more = squares(now, before)
+        if not math.isfinite(sum(more)):
+            _check_finite(name, now)
+        moved, size = moved + more[0], size + more[1]
     return {"change": math.sqrt(moved / size) if size else math.sqrt(moved)}
+
+
+def squares(now: Tensor, before: Tensor) -> tuple[float, float]:
+    """The sums of the squares of their difference, and of `before`.
+
+    In pieces that stay in the processor's cache, each summed in fp32 by one dot product: a sum of squares in fp64 over a
+    whole tensor takes 15 times as long (4e9 numbers: 6 s in place of 90 to 156), and the trainer waits for it."""
+    moved = size = 0.0
+    for one, other in zip(now.reshape(-1).split(PIECE), before.reshape(-1).split(PIECE), strict=True):
+        wide = other.float()
+        difference = one.float() - wide
+        moved += float(torch.dot(difference, difference))
+        size += float(torch.dot(wide, wide))
+    return moved, size
 
 
 def _open(folder: Path) -> Files:
@@ -82,13 +101,11 @@ def _tensor(files: Files, name: str) -> Tensor:
     return tensor
 
 
-def _check_finite(files: Files) -> None:
-    for name in files:
-        tensor = _tensor(files, name)
-        if tensor.is_floating_point() and tensor.numel():
-            ends = tensor.aminmax()
-            if not all(math.isfinite(end) for end in ends):
-                raise CandidateRejected(f"{name} holds values that are not finite", STAGE)
+def _check_finite(name: str, tensor: Tensor) -> None:
+    if tensor.is_floating_point() and tensor.numel():
+        ends = tensor.aminmax()
+        if not all(math.isfinite(end) for end in ends):
+            raise CandidateRejected(f"{name} holds values that are not finite", STAGE)
 
 
 def _check_names(new: Files, old: Files) -> None:

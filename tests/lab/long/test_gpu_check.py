@@ -28,7 +28,7 @@ def own_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sections_of_the_gpu_check_run_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sections = "about,packed,flex_mask,fused,fsdp,embedded,large"
+    sections = "about,packed,probe,ipc,flex_mask,fused,fsdp,embedded,large"
     monkeypatch.setattr(sys, "argv", ["gpu_check", "--tiny", "--only", sections, "--out", str(tmp_path)])
     assert gpu_check.main() == 0
     lines = [json.loads(line) for line in (tmp_path / "gpu_check.jsonl").read_text().splitlines()]
@@ -42,6 +42,9 @@ def test_sections_of_the_gpu_check_run_on_a_cpu(tmp_path: Path, monkeypatch: pyt
         "embedded.version",
         "large.version",
     } <= found
+    [served] = [line for line in lines if line["section"] == "probe"]
+    assert served["of_text"] and served["text"] <= served["allowed"]
+    assert next(line for line in lines if line["section"] == "ipc")["equal"]
     assert lines[-1]["failed"] == []
     assert os.environ[ALLOCATOR] == "expandable_segments:True"
     gaps = {line["kernel"]: line for line in lines if line["section"] == "packed" and "output" in line}
@@ -100,7 +103,7 @@ def test_without_a_gpu_it_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["gpu_check"])
-    monkeypatch.setattr(gpu_check.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit):
         gpu_check.main()
     assert "--tiny runs on the CPU" in capsys.readouterr().err

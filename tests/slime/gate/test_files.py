@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from slime.gate.files import measure_files
+from slime.gate.files import measure_files, squares
 from slime.gate.limits import largest_change
 from slime.weights.update import CandidateRejected
 
@@ -40,6 +41,19 @@ def test_the_change_is_the_norm_of_the_difference_over_that_of_the_live_weights(
     assert measure_files(write(tmp_path / "new", moved), live)["change"] == pytest.approx(
         5**0.5 / float(flat.norm()), rel=1e-5
     )
+
+
+def test_the_change_of_large_tensors_is_exact_and_costs_little_while_the_trainer_waits() -> None:
+    """Of 4e9 numbers, 8 seconds of one processor: 2 ns a number. Sums in fp64 over whole tensors take 22 to 39."""
+    torch.manual_seed(0)
+    before = (torch.randn(3, 2**23) * 0.02).bfloat16()
+    now = before + (torch.randn(before.shape) * 1e-4).bfloat16()
+    began = time.process_time()
+    moved, size = squares(now, before)
+    spent = time.process_time() - began
+    assert size == pytest.approx(float(before.double().square().sum()), rel=1e-4)
+    assert moved == pytest.approx(float((now.double() - before.double()).square().sum()), rel=1e-4)
+    assert spent < 10e-9 * before.numel(), f"{1e9 * spent / before.numel():.1f} ns a number"
 
 
 @pytest.mark.parametrize(
@@ -74,6 +88,10 @@ def test_an_adapter_is_not_measured_against_a_whole_model(tmp_path: Path, live: 
     candidate = write(tmp_path / "new", {"lora": torch.ones(2)})
     (tmp_path / "new" / "adapter_config.json").write_text("{}")
     assert measure_files(candidate, live) == {}
+    broken = write(tmp_path / "new", {"lora": torch.tensor([1.0, float("nan")])})
+    for other in (live, str(tmp_path / "gone")):
+        with pytest.raises(CandidateRejected, match="lora holds values that are not finite"):
+            measure_files(broken, other)
 
 
 def test_the_bound_of_a_change_follows_the_accepted_ones() -> None:

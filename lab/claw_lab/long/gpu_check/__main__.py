@@ -1,79 +1,114 @@
-"""Runs the sections on one GPU, or with --tiny on a CPU; prints one JSON line a number, and writes them to a file.
+"""Checks one GPU in less than ten minutes: parts in order of worth, each with a time limit, results written as they come.
 
-bash lab/run.sh long.gpu_check --out OUT [--only about,sdpa,...] [--tiny]
+  bash lab/run.sh long.gpu_check --prepare             with a network, once: packages into build/gpu_check (optional)
+  bash lab/run.sh long.gpu_check                       on the machine with a GPU: every part; needs no network
+  bash lab/run.sh long.gpu_check --only about,sdpa     these sections, in one process, without a limit
+  bash lab/run.sh long.gpu_check --tiny                every section on a CPU, to see that it runs
 
-Ends with 1 if a section fails, also by numbers beyond its bound; the others run anyway. Takes about ten minutes on one
-large GPU.
+Writes gpu_check.jsonl, a line a number, and log.txt. Ends with 1 if a section fails, also by numbers beyond its bound;
+the others run anyway. Without the prepared packages the sections that need them are skipped.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 
-import torch
+from claw_lab.long.gpu_check import packages, plan
 
-from claw_lab.long.gpu_check import kernels, megatron_kinds, serving, training
-from claw_lab.long.gpu_check.bench import Bench, Skip
-from slime.ray.actor_process import let_segments_grow
-from slime.utils.sdpa import without_cudnn
-
-SECTIONS: dict[str, Callable[[Bench], None]] = {
-    "about": kernels.about,
-    "sdpa": kernels.sdpa,
-    "packed": kernels.packed,
-    "speed": kernels.speed,
-    "flex_mask": kernels.flex_mask,
-    "fused": kernels.fused,
-    "fsdp": training.fsdp,
-    "fsdp_fused": training.fsdp_fused,
-    "fsdp_cpu_offload": training.fsdp_cpu_offload,
-    "megatron": training.megatron,
-    "megatron_moe": megatron_kinds.megatron_moe,
-    "megatron_hybrid": megatron_kinds.megatron_hybrid,
-    "agreement": training.agreement,
-    "embedded": serving.embedded,
-    "qlora": training.qlora,
-    "large": training.large,
+SECTIONS = {
+    "about": "kernels",
+    "packed": "kernels",
+    "probe": "served",
+    "ipc": "served",
+    "fsdp": "training",
+    "agreement": "training",
+    "large": "training",
+    "embedded": "serving",
+    "qlora": "training",
+    "megatron": "training",
+    "megatron_hybrid": "megatron_kinds",
+    "megatron_moe": "megatron_kinds",
+    "sdpa": "kernels",
+    "fused": "kernels",
+    "speed": "kernels",
+    "flex_mask": "kernels",
+    "fsdp_fused": "training",
+    "fsdp_cpu_offload": "training",
 }
+"""The module of each section: it is imported when it is run, so that a package that it lacks stops no other section."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", default="gpu_check", help="folder of the report")
+    parser.add_argument("--out", default=os.environ.get("OUT") or "gpu_check", help="folder of the report")
     parser.add_argument("--only", default="", help=f"sections, with commas: {','.join(SECTIONS)}")
     parser.add_argument("--tiny", action="store_true", help="on the CPU, to see that every section runs")
+    parser.add_argument("--prepare", action="store_true", help="download what the machine with a GPU lacks")
+    parser.add_argument("--seconds", type=float, default=plan.SECONDS, help="of all parts together")
     options = parser.parse_args()
+    if options.prepare:
+        return packages.prepare()
     wanted = [name for name in options.only.split(",") if name] or list(SECTIONS)
     if unknown := set(wanted) - SECTIONS.keys():
         parser.error(f"no section {min(unknown)}")
-    if not options.tiny and not torch.cuda.is_available():
+    if not options.tiny:
+        packages.unpacked()
+    if not options.tiny and not sees_gpu():
         parser.error("torch sees no GPU here; --tiny runs on the CPU")
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
+    if options.only or options.tiny:
+        return run_here(wanted, out, options.tiny)
+    return plan.run(out, options.seconds)
+
+
+def sees_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def run_here(wanted: list[str], out: Path, tiny: bool) -> int:
+    """Runs these sections in this process."""
+    made_do = packages.make_do()
+    from claw_lab.long.gpu_check.bench import Bench
+    from slime.ray.actor_process import let_segments_grow
+    from slime.utils.sdpa import without_cudnn
+
     let_segments_grow(os.environ)
     without_cudnn()
     with tempfile.TemporaryDirectory(prefix="gpu_check") as work:
-        bench = Bench(Path(work), out / "gpu_check.jsonl", options.tiny)
+        bench = Bench(Path(work), out / plan.LINES, tiny)
+        if made_do:
+            bench.report("made_do", given=made_do)
         failed = [name for name in wanted if not ran(bench, name)]
     bench.report("end", failed=failed)
     return 1 if failed else 0
 
 
-def ran(bench: Bench, name: str) -> bool:
+def ran(bench: object, name: str) -> bool:
     """Whether a section ran or had a reason not to."""
+    import torch
+
+    from claw_lab.long.gpu_check.bench import Bench, Skip
+
+    assert isinstance(bench, Bench)
     try:
-        SECTIONS[name](bench)
+        getattr(importlib.import_module(f"claw_lab.long.gpu_check.{SECTIONS[name]}"), name)(bench)
     except Skip as reason:
         bench.report(name, skipped=str(reason))
     except Exception as error:  # the other sections are worth their time anyway
+        if lacking := packages.lacking(error):
+            bench.report(name, skipped=f"{lacking} is not installed: --prepare brings it")
+            return True
         traceback.print_exc()
         bench.report(name, error=f"{type(error).__name__}: {error}"[:300])
         return False

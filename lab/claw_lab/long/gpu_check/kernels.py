@@ -33,11 +33,6 @@ def about(bench: Bench) -> None:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = None
-    size = 256 if bench.tiny else 8192
-    x = torch.randn(size, size, device=bench.device, dtype=torch.bfloat16)
-    bench.timed(lambda: x @ x, 3)
-    seconds, _ = bench.timed(lambda: x @ x, 20)
-    bench.peak = 2 * size**3 / seconds
     device = (
         {} if bench.tiny else {"gpu": torch.cuda.get_device_name(), "cudnn": torch.backends.cudnn.version()}
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ def train(bench: Bench, name: str, args: Any, steps: int = 2, length: int = LENG
     )
     plan = plan_of(replace(args, actor_num_gpus_per_node=1), 2, named_gpu("H200"))
     assert plan is not None
-    planned = sum(trainer_parts(plan.trainer).values()) / GIB
+    planned, peak = sum(trainer_parts(plan.trainer).values()) / GIB, bench.peak
     for step in range(steps):
         bench.fresh()
         seconds, metrics = bench.timed(lambda step=step: made.train(step, samples))  # type: ignore[misc]
@@ -143,7 +144,7 @@ def train(bench: Bench, name: str, args: Any, steps: int = 2, length: int = LENG
             step=step,
             seconds=seconds,
             tokens_per_s=tokens / seconds,
-            share_of_peak=6 * numbers * tokens / seconds / bench.peak if bench.peak else None,
+            share_of_peak=6 * numbers * tokens / seconds / peak,
             loss=metrics["loss"],
             grad_norm=metrics["grad_norm"],
             most_gib=most,
@@ -167,14 +168,18 @@ def checkpoint(bench: Bench, name: str, made: Any) -> None:
 
 
 def version(bench: Bench, name: str, made: Any) -> None:
-    """From the trainer's weights to a folder that an engine can read, and the driver's look at it."""
+    """From the trainer's weights to a folder that an engine can read, the driver's look at it, and the gate's."""
+    from slime.gate.files import measure_files
     from slime.weights.artifact import read_artifact
 
     folder = bench.work / f"{name}-version"
     export, _ = bench.timed(lambda: made.export_weights(str(folder), 1))
     read, _ = bench.timed(lambda: read_artifact(str(folder)))
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors")) / 1e9
-    bench.report(f"{name}.version", gb=size, export_s=export, driver_read_s=read)
+    began = time.process_time()
+    measure_files(str(folder), str(folder))
+    gate = time.process_time() - began
+    bench.report(f"{name}.version", gb=size, export_s=export, driver_read_s=read, gate_files_cpu_s=gate)
     shutil.rmtree(folder)
 
 
