@@ -103,7 +103,7 @@ check_trainer() {
   if [ ! -x "$PY" ]; then
     missing "Python environment $PY" "any launch script makes it; or: python3 -m venv .venv && .venv/bin/pip install -r requirements.txt"
     ROOT=$ROOT bash -c 'source "$ROOT/launch/env.sh" && find_python' >/dev/null 2>&1 ||
-      missing "Python 3.11, 3.12 or 3.13 with venv" "$(source "$ROOT/launch/env.sh" && python_advice); or PYTHON=/path/to/python"
+      missing "Python 3.11, 3.12 or 3.13 with venv" "$(ROOT=$ROOT bash -c 'source "$ROOT/launch/env.sh" && python_advice'); or PYTHON=/path/to/python"
     return
   fi
   reinstall="$PY -m pip install --force-reinstall $(grep '^torch==' "$ROOT/requirements.txt"), TORCH_INDEX_URL unset"
