@@ -11,9 +11,11 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
+from openclaw.clients.program_text import Writer, read_user_text
 from openclaw.common.messages import messages_in, text_of
 
 Messages = Sequence[Mapping[str, Any]]
@@ -53,6 +55,17 @@ class Tail:
 
 
 @dataclass(frozen=True)
+class From:
+    """Noise from the last `begins` to the end, however long it is."""
+
+    begins: str
+
+    def remove(self, text: str) -> str:
+        at = text.rfind(self.begins)
+        return text if at < 0 else text[:at]
+
+
+@dataclass(frozen=True)
 class Block:
     """Noise between two marks, wherever it is."""
 
@@ -68,6 +81,39 @@ class Block:
             kept.append(text[at:start].rstrip())
             at = end + len(self.ends)
         return "".join([*kept, text[at:]]) if at else text
+
+
+@dataclass(frozen=True)
+class Own:
+    """How a text of the user role begins that a client wrote by itself.
+
+    tool: it is a tool's result, as such results come without native calls. whole: the text is no more than this; a person
+    may begin so too.
+    """
+
+    begins: str
+    tool: bool = False
+    whole: bool = False
+
+    def is_in(self, text: str) -> bool:
+        return text.startswith(self.begins) and (not self.whole or text == self.begins)
+
+
+@dataclass(frozen=True)
+class Before:
+    """What a client puts before a person's words in the same text: it begins with `begins`, and the words come after the
+    line of the last `ends`."""
+
+    begins: str
+    ends: str
+
+    def words(self, text: str) -> str | None:
+        """The person's words; None for another text."""
+        at = text.rfind(self.ends) if text.startswith(self.begins) else -1
+        if at < 0:
+            return None
+        after = text[at + len(self.ends) :]
+        return after.partition("\n")[2].strip() if "\n" in after else ""
 
 
 @dataclass(frozen=True)
@@ -146,6 +192,8 @@ class Client:
     """What is special about one client. What it does not name, it does as any OpenAI client.
 
     noise: removed from texts, in this order.
+    own: texts of the user role that it writes by itself; befores: what it puts before a person's words.
+    scaffold: how texts begin that it puts into each request at another place, with an answer of its own after each.
     session_headers, session_fields: where it names the session, best first, written `<id>:<n>` or `<id>`;
         counted_headers: headers that name it only when they are written `<id>:<n>`.
     session_line: (how a line begins that ends the first user text, pattern of the id in it).
@@ -158,6 +206,9 @@ class Client:
 
     name: str
     noise: tuple[Noise, ...] = ()
+    own: tuple[Own, ...] = ()
+    befores: tuple[Before, ...] = ()
+    scaffold: tuple[str, ...] = ()
     session_headers: tuple[str, ...] = ()
     counted_headers: tuple[str, ...] = ()
     session_fields: tuple[str, ...] = ()
@@ -187,21 +238,13 @@ class Client:
         self, messages: Messages, headers: Mapping[str, str] = MappingProxyType({}), has_tools: bool = True
     ) -> bool:
         """Whether one of this client's marks is there."""
+        return Clients((self,)).is_side(messages, headers, has_tools)
+
+    def has_side_headers(self, headers: Mapping[str, str], has_tools: bool) -> bool:
+        """Whether this client's headers name a side turn."""
         if any(mark.is_side(headers) for mark in self.side_headers):
             return True
-        if not has_tools and self.offers_tools is not None and self.offers_tools in headers:
-            return True
-        if not self.side_marks:
-            return False
-        users = [message for message in messages if message.get("role") == "user"]
-        system = next((text_of(message) for message in messages if message.get("role") == "system"), "")
-        places = {"system": system, "first": self._words(users), "last": self._words(reversed(users))}
-        return any(
-            f"\n{mark.begins}" in system
-            if mark.place == "system line"
-            else places[mark.place].startswith(mark.begins)
-            for mark in self.side_marks
-        )
+        return not has_tools and self.offers_tools is not None and self.offers_tools in headers
 
     def _session_of_first_text(self, messages: Messages) -> str | None:
         if self.session_line is None:
@@ -213,11 +256,6 @@ class Client:
         found = pattern.search(line) if line and "\n" not in line else None
         return found[1] if found else None
 
-    def _words(self, messages: Any) -> str:
-        """The first text that is more than noise."""
-        texts = (self.clean(text_of(message)).strip() for message in messages)
-        return next((text for text in texts if text), "")
-
 
 class Clients(tuple[Client, ...]):
     """The rules of several clients together."""
@@ -228,6 +266,28 @@ class Clients(tuple[Client, ...]):
             text = client.clean(text)
         return text.strip()
 
+    def read(self, text: str) -> tuple[Writer, str]:
+        """Who wrote a text of the user role, and what remains of it: a person's words, a tool's result, or a text that
+        a program wrote by itself."""
+        text = self.clean(text)
+        befores = (before.words(text) for client in self for before in client.befores)
+        words = next((found for found in befores if found is not None), None)
+        if words is not None:
+            return ("person", words) if words else ("program", text)
+        if text.startswith(self.scaffold):
+            return "program", text
+        writer, rest = read_user_text(text)
+        if writer == "person":
+            own = next((one for client in self for one in client.own if one.is_in(rest)), None)
+            if own is not None:
+                return ("tool" if own.tool else "program"), rest
+        return writer, rest
+
+    @cached_property
+    def scaffold(self) -> tuple[str, ...]:
+        """How texts begin that belong to no history: a client puts them at another place in each request."""
+        return tuple(begins for client in self for begins in client.scaffold)
+
     def session(self, headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
         """The session id in a client's own headers, fields or messages; None if it sends none."""
         return next(filter(None, (client.session(headers, body) for client in self)), None)
@@ -237,7 +297,33 @@ class Clients(tuple[Client, ...]):
     ) -> bool:
         """Whether a request with these messages and headers (lower case) is a client's housekeeping, not a person's
         conversation."""
-        return any(client.is_side(messages, headers, has_tools) for client in self)
+        if any(client.has_side_headers(headers, has_tools) for client in self):
+            return True
+        marks = self._marks
+        if not marks:
+            return False
+        users = [message for message in messages if message.get("role") == "user"]
+        system = next((text_of(message) for message in messages if message.get("role") == "system"), "")
+        return (
+            system.startswith(marks.get("system", ()))
+            or self._words(users).startswith(marks.get("first", ()))
+            or self._words(reversed(users)).startswith(marks.get("last", ()))
+            or any(f"\n{begins}" in system for begins in marks.get("system line", ()))
+        )
+
+    @cached_property
+    def _marks(self) -> dict[Place, tuple[str, ...]]:
+        """How texts of side turns begin, by place."""
+        marks = [mark for client in self for mark in client.side_marks]
+        return {
+            place: tuple(mark.begins for mark in marks if mark.place == place)
+            for place in {mark.place for mark in marks}
+        }
+
+    def _words(self, messages: Any) -> str:
+        """The first text that is more than noise."""
+        texts = (self.clean(text_of(message)) for message in messages)
+        return next((text for text in texts if text), "")
 
 
 def _part_of(text: str, name: str) -> object:

@@ -1,10 +1,10 @@
-"""Clients that need nothing but their settings, which a person copies: OpenAI's SDK, LiteLLM, Continue, Open WebUI."""
+"""Clients whose settings a person copies: OpenAI's SDK, LiteLLM, Continue, Open WebUI."""
 
 from __future__ import annotations
 
 import json
 
-from openclaw.clients.client import Client, Model
+from openclaw.clients.client import Before, Client, Model, Own, SideMark
 
 
 def _openai(base_url: str, model: Model, key: str) -> str:
@@ -60,5 +60,32 @@ export ENABLE_FORWARD_USER_INFO_HEADERS=False
 
 OPENAI = Client(name="openai", settings=_openai)
 LITELLM = Client(name="litellm", settings=_litellm)
-CONTINUE = Client(name="continue", settings=_continue)
-OPEN_WEBUI = Client(name="open-webui", settings=_open_webui)
+_TITLE = "Given the following... please reply with a title for the chat"
+CONTINUE = Client(
+    name="continue",
+    settings=_continue,
+    befores=(Before("", "Use the above code to answer the following question."),),
+    own=(
+        Own(_TITLE),
+        Own("Tool output for ", tool=True),
+        Own("The user accepted the edit."),
+        Own("The user rejected the edit."),
+    ),
+    side_marks=(SideMark("title", "last", _TITLE),),
+)
+_TASKS = ("Generate ", "Suggest ", "Analyze the chat history", "You are an autocompletion system")
+OPEN_WEBUI = Client(
+    name="open-webui",
+    settings=_open_webui,
+    session_headers=("x-openwebui-chat-id",),
+    befores=(Before("### Task:\nRespond to the user query using the provided context", "</context>"),),
+    own=(
+        Own("Query: History:\n"),
+        Own("Your task is to reflect the speaker's likely facial expression"),
+        Own("You have been provided with a set of responses from various models"),
+    ),
+    side_marks=(
+        *(SideMark("task", "last", f"### Task:\n{begins}") for begins in _TASKS),
+        SideMark("tools", "last", "Query: History:\n"),
+    ),
+)

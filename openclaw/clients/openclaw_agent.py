@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from openclaw.clients.client import Block, Client, Head, SideMark, Tail
+from openclaw.clients.client import Block, Client, Head, Own, SideMark, Tail
 
 _STAMP = r"\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)? [A-Z][\w+:-]*\] ?"
 _RUNTIME = "Runtime: agent="
@@ -26,6 +26,7 @@ OPENCLAW = Client(
         Head(re.compile(r"\[Queued user message from a previous active turn[^\]\n]*\]\n")),
         Tail("Continue the current task from the existing transcript, preserving completed work."),
     ),
+    own=(Own("Continue where you left off. The previous model attempt failed"),),
     session_headers=("x-session-affinity", "session_id"),
     counted_headers=("x-client-request-id",),
     session_fields=("prompt_cache_key",),

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from openclaw.errors import StoreAway, StoreError
 from openclaw.gateway.running import InFlight
+from openclaw.sessions.repeated import RepeatedTexts
 from openclaw.sessions.transcript import Parent, Transcript, same_answer
 from openclaw.store import RolloutStore, StoreWriter
 from openclaw.store.judgements import TurnReward
@@ -42,6 +43,7 @@ class Recorder:
         self.in_flight = InFlight()
         self._writer = StoreWriter(store.database)
         self._session_ttl = session_ttl
+        self._repeated = RepeatedTexts()
         self._background: set[asyncio.Task[None]] = set()
         self._deleted: OrderedDict[tuple[str, str | None], float] = OrderedDict()
         self._failure: tuple[float, str] | None = None
@@ -115,7 +117,8 @@ class Recorder:
 
     def answer_soon(self, parent: Turn, next_state: list[Message]) -> None:
         """Store what followed the parent's answer, if anything did, without waiting: its judge need not wait for this
-        turn."""
+        turn. A template that several sessions had is nothing."""
+        next_state = self._repeated.without(parent.session_id, next_state)
         if not next_state:
             return
 

@@ -36,7 +36,10 @@ class Transcript:
     def of(cls, messages: Sequence[Message]) -> Transcript:
         digest = b""
         answers = []
+        replies = scaffold_in(messages)
         for index, message in enumerate(messages):
+            if index in replies:
+                continue
             following = _chain(digest, message)
             if message["role"] == "assistant":
                 answers.append((following.hex(), index + 1))
@@ -57,17 +60,35 @@ class Parent:
 
 
 def next_state(messages: Sequence[Message], start: int) -> list[Message]:
-    """What followed the answer before `start`: tool results and user text up to the next answer, without
-    client noise. Empty when nothing did."""
+    """What followed the answer before `start`: tool results and a person's text up to the next answer, without what
+    clients wrote around and between. Empty when nothing did."""
     found = []
-    for message in messages[start:]:
+    replies = scaffold_in(messages)
+    for index, message in enumerate(messages[start:], start):
+        if index in replies:
+            continue
         if message["role"] == "assistant":
             break
-        if message["role"] in ("user", "tool"):
-            text = CLIENTS.clean(text_of(message, LINE_BREAK))
-            if text or message["role"] == "tool":
-                found.append({**message, "content": text})
+        if message["role"] == "tool":
+            found.append({**message, "content": CLIENTS.clean(text_of(message, LINE_BREAK))})
+        elif message["role"] == "user":
+            writer, text = CLIENTS.read(text_of(message, LINE_BREAK))
+            if text and writer != "program":
+                role = "tool" if writer == "tool" else "user"
+                found.append({**message, "role": role, "content": text})
     return found
+
+
+def scaffold_in(messages: Sequence[Message]) -> frozenset[int]:
+    """Indices of what a client puts at another place of each request, and of its own answers after it: they belong to
+    no history."""
+    begins, found = CLIENTS.scaffold, []
+    for index, message in enumerate(messages):
+        if message["role"] == "user" and text_of(message).startswith(begins):
+            found.append(index)
+            if index + 1 < len(messages) and messages[index + 1]["role"] == "assistant":
+                found.append(index + 1)
+    return frozenset(found)
 
 
 def same_answer(stored: Message, sent: Message, to_the_letter: bool = False) -> bool:

@@ -14,7 +14,7 @@ from openclaw.connect.settings import PRINTED, ConnectSettings
 from openclaw.errors import ConfigError
 from tests import ROOT
 
-FORM = {"__init__", "client", "registry"}
+FORM = {"__init__", "client", "program_text", "registry"}
 COPIED = 4
 """Clients of `copied_settings.py`, which share one file."""
 NEW = Client(

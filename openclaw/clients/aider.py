@@ -1,0 +1,37 @@
+"""Aider, over /v1/chat/completions.
+
+It puts the files and the map of the repository into each request, before the newest message, with an answer of its own
+after each: they belong to no history. Its rules for edits end the newest message, and are gone in the next request.
+"""
+
+from __future__ import annotations
+
+from openclaw.clients.client import Client, From, Own, SideMark
+
+AIDER = Client(
+    name="aider",
+    noise=(From("\n\n# *SEARCH/REPLACE block* Rules:"), From("\n\n# File editing rules:")),
+    own=(
+        Own("# Fix any errors below, if possible.", tool=True),
+        Own("The following lint errors were found in ", tool=True),
+        Own("I ran this command:\n", tool=True),
+        *(Own(f"# {count} SEARCH/REPLACE block", tool=True) for count in range(1, 10)),
+        Own("I didn't see any properly formatted edits in your reply?!"),
+        Own("I added these files to the chat:"),
+        Own("I did `git reset --hard HEAD~1` to discard the last edits."),
+        Own("I spoke to you previously about a number of things."),
+    ),
+    scaffold=(
+        "I have *added these files to the chat*",
+        "Here are summaries of some files present in my git repository.",
+        "Here are some READ ONLY files, provided for your reference.",
+        "I am not sharing any files that you can edit yet.",
+        "Don't try and edit any existing code without asking me to add the files to the chat!",
+        "I updated the files.",
+        "I committed the changes with git hash ",
+        "I edited the files myself.",
+    ),
+    side_marks=(
+        SideMark("summary", "system", "*Briefly* summarize this partial conversation about programming."),
+    ),
+)

@@ -1,0 +1,181 @@
+"""Texts that programs write in the role of the user: what of one is a person's, and what is the program's own.
+
+Clients put commands, reminders, results of tools and summaries into user messages. None of it is a person's judgement of
+an answer. Known texts are listed with their clients; the signs here are for clients that nobody has listed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Literal
+
+Writer = Literal["person", "tool", "program"]
+
+_MOST_BLOCKS = 20
+_LONGEST_OBJECT = 100_000
+"""Characters of an object of JSON that is looked into."""
+_READ = 6000
+"""Characters of a text that are looked at; what a program writes shows at the beginning."""
+
+_OPENING = re.compile(
+    r"<([A-Za-z][A-Za-z0-9]*(?:[-_ ][A-Za-z0-9]+)+|context|system|instructions|reminder|summary|environment|metadata)"
+    r"(?: [a-z]+=[^>\n]*)?>"
+)
+"""A tag of two words, or one that wraps surroundings."""
+_WORDS_TAG = re.compile(
+    r"<((?:user|human)[-_](?:query|message|request|input|prompt|question|feedback)|feedback)>"
+)
+_REPLY_TAG = re.compile(r"<(answer|user_message|feedback)>")
+"""Around a person's own words, and around a reply inside of a tool's result."""
+_RESULT = re.compile(
+    r"(?:CRITICAL: )?\[[a-z]+(?:_[a-z]+)+(?: [^\n]*?)?\] (?:Result:|The '\w+' parameter was empty)"
+    r"|(?:OBSERVATION|EXECUTION RESULT of \[\w+\]):\n"
+)
+_BRACKETED = re.compile(
+    r"\[{1,2}(?:[A-Z][A-Z0-9]+(?:[ _/-][A-Z0-9]+)*[\]:]"
+    r"|[A-Z][^\]\n]*\b(?:auto-?generated|automated|notification|reminder)\b[^\]\n]*\])"
+)
+_SPEAKER = re.compile(r"(?:System|SYSTEM|Developer)(?: (?:note|message|reminder|notice))?: ")
+_EVENT = re.compile(
+    r"(?:The user (?:has )?(?:approved|accepted|rejected|denied|attached|interrupted|cancell?ed|made the following)\b"
+    r"|(?:The|This) tool (?:call |execution |use )?(?:cannot be used in|was not executed|execution failed)\b"
+    r"|The previous tool call was|Tool (?:call |execution |use )?(?:cancell?ed|rejected|denied|interrupted)\b)"
+)
+"""A report of what happened in a client, about its user in the third person."""
+_AUTOMATED = re.compile(
+    r"\bthis is an (?:automated|automatic|auto-generated) (?:message|notification|reminder)\b", re.IGNORECASE
+)
+_HEADING = re.compile(r"^#{2,4} \S", re.MULTILINE)
+_SECTION = re.compile(
+    r"#{1,4} (?:Task|Instructions?|System|Guidelines?|Context|Role|Rules|Output|Input|Objective|Reminder)\b",
+    re.IGNORECASE,
+)
+_HOUSEKEEPING = re.compile(
+    r"\b\d+(?:-\d+)?[- ]words?(?:-or-less)? title\b|\btitle for (?:the|this) (?:conversation|chat)\b"
+    r"|\b(?:summarize|summary of) (?:the|this) (?:previous )?conversation\b.*\b(?:include|provided|history)\b"
+    r"|\b(?:reply|respond) with only the (?:enhanced|improved|rewritten) (?:prompt|text|query)\b"
+    r"|\bsummary of the previous conversation\b"
+    r"|\b(?:last|previous) (?:response|message) was cut off because it exceeded\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What clients ask a model about a conversation."""
+_DIALOG = re.compile(r"^(?:User|USER|Human): .*\n(?:AI|Assistant|ASSISTANT|Response): ", re.MULTILINE)
+_BRIEFING = re.compile(
+    r"\bYour task is to\b|^(?:Available Tools|New lines|New summary|Current summary|Responses from models):",
+    re.MULTILINE,
+)
+_LABEL = re.compile(
+    r"^(?:\**)(?:IMPORTANT|CRITICAL|NOTE|WARNING|REMINDER|ATTENTION|EXAMPLE)\b\**:", re.MULTILINE
+)
+_ORDER = re.compile(
+    r"(?<![A-Z] )\b(?:MUST(?: NOT)?|NEVER|DO NOT|ALWAYS|ONLY|NOW|NOT|EXCLUSIVELY|PROACTIVELY)\b(?! [A-Z]{2})"
+)
+"""In upper case between other words; people shout whole sentences."""
+_THIRD_PERSON = re.compile(
+    r"\bthe (?:user|human|assistant|model|AI)(?:'s)?\b|\b(?:user|human)'s (?:task|request|message)\b"
+)
+_MACHINERY = re.compile(
+    r"\btool (?:calls?|use|output|result)s?\b|`\w+` tool\b|\bcontext window\b|\bconversation (?:history|so far)\b"
+    r"|\bchat history\b|\btranscript\b|\bprevious (?:response|turn|attempt|model|messages?)\b|\bsystem prompt\b"
+    r"|\bJSON (?:object|format)\b|\b(?:token|context) limit\b|\bstate summary\b|\bfinish the interaction\b"
+    r"|\bsession\b|\bcompact(?:ed|ion)\b",
+    re.IGNORECASE,
+)
+_FORMAL = re.compile(
+    r"\b(?:respond|reply|answer) (?:with|in) (?:an? |only |exclusively |\*\*)?(?:JSON|only|just|the following|a title)\b"
+    r"|\b(?:return|output) only\b|\bonly return\b|\bdo not (?:respond to|call any|include any|mention)\b"
+    r"|\bwithout any (?:preamble|introduct|additional|explanation)|\bno (?:additional|other) text\b"
+    r"|\bif there (?:is|are) no(?:thing)?\b|\bif you (?:have|think|need|require|want)\b.*,|\botherwise,",
+    re.IGNORECASE,
+)
+_SHORTEST = 60
+"""Characters from which signs in a text are counted."""
+_ENOUGH = 3
+"""Signs that make a text a program's."""
+
+
+def read_user_text(text: str) -> tuple[Writer, str]:
+    """Who wrote a text of the user role, and what remains of it: a person's words without what a program put around
+    them, a tool's result, or a program's own text."""
+    text = text.strip()
+    head = text[:_READ]
+    is_result = _RESULT.match(head) is not None
+    words = _between(text, _REPLY_TAG if is_result else _WORDS_TAG)
+    if words:
+        return "person", words
+    if is_result:
+        return "tool", _without_blocks(text)
+    if is_marked(head):
+        return "program", text
+    data = _json_object(text)
+    if data is not None:
+        said = data.get("feedback")
+        return ("person", said) if isinstance(said, str) and said.strip() else ("tool", text)
+    rest = _without_blocks(text)
+    if not rest or is_marked(rest[:_READ]):
+        return "program", text
+    return ("program", text) if _looks_written(rest[:_READ]) else ("person", rest)
+
+
+def is_marked(text: str) -> bool:
+    """Whether a text begins as programs begin theirs."""
+    return any(mark.match(text) for mark in (_BRACKETED, _SPEAKER, _EVENT)) or bool(_AUTOMATED.search(text))
+
+
+def _between(text: str, tag: re.Pattern[str]) -> str:
+    """What stands between such tags; "" where nothing does."""
+    found: list[str] = []
+    at = 0
+    while len(found) < _MOST_BLOCKS and (opening := tag.search(text, at)) is not None:
+        end = text.find(f"</{opening[1]}>", opening.end())
+        if end < 0:
+            break
+        found.append(text[opening.end() : end].strip())
+        at = end
+    return "\n".join(filter(None, found))
+
+
+def _json_object(text: str) -> dict[str, Any] | None:
+    """A text that is one object of JSON and nothing else."""
+    if not (text.startswith("{") and text.endswith("}") and len(text) <= _LONGEST_OBJECT):
+        return None
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _without_blocks(text: str) -> str:
+    """A text without the tagged blocks at its beginning and its end."""
+    for _ in range(_MOST_BLOCKS):
+        opening = _OPENING.match(text)
+        end = text.find(f"</{opening[1]}>") if opening else -1
+        if opening is None or end < 0:
+            break
+        text = text[end + len(opening[1]) + 3 :].lstrip()
+    for _ in range(_MOST_BLOCKS):
+        start = text.rfind("</") if text.endswith(">") else -1
+        begins = text.rfind(f"<{text[start + 2 : -1]}>", 0, start) if start >= 0 else -1
+        if begins < 0 or not _OPENING.match(text, begins):
+            break
+        text = text[:begins].rstrip()
+    return text
+
+
+def _looks_written(text: str) -> bool:
+    """Whether enough signs of a template are in a text: sections, orders in upper case, the user in the third person,
+    the machinery of agents, formal conditions."""
+    if text.startswith("### Task:") or (
+        _SECTION.match(text) and len(_HEADING.findall(text)) + text.startswith("# ") >= 2
+    ):
+        return True
+    if len(text) < _SHORTEST:
+        return False
+    if _HOUSEKEEPING.search(text):
+        return True
+    signs = 2 * bool(_DIALOG.search(text)) + 2 * bool(_BRIEFING.search(text))
+    signs += 2 * bool(_LABEL.search(text)) + bool(_ORDER.search(text)) + bool(_THIRD_PERSON.search(text))
+    signs += min(2, len(set(_MACHINERY.findall(text.lower())))) + min(2, len(_FORMAL.findall(text)))
+    return signs >= _ENOUGH
