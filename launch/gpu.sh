@@ -232,7 +232,9 @@ prompt_arguments() {
     flag --prm-model-path PRM_MODEL_PATH ''
     flag --prm-num-gpus PRM_GPUS 2
     flag --prm-num-gpus-per-engine PRM_NUM_GPUS_PER_ENGINE "$TP"
+    flag --prm-context-length PRM_CONTEXT_LENGTH ''
     flag --prm-m PRM_M 1
+    flag --prm-timeout PRM_TIMEOUT 300
   fi
   if [ -n "${EVAL_DATA:-}" ]; then
     WORDS+=("$(mark_of EVAL_DATA)" --eval-prompt-data heldout "$EVAL_DATA")
@@ -270,6 +272,8 @@ judge_arguments() {
     flag --prm-model-path PRM_MODEL_PATH ''
     flag --prm-num-gpus PRM_GPUS 2
     flag --prm-num-gpus-per-engine PRM_NUM_GPUS_PER_ENGINE "$TP"
+    flag --prm-context-length PRM_CONTEXT_LENGTH ''
+    thinking_judge
   elif [ -n "${JUDGE_URL:-}" ]; then
     flag --judge-backend JUDGE_BACKEND openai
   else
@@ -277,6 +281,18 @@ judge_arguments() {
   fi
   if [ "$TEACHER_GPUS" != 0 ]; then flag --prm-teacher-num-gpus TEACHER_GPUS ''; fi
   flag --num-judge-workers NUM_JUDGE_WORKERS 2
+}
+
+# thinking_judge: the room that a model needs which thinks before it votes, and as many requests as its GPUs decode while
+# the longest reply still takes minutes: 32 a GPU. A worker for each engine, since it also writes and reads what it asks.
+thinking_judge() {
+  local engines=$((PRM_GPUS / ${PRM_NUM_GPUS_PER_ENGINE:-$TP}))
+  default NUM_JUDGE_WORKERS $((engines > 2 ? engines : 2))
+  flag --judge-max-requests JUDGE_MAX_REQUESTS $(((32 * PRM_GPUS + NUM_JUDGE_WORKERS - 1) / NUM_JUDGE_WORKERS))
+  flag --prm-m PRM_M 1
+  flag --prm-max-new-tokens PRM_MAX_NEW_TOKENS 8192
+  flag --judge-request-timeout JUDGE_REQUEST_TIMEOUT 300
+  flag --judge-timeout JUDGE_TIMEOUT 900
 }
 
 # gpu_more_arguments "$@": what was exported, and the command line; what comes last wins.

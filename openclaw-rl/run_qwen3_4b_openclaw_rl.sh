@@ -13,7 +13,6 @@ source "$ROOT/openclaw-rl/flags.sh"
 # shellcheck disable=SC2034  # read by run_gpu
 USAGE=${BASH_SOURCE[0]} RUN_NAME=qwen3_4b_openclaw_rl MODEL=Qwen3-4B-Thinking-2507
 default PRM_M 3
-default PRM_MAX_NEW_TOKENS 4096
 # shellcheck disable=SC2034  # read by run_gpu
 METHOD=("${BINARY_RL[@]}")
 run_gpu "$@"

@@ -14,7 +14,6 @@ source "$ROOT/openclaw-rl/flags.sh"
 USAGE=${BASH_SOURCE[0]} RUN_NAME=qwen3_4b_openclaw_rl_lora MODEL=Qwen3-4B-Thinking-2507
 lora_defaults
 default PRM_M 3
-default PRM_MAX_NEW_TOKENS 4096
 # shellcheck disable=SC2034  # read by run_gpu
 METHOD=("${BINARY_RL[@]}" --use-lora --lora-rank 16 --lora-alpha 32)
 run_gpu "$@"

@@ -14,7 +14,6 @@ source "$ROOT/openclaw-rl/flags.sh"
 USAGE=${BASH_SOURCE[0]} RUN_NAME=qwen3_7b_lora_openclaw_rl MODEL=Qwen3-8B
 lora_defaults
 default PRM_M 3
-default PRM_MAX_NEW_TOKENS 4096
 # shellcheck disable=SC2034  # read by run_gpu
 METHOD=("${BINARY_RL[@]}" --use-lora --lora-rank 64 --lora-alpha 128)
 run_gpu "$@"

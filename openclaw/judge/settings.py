@@ -61,6 +61,13 @@ class JudgeSettings:
         env=("PRM_MODEL_PATH", "JUDGE_MODEL_PATH"),
         unit="path",
     )
+    judge_context_length: int | None = flag(
+        None,
+        "Longest question and reply together that the engines take, if the judge model takes more (backend engine).",
+        env=("JUDGE_CONTEXT_LENGTH",),
+        unit="tokens",
+        least=1,
+    )
     judge_engine_url: tuple[str, ...] = flag(
         (),
         "Engine that runs the judge model (backend engine); repeatable.",

@@ -60,6 +60,8 @@ class ServedFlags:
     """What the processes need of the flags of trainer, judge and teacher, by their names."""
 
     context_length: int | None
+    prm_context_length: int | None
+    judge_context_length: int | None
     prm_hf_checkpoint: str | None
     prm_teacher_hf_checkpoint: str | None
     judge_engine_url: list[str] | None
@@ -116,6 +118,8 @@ def started_engines(flags: ServedFlags, model: str, endpoints: Mapping[str, list
         found["judge_engine_url"] = flags.judge_engine_url or endpoints["judge"]
         found["judge_backend"] = flags.judge_backend or "engine"
         found["prm_model_path"] = flags.prm_model_path or flags.prm_hf_checkpoint or model
+        context = flags.prm_context_length or flags.context_length
+        found["judge_context_length"] = flags.judge_context_length or context
     if endpoints.get("teacher"):
         found["opd_teacher_url"] = flags.opd_teacher_url or endpoints["teacher"]
         folder = flags.prm_teacher_hf_checkpoint or model

@@ -105,6 +105,26 @@ def test_the_hybrids_variables_reach_trainer_and_judge(
     assert options == {"topk_w_rl=0.5", "topk_w_opd=12", "hint_m=2", "distill_topk=20"}
 
 
+def test_judges_know_the_context_of_the_engines_that_are_started_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model's own may be eight times as long: such a question would be refused five times, then dropped."""
+    engines = {"policy": ["http://127.0.0.1:1"], "judge": ["http://127.0.0.1:2"]}
+    for number, (words, known) in enumerate(
+        (
+            (["--context-length", "32768"], "32768"),
+            (["--context-length", "32768", "--prm-num-gpus", "1", "--prm-context-length", "16384"], "16384"),
+            (["--context-length", "32768", "--judge-context-length", "4096"], "4096"),
+        )
+    ):
+        _, judge = start(asked_for("combine", tmp_path / str(number), monkeypatch, *words), engines)
+        assert judge["command"][judge["command"].index("--judge-context-length") + 1] == known
+    _, rules = start(
+        asked_for("combine", tmp_path, monkeypatch, "--context-length", "32768"), {**engines, "judge": []}
+    )
+    assert "--judge-context-length" not in rules["command"]
+
+
 OF_PROCESSES = {
     *("host", "port", "run_dir", "save", "rl_buffer_dir", "tensorboard_dir", "update_weight_disk_dir"),
     *(

@@ -97,6 +97,33 @@ def test_a_dry_run_says_what_its_start_would_refuse() -> None:
     assert "set SGLANG_API_KEY to a secret" in told
 
 
+@pytest.mark.parametrize(
+    ("script", "env", "workers", "requests"),
+    [
+        (SELECT, {}, "2", "32"),
+        ("openclaw-rl/run_qwen3_4b_openclaw_rl_lora.sh", {}, "2", "16"),
+        (SELECT, {"PRM_GPUS": "8", "NUM_GPUS": "14", "GPU_TYPE": "H200"}, "4", "64"),
+        (SELECT, {"NUM_JUDGE_WORKERS": "1"}, "1", "64"),
+        (SELECT, {"JUDGE_MAX_REQUESTS": "7"}, "2", "7"),
+    ],
+)
+def test_a_judge_model_gets_room_to_think_and_as_many_requests_as_its_gpus_decode(
+    script: str, env: dict[str, str], workers: str, requests: str
+) -> None:
+    done = dry(script, **env)
+    shown = {flag: value for flag, (value, _) in arguments(done.stdout).items()}
+    assert (shown["--num-judge-workers"], shown["--judge-max-requests"]) == (workers, requests), done.stderr
+    assert (shown["--prm-max-new-tokens"], shown["--judge-request-timeout"], shown["--judge-timeout"]) == (
+        "8192", "300.0", "900.0",
+    )  # fmt: skip
+    assert re.search(r"^judging  about [\d,]+ turns an hour: ", done.stdout, re.M)
+
+
+def test_without_a_judge_model_nothing_of_it_is_planned() -> None:
+    told = dry(SELECT, PRM_GPUS="0").stdout
+    assert "\njudging" not in told and arguments(told)["--judge-timeout"][0] == "-"
+
+
 def test_lists_of_gpus_may_have_spaces() -> None:
     spaced = dry(SELECT, TRAIN_GPUS="0 1", ROLLOUT_GPUS="2, 3 4 5", PRM_GPUS="6 7", GPU_TYPE="H200")
     assert "trainer 2 + policy 4 + judge 2 = 8 of 8 GPUs" in spaced.stdout, spaced.stderr

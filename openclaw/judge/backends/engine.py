@@ -15,8 +15,9 @@ from openclaw.judge.backends.votes import Reply
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.settings import JudgeSettings
 
-REPLY_ROOM = 512
-"""Tokens of the context that are kept for the reply; a longer prompt is shortened."""
+REPLY_ROOM, REPLY_SHARE = 512, 4
+"""Tokens of the context that are kept for the reply: so many at least, and a quarter of it, since a model may think
+before it votes. A longer prompt is shortened."""
 _SHORTEST_TEXT = 200
 
 
@@ -29,7 +30,7 @@ class EngineBackend(ModelBackend):
         super().__init__(f"engine:{folder.path.resolve().name}", prompts, metrics, settings.judge_cache_size)
         self._tokenizer = Tokenizer(folder.path)
         self._format = ChatFormat(folder, self._tokenizer)
-        self._context = folder.context_length
+        self._context = min(folder.context_length, settings.judge_context_length or folder.context_length)
         self._temperature = settings.prm_temperature
         self._max_new_tokens = settings.prm_max_new_tokens
         self._http = JudgeHttp(
@@ -64,14 +65,15 @@ class EngineBackend(ModelBackend):
     def prompt_ids(self, asked: Asked) -> list[int]:
         """The prompt's ids [T], its texts shortened until the context has room for a reply. Raises JudgeError
         when the prompt alone is too long."""
-        room = self._context - min(self._max_new_tokens, REPLY_ROOM)
+        reply = max(REPLY_ROOM, self._context // REPLY_SHARE)
+        room = self._context - min(self._max_new_tokens, reply)
         longest = max(asked.longest_text, _SHORTEST_TEXT)
         while True:
             ids = self._format.render(asked.messages(longest), None, True)
             if len(ids) <= room:
                 return ids
             if longest == _SHORTEST_TEXT:
-                raise JudgeError(f"the judge prompt has {len(ids)} tokens; the model has room for {room}")
+                raise JudgeError(f"the judge prompt has {len(ids)} tokens; its engine has room for {room}")
             longest = max(_SHORTEST_TEXT, longest // 2)
 
     def _text(self, answer: dict[str, object]) -> str:

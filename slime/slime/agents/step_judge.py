@@ -124,6 +124,13 @@ class EngineJudge:
             "sampling_seed": seed,
         }
         ids = tokenizer.encode(tokenizer.render(messages, answer_next=True))
+        context = (
+            None if self.args.prm_router_ip else self.args.prm_context_length or self.args.context_length
+        )
+        if context is not None:
+            if len(ids) >= context:
+                raise RewardError(f"the judge's question has {len(ids)} tokens; its engine takes {context}")
+            params["max_new_tokens"] = min(self.args.prm_max_new_tokens, context - len(ids))
         body = {"input_ids": ids, "sampling_params": params}
         return str((await self.pool.generate(body, self.args.prm_timeout)).get("text") or "")
 

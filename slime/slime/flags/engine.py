@@ -143,6 +143,14 @@ class EngineArguments:
         least=1,
         rules=[excludes("prm_num_gpus", rollout_backend="embedded", text=ONE_GPU)],
     )
+    prm_context_length: int | None = flag(
+        None,
+        "most tokens of a question and its reply in an engine of the judge model (default: --context-length)",
+        env=("PRM_CONTEXT_LENGTH",),
+        least=1,
+        unit="tokens",
+        rules=[needs("prm_num_gpus")],
+    )
     prm_teacher_num_gpus: int = flag(
         0,
         "GPUs of the engine of a teacher that is asked by --teacher-source inference; 0: none is started",

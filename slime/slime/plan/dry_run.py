@@ -30,6 +30,7 @@ from slime.flags import GROUPS, Arguments
 from slime.plan.environments import environments_of
 from slime.plan.gate_engine import in_words, unexamined
 from slime.plan.hardware import DEFAULT, gpus_here, named_gpu
+from slime.plan.judging import line as judging_line
 from slime.plan.of_arguments import plan_of
 from slime.plan.placement_plan import host_problems, problems
 from slime.plan.report import as_text
@@ -89,6 +90,8 @@ def planned(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tup
     found = plan_of(args, count or len(here), gpu)
     environments = environments_of(args)
     lines = [] if environments is None else [environments.line()]
+    if found is not None and (judging := judging_line(args, found)):
+        lines.append(judging)
     if args.gate and args.gate_samples_path is not None:
         lines.append(
             f"gate     {unexamined(args) or f'explicit wishes are put to updates by {in_words(args)}'}"

@@ -1,11 +1,11 @@
-"""Well-known GPUs: memory as the driver reports it, and the bf16 peak of dense matrix products."""
+"""Well-known GPUs: memory as the driver reports it, its bandwidth, and the bf16 peak of dense matrix products."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slime.errors import ConfigError
 
@@ -14,27 +14,29 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Gpu:
-    """`memory` in GiB, `peak` in TFLOP/s (NVIDIA's data sheets, without sparsity)."""
+    """`memory` in GiB, `peak` in TFLOP/s without sparsity, `bandwidth` of the memory in TB/s (NVIDIA's data
+    sheets), an A100's if unknown."""
 
     name: str
     memory: float
     peak: float
+    bandwidth: float = 2.039
 
 
 GPUS = {
     gpu.name: gpu
     for gpu in (
-        Gpu("RTX3090", 24.0, 71.0),
-        Gpu("RTX4090", 24.0, 165.2),
-        Gpu("RTX5090", 31.8, 209.5),
-        Gpu("A10", 22.5, 125.0),
-        Gpu("L4", 22.5, 121.0),
-        Gpu("L40S", 45.0, 362.0),
-        Gpu("A100-40", 39.5, 312.0),
-        Gpu("A100", 79.3, 312.0),
-        Gpu("H100", 79.6, 989.0),
-        Gpu("H200", 139.8, 989.0),
-        Gpu("B200", 178.4, 2250.0),
+        Gpu("RTX3090", 24.0, 71.0, 0.936),
+        Gpu("RTX4090", 24.0, 165.2, 1.008),
+        Gpu("RTX5090", 31.8, 209.5, 1.792),
+        Gpu("A10", 22.5, 125.0, 0.6),
+        Gpu("L4", 22.5, 121.0, 0.3),
+        Gpu("L40S", 45.0, 362.0, 0.864),
+        Gpu("A100-40", 39.5, 312.0, 1.555),
+        Gpu("A100", 79.3, 312.0, 2.039),
+        Gpu("H100", 79.6, 989.0, 3.35),
+        Gpu("H200", 139.8, 989.0, 4.8),
+        Gpu("B200", 178.4, 2250.0, 8.0),
     )
 }
 DEFAULT = "H100"
@@ -58,7 +60,7 @@ def named_gpu(name: str) -> Gpu:
     if plain in GPUS:
         return GPUS[plain]
     if size := re.fullmatch(r"(\d+(?:\.\d+)?)GI?B", plain):
-        return Gpu(name, float(size[1]), GPUS["A100"].peak)
+        return replace(GPUS["A100"], name=name, memory=float(size[1]))
     raise ConfigError(f"GPU {name} is not known; write one of {', '.join(GPUS)}, or its memory, such as 24GB")
 
 
@@ -82,4 +84,4 @@ def _listed(line: str) -> Gpu | None:
         return None
     words = name.upper().replace(" ", "")
     like = next((gpu for key, gpu in sorted(GPUS.items(), reverse=True) if key.split("-")[0] in words), None)
-    return Gpu(name, float(mebibytes) / 1024, (like or GPUS["A100"]).peak)
+    return replace(like or GPUS["A100"], name=name, memory=float(mebibytes) / 1024)

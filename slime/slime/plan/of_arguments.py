@@ -152,11 +152,15 @@ def servers(args: Arguments, shape: Shape, context: int) -> list[Server]:
         ("teacher", teacher, teacher, args.prm_teacher_hf_checkpoint),
     )
     share = mem_fraction(args)
-    return [
-        Server(role, EngineMemory(read_shape(model) if model else shape, each, share, context), gpus // each)
-        for role, gpus, each, model in wanted
-        if gpus
-    ]
+    own = {"judge": args.prm_context_length}
+    found = []
+    for role, gpus, each, model in wanted:
+        if gpus:
+            engine = EngineMemory(
+                read_shape(model) if model else shape, each, share, own.get(role) or context
+            )
+            found.append(Server(role, engine, gpus // each))
+    return found
 
 
 def mem_fraction(args: EngineArguments) -> float:

@@ -188,7 +188,10 @@ def engine_spec(args: ServingSide, server: ModelServers, index: int, manager: Se
     if args.rollout_backend == "embedded" or not server.gpus:
         command += ["--threads", str(args.engine_threads)]
     for option in (*LIMITS, "chunked_prefill_size"):
-        if (value := vars(args)[option]) is not None:
+        value = vars(args)[option]
+        if option == "context_length" and server.part == "prm":
+            value = args.prm_context_length or value
+        if value is not None:
             command += ["--" + option.replace("_", "-"), str(value)]
     if args.rollout_backend != "embedded":
         command += ["--engine-python", args.engine_python] if args.engine_python else []

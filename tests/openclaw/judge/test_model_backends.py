@@ -106,6 +106,19 @@ async def test_a_prompt_that_is_too_long_for_the_engine_is_shortened(
     assert len(body["input_ids"]) + body["sampling_params"]["max_new_tokens"] <= 65_536
 
 
+async def test_questions_fit_the_context_of_the_engine_and_leave_a_quarter_of_it_to_think(
+    judge_server: FakeJudge, make: Make
+) -> None:
+    """The model may take more than its engine: --context-length of SGLang is less than a Qwen3-2507's 262,144."""
+    for context, longest in ((8192, 4096), (4096, 8192)):
+        judge_server.bodies.clear()
+        backend = make("engine", judge_context_length=context, prm_max_new_tokens=longest)
+        await backend.eval_votes(question("Thanks!", "word " * 120_000), 1)
+        [body] = judge_server.bodies
+        reply = body["sampling_params"]["max_new_tokens"]
+        assert len(body["input_ids"]) + reply <= context and reply >= context // 4
+
+
 async def test_a_hint_is_asked_for_with_its_own_prompt_and_markers_of_this_request(
     judge_server: FakeJudge, make: Make
 ) -> None:

@@ -20,7 +20,7 @@ from slime.agents.episode import compose
 from slime.agents.protocol import Action
 from slime.agents.step_judge import ChatJudge, EngineJudge, StepJudge
 from slime.agents.step_prompt import read_vote, step_prompt
-from slime.errors import ConfigError, EngineError
+from slime.errors import ConfigError, EngineError, RewardError
 from slime.losses.step_wise import spans_of
 from slime.rollout.event_loop import run
 from slime.rollout.metrics import episode_metrics
@@ -253,6 +253,35 @@ def test_the_flags_say_who_judges(make_args: ParseArgs) -> None:  # noqa: F811
     api = make_args([{"input": "x"}], *JUDGED, "--prm-url", "http://127.0.0.1:9/v1", "--prm-model", "m")
     assert isinstance(StepJudge.of(api).model, ChatJudge)
     StepJudge._known.clear()
+
+
+def test_a_vote_fits_the_context_of_the_judges_engine(
+    make_args: ParseArgs,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flags = [
+        "--prm-max-new-tokens",
+        "4096",
+        "--backend",
+        "sglang",
+        "--context-length",
+        "512",
+        "--prm-num-gpus",
+        "1",
+    ]
+    judge = EngineJudge(make_args([{"input": "x"}], *JUDGED, *flags, "--actor-num-gpus-per-node", "1"))
+    asked: list[dict[str, Any]] = []
+
+    async def generate(body: dict[str, Any], timeout: float) -> dict[str, Any]:
+        asked.append(body)
+        return {"text": "\\boxed{1}"}
+
+    monkeypatch.setattr(judge.pool, "generate", generate)
+    message = {"role": "user", "content": "Does it help?"}
+    assert asyncio.run(judge.reply([message], 0)) == "\\boxed{1}"
+    assert len(asked[0]["input_ids"]) + asked[0]["sampling_params"]["max_new_tokens"] == 512
+    with pytest.raises(RewardError, match="its engine takes 512"):
+        asyncio.run(judge.reply([{**message, "content": "word " * 2000}], 0))
 
 
 @pytest.fixture

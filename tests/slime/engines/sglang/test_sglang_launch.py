@@ -285,6 +285,11 @@ def test_the_specs_of_a_run_are_checked_by_the_installed_sglang(
     ]
     assert ["--weights-file" in spec.command for spec in specs] == [True, True, False, False, False]
     assert len({spec.url for spec in specs}) == 5
+    contexts = [*flags, "--context-length", "32768", "--prm-context-length", "16384"]
+    given = [spec.command for spec in server_specs(words_of(model_path, *contexts))]
+    assert [command[command.index("--context-length") + 1] for command in given] == [
+        "32768", "32768", "16384", "16384", "32768",
+    ]  # fmt: skip
     with pytest.raises(ConfigError, match="does not take --mem-fraction"):
         server_specs(words_of(model_path, *flags, "--sglang-mem-fraction", "0.8"))
 

@@ -1,0 +1,47 @@
+"""How many turns an hour the engines of a judge model score, by estimate.
+
+Decoding reads weights and the keys and values of all running requests from the GPU's memory once a token; a judge's
+prompts are short beside its replies.
+"""
+
+from __future__ import annotations
+
+from slime.flags import Arguments
+from slime.plan.hardware import Gpu
+from slime.plan.memory import EngineMemory, kv_tokens
+from slime.plan.placement_plan import MemoryPlan
+
+QUESTION = 4096
+"""Tokens of a question, usually: the answer that is judged, and what was said next."""
+EFFICIENCY = 0.5
+"""Share of the memory's bandwidth that decoding reaches; a usual value, not a measurement."""
+KINDS = 2
+"""Requests a vote: one for the score, and one for hints if the method has hints."""
+
+
+def token_seconds(engine: EngineMemory, gpu: Gpu, requests: float) -> float:
+    """Seconds of a decode step of one engine with so many requests, each with a question and half of a reply."""
+    shape = engine.shape
+    weights = 2 * min(shape.parameters, shape.active * max(requests, 1.0)) / engine.gpus
+    heads = max(shape.kv_heads / engine.gpus, 1.0) / shape.kv_heads
+    kept = requests * QUESTION * shape.kv_bytes * heads
+    return (weights + kept) / (gpu.bandwidth * 1e12 * EFFICIENCY)
+
+
+def line(args: Arguments, plan: MemoryPlan) -> str | None:
+    """Requests at a time and turns an hour of the judge's engines; None without engines of a judge model."""
+    judge = next((one for one in plan.servers if one.role == "judge"), None)
+    if judge is None:
+        return None
+    given = vars(args)
+    longest, votes = given.get("prm_max_new_tokens") or 4096, given.get("prm_m") or 1
+    asked = (given.get("num_judge_workers") or 1) * (given.get("judge_max_requests") or 32)
+    reply = longest / 2
+    fit = max(1.0, kv_tokens(judge.engine, plan.gpu) / (QUESTION + reply))
+    each = min(asked / judge.count, fit)
+    seconds = token_seconds(judge.engine, plan.gpu, each)
+    turns = 3600 * each * judge.count / (KINDS * votes * reply * seconds)
+    return (
+        f"judging  about {round(turns, -1) or 1:,.0f} turns an hour: {asked} requests at a time, {KINDS * votes} a turn "
+        f"of {reply:,.0f} tokens each (half of the longest reply, which takes {longest * seconds:,.0f} s)"
+    )
