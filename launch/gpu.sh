@@ -31,6 +31,7 @@ run_gpu() {
   elif joins_cluster; then
     check_driver
     ensure_gpu_env
+    ensure_engine # engines run on any machine
     follow_head
   else
     gpu_start
@@ -309,7 +310,7 @@ gpu_more_arguments() {
 gpu_dry_run() {
   local status=0 problem
   plan_python
-  show_plan --num-gpus "$NUM_GPUS" --gpu "${GPU_TYPE:-}" --usual-gpu "${USUAL_GPU:-H100}" -- "${WORDS[@]}" || status=$?
+  show_plan --num-gpus "$NUM_GPUS" --machines "$NNODES" --machine-gpus "${GPUS_OF_NODE:-0}" --gpu "${GPU_TYPE:-}" --usual-gpu "${USUAL_GPU:-H100}" -- "${WORDS[@]}" || status=$?
   [ "$status" != 2 ] || return 2
   printf '\nstart\n  %s\n' "$(start_sentence)"
   problem=$(key_problem)
@@ -408,13 +409,23 @@ ensure_engine() {
   [ $((ROLLOUT_GPUS + PRM_GPUS + TEACHER_GPUS)) != 0 ] || return 0
   ! has_module "$engine" || return 0
   folder=$VENV-$engine file=$ROOT/instructions/requirements-$engine.txt
-  if [ "$(cat "$folder/.installed" 2>/dev/null)" != "$(cksum <"$file")" ]; then
-    echo "installing $engine in $folder (once; several gigabytes, so a few minutes)" >&2
-    install_beside "$folder" "$file"
-    cksum <"$file" >"$folder/.installed"
+  if ! has_engine "$folder" "$file"; then
+    mkdir -p "$folder"
+    install_engine "$engine" "$folder" "$file" 9<"$folder"
   fi
   printf -v "$variable" '%s' "$folder/bin/python"
   export "${variable?}"
+}
+
+has_engine() { [ "$(cat "$1/.installed" 2>/dev/null)" = "$(cksum <"$2")" ]; }
+
+# install_engine NAME FOLDER REQUIREMENTS: one machine at a time installs in a folder that several share, which is open as 9.
+install_engine() {
+  lock_folder wait || :
+  ! has_engine "$2" "$3" || return 0
+  echo "installing $1 in $2 (once; several gigabytes, so a few minutes)" >&2
+  install_beside "$2" "$3"
+  cksum <"$3" >"$2/.installed"
 }
 
 # gpu_start: checks all that can be checked, then runs the driver.

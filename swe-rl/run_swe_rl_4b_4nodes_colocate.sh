@@ -18,6 +18,7 @@ default PARALLEL_ENVS 48
 default NNODES 4
 default ACTOR_NODES 4
 default ACTOR_GPUS 8
+default ROLLOUT_GPUS 32
 default TP 2
 default MAX_TOKENS_PER_GPU 9216
 default MEM_FRACTION_STATIC 0.5

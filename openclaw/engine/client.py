@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 import aiohttp
 import orjson
 
+from claw_base.connections import watched_socket
 from openclaw.engine.trial import TrialRequest
 from openclaw.errors import ClientError, EngineError
 
@@ -220,7 +221,7 @@ class EngineClient:
         loop = asyncio.get_running_loop()
         if loop not in self._pools:
             self._pools[loop] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
+                connector=aiohttp.TCPConnector(limit=0, socket_factory=watched_socket),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"Content-Type": "application/json"},

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from claw_base.run_folder.records import read_records
+from claw_base.run_folder.records import engine_urls
 from openclaw.dreaming.dreamer import Demand, Dreamer, Night
 from openclaw.dreaming.measures import LEARNED
 from openclaw.dreaming.settings import DreamArguments
@@ -46,8 +46,7 @@ def dreamer_of(settings: HookSettings, store: RolloutStore, prompts: HintedPromp
     """A dreamer that asks the engines of this run and those that others run for it."""
 
     def urls() -> list[str]:
-        records = read_records(Path(settings.trainer.run_dir))
-        own = [record.url for record in records if record.role == "engine" and record.url]
+        own = engine_urls(Path(settings.trainer.run_dir))
         return [*own, *settings.served.rollout_external_engine_addrs]
 
     return Dreamer(store, settings.dreams, settings.buffer.trainer_id, prompts, urls)

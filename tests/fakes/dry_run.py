@@ -35,22 +35,40 @@ def dry(script: str, *flags: str, cwd: Path = ROOT, **env: str) -> Done:
     """What the script prints with DRY_RUN=full, and its exit status. `VENV` is that of this process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        python = folder / "bin" / "python"
-        python.parent.mkdir()
-        python.write_text(RECORDER.format(folder=folder, python=sys.executable))
-        python.chmod(0o755)
+        _recorder(folder)
         done = bash(script, *flags, cwd=cwd, **{"DRY_RUN": "full", **env, "VENV": name})
         if not (folder / "words").exists():  # refused before
             return done
-        option, module, *words = _strings(folder / "words")
-        assert (option, module) == ("-m", "slime.plan.dry_run")
-        variables = dict(one.split("=", 1) for one in _strings(folder / "environment"))
+        words, variables = _recorded(folder)
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = dry_run.main(words, variables)
     return Done(
         done.args, status or done.returncode, out.getvalue() + done.stdout, err.getvalue() + done.stderr
     )
+
+
+def words_of(script: str, *flags: str, **env: str) -> tuple[list[str], dict[str, str]]:
+    """What the script would call the planner with, and the variables then."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _recorder(folder)
+        done = bash(script, *flags, **{"DRY_RUN": "full", **env, "VENV": name})
+        assert (folder / "words").exists(), done.stderr
+        return _recorded(folder)
+
+
+def _recorder(folder: Path) -> None:
+    python = folder / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(RECORDER.format(folder=folder, python=sys.executable))
+    python.chmod(0o755)
+
+
+def _recorded(folder: Path) -> tuple[list[str], dict[str, str]]:
+    option, module, *words = _strings(folder / "words")
+    assert (option, module) == ("-m", "slime.plan.dry_run")
+    return words, dict(one.split("=", 1) for one in _strings(folder / "environment"))
 
 
 def _strings(file: Path) -> list[str]:

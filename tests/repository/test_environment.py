@@ -35,6 +35,7 @@ READS = {
         "ray/components.py": {WHOLE},
         "ray/train_actor.py": {WHOLE},  # the allocator of trainers, unless somebody set it
         "ray/runtime.py": {WHOLE, "RAY_ADDRESS", "MALLOC_ARENA_MAX"},
+        "ray/watch_actor.py": {WHOLE},  # of the servers on this machine, beside the driver's
         "ray/weight_sender.py": {"NCCL_CUMEM_ENABLE", WHOLE},  # to take the allocator's out
         "rented/completions.py": {"COMPLETIONS_API_KEY"},
         "rollout/rm_hub/grader.py": {WHOLE},

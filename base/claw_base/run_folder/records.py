@@ -120,6 +120,21 @@ def has_worker(run_dir: Path, name: str) -> bool:
     return any(record is not None and record.alive() for record in records)
 
 
+def engines_file(run_dir: Path) -> Path:
+    """Names the policy's engines on other machines, with their addresses: {"engine-4": "http://10.0.0.2:21000"}."""
+    return run_dir / "engines_elsewhere.json"
+
+
+def engine_urls(run_dir: Path) -> list[str]:
+    """Addresses of the policy's engines that the run has started, on this machine and on others."""
+    own = [record.url for record in read_records(run_dir) if record.role == "engine" and record.url]
+    try:
+        elsewhere = json.loads(engines_file(run_dir).read_bytes())
+    except (OSError, ValueError):  # there are none, or it is being written
+        return own
+    return [*own, *elsewhere.values()]
+
+
 def live_processes(run_dir: Path) -> list[dict[str, Any]]:
     """Records of the run's processes that are alive, by name; a door has the role `door`.
 

@@ -18,12 +18,15 @@ def child_environment(python: str, environ: Mapping[str, str]) -> dict[str, str]
     return {**environ, "PATH": search_path(python, environ), **past_proxies(environ)}
 
 
-def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
-    """`no_proxy` and `NO_PROXY` with this machine in them, and with the master of several nodes. SGLang asks itself
-    whether it is ready, with a library that heeds `http_proxy`, and never starts if a proxy is to fetch 127.0.0.1."""
+def past_proxies(environ: Mapping[str, str], *machines: str) -> dict[str, str]:
+    """`no_proxy` and `NO_PROXY` with this machine in them, with the master of several nodes and with other `machines`.
+    SGLang asks itself whether it is ready, with a library that heeds `http_proxy`, and never starts if a proxy is to
+    fetch 127.0.0.1."""
     listed = [environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
     there = [host.strip() for hosts in listed for host in hosts.split(",") if host.strip()]
-    hosts = ",".join(dict.fromkeys([*there, *LOOPBACK, *filter(None, [environ.get("MASTER_ADDR")])]))
+    hosts = ",".join(
+        dict.fromkeys([*there, *LOOPBACK, *filter(None, [environ.get("MASTER_ADDR")]), *machines])
+    )
     return {"no_proxy": hosts, "NO_PROXY": hosts}
 
 

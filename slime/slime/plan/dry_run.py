@@ -25,15 +25,17 @@ from claw_base.settings.command_line import from_environment, parse
 from claw_base.settings.declare import flag, option
 from slime.arguments import parse_args
 from slime.arguments.parser import complete_parser
-from slime.errors import ConfigError
+from slime.errors import ClusterError, ConfigError
 from slime.flags import GROUPS, Arguments
 from slime.plan.environments import environments_of
 from slime.plan.gate_engine import in_words, unexamined
+from slime.plan.gpu_split import split_of
 from slime.plan.hardware import DEFAULT, gpus_here, named_gpu
 from slime.plan.judging import line as judging_line
 from slime.plan.of_arguments import plan_of
 from slime.plan.placement_plan import host_problems, problems
 from slime.plan.report import as_text
+from slime.plan.seats import equal_machines, seats_of
 from slime.plan.shape import KNOWN, known_name
 
 _MARK = re.compile(r"::(script|command line|variable \w+)")
@@ -48,6 +50,8 @@ class Plan:
 
     num_gpus: int = flag(0, "GPUs of all machines together")
     gpu: str = flag("", f"which, such as H100 or 24GB (default: this machine's, else {DEFAULT})")
+    machines: int = flag(1, "machines, which have equal shares of the GPUs")
+    machine_gpus: int = flag(0, "GPUs of one machine (default: its share)")
     usual_gpu: str = flag(DEFAULT, "the one to plan for if this machine has none")
     script_variables: str = flag("", "names of variables that the script itself set")
     all: bool = flag(False, "list the arguments that have their defaults too")
@@ -71,9 +75,11 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
             )
             told = origins(args, marked, env, own.script_variables.split())
             text, fits = planned(args, own.num_gpus, own.gpu, own.usual_gpu)
+            seats, room = seated(args, own)
         except ConfigError as error:
             print(f"error: {str(error).replace(stand_in or named, named)}", file=sys.stderr)
             return 2
+    text, fits = "\n".join([text, *seats]), fits and room
     if stand_in:
         text = text.replace(stand_in, named)
         told = [Origin(one.flag, one.value.replace(stand_in, named), one.source) for one in told]
@@ -105,6 +111,21 @@ def planned(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tup
         text = "\n".join([text, *(f"problem  {one}" for one in small)])
         wrong = [*wrong, *small]
     return text, not wrong
+
+
+def seated(args: Arguments, plan: Plan) -> tuple[list[str], bool]:
+    """What each of several machines has, and whether a start would find room for all parts."""
+    split = split_of(args)
+    if split.gpus == 0:
+        return [], True
+    machines = equal_machines(plan.num_gpus or split.gpus, plan.machines, plan.machine_gpus)
+    try:
+        seats = seats_of(split, machines)
+    except ClusterError as error:
+        return [f"problem  {error}"], False
+    if plan.machines == 1:
+        return [], True
+    return [f"{one.name:12} {line}" for one, line in zip(machines, seats.lines(split), strict=True)], True
 
 
 def model_of(words: Sequence[str], env: Mapping[str, str]) -> str:

@@ -46,7 +46,8 @@ class ServerSpec:
     """How one server is started and asked for its health. Seconds; `url` None: it has no HTTP side.
 
     `group`: of equal servers whose number may change while they run (`slime.processes.scaling`); None: it stands alone.
-    `welcome`: shown after its address when it is ready.
+    `welcome`: shown after its address when it is ready. `machine`: the address of the machine that it runs on, "" for the
+    driver's.
     """
 
     name: str
@@ -59,6 +60,7 @@ class ServerSpec:
     health_timeout: float = 5.0
     group: str | None = None
     welcome: str = ""
+    machine: str = ""
 
 
 @dataclass
@@ -119,8 +121,8 @@ class ServerPorts:
         self.run_dir = run_dir
         self.chosen: set[int] = set()
 
-    def choose_port(self, name: str) -> int:
-        """A port on 127.0.0.1 for a server that may have any.
+    def choose_port(self, name: str, host: str = "127.0.0.1") -> int:
+        """A port on an address of this machine for a server that may have any.
 
         It is the one of the server's record where that can be had, so that who knows its URL finds it again.
         """
@@ -129,15 +131,11 @@ class ServerPorts:
         if (
             record is not None
             and known is not None
-            and (
-                record.alive()
-                or records.has_worker(self.run_dir, name)
-                or bind_error("127.0.0.1", known) is None
-            )
+            and (record.alive() or records.has_worker(self.run_dir, name) or bind_error(host, known) is None)
         ):
             return known
         for port in random.sample(CHOSEN_PORTS, len(CHOSEN_PORTS)):  # two runs that start at once seldom meet
-            if port not in self.chosen and bind_error("127.0.0.1", port) is None:
+            if port not in self.chosen and bind_error(host, port) is None:
                 self.chosen.add(port)
                 return port
         raise ConfigError(f"no port in {CHOSEN_PORTS.start}-{CHOSEN_PORTS.stop} is free for the {name}")

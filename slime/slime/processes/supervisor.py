@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import IO
 
 import psutil
@@ -35,7 +36,7 @@ from claw_base.run_folder import records, usage
 from claw_base.settings.command_line import parse
 from claw_base.settings.declare import REQUIRED, flag
 from slime.errors import ConfigError
-from slime.processes import control, scaling
+from slime.processes import control, nodes, scaling
 from slime.processes.saving import ECHO, MORE, forget_saving, grace_of
 from slime.processes.servers import OWN_ROLES, ServerManager
 
@@ -191,7 +192,10 @@ def stop_everything(run_dir: Path) -> None:
     """Ends what is left of a driver, and every server of the run folder; no record of an ended process stays."""
     control.kill_marked(run_dir)
     forget_saving(run_dir)
+    elsewhere = Thread(target=stop_elsewhere, args=(run_dir,))
+    elsewhere.start()
     ServerManager(run_dir).stop_all()
+    elsewhere.join()
     for record in records.read_records(run_dir):
         if record.role in OWN_ROLES:
             control.terminate(record, grace=0.0)
@@ -199,6 +203,12 @@ def stop_everything(run_dir: Path) -> None:
             records.forget(run_dir, record.name)
     shutil.rmtree(control.scratch_dir(run_dir), ignore_errors=True)
     shutil.rmtree(control.memory_dir(run_dir), ignore_errors=True)
+
+
+def stop_elsewhere(run_dir: Path) -> None:
+    """Ends the engines on other machines; names those that do not answer."""
+    for machine in nodes.stop_everywhere(run_dir):
+        say(f"{machine} does not answer: engines that live there end within {nodes.LEASE_SECONDS:g} s")
 
 
 def stop_in_a_session_of_its_own(run_dir: Path, driver: int | None = None) -> subprocess.Popen[bytes]:

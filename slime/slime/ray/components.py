@@ -13,16 +13,17 @@ from claw_base.files import own_run_folder
 from claw_base.run_folder import records
 from slime.arguments.record import write_arguments
 from slime.errors import ConfigError
+from slime.plan.gpu_split import GpuSplit, split_of
 from slime.processes import control
 from slime.ray.actor_process import of_servers
 from slime.ray.engine_clients import end_released, weight_sender, weight_sharer
+from slime.ray.engine_nodes import EngineNodes
 from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.external import ExternalEngines
-from slime.ray.gpu_split import split_of
 from slime.ray.placement import Placement
 from slime.ray.publisher import Publisher
 from slime.ray.rollouts import Rollouts
-from slime.ray.runtime import Runtime
+from slime.ray.runtime import Runtime, joins
 from slime.ray.train_group import TrainGroup
 from slime.ray.watch_actor import WatcherHandle
 from slime.tracking import Tracker
@@ -46,30 +47,43 @@ class RunComponents:
         own_run_folder(self.run_dir)
         records.record_self(self.run_dir, "driver", "driver")
         check_before_start(args)
-        specs = server_specs(args)  # refuses what does not fit before anything starts
-        split = split_of(args)
-        log_to_file(control.log_path(self.run_dir, "training"))
+        env = of_servers(os.environ)
+        # on one machine, what does not fit is refused before anything starts
+        specs = [] if joins() else server_specs(args)
+        self.reach(split_of(args))
+        self.nodes = EngineNodes(args, self.placement, env)
+        if joins():
+            # addresses of engines are known now
+            specs = server_specs(args, self.nodes.hosts)
         write_arguments(self.run_dir, args)
-        self.runtime = Runtime(self.run_dir, split.total, split.ray_gpus, args.ray_start_timeout)
-        self.placement = Placement(split)
-        self.placement.check_folders([self.run_dir, Path(args.save), Path(args.update_weight_disk_dir)])
         if (lost := forget_lost(self.run_dir)) is not None:
             logger.warning("version %d is not at %s any more: it is written again", lost.version, lost.path)
         self.specs = on_own_gpus(specs, self.placement, args)
         end_released(self.run_dir)
-        env = of_servers(os.environ)
-        self.watcher = WatcherHandle(self.run_dir, self.specs, env, args.health_timeout)
+        sender = weight_sender(args, self.placement)
+        self.nodes.start(self.specs, sender)
+        here = [spec for spec in self.specs if not spec.machine]
+        self.watcher = WatcherHandle(self.run_dir, here, self.nodes.env, args.health_timeout)
         self.rollouts = Rollouts(args)
         self.trainers = None if args.debug_rollout_only else TrainGroup(args, self.placement)
         self.tracker = Tracker(args)
-        sender = weight_sender(args, self.placement)
         self.external = ExternalEngines(args, sender)
         self.publisher = Publisher(
             args,
             self.specs,
             self.external,
+            self.nodes,
             sender,
             lambda spec: weight_sharer(args, self.placement, spec.env),
+        )
+
+    def reach(self, split: GpuSplit) -> None:
+        """Starts or joins Ray, and holds what the split needs there."""
+        log_to_file(control.log_path(self.run_dir, "training"))
+        self.runtime = Runtime(self.run_dir, split.total, split.ray_gpus, self.args.ray_start_timeout)
+        self.placement = Placement(split)
+        self.placement.check_folders(
+            [self.run_dir, Path(self.args.save), Path(self.args.update_weight_disk_dir)]
         )
 
     def __enter__(self) -> Self:
@@ -86,6 +100,7 @@ class RunComponents:
     def wait_for_servers(self) -> None:
         """Returns when servers and external engines answer."""
         self.watcher.wait_ready()
+        self.nodes.wait_ready()
         self.external.wait_ready()
 
     def take_turns(self, turn: str) -> None:

@@ -49,6 +49,8 @@ def engine_client(
     sender: SenderHandle | None,
     own: str | None = None,
     over_gloo: bool = False,
+    folder: Path | None = None,
+    end: Callable[[], None] | None = None,
 ) -> EngineControl:
     """The client of the engine at `url`.
 
@@ -56,7 +58,10 @@ def engine_client(
         sender: what brings it the weights; None: it reads them by itself.
         own: the name of its process, where slime started it.
         over_gloo: NCCL would not join sender and engine.
+        folder: of its record, where that is not the run folder.
+        end: ends its process when it hangs, where that is on another machine.
     """
+    folder = folder or Path(args.run_dir)
     limit = args.weight_update_timeout or FOR_EVER
     if args.rollout_backend != "sglang":
         return EngineControl(url, args.rollout_backend, prepare_timeout=limit)
@@ -64,7 +69,7 @@ def engine_client(
     from slime.engines.sglang.memory import ThroughMemory
     from slime.engines.sglang.routes import SGLangRoutes
 
-    memory = ReleasedEngine(Path(args.run_dir), own)
+    memory = ReleasedEngine(folder, own)
     if sender is None:
         return EngineControl(url, "sglang", prepare_timeout=limit, routes=SGLangRoutes(memory=memory))
 
@@ -78,7 +83,7 @@ def engine_client(
         args.update_weight_buffer_size,
         limit,
         folder_of_version,
-        on_stuck=end_process(Path(args.run_dir), own),
+        on_stuck=end or end_process(folder, own),
         over_gloo=over_gloo,
     )
     return EngineControl(url, "sglang", prepare_timeout=limit, routes=SGLangRoutes(transport, memory))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from slime.plan.gate_engine import CPU, gate_engine_of, tell_gate_engine, usable
 from slime.plan.of_arguments import share_words, smallest_gpu
 from slime.plan.shape import FAMILIES, read_config, shape_of
 from slime.processes.servers import ServerManager, ServerSpec
-from slime.ray.placement import Placement
+from slime.ray.placement import BundleSite, Placement
 from slime.weights.versions import live_file
 
 if TYPE_CHECKING:
@@ -63,6 +64,28 @@ class ModelServers:
     count: int
     gpus: int
 
+    def name_of(self, index: int) -> str:
+        return f"{self.prefix}-{index}"
+
+
+@dataclass(frozen=True)
+class EngineHost:
+    """What an engine finds on a machine beside the driver's.
+
+    Attributes:
+        address: that the other machines reach it by.
+        folder: of records and logs there.
+        python: that runs its launcher there.
+        port: that is free there.
+        sees_run: whether the run folder, through which versions of the weights go, is there under the same path.
+    """
+
+    address: str
+    folder: Path
+    python: str
+    port: int
+    sees_run: bool
+
 
 def model_servers(args: ServingSide) -> list[ModelServers]:
     """The named model servers that the flags ask for: policy, judge, teacher."""
@@ -87,8 +110,11 @@ def model_servers(args: ServingSide) -> list[ModelServers]:
     return found
 
 
-def server_specs(args: Arguments) -> list[ServerSpec]:
+def server_specs(args: Arguments, elsewhere: Mapping[str, EngineHost] | None = None) -> list[ServerSpec]:
     """All servers of the run, none with --debug-train-only; nothing is started.
+
+    Args:
+        elsewhere: by name, the machine of each engine that does not run on the driver's.
 
     Raises:
         ConfigError: a port that another program holds, a flag that the installed SGLang does not take, or a
@@ -100,7 +126,12 @@ def server_specs(args: Arguments) -> list[ServerSpec]:
     manager = ServerManager(args.run_dir)
     servers = model_servers(args)
     check_engine_flags(args, servers)
-    specs = [engine_spec(args, server, index, manager) for server in servers for index in range(server.count)]
+    hosts = elsewhere or {}
+    specs = [
+        engine_spec(args, server, index, manager, hosts.get(server.name_of(index)))
+        for server in servers
+        for index in range(server.count)
+    ]
     endpoints: dict[str, list[str]] = {
         name: [spec.url for spec in specs if spec.role == role and spec.url]
         for name, role in (("policy", "engine"), ("judge", "judge_engine"), ("teacher", "teacher_engine"))
@@ -113,7 +144,7 @@ def server_specs(args: Arguments) -> list[ServerSpec]:
         except Exception as error:  # before anything runs, whatever a hook raises is a refusal
             own_words = getattr(error, "refusal", False)
             raise ConfigError(f"{error}" if own_words else f"--service-path {path}: {error}") from error
-    manager.check_ports(specs)
+    manager.check_ports([spec for spec in specs if not spec.machine])
     return specs
 
 
@@ -170,21 +201,30 @@ def own_words(args: ServingSide, server: ModelServers) -> list[str]:
     return [*ours, *words.get("rollout", []), *own]
 
 
-def engine_spec(args: ServingSide, server: ModelServers, index: int, manager: ServerManager) -> ServerSpec:
+def engine_spec(
+    args: ServingSide,
+    server: ModelServers,
+    index: int,
+    manager: ServerManager,
+    host: EngineHost | None = None,
+) -> ServerSpec:
     """One engine, on the port that was asked for, else on the one an earlier driver of this run chose."""
-    name = f"{server.prefix}-{index}"
+    name = server.name_of(index)
     policy = server.role == "engine"
-    port = args.engine_port + index if args.engine_port and policy else manager.choose_port(name)
+    chosen = args.engine_port + index if args.engine_port and policy else 0
+    port = chosen or (manager.choose_port(name) if host is None else host.port)
+    address, folder = ("127.0.0.1", Path(args.run_dir)) if host is None else (host.address, host.folder)
     live = ["--weights-file", str(live_file(Path(args.run_dir)))] if policy else []
     if server.role == GATE:
         return gate_spec(args, name, port)
     if args.rollout_backend == "rented":
         return rented_spec(args, name, server.role, port, live, ROLES[server.part])
-    command = launch(args.rollout_backend, server.model, port)
+    command = launch(args.rollout_backend, server.model, port, address)
+    command[0] = sys.executable if host is None else host.python
     command += live  # an engine that restarts comes back with the weights that are live by then
     command += ["--device", "cuda" if server.gpus else "cpu"]
     if args.rollout_backend == "embedded":
-        command += ["--record-as", str(records.record_path(Path(args.run_dir), name).with_suffix(""))]
+        command += ["--record-as", str(records.record_path(folder, name).with_suffix(""))]
     if args.rollout_backend == "embedded" or not server.gpus:
         command += ["--threads", str(args.engine_threads)]
     for option in (*LIMITS, "chunked_prefill_size"):
@@ -199,7 +239,9 @@ def engine_spec(args: ServingSide, server: ModelServers, index: int, manager: Se
             command += ["--sglang-enable-memory-saver", "--sglang-enable-weights-cpu-backup"]
         command += own_words(args, server)
     start_limit = args.engine_start_limit or float("inf")
-    return ServerSpec(name, server.role, command, f"http://127.0.0.1:{port}", start_timeout=start_limit)
+    url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    machine = "" if host is None else address
+    return ServerSpec(name, server.role, command, url, start_timeout=start_limit, machine=machine)
 
 
 def gate_spec(args: ServingSide, name: str, port: int) -> ServerSpec:
@@ -225,10 +267,10 @@ def gate_spec(args: ServingSide, name: str, port: int) -> ServerSpec:
     return ServerSpec(name, GATE, command, f"http://127.0.0.1:{port}", start_timeout=start_limit)
 
 
-def launch(backend: str, model: str, port: int) -> list[str]:
-    """The command of an engine on this machine, to which the flags of its kind are added."""
+def launch(backend: str, model: str, port: int, host: str = "127.0.0.1") -> list[str]:
+    """The command of an engine, to which the flags of its kind are added."""
     command = [sys.executable, "-m", "slime.engines.launch", "--backend", backend]
-    return [*command, "--model-path", model, "--host", "127.0.0.1", "--port", str(port)]
+    return [*command, "--model-path", model, "--host", host, "--port", str(port)]
 
 
 def rented_spec(
@@ -244,26 +286,35 @@ def rented_spec(
     return ServerSpec(name, role, command, f"http://127.0.0.1:{port}", start_timeout=start_limit)
 
 
-def on_own_gpus(specs: list[ServerSpec], placement: Placement, args: ServingSide) -> list[ServerSpec]:
-    """Shows each engine only its own GPUs; what serves on the CPU stays as it is.
+def sites_of_engines(args: ServingSide, placement: Placement) -> dict[str, list[BundleSite]]:
+    """The GPUs of each engine that has some, by its name.
 
     Raises:
         ConfigError: the GPUs of one engine lie on different machines.
     """
-    shown: dict[str, str] = {}
+    found: dict[str, list[BundleSite]] = {}
     for server in model_servers(args):
         sites = placement.sites.get(server.part, [])
         for index in range(server.count if server.gpus else 0):
             own = sites[index * server.gpus : (index + 1) * server.gpus]
             if len({site.node for site in own}) > 1:
                 raise ConfigError(
-                    f"the {server.gpus} GPUs of {server.prefix}-{index} lie on different machines: "
+                    f"the {server.gpus} GPUs of {server.name_of(index)} lie on different machines: "
                     "let an engine have no more GPUs than a machine has"
                 )
-            shown[f"{server.prefix}-{index}"] = ",".join(str(site.gpu) for site in own)
+            found[server.name_of(index)] = own
+    return found
+
+
+def on_own_gpus(specs: list[ServerSpec], placement: Placement, args: ServingSide) -> list[ServerSpec]:
+    """Shows each engine only its own GPUs; what serves on the CPU stays as it is. Raises as `sites_of_engines`."""
+    sites = sites_of_engines(args, placement)
     return [
-        replace(spec, env={**spec.env, "CUDA_VISIBLE_DEVICES": shown[spec.name]})
-        if spec.name in shown
-        else spec
+        replace(spec, env={**spec.env, **visible(sites[spec.name])}) if spec.name in sites else spec
         for spec in specs
     ]
+
+
+def visible(sites: Sequence[BundleSite]) -> dict[str, str]:
+    """The variable that shows an engine these GPUs."""
+    return {"CUDA_VISIBLE_DEVICES": ",".join(str(site.gpu) for site in sites)}

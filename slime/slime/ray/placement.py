@@ -1,14 +1,15 @@
 """Which GPUs (or CPU ranks) do what: one placement group, dealt out to the parts of the run in order.
 
-Engines are plain processes beside the driver, so their GPUs are asked for on its machine; trainers take the other
-machines first. A machine that is lost is named, and Ray gives its bundles to another one when that is there.
+Engines are plain processes, so the machine of each is chosen before Ray is asked for its GPUs: the driver's first.
+Trainers take the other machines first. A machine with trainers that is lost is named, and Ray gives their bundles to
+another one when that is there; one with engines alone keeps nobody waiting.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -24,16 +25,20 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from slime.errors import ClusterError
+from slime.plan.gpu_split import GpuSplit, RunPart
+from slime.plan.seats import Machine, Seats, beside_trainers, seats_of
 from slime.processes.known_failures import with_advice
 from slime.ray.cluster import check_shared
-from slime.ray.gpu_split import GpuSplit
 from slime.ray.waiting import LOOK_INTERVAL, NOTE_INTERVAL
 
 logger = logging.getLogger(__name__)
 
 PLACEMENT_TIMEOUT = 60.0  # seconds
+TAKE_TIMEOUT = 10.0  # seconds that Ray has to give back the GPUs of a machine that has joined again
 ANSWER_TIMEOUT = 60.0  # seconds that a machine has to answer, in which Ray notices that it is lost
 NODE_ID = "ray.io/node-id"  # label that Ray gives each node
+TRAINERS = "trainers"
+"""The key of the group of trainers; that of a machine's engines has the id of the node as its key."""
 
 
 @dataclass(frozen=True)
@@ -76,52 +81,137 @@ def gpus_of(node: dict[str, Any]) -> int:
     return int(node["Resources"].get("GPU", 0))
 
 
+def _by_address(nodes: dict[str, dict[str, Any]]) -> Callable[[str], tuple[int, int, str, str]]:
+    """Sorts nodes by their addresses, as numbers where they are such."""
+
+    def key(node: str) -> tuple[int, int, str, str]:
+        address = str(nodes[node]["NodeManagerAddress"])
+        try:
+            return 0, int(ip_address(address)), "", node
+        except ValueError:
+            return 1, 0, address, node
+
+    return key
+
+
+def bundles_of_engines(split: GpuSplit, seats: Seats) -> dict[tuple[str, int], tuple[int, list[int]]]:
+    """The machine and the bundles of each engine with GPUs of its own, by part and number."""
+    found: dict[tuple[str, int], tuple[int, list[int]]] = {}
+    start = 0
+    for part in split.parts:
+        for engine in range(part.count // part.each if part in split.engine_parts else 0):
+            first = start + engine * part.each
+            found[part.name, engine] = seats.engines[part.name][engine], list(range(first, first + part.each))
+        start += part.count
+    return found
+
+
 class Placement:
     """Bundles that are held, and where each part of the split lies in them.
 
-    The GPUs of engines are a placement group of their own, which is made first and on the driver's machine; what
-    follows packs the rest as closely as there is room. Which of the GPUs there a trainer has, and which an engine, goes
-    by their numbers: trainers have the lower ones.
+    `seats_of` decides on which machine each engine lies. The GPUs of a machine's engines are a placement group of their
+    own on that machine, which is made first; trainers have another group, which packs the rest as closely as there is
+    room. Of the GPUs of the driver's machine, trainers have the lower numbers.
     """
 
     def __init__(self, split: GpuSplit) -> None:
         self.split = split
         self.here = ray.get_runtime_context().get_node_id()
         nodes = alive_nodes()
-        split.check(sum(map(gpus_of, nodes.values())))
-        split.check_here(gpus_of(nodes[self.here]) if self.here in nodes else 0)
+        self.machines = [
+            self.here,
+            *sorted((node for node in nodes if node != self.here), key=_by_address(nodes)),
+        ]
+        seats = seats_of(
+            split,
+            [Machine(str(nodes[node]["NodeManagerAddress"]), gpus_of(nodes[node])) for node in self.machines],
+        )
         bundles = split.bundles()
         self.on_gpu = [index for index, bundle in enumerate(bundles) if "GPU" in bundle]
-        at_home = self.on_gpu[len(self.on_gpu) - split.gpus_of_engines :]
-        others = [index for index in range(len(bundles)) if index not in at_home]
-        self.groups: list[PlacementGroup] = []
-        self.places: dict[int, tuple[int, int]] = {}  # of each bundle: its group, its number there
-        for indices, labels in ((at_home, {NODE_ID: self.here}), (others, {})):
-            if indices:
-                self.hold([bundles[index] for index in indices], labels)
-                self.places |= {index: (len(self.groups) - 1, number) for number, index in enumerate(indices)}
-        self.look()
+        self.engine_bundles = bundles_of_engines(split, seats)
+        self.groups: dict[str, PlacementGroup] = {}
+        self.places: dict[int, tuple[str, int]] = {}  # of each bundle: the key of its group, its number there
+        try:
+            self.hold_all(bundles, seats)
+        except ClusterError:
+            self.give_up()
+            raise
+        self.look(self.groups)
         self.sites = self.deal()
 
-    def hold(self, bundles: Sequence[dict[str, float]], labels: dict[str, str]) -> None:
-        """Another group of bundles, on nodes with these labels. Raises ClusterError if there is no room."""
-        group = placement_group(list(bundles), strategy="PACK", bundle_label_selector=[labels] * len(bundles))
-        if not group.wait(PLACEMENT_TIMEOUT):
-            where = " on the driver's machine" if labels else ""
-            for asked in (group, *self.groups):
-                remove_placement_group(asked)  # else it would be made when there is room, without a user
-            said = f"no room{where} in {PLACEMENT_TIMEOUT:g} s for these bundles: {bundles}"
-            raise ClusterError(with_advice(said))
-        self.groups.append(group)
+    def hold_all(self, bundles: Sequence[dict[str, float]], seats: Seats) -> None:
+        """A group for the engines of each machine, and one for the rest. Trainers that share GPUs with engines are in the
+        group of their machine, since they must leave room for whole engines. Raises ClusterError if there is no room.
+        """
+        trainers = self.bundles_of("actor") if self.split.shared else []
+        trainers = [index for index in trainers if index in self.on_gpu]
+        pinned: set[int] = set()
+        for number, node in enumerate(self.machines):
+            own = [
+                one for machine, engine in self.engine_bundles.values() if machine == number for one in engine
+            ]
+            if trainers:
+                count = seats.trainers[number]
+                own, trainers = [*trainers[:count], *own], trainers[count:]
+            if own:
+                self.hold(node, own, {NODE_ID: node})
+                pinned |= set(own)
+        rest = [index for index in range(len(bundles)) if index not in pinned]
+        if rest:
+            self.hold(TRAINERS, rest, {})
 
-    def look(self) -> None:
-        """Notes the node of each bundle."""
-        tables = [placement_group_table(group)["bundles_to_node_id"] for group in self.groups]
-        self.nodes = {index: str(tables[group][number]) for index, (group, number) in self.places.items()}
+    def bundles_of(self, name: str) -> list[int]:
+        """The bundles of a part."""
+        start = 0
+        for part in self.split.parts:
+            if part.name == name:
+                return list(range(start, start + part.count))
+            start += part.count
+        return []
+
+    def hold(
+        self, key: str, indices: Sequence[int], labels: dict[str, str], limit: float | None = None
+    ) -> None:
+        """Another group of these bundles, on nodes with these labels. Raises ClusterError if there is no room in `limit`
+        seconds; 0: the caller waits for it."""
+        limit = PLACEMENT_TIMEOUT if limit is None else limit
+        every = self.split.bundles()
+        bundles = [every[index] for index in indices]
+        group = placement_group(bundles, strategy="PACK", bundle_label_selector=[labels] * len(bundles))
+        if limit and not group.wait(limit):
+            remove_placement_group(group)  # else it would be made when there is room, without a user
+            where = " on the driver's machine" if key == self.here else ""
+            said = f"no room{where} in {limit:g} s for these bundles: {bundles}"
+            raise ClusterError(with_advice(said))
+        self.groups[key] = group
+        self.places |= {index: (key, number) for number, index in enumerate(indices)}
+
+    def give_up(self) -> None:
+        """Gives all bundles back."""
+        for group in self.groups.values():
+            remove_placement_group(group)
+        self.groups.clear()
+
+    def look(self, keys: Iterable[str]) -> None:
+        """Notes the node of each bundle of these groups."""
+        tables = {key: placement_group_table(self.groups[key])["bundles_to_node_id"] for key in keys}
+        known = {
+            index: str(tables[key][number]) for index, (key, number) in self.places.items() if key in tables
+        }
+        self.nodes: dict[int, str] = {**getattr(self, "nodes", {}), **known}
 
     def deal(self) -> dict[str, list[BundleSite]]:
-        """Gives the bundles to the parts in node order."""
+        """Gives the bundles to the parts."""
         free = in_node_order(self.probe(self.on_gpu), last=self.here)
+        engines = [bundle for _, own in self.engine_bundles.values() for bundle in own]
+        others = [site for site in free if site.node_id != self.here]
+        at_home = [site for site in free if site.node_id == self.here]
+        count = sum(bundle in engines for bundle in self.at(self.here))
+        trainers = [site for site in others if site.bundle not in engines] + at_home[: len(at_home) - count]
+        left = {self.here: at_home[len(at_home) - count :]}
+        for site in others:
+            if site.bundle in engines:
+                left.setdefault(site.node_id, []).append(site)
         on_cpu = [
             BundleSite(index, "", None, node)
             for index, node in sorted(self.nodes.items())
@@ -129,11 +219,47 @@ class Placement:
         ]
         sites: dict[str, list[BundleSite]] = {}
         for part in self.split.parts:
-            kind = free if part.on_gpu else on_cpu
-            sites[part.name] = [kind.pop(0) for _ in range(part.count)]
+            if part.on_gpu and part.name != "actor":
+                sites[part.name] = self.engine_sites(part, left)
+            else:
+                kind = trainers if part.on_gpu else on_cpu
+                sites[part.name] = [kind.pop(0) for _ in range(part.count)]
         if self.split.shared:
-            sites["rollout"] = sites["actor"][len(sites["actor"]) - self.split.shared :]
+            sites["rollout"] = self.beside(sites["actor"])
         return sites
+
+    def at(self, node: str) -> list[int]:
+        """The bundles of the group of a machine's engines."""
+        return [index for index, (key, _) in self.places.items() if key == node]
+
+    def engine_sites(self, part: RunPart, left: dict[str, list[BundleSite]]) -> list[BundleSite]:
+        """The sites of a part's engines, one engine after the other; takes them from what is `left` of each machine."""
+        found: list[BundleSite] = []
+        for engine in range(part.count // part.each):
+            machine, _ = self.engine_bundles[part.name, engine]
+            own = left[self.machines[machine]]
+            found += [own.pop(0) for _ in range(part.each)]
+        return found
+
+    def beside(self, trainers: Sequence[BundleSite]) -> list[BundleSite]:
+        """The sites of engines that share GPUs with trainers: the last of each machine, the driver's machine first.
+
+        Raises:
+            ClusterError: the trainers of a machine leave a rest that is no whole engine.
+        """
+        each = next(part.each for part in self.split.parts if part.name == "rollout")
+        if trainers[0].gpu is None:
+            return list(trainers[len(trainers) - self.split.shared :])
+        nodes = sorted({site.node_id for site in trainers}, key=lambda node: self.machines.index(node))
+        by_node = {node: [site for site in trainers if site.node_id == node] for node in nodes}
+        counts = [len(by_node[node]) for node in nodes]
+        machines = [Machine(by_node[node][0].node, count) for node, count in zip(nodes, counts, strict=True)]
+        seats = beside_trainers(counts, self.split.shared, each, machines)
+        found: list[BundleSite] = []
+        for number, node in enumerate(nodes):
+            gpus = seats.count(number) * each
+            found += by_node[node][len(by_node[node]) - gpus :] if gpus else []
+        return found
 
     def probe(self, bundles: Sequence[int]) -> list[BundleSite]:
         """Asks a small actor in each of these bundles where it is."""
@@ -150,9 +276,9 @@ class Placement:
         ]
 
     def strategy_of(self, bundle: int) -> PlacementGroupSchedulingStrategy:
-        group, number = self.places[bundle]
+        key, number = self.places[bundle]
         return PlacementGroupSchedulingStrategy(
-            placement_group=self.groups[group], placement_group_bundle_index=number
+            placement_group=self.groups[key], placement_group_bundle_index=number
         )
 
     @property
@@ -186,6 +312,7 @@ class Placement:
         lost, noted = self.lost(), float("-inf")
         if not lost:
             return
+        self.let_go()
         while not self.is_whole():
             if time.monotonic() - noted > NOTE_INTERVAL:
                 noted = time.monotonic()
@@ -196,7 +323,7 @@ class Placement:
                 )
             look()
             time.sleep(LOOK_INTERVAL)
-        self.look()
+        self.look(self.of_trainers())
         moved = [site.bundle for site in self.sites["actor"]]  # engines keep their place
         if self.sites["actor"][0].gpu is None:
             self.sites["actor"] = [BundleSite(index, "", None, self.nodes[index]) for index in moved]
@@ -204,22 +331,72 @@ class Placement:
             self.sites["actor"] = in_node_order(self.probe(moved), last=self.here)
         logger.warning("in place of %s: training goes on", lost)
 
+    def let_go(self) -> None:
+        """Asks for GPUs anywhere for trainers that were bound to a machine which is lost."""
+        alive = alive_nodes()
+        for node in {site.node_id for site in self.sites["actor"]} - alive.keys():
+            moved = [site.bundle for site in self.sites["actor"] if self.places[site.bundle][0] == node]
+            if moved:
+                remove_placement_group(self.groups.pop(node))
+                self.hold(f"{TRAINERS} of {node}", moved, {}, 0.0)
+
     def ask_nodes(self) -> None:
         """Returns when each machine of the placement has answered, or Ray knows that it is lost."""
         ask = ray.remote(num_cpus=0, max_retries=0)(_answer)
         answers = [
             ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
-            for node in sorted(set(self.nodes.values()) - {self.here})
+            for node in sorted({site.node_id for site in self.sites["actor"]} - {self.here})
         ]
         if answers:
             ray.wait(answers, num_returns=len(answers), timeout=ANSWER_TIMEOUT)
 
+    def take_again(self, gone: str, node: str) -> None:
+        """Gives the engines of a machine that was lost, and is back as another node, GPUs there.
+
+        Raises:
+            ClusterError: they are not free, or trainers that the engines share them with are not there yet.
+        """
+        names = [
+            (part, engine)
+            for (part, engine), (place, _) in self.engine_bundles.items()
+            if self.machines[place] == gone
+        ]
+        if not names:
+            self.take_beside(gone, node)
+            return
+        own = [bundle for name in names for bundle in self.engine_bundles[name][1]]
+        if (group := self.groups.pop(gone, None)) is not None:
+            remove_placement_group(group)
+        self.hold(node, own, {NODE_ID: node}, TAKE_TIMEOUT)
+        self.machines[self.machines.index(gone)] = node
+        self.look([node])
+        sites = in_node_order(self.probe(own))
+        for part, engine in names:
+            each = len(self.engine_bundles[part, engine][1])
+            self.sites[part][engine * each : (engine + 1) * each] = [sites.pop(0) for _ in range(each)]
+
+    def take_beside(self, gone: str, node: str) -> None:
+        """`take_again` of engines that share GPUs with trainers."""
+        old = [number for number, site in enumerate(self.sites["rollout"]) if site.node_id == gone]
+        trainers = [site for site in self.sites["actor"] if site.node_id == node]
+        if len(trainers) < len(old):
+            raise ClusterError(
+                f"{len(trainers)} trainers are there, and the engines had {len(old)} GPUs beside them"
+            )
+        for number, site in zip(old, trainers[len(trainers) - len(old) :], strict=True):
+            self.sites["rollout"][number] = site
+
     def is_whole(self) -> bool:
+        """Whether every trainer has a bundle on a machine that lives; engines on other machines may be lost."""
         alive = alive_nodes()
-        tables = [placement_group_table(group) for group in self.groups]
+        tables = [placement_group_table(self.groups[key]) for key in self.of_trainers()]
         return all(table["state"] == "CREATED" for table in tables) and all(
             str(node) in alive for table in tables for node in table["bundles_to_node_id"].values()
         )
+
+    def of_trainers(self) -> set[str]:
+        """The groups in which trainers have bundles."""
+        return {self.places[site.bundle][0] for site in self.sites["actor"]}
 
 
 def _answer() -> None:

@@ -29,6 +29,7 @@ from slime.weights.versions import VersionNumbers, WeightVersion, is_adapter, re
 if TYPE_CHECKING:
     from slime.engines.sglang.broadcast import SenderHandle
     from slime.flags import Arguments
+    from slime.ray.engine_nodes import EngineNodes
 
 
 class Publisher:
@@ -38,6 +39,7 @@ class Publisher:
         args: parsed arguments of the driver.
         specs: servers of the run; those with the role "engine" get every version.
         external: engines that others run; they get every version too.
+        nodes: engines of the run on other machines; so do they.
         sender: broadcasts weights; None: engines read them from disk.
         sharer: returns the process that shares memory with an own engine, or None if the engine needs none.
     """
@@ -47,6 +49,7 @@ class Publisher:
         args: Arguments,
         specs: list[ServerSpec],
         external: ExternalEngines,
+        nodes: EngineNodes,
         sender: SenderHandle | None = None,
         sharer: Callable[[ServerSpec], SenderHandle | None] = lambda spec: None,
     ) -> None:
@@ -57,11 +60,11 @@ class Publisher:
         # a hook that cannot be loaded is an error before anything is trained
         load_hook(args, "on_weights_live_path")
         limit = args.weight_update_timeout or float("inf")
-        self.external = external
+        self.external, self.nodes = external, nodes
         self.own_engines = [
             engine_client(args, spec.url, sender or sharer(spec), own=spec.name)
             for spec in specs
-            if spec.role == "engine" and spec.url
+            if spec.role == "engine" and spec.url and not spec.machine
         ]
         self.gate_engines: list[Tries] = [
             *(gate_client(args, spec.url) for spec in specs if spec.role == GATE and spec.url),
@@ -70,12 +73,19 @@ class Publisher:
         self.numbers = VersionNumbers(self.save_dir)
         self.orders = VersionOrders(run_dir)
         self.gate = CandidateGate(args, self.orders)
-        self.update = WeightUpdate(self.own_engines, run_dir, self.announce, patience=limit)
+        self.update = WeightUpdate(
+            self.own_engines,
+            run_dir,
+            self.announce,
+            patience=limit,
+            is_away=nodes.is_away,
+            is_apart=lambda url: nodes.node_of(url) is not None,
+        )
 
     @property
     def engines(self) -> list[EngineControl]:
         """All engines that an update waits for."""
-        return [*self.own_engines, *self.external.present()]
+        return [*self.own_engines, *self.nodes.present(), *self.external.present()]
 
     @property
     def free_engines(self) -> Sequence[Tries]:

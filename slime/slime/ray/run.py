@@ -196,6 +196,7 @@ class TrainingRun(RunComponents):
         if not self.busy:
             self.settle()
             self.external.look_around()
+            self.nodes.look_around()
 
     def look_around(self, awaited: VersionInFlight | None = None) -> None:
         """Checks that all required processes are alive and carries out orders about versions; call it while waiting.

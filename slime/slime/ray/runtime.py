@@ -59,7 +59,7 @@ class Runtime:
         # the waiting caller logs the error, in one line
         os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
         os.environ.setdefault("MALLOC_ARENA_MAX", MALLOC_ARENAS)
-        if os.environ.get("RAY_ADDRESS"):
+        if joins():
             join(os.environ["RAY_ADDRESS"])
             return
         shutil.rmtree(scratch_dir(run_dir), ignore_errors=True)
@@ -108,6 +108,11 @@ def worker_environment(env: Mapping[str, str]) -> dict[str, str]:
     if env.get("PYTHONPATH"):
         found["PYTHONPATH"] = env["PYTHONPATH"] + os.pathsep + "${PYTHONPATH}"
     return {**found, "RAY_worker_niceness": "0"}  # servers inherit it from the actor that starts them
+
+
+def joins() -> bool:
+    """Whether the driver joins a cluster that runs already, instead of starting a Ray of its own."""
+    return bool(os.environ.get("RAY_ADDRESS"))
 
 
 def join(address: str) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
 import ray
 
+from claw_base.run_folder import records
+from slime.processes import control, nodes
 from slime.processes.scaling import Scaler
 from slime.processes.servers import ServerManager, ServerSpec
 from slime.processes.watch import ServerWatch
@@ -29,15 +34,36 @@ class ServerWatcher:
         specs: all servers of the run, each group in the number that its flag asks for; a recorded one that is not
             among them (or wanted by `slime.processes.scaling`) is stopped.
         env: environment of the servers (the driver's, not that of a Ray worker).
+        node: this is a machine beside the driver's, `run_dir` is its folder (`slime.processes.nodes`), and the servers
+            get this machine's environment with what they need of the driver's.
     """
 
-    def __init__(self, run_dir: Path, specs: Sequence[ServerSpec], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, run_dir: Path, specs: Sequence[ServerSpec], env: Mapping[str, str], node: bool = False
+    ) -> None:
         actor_process.enter(run_dir, "server_watcher")
         self.manager = ServerManager(run_dir, env)
+        if node:
+            nodes.begin(run_dir)
+            self.manager = nodes.NodeServers(run_dir, nodes.environment(os.environ, env))
+            specs = [*specs, nodes.keeper_spec(run_dir, sys.executable)]
+            threading.Thread(target=self.renew, args=(run_dir,), daemon=True).start()
         scaler = Scaler(self.manager, specs)
         self.specs = scaler.target()
         self.manager.adopt_or_launch_all(self.specs)
         ServerWatch(self.manager, scaler).start()
+
+    def renew(self, folder: Path) -> None:
+        """The run goes on as long as this actor lives."""
+        while True:
+            time.sleep(nodes.RENEW_INTERVAL)
+            nodes.renew(folder)
+
+    def end(self, name: str) -> None:
+        """Ends a server that hangs; it is started again."""
+        record = records.read_record(self.manager.run_dir, name)
+        if record is not None:
+            control.terminate(record, grace=0.0)
 
     def wait_ready(self) -> None:
         """Returns once all servers answer. Raises ConfigError or EngineError with the log of a failure."""

@@ -13,11 +13,14 @@ from typing import Any
 
 import aiohttp
 
+from claw_base.connections import watched_socket
 from slime.errors import EngineError
 
 logger = logging.getLogger(__name__)
 
 RETRY_FIRST, RETRY_MOST = 0.1, 5.0  # seconds an engine is left alone after one failure; doubles up to
+FIND_INTERVAL = 5.0  # seconds after which engines that are new, or on a machine that is lost, are noticed
+CONNECT_TIMEOUT = 10.0  # seconds
 ABORT_TIMEOUT = 5.0  # seconds for an engine to confirm an abort; it is repeated while answers are outstanding
 TRY_AGAIN = (408, 409, 425, 429)
 
@@ -58,13 +61,14 @@ class EnginePool:
     """Client of all engines that serve the policy. Used on the rollout loop only.
 
     Args:
-        find_urls: names the engines; asked again while none answers.
+        find_urls: names the engines; asked again now and then, and while none answers.
     """
 
     def __init__(self, find_urls: Callable[[], Sequence[str]]) -> None:
         self._find_urls = find_urls
         self._sites: dict[str, EngineSite] = {}
         self._session: aiohttp.ClientSession | None = None
+        self._ask_again = 0.0
         self._turn = itertools.count()
         self.retries = 0
 
@@ -139,7 +143,8 @@ class EnginePool:
         self, site: EngineSite, body: dict[str, Any], deadline: float, interrupt: Interrupt | None
     ) -> dict[str, Any]:
         rid = f"slime-{uuid.uuid4().hex}"
-        timeout = aiohttp.ClientTimeout(total=max(deadline - time.monotonic(), RETRY_FIRST))
+        left = max(deadline - time.monotonic(), RETRY_FIRST)
+        timeout = aiohttp.ClientTimeout(total=left, sock_connect=CONNECT_TIMEOUT)
         site.in_flight += 1
         if interrupt is not None:
             interrupt.requests[rid] = site
@@ -162,7 +167,8 @@ class EnginePool:
     def _choose(self) -> EngineSite | None:
         """The engine with the fewest requests; of equals each in turn. None while all are left alone."""
         now = time.monotonic()
-        if not any(site.away_until <= now for site in self._sites.values()):
+        if now >= self._ask_again or not any(site.away_until <= now for site in self._sites.values()):
+            self._ask_again = now + FIND_INTERVAL
             self._sites = {url: self._sites.get(url, EngineSite(url)) for url in self._find_urls()}
         ready = [site for site in self._sites.values() if site.away_until <= now]
         if not ready:
@@ -172,7 +178,9 @@ class EnginePool:
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, socket_factory=watched_socket)
+            )
         return self._session
 
 

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from claw_base.run_folder.records import read_records
+from claw_base.run_folder import records
 from slime.rollout.engine_pool import EnginePool, Interrupt
 from slime.rollout.tokenizer import ChatTokenizer, load_tokenizer
 from slime.vision.pictures import pictures_of
@@ -77,10 +77,8 @@ class GenerateState:
 
 
 def engine_urls(args: GenerationSide) -> list[str]:
-    """Addresses of the engines of the run, from the records in its folder, and of those that others run for it."""
-    records = read_records(Path(args.run_dir))
-    own = [record.url for record in records if record.role == "engine" and record.url]
-    return [*own, *args.rollout_external_engine_addrs]
+    """Addresses of the engines of the run, as its folder names them, and of those that others run for it."""
+    return [*records.engine_urls(Path(args.run_dir)), *args.rollout_external_engine_addrs]
 
 
 def sampling_params(args: SamplingArguments) -> dict[str, Any]:

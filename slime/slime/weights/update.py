@@ -80,6 +80,8 @@ class WeightUpdate:
         on_live: called after every engine confirmed version and checksum.
         gates: asked in order before anything else happens.
         patience: seconds that one stage waits for a failing engine before the update is given up.
+        is_away: whether the machine of the engine at this address is lost: then no stage waits for it.
+        is_apart: whether it is another machine, so that the engine reads no memory of this one.
     """
 
     def __init__(
@@ -90,6 +92,8 @@ class WeightUpdate:
         gates: Sequence[Gate] = (),
         patience: float = 90.0,
         retry_interval: float = 0.3,
+        is_away: Callable[[str], bool] = lambda url: False,
+        is_apart: Callable[[str], bool] = lambda url: False,
     ) -> None:
         self.engines = list(engines)
         self.run_dir = run_dir
@@ -97,6 +101,7 @@ class WeightUpdate:
         self.gates = list(gates)
         self.patience = patience
         self.retry_interval = retry_interval
+        self.is_away, self.is_apart = is_away, is_apart
 
     def publish(
         self,
@@ -149,7 +154,7 @@ class WeightUpdate:
         in_memory = replace(new, path=shared)
         with ThreadPoolExecutor(1) as pool:
             persisted = pool.submit(persist)
-            took = self.on_each(lambda engine: takes(engine, in_memory))
+            took = self.on_each(lambda engine: not self.is_apart(engine.url) and takes(engine, in_memory))
             persisted.result()
         return [engine for engine, ready in zip(self.engines, took, strict=True) if ready]
 
@@ -188,6 +193,11 @@ class WeightUpdate:
             except WrongWeights:
                 raise
             except EngineError as error:
+                if self.is_away(engine.url):
+                    logger.warning(
+                        "%s is on a machine that is lost: the update goes on without it", engine.url
+                    )
+                    return None
                 refusals += 1 if answers(engine) else 0
                 if refusals >= REFUSALS or time.monotonic() >= deadline:
                     raise

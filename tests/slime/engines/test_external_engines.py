@@ -20,10 +20,10 @@ from safetensors.torch import load_file
 
 from slime.arguments import Arguments, parse_args
 from slime.errors import ClusterError, ConfigError
+from slime.plan.gpu_split import split_of
 from slime.ray import external
 from slime.ray.engines import server_specs
 from slime.ray.external import ExternalEngines
-from slime.ray.gpu_split import split_of
 from slime.weights.checksum import weights_checksum
 from slime.weights.update import Candidate, WeightUpdate
 from slime.weights.versions import WeightVersion, read_live

@@ -17,9 +17,9 @@ from ray._raylet import Config
 from ray.cluster_utils import Cluster
 
 from slime.errors import ClusterError, ConfigError
+from slime.plan.gpu_split import GpuSplit, RunPart
 from slime.ray import placement
 from slime.ray.cluster import check_shared, here, wait_for_nodes
-from slime.ray.gpu_split import GpuSplit, RunPart
 from slime.ray.meeting import Meeting, arrange
 from slime.ray.placement import BundleSite, Placement, in_node_order
 from slime.ray.train_group import TrainerDied, TrainGroup
@@ -40,8 +40,7 @@ def start() -> Cluster:
 
 
 def free(placed: Placement) -> None:
-    for group in placed.groups:
-        ray.util.remove_placement_group(group)
+    placed.give_up()
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +91,20 @@ def test_engines_get_gpus_of_the_drivers_machine_and_trainers_those_of_others(cl
     free(shared)
 
 
-def test_more_engines_than_the_drivers_machine_has_gpus_are_refused(cluster: Cluster) -> None:
-    with pytest.raises(
-        ClusterError, match=r"driver's machine, which has 2 GPUs, and rollout 2 \+ prm 1 = 3 are"
-    ):
-        Placement(GpuSplit((RunPart("actor", 1, True), RunPart("rollout", 2, True), RunPart("prm", 1, True))))
+def test_engines_that_the_drivers_machine_has_no_room_for_lie_on_another(cluster: Cluster) -> None:
+    mine = ray.get_runtime_context().get_node_id()
+    placed = Placement(
+        GpuSplit((RunPart("actor", 1, True), RunPart("rollout", 2, True, 2), RunPart("prm", 1, True)))
+    )
+    [judge], [trainer] = placed.sites["prm"], placed.sites["actor"]
+    assert {site.node_id for site in placed.sites["rollout"]} == {mine}
+    assert judge.node_id == trainer.node_id != mine and judge.gpu != trainer.gpu
+    free(placed)
+
+
+def test_an_engine_that_no_machine_has_room_for_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(ClusterError, match=r"the 3 GPUs of an engine \(rollout\) must lie on one machine"):
+        Placement(GpuSplit((RunPart("actor", 1, True), RunPart("rollout", 3, True, 3))))
 
 
 def test_gpus_that_another_run_holds_are_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

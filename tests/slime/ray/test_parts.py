@@ -13,9 +13,9 @@ from slime.arguments import Arguments
 from slime.arguments.rules.engine import check_engine
 from slime.engines.sglang import memory
 from slime.errors import ConfigError
+from slime.plan.gpu_split import GpuSplit, RunPart, split_of
 from slime.ray import actor_process
 from slime.ray.actor_process import let_segments_grow, of_servers
-from slime.ray.gpu_split import GpuSplit, RunPart, split_of
 from slime.ray.placement import BundleSite, gpu_named, in_node_order
 from slime.ray.weight_sender import WeightSharer
 from slime.tracking import progress_line

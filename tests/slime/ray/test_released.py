@@ -57,8 +57,9 @@ def test_an_engine_that_is_gone_and_one_of_another_machine_leave_nothing(tmp_pat
 
 
 STARTED = (
-    "server_specs", "split_of", "log_to_file", "write_arguments", "Runtime", "Placement", "forget_lost", "on_own_gpus",
-    "end_released", "WatcherHandle", "Rollouts", "Tracker", "weight_sender", "ExternalEngines", "Publisher",
+    "server_specs", "split_of", "log_to_file", "write_arguments", "Runtime", "Placement", "EngineNodes", "forget_lost",
+    "on_own_gpus", "end_released", "WatcherHandle", "Rollouts", "Tracker", "weight_sender", "ExternalEngines",
+    "Publisher",
 )  # fmt: skip
 
 
@@ -79,5 +80,5 @@ def test_a_driver_ends_such_engines_before_any_is_adopted_and_tells_servers_noth
     components.RunComponents(args)
     order = [call[0] for call in seen.mock_calls]
     assert order.index("end_released") < order.index("WatcherHandle")
-    environment = seen.WatcherHandle.call_args.args[2]
+    environment = seen.EngineNodes.call_args.args[2]
     assert "PATH" in environment and "PYTORCH_CUDA_ALLOC_CONF" not in environment

@@ -47,6 +47,7 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     run: Any = TrainingRun.__new__(TrainingRun)
     run.args, run.specs, run.progress, run.clock = args, [], Progress(), StepClock()
     run.watcher, run.external = Calls("watcher", calls), Calls("external", calls, present=[])
+    run.nodes = Calls("nodes", calls, present=[])
     run.rollouts, run.tracker = Calls("rollouts", calls), Calls("tracker", calls)
     run.tracker.display = Calls("display", calls)
     run.trainers = Calls("trainers", calls, load=TrainerState(4, 5, 4), export_weights="sum")
@@ -56,6 +57,7 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     published.files = VersionFiles(args, list)
     published.live = WeightVersion(5, str(tmp_path), "sum")
     published.external, published.own_engines = run.external, [Calls("engine", calls)]
+    published.nodes = run.nodes
     published.gate_engines = []
     published.gate = SimpleNamespace(on=False, begin=lambda *_: None, history=SimpleNamespace(good=None))
     published.orders = VersionOrders(tmp_path)

@@ -25,9 +25,9 @@ from slime.engines.programs import child_command, child_environment, search_path
 from slime.engines.sglang.capabilities import ROUTES
 from slime.engines.sglang.child import taken_flags
 from slime.errors import ConfigError
+from slime.plan.gpu_split import split_of
 from slime.processes.servers import ServerSpec, healthy
 from slime.ray.engines import model_servers, own_words, server_specs
-from slime.ray.gpu_split import split_of
 from tests import FAKES, ROOT
 
 FAKE = FAKES / "sglang_python.py"

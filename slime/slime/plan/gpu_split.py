@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunPart:
-    """One part of a run: how many bundles it has, each with a GPU or, where `on_gpu` is False, a CPU rank."""
+    """One part of a run: how many bundles it has, each with a GPU or, where `on_gpu` is False, a CPU rank. `each`: GPUs
+    of one of its engines."""
 
     name: str
     count: int
     on_gpu: bool = False
+    each: int = 1
 
 
 @dataclass(frozen=True)
@@ -48,26 +50,15 @@ class GpuSplit:
         return [with_gpu if part.on_gpu else without for part in self.parts for _ in range(part.count)]
 
     @property
-    def gpus_of_engines(self) -> int:
-        """GPUs that must be on the driver's machine."""
-        own = sum(part.count for part in self.parts if part.on_gpu and part.name != "actor")
-        return own + (self.shared if any(part.on_gpu for part in self.parts if part.name == "rollout") else 0)
+    def engine_parts(self) -> list[RunPart]:
+        """Those whose engines have GPUs of their own."""
+        return [part for part in self.parts if part.on_gpu and part.name != "actor" and part.count]
 
     def check(self, gpus: int) -> None:
         """Raises ClusterError with the arithmetic if the parts need more GPUs than the `gpus` there are."""
         if self.gpus > gpus:
             wanted = self.sum_of(self.parts)
             raise ClusterError(f"{wanted} = {self.gpus} GPUs, but there are {gpus}: make a part smaller")
-
-    def check_here(self, gpus: int) -> None:
-        """Raises ClusterError if the engines need more GPUs than the `gpus` of the driver's machine."""
-        if self.gpus_of_engines > gpus:
-            wanted = self.sum_of([part for part in self.parts if part.name != "actor"]) or "rollout"
-            raise ClusterError(
-                f"engines run on the driver's machine, which has {gpus} GPUs, and {wanted} = {self.gpus_of_engines} "
-                "are asked for: start the run on a machine that has them, make a part smaller (ROLLOUT_GPUS, "
-                "PRM_GPUS), or name engines elsewhere with --rollout-external-engine-addrs"
-            )
 
     @staticmethod
     def sum_of(parts: Sequence[RunPart]) -> str:
@@ -80,19 +71,23 @@ def split_of(args: ServingSide) -> GpuSplit:
     engines = args.rollout_num_gpus or args.rollout_num_engines
     if args.debug_train_only or args.rollout_external_engine_addrs:
         engines = 0
+    each = args.rollout_num_gpus_per_engine if serves_on_gpu else 1
     others = () if args.debug_train_only else judge_parts(args)
     actor = RunPart("actor", 0 if args.debug_rollout_only else args.train_world_size, trains_on_gpu)
     if not args.colocate or args.debug_rollout_only:
-        return GpuSplit((actor, RunPart("rollout", engines, serves_on_gpu), *others))
+        return GpuSplit((actor, RunPart("rollout", engines, serves_on_gpu, each), *others))
     if serves_on_gpu and engines > actor.count:
         raise ConfigError(
             f"--colocate: {engines} engines do not fit on the {actor.count} GPUs of the trainers; "
             "set --rollout-num-gpus to no more"
         )
-    return GpuSplit((actor, RunPart("rollout", 0, serves_on_gpu), *others), shared=engines)
+    return GpuSplit((actor, RunPart("rollout", 0, serves_on_gpu, each), *others), shared=engines)
 
 
 def judge_parts(args: EngineArguments) -> tuple[RunPart, ...]:
     """The GPUs of judge and teacher engines, if there are any."""
-    parts = (RunPart("prm", args.prm_num_gpus, True), RunPart("teacher", args.prm_teacher_num_gpus, True))
+    parts = (
+        RunPart("prm", args.prm_num_gpus, True, args.prm_num_gpus_per_engine),
+        RunPart("teacher", args.prm_teacher_num_gpus, True, args.prm_teacher_num_gpus),
+    )
     return tuple(part for part in parts if part.count)

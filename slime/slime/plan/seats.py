@@ -1,0 +1,128 @@
+"""On which machine each engine lies, and how many GPUs train on each: decided here for a start and for its dry run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slime.errors import ClusterError
+from slime.plan.gpu_split import GpuSplit
+
+SMALLER = "make a part smaller (ACTOR_GPUS, ROLLOUT_GPUS, PRM_GPUS), or an engine (TP)"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine of the run, by the name that messages give it, with its GPUs."""
+
+    name: str
+    gpus: int
+
+
+@dataclass(frozen=True)
+class Seats:
+    """Machines are numbers in the list that `seats_of` got.
+
+    Attributes:
+        engines: for each part with engines, the machine of each engine, in order.
+        trainers: GPUs that train, by machine.
+    """
+
+    engines: dict[str, tuple[int, ...]]
+    trainers: tuple[int, ...]
+
+    def lines(self, split: GpuSplit) -> list[str]:
+        """What each machine has, for people: `trainer 4, policy 2 x 2 GPUs`."""
+        names = {"rollout": "policy", "prm": "judge"}
+        each = {part.name: part.each for part in split.parts}
+        found = []
+        for machine, trainers in enumerate(self.trainers):
+            parts = [f"trainer {trainers}"] if trainers else []
+            for name, places in self.engines.items():
+                if count := places.count(machine):
+                    beside = " (shared)" if split.shared and name == "rollout" else ""
+                    parts.append(f"{names.get(name, name)} {count} x {each[name]} GPUs{beside}")
+            found.append(", ".join(parts) or "nothing")
+        return found
+
+
+def equal_machines(gpus: int, machines: int, each: int = 0) -> list[Machine]:
+    """Machines of a plan: so many with `each` GPUs, 0 for an equal share of all, rounded up."""
+    share = each or -(-gpus // max(machines, 1))
+    return [Machine(f"machine {number}", share) for number in range(max(machines, 1))]
+
+
+def seats_of(split: GpuSplit, machines: Sequence[Machine]) -> Seats:
+    """Places every engine on one machine: first on that of the driver, `machines[0]`, then on as few others as possible.
+    Trainers get the other GPUs.
+
+    Raises:
+        ClusterError: the arithmetic, or the engine for which no machine has room.
+    """
+    split.check(sum(machine.gpus for machine in machines))
+    free = [machine.gpus for machine in machines]
+    engines = _own_gpus(split, free, machines)
+    trainers = _trainers(split, free)
+    rollout = next((part for part in split.parts if part.name == "rollout"), None)
+    if split.shared and rollout is not None and rollout.on_gpu:
+        engines["rollout"] = beside_trainers(trainers, split.shared, rollout.each, machines)
+    return Seats({name: tuple(places) for name, places in engines.items()}, tuple(trainers))
+
+
+def _own_gpus(split: GpuSplit, free: list[int], machines: Sequence[Machine]) -> dict[str, Sequence[int]]:
+    """Seats the engines that share no GPU with trainers, the largest first; takes their GPUs from `free`."""
+    seats: dict[str, Sequence[int]] = {}
+    has_engines: set[int] = set()
+    for part in sorted(split.engine_parts, key=lambda part: -part.each):
+        own: list[int] = []
+        for _ in range(part.count // part.each):
+            places = [place for place, left in enumerate(free) if left >= part.each]
+            if not places:
+                raise ClusterError(
+                    f"the {part.each} GPUs of an engine ({part.name}) must lie on one machine, and the machines have "
+                    f"{_listed(free, machines)} free: {SMALLER}"
+                )
+            place = min(places, key=lambda one: (one != 0, one not in has_engines, free[one], one))
+            has_engines.add(place)
+            free[place] -= part.each
+            own.append(place)
+        seats[part.name] = own
+    return seats
+
+
+def _trainers(split: GpuSplit, free: list[int]) -> list[int]:
+    """GPUs that train on each machine. The driver's comes last, or first if engines share GPUs with trainers."""
+    missing = sum(part.count for part in split.parts if part.on_gpu and part.name == "actor")
+    found = [0] * len(free)
+    for place in sorted(
+        range(len(free)), key=lambda one: ((one != 0) == bool(split.shared), -free[one], one)
+    ):
+        found[place] = min(missing, free[place])
+        missing -= found[place]
+    return found
+
+
+def beside_trainers(
+    trainers: Sequence[int], gpus: int, each: int, machines: Sequence[Machine]
+) -> tuple[int, ...]:
+    """The machine of each engine that shares its GPUs with trainers.
+
+    Args:
+        trainers: GPUs that train, by machine.
+        gpus: of all engines together.
+        each: GPUs of an engine.
+
+    Raises:
+        ClusterError: the trainers of a machine leave a rest that is no whole engine.
+    """
+    places = [place for place, count in enumerate(trainers) for _ in range(count // each)]
+    if len(places) < gpus // each:
+        raise ClusterError(
+            f"--colocate: {gpus // each} engines of {each} GPUs do not fit beside the trainers, of which the machines "
+            f"have {_listed(trainers, machines)}: make ROLLOUT_GPUS or TP smaller"
+        )
+    return tuple(places[: gpus // each])
+
+
+def _listed(counts: Sequence[int], machines: Sequence[Machine]) -> str:
+    return ", ".join(f"{machine.name}: {count}" for machine, count in zip(machines, counts, strict=True))

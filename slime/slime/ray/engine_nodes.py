@@ -1,0 +1,345 @@
+"""Engines on machines beside the driver's: a watcher on each, found again when its machine comes back.
+
+A machine that is lost is left out: gateway and rollouts ask the other engines, and no weight update waits for it. When a
+machine with its address joins again, its engines are started there, get the live weights, and answer again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from claw_base.files import write_json
+from claw_base.run_folder.records import engines_file
+from slime.engines.client import EngineControl
+from slime.engines.programs import past_proxies
+from slime.errors import ClawError, ClusterError, ConfigError, EngineError
+from slime.processes import nodes
+from slime.processes.control import scratch_dir
+from slime.processes.servers import ServerPorts, ServerSpec
+from slime.ray.engine_clients import end_released, engine_client
+from slime.ray.engines import EngineHost, model_servers, sites_of_engines, visible
+from slime.ray.placement import BundleSite, Placement, alive_nodes
+from slime.ray.waiting import gather, get
+from slime.ray.watch_actor import ServerWatcher
+from slime.weights.engine_steps import go_live, has
+from slime.weights.versions import read_live
+
+if TYPE_CHECKING:
+    from slime.engines.sglang.broadcast import SenderHandle
+    from slime.flags import Arguments
+
+logger = logging.getLogger(__name__)
+
+LOOK_INTERVAL = 5.0  # seconds between looks at the machines
+ANSWER_TIMEOUT = 120.0  # seconds that a machine has to say what it has
+RETRY_INTERVAL = 60.0  # seconds after which engines that did not start are tried again
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What a machine has for the engines of a run. `lacks`: paths that are needed and not there."""
+
+    folder: Path
+    python: str
+    sees_run: bool
+    lacks: list[str]
+    ports: dict[str, int]
+
+
+def facts_here(
+    run_dir: Path, address: str, needed: Sequence[str], names: Sequence[str], sign: str
+) -> NodeFacts:
+    """Runs on the machine.
+
+    Args:
+        needed: paths of models and of the engine's Python.
+        names: of the engines.
+        sign: a file in the run folder that the driver has just written.
+    """
+    sees_run = Path(sign).exists()
+    apart = scratch_dir(run_dir).with_name(f"{scratch_dir(run_dir).name}-engines")
+    folder = nodes.folder_of(run_dir if sees_run else apart, address)
+    nodes.begin(folder)
+    end_released(folder)
+    ports = ServerPorts(folder)
+    return NodeFacts(
+        folder,
+        sys.executable,
+        sees_run,
+        [path for path in needed if not Path(path).exists()],
+        {name: ports.choose_port(name, address) for name in names},
+    )
+
+
+@dataclass
+class EngineNode:
+    """One machine with engines of this run.
+
+    Attributes:
+        node_id: Ray's, which is another one after the machine was lost and is back.
+        engines: the names of its engines.
+        lost: nobody waits for it.
+        starting: its engines start again; the reference fails or ends when they are ready.
+        retry_at: monotonic time before which it is not tried again.
+    """
+
+    address: str
+    node_id: str
+    engines: list[str]
+    facts: NodeFacts
+    specs: list[ServerSpec] = field(default_factory=list)
+    controls: list[EngineControl] = field(default_factory=list)
+    actor: Any = None
+    lost: bool = False
+    starting: Any = None
+    retry_at: float = 0.0
+
+    @property
+    def serves(self) -> bool:
+        return not self.lost and self.starting is None
+
+    def strategy(self) -> NodeAffinitySchedulingStrategy:
+        return NodeAffinitySchedulingStrategy(self.node_id, soft=False)
+
+
+class EngineNodes:
+    """All machines with engines but the driver's; none on one machine.
+
+    Args:
+        env: environment of the driver's servers.
+    """
+
+    def __init__(self, args: Arguments, placement: Placement, env: Mapping[str, str]) -> None:
+        self.args, self.placement = args, placement
+        self.run_dir = Path(args.run_dir)
+        self.nodes = self.ask_machines() if args.rollout_num_gpus or args.prm_num_gpus else []
+        self.env = (
+            {**env, **past_proxies(env, *(node.address for node in self.nodes))} if self.nodes else dict(env)
+        )
+        self.looked = 0.0
+
+    def ask_machines(self) -> list[EngineNode]:
+        """The machines with what they have. Raises ConfigError for what the engines would miss there."""
+        sites: dict[str, BundleSite] = {}
+        engines: dict[str, list[str]] = {}
+        for name, own in sites_of_engines(self.args, self.placement).items():
+            if own[0].node_id != self.placement.here:
+                sites[own[0].node_id] = own[0]
+                engines.setdefault(own[0].node_id, []).append(name)
+        if not sites:
+            return []
+        sign = self.run_dir / f".seen-{time.time_ns()}"
+        sign.touch()
+        try:
+            task = ray.remote(num_cpus=0, max_retries=0)(facts_here)
+            answers = [
+                task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False)).remote(
+                    self.run_dir, site.node, self.needed(), engines[node_id], str(sign)
+                )
+                for node_id, site in sites.items()
+            ]
+            facts = gather(answers, "the machines of engines", ANSWER_TIMEOUT)
+        finally:
+            sign.unlink()
+        found = [
+            EngineNode(site.node, node_id, engines[node_id], fact)
+            for (node_id, site), fact in zip(sites.items(), facts, strict=True)
+        ]
+        for node in found:
+            self.check(node)
+        return found
+
+    def needed(self) -> list[str]:
+        """Paths that a machine must have for its engines."""
+        models = [server.model for server in model_servers(self.args) if server.gpus]
+        return [*dict.fromkeys(filter(None, [*models, self.args.engine_python]))]
+
+    def check(self, node: EngineNode) -> None:
+        """Raises ConfigError for a machine on which engines could not start, or would not get weights."""
+        if node.facts.lacks:
+            raise ConfigError(
+                f"{node.address}, where {', '.join(node.engines)} run, has no {', '.join(node.facts.lacks)}: put it on a "
+                "file system that all machines share, or at the same path on each"
+            )
+        if not node.facts.sees_run and self.args.update_weight_transport != "nccl":
+            raise ConfigError(
+                f"{node.address}, where {', '.join(node.engines)} run, does not see {self.run_dir}, through which "
+                "weights go to engines: put RUN_DIR and SAVE_CKPT on a file system that all machines share, or "
+                "broadcast weights (--update-weight-transport nccl)"
+            )
+
+    @property
+    def hosts(self) -> dict[str, EngineHost]:
+        """By name of the engine."""
+        return {
+            name: EngineHost(
+                node.address,
+                node.facts.folder,
+                node.facts.python,
+                node.facts.ports[name],
+                node.facts.sees_run,
+            )
+            for node in self.nodes
+            for name in node.engines
+        }
+
+    def start(self, specs: Sequence[ServerSpec], sender: SenderHandle | None) -> None:
+        """Starts or adopts the engines; returns at once.
+
+        Args:
+            specs: of the run; those of these machines are started.
+            sender: broadcasts weights; None: engines read them from disk.
+        """
+        for node in self.nodes:
+            node.specs = [spec for spec in specs if spec.name in node.engines]
+            node.controls = [self.control(node, spec, sender) for spec in node.specs if spec.role == "engine"]
+            self.watch(node)
+        self.register()
+
+    def watch(self, node: EngineNode) -> None:
+        """A watcher on the machine, which starts what does not run there."""
+        kind = ServerWatcher.options(scheduling_strategy=node.strategy())  # type: ignore[attr-defined]
+        node.actor = kind.remote(node.facts.folder, node.specs, self.env, True)
+
+    def control(self, node: EngineNode, spec: ServerSpec, sender: SenderHandle | None) -> EngineControl:
+        def end() -> None:
+            logger.warning("%s hangs in a weight update: it is started again", spec.name)
+            node.actor.end.remote(spec.name)
+
+        return engine_client(
+            self.args, str(spec.url), sender, own=spec.name, folder=node.facts.folder, end=end
+        )
+
+    def wait_ready(self) -> None:
+        """Returns once all engines answer.
+
+        Raises:
+            ConfigError, EngineError: one does not start; with its log. ClusterError: a machine is lost meanwhile.
+        """
+        limit = sum(spec.start_timeout for node in self.nodes for spec in node.specs) + 60.0
+        for node in self.nodes:
+            try:
+                gather(
+                    [node.actor.wait_ready.remote()], f"{', '.join(node.engines)} on {node.address}", limit
+                )
+            except RayError as error:
+                raise ClusterError(f"{node.address} was lost while its engines started: {error}") from error
+
+    def present(self) -> list[EngineControl]:
+        """The policy's engines that a weight update waits for."""
+        return [control for node in self.nodes if node.serves for control in node.controls]
+
+    def node_of(self, url: str) -> EngineNode | None:
+        """The machine of an engine; None: it is the driver's, or others run the engine."""
+        urls = {control.url: node for node in self.nodes for control in node.controls}
+        return urls.get(url)
+
+    def is_away(self, url: str) -> bool:
+        """Whether an engine lies on a machine that Ray has lost."""
+        node = self.node_of(url)
+        return node is not None and (not node.serves or node.node_id not in alive_nodes())
+
+    def register(self) -> None:
+        """Names the policy's engines that answer, for whoever asks engines by the records of the run folder."""
+        serving = {
+            spec.name: spec.url
+            for node in self.nodes
+            if node.serves
+            for spec in node.specs
+            if spec.role == "engine"
+        }
+        path = engines_file(self.run_dir)
+        if serving:
+            write_json(path, serving)
+        else:
+            path.unlink(missing_ok=True)
+
+    def look_around(self) -> None:
+        """Now and then: which machine is lost, and which is back."""
+        if not self.nodes or time.monotonic() - self.looked < LOOK_INTERVAL:
+            return
+        self.looked = time.monotonic()
+        alive = alive_nodes()
+        for node in self.nodes:
+            if not node.lost and node.node_id not in alive:
+                self.lose(node)
+            elif node.lost and time.monotonic() >= node.retry_at:
+                self.find_again(node, alive)
+            elif node.starting is not None:
+                self.take_up(node)
+            elif not node.facts.sees_run:
+                try:
+                    self.bring_up_to_date(node.controls)
+                except EngineError as error:
+                    logger.warning("%s has no live weights yet: %s", node.address, error)
+
+    def lose(self, node: EngineNode) -> None:
+        node.lost, node.starting = True, None
+        self.register()
+        logger.warning(
+            "machine %s with %s is lost: the other engines answer, and it is used again when it is back",
+            node.address,
+            ", ".join(node.engines),
+        )
+
+    def find_again(self, node: EngineNode, alive: Mapping[str, Mapping[str, Any]]) -> None:
+        """Starts the engines of a machine that has joined again."""
+        taken = {one.node_id for one in self.nodes if not one.lost} | {self.placement.here}
+        back = [
+            node_id
+            for node_id, found in alive.items()
+            if str(found["NodeManagerAddress"]) == node.address and node_id not in taken
+        ]
+        if not back:
+            return
+        try:
+            self.placement.take_again(node.node_id, back[0])
+        except ClusterError as error:
+            node.retry_at = time.monotonic() + RETRY_INTERVAL
+            logger.warning("%s is back, and its engines get no GPUs there: %s", node.address, error)
+            return
+        node.node_id, node.lost = back[0], False
+        sites = sites_of_engines(self.args, self.placement)
+        node.specs = [replace(spec, env={**spec.env, **visible(sites[spec.name])}) for spec in node.specs]
+        self.watch(node)
+        node.starting = node.actor.wait_ready.remote()
+        logger.warning("machine %s is back: its engines are started again", node.address)
+
+    def take_up(self, node: EngineNode) -> None:
+        """Lets engines that have started again answer with the live weights."""
+        if not ray.wait([node.starting], timeout=0)[0]:
+            return
+        try:
+            get(node.starting, f"engines on {node.address}")
+            self.bring_up_to_date(node.controls)
+        except (ClawError, RayError) as error:
+            node.lost, node.retry_at = True, time.monotonic() + RETRY_INTERVAL
+            with suppress(RayError):
+                ray.kill(node.actor)
+            logger.warning("the engines on %s do not start: %s", node.address, str(error).splitlines()[0])
+            return
+        finally:
+            node.starting = None
+        self.register()
+        logger.warning("%s on %s answer again", ", ".join(node.engines), node.address)
+
+    def bring_up_to_date(self, controls: Sequence[EngineControl]) -> None:
+        """Raises EngineError for an engine that does not take the live weights."""
+        live = read_live(self.run_dir)
+        if live is None:
+            return
+        for control in controls:
+            if not has(control, live):
+                logger.warning("%s serves other weights: it gets version %d", control.url, live.version)
+                go_live(control, live)

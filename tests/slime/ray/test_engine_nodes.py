@@ -1,0 +1,235 @@
+"""Engines on several machines, on raylets with made-up GPUs and addresses of the loopback: they serve, get weights, and
+one machine is lost and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import ray
+import torch
+from ray._raylet import Config
+from ray.cluster_utils import Cluster
+from safetensors.torch import save_file
+
+from claw_base.files import own_run_folder
+from claw_base.run_folder import records
+from slime.arguments import Arguments, parse_args
+from slime.plan.gpu_split import split_of
+from slime.processes import control, nodes
+from slime.processes.supervisor import stop_everything
+from slime.ray import engine_nodes, engines
+from slime.ray.engine_clients import engine_client
+from slime.ray.engine_nodes import EngineNodes
+from slime.ray.engines import on_own_gpus, server_specs
+from slime.ray.placement import Placement
+from slime.ray.watch_actor import WatcherHandle
+from slime.rollout.engine_pool import EnginePool
+from slime.rollout.state import engine_urls
+from slime.weights.artifact import read_artifact
+from slime.weights.update import Candidate, WeightUpdate
+from slime.weights.versions import WeightVersion
+from tests import FAKES, ROOT
+
+OTHER = "127.0.0.3"
+OPTIONS: dict[str, Any] = {"num_cpus": 16, "num_gpus": 4, "object_store_memory": 80_000_000}
+
+
+def join(made: Cluster, **options: Any) -> Any:
+    """Another node, which Ray gives 30 s to start; a busy machine does not always keep them."""
+    try:
+        return made.add_node(**OPTIONS, **options)
+    except Exception as error:  # Ray raises nothing more precise
+        pytest.skip(f"a node did not start in Ray's 30 s: {error}")
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[Cluster]:
+    """The driver's node with 4 GPUs; Ray notices soon when another is lost."""
+    made = Cluster()
+    try:
+        soon = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500}
+        join(made, include_dashboard=False, _system_config=soon)
+        yield made
+    finally:
+        ray.shutdown()
+        made.shutdown()
+
+
+def version(folder: Path, number: int) -> WeightVersion:
+    """A folder with one tensor, and the log-probs that an engine of these weights gives."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text("{}")
+    save_file({"model.weight": torch.full((2,), float(number))}, folder / "model.safetensors")
+    probe = {"ids": [1, 2, 3], "log_probs": [-number, -number], "dtype": "float32"}
+    (folder / "probe.json").write_text(json.dumps(probe))
+    return WeightVersion(number, str(folder), read_artifact(str(folder)).checksum)
+
+
+def arguments(folder: Path) -> Arguments:
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{FAKES / "sglang_of_files.py"}" "$@"\n')
+    python.chmod(0o755)
+    (folder / "prompts.jsonl").write_text('{"text": "1+1", "label": "2"}\n')
+    words = [
+        "--hf-checkpoint", str(folder / "model"), "--run-dir", str(folder / "run"), "--rollout-backend", "sglang",
+        "--engine-python", str(python), "--rollout-num-gpus", "6", "--rollout-num-gpus-per-engine", "2",
+        "--prm-num-gpus", "2", "--prompt-data", str(folder / "prompts.jsonl"), "--rm-type", "math",
+        "--n-samples-per-prompt", "2",
+    ]  # fmt: skip
+    return parse_args(words, {})
+
+
+def eventually(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(httpx.HTTPError):
+            if condition():
+                return
+        assert time.monotonic() < deadline, f"{what}: not in {seconds:g} s"
+        time.sleep(0.2)
+
+
+def ask(url: str) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.get(f"{url}/server_info", trust_env=False).json()
+    return found
+
+
+def power_off(folder: Path) -> None:
+    """Everything on that machine but Ray ends at once."""
+    for record in records.read_records(folder):
+        control.terminate(record, grace=0.0)
+
+
+class Load:
+    """Requests of a rollout, one after the other from four clients; none may fail."""
+
+    def __init__(self, args: Arguments) -> None:
+        self.args = args
+        self.answered: set[str] = set()
+
+    async def run(self, until: Callable[[], bool], seconds: float = 60.0) -> set[str]:
+        """Which engines answered until then."""
+        pool = EnginePool(lambda: engine_urls(self.args))
+        self.answered = set()
+        deadline = time.monotonic() + seconds
+
+        async def client() -> None:
+            while not until() and time.monotonic() < deadline:
+                answer = await pool.generate({"input_ids": [1]}, 60.0)
+                self.answered.add(f"http://{answer['text']}")
+
+        await asyncio.gather(*(client() for _ in range(4)))
+        await pool._client().close()
+        assert until(), f"not in {seconds:g} s"
+        return self.answered
+
+
+def test_engines_on_two_machines_serve_and_a_lost_machine_is_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "one-token-for-all-nodes-of-this-test")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "slime"), str(ROOT / "base"), str(ROOT)]))
+    monkeypatch.setattr(engines, "check_toolchain", lambda python: None)
+    monkeypatch.setattr(engine_nodes, "LOOK_INTERVAL", 0.5)
+    Config.initialize("")  # Ray read both when it was imported
+    first = version(tmp_path / "model", 0)
+    args = arguments(tmp_path)
+    run_dir = Path(args.run_dir)
+    own_run_folder(run_dir)
+    with cluster() as made:
+        other = join(made, node_ip_address=OTHER)
+        ray.init(address=made.address, namespace="slime", logging_level="ERROR", log_to_driver=False)
+        try:
+            whole_life(args, run_dir, made, other, first)
+        finally:
+            stop_everything(run_dir)
+        assert not [one for one in records.read_records(nodes.folder_of(run_dir, OTHER)) if one.alive()]
+
+
+def whole_life(args: Arguments, run_dir: Path, made: Cluster, other: Any, first: WeightVersion) -> None:
+    placed = Placement(split_of(args))
+    elsewhere = EngineNodes(args, placed, dict(os.environ))
+    assert sorted(elsewhere.hosts) == ["engine-2", "judge-engine-0", "judge-engine-1"]
+    specs = on_own_gpus(server_specs(args, elsewhere.hosts), placed, args)
+    elsewhere.start(specs, None)
+    here = [spec for spec in specs if not spec.machine]
+    watcher = WatcherHandle(run_dir, here, elsewhere.env, 60.0)
+    watcher.wait_ready()
+    elsewhere.wait_ready()
+    urls = {spec.name: str(spec.url) for spec in specs if spec.role in ("engine", "judge_engine")}
+    assert sum(url.startswith(f"http://{OTHER}:") for url in urls.values()) == 3
+    shown = {name: ask(url)["gpus"] for name, url in urls.items()}
+    assert shown["engine-0"] != shown["engine-1"] and len(set(shown.values())) >= 3, shown
+
+    controls = [
+        engine_client(args, str(spec.url), None, own=spec.name) for spec in here if spec.role == "engine"
+    ]
+    announced: list[int] = []
+    update = WeightUpdate(
+        [], run_dir, lambda candidate: announced.append(candidate.weights.version), is_away=elsewhere.is_away
+    )
+
+    def publish(number: int) -> None:
+        update.engines = [*controls, *elsewhere.present()]
+        update.publish(Candidate(version(run_dir / "weights" / f"v{number:06d}", number), number, None))
+
+    def versions() -> set[str]:
+        infos = [httpx.get(f"{url}/model_info", trust_env=False).json() for url in engine_urls(args)]
+        return {info["weight_version"] for info in infos}
+
+    publish(1)
+    assert versions() == {"1"} and len(engine_urls(args)) == 3
+    load, there = Load(args), urls["engine-2"]
+    assert asyncio.run(load.run(lambda: len(load.answered) == 3)) == set(engine_urls(args))
+
+    # an engine that dies is replaced on its machine, and comes back with the live weights
+    pid = ask(there)["pid"]
+    os.kill(pid, 9)
+    asyncio.run(load.run(lambda: _alive_as_another(there, pid)))
+    eventually(lambda: versions() == {"1"}, "the engine is back with version 1")
+
+    # the machine is lost: the others answer, and an update does not wait for it
+    folder = nodes.folder_of(run_dir, OTHER)
+    made.remove_node(other, allow_graceful=False)
+    power_off(folder)
+
+    def is_left_out() -> bool:
+        elsewhere.look_around()
+        return len(engine_urls(args)) == 2
+
+    asyncio.run(load.run(is_left_out))
+    began = time.monotonic()
+    publish(2)
+    assert time.monotonic() - began < 20 and versions() == {"2"}
+
+    # it comes back
+    join(made, node_ip_address=OTHER)
+
+    def is_back() -> bool:
+        elsewhere.look_around()
+        return there in engine_urls(args) and there in load.answered
+
+    asyncio.run(load.run(is_back))
+    assert versions() == {"2"} and ask(urls["judge-engine-0"])["gpus"]
+    publish(3)
+    assert versions() == {"3"} and announced == [1, 2, 3]
+    shutil.rmtree(first.path)
+
+
+def _alive_as_another(url: str, pid: int) -> bool:
+    try:
+        return bool(ask(url)["pid"] != pid)
+    except httpx.HTTPError:
+        return False
