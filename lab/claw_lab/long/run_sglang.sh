@@ -15,6 +15,7 @@ flags=(--backend sglang --port "$port" --engine-python "$env_dir/bin/python" --d
 flags+=(--max-total-tokens 32768 --sglang-attention-backend torch_native)
 
 "$python" -m claw_lab.long.named_flags "$env_dir/bin/python"
+"$python" -m claw_lab.long.sglang_pictures "$("$env_dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 start_engine "${flags[@]}"
 "$python" -m claw_lab.long.engine_protocol "http://127.0.0.1:$port" "$work/first" "$work/second" sglang
 "$python" -m claw_lab.long.sglang_broadcast "http://127.0.0.1:$port" "$work/first" "$work/second"

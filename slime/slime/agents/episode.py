@@ -174,7 +174,7 @@ class Episode:
         params["max_new_tokens"] = min(params["max_new_tokens"], self._room(conversation))
         params.setdefault("sampling_seed", seed_of(self.args.rollout_seed, self.sample, conversation.length))
         body = {"input_ids": answer.tokens, "sampling_params": params, "return_logprob": True}
-        body |= image_fields(self.args.rollout_backend, images, conversation.pictures())
+        body |= image_fields(self.args.rollout_backend, answer.tokens, images, conversation.pictures())
         timeout = self.args.rollout_sample_timeout * POOL_SHARE
         found = await state.pool.generate(body, timeout, current_interrupt.get())
         check_prompt(found, images, len(answer.tokens))

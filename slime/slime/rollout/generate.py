@@ -59,7 +59,7 @@ async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[s
         "input_ids": sample.tokens,
         "sampling_params": {**params, "max_new_tokens": limit, "sampling_seed": seed},
         "return_logprob": True,
-        **image_fields(args.rollout_backend, sample.images, pictures_of(sample.prompt)),
+        **image_fields(args.rollout_backend, sample.tokens, sample.images, pictures_of(sample.prompt)),
     }
     timeout = args.rollout_sample_timeout * POOL_SHARE
     answer = await state.pool.generate(body, timeout, current_interrupt.get())

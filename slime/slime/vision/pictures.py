@@ -58,25 +58,50 @@ def _url(part: Part) -> Iterable[str]:
         yield str(named.get("url") if isinstance(named, Mapping) else named)
 
 
-def image_fields(backend: str, images: Sequence[ImagePlace], pictures: Sequence[str]) -> dict[str, Any]:
-    """What a request to an engine says of the images among its tokens: the embedded engine gets what was processed,
-    SGLang the pictures, which it processes itself.
+def image_fields(
+    backend: str, ids: Sequence[int], images: Sequence[ImagePlace], pictures: Sequence[str]
+) -> dict[str, Any]:
+    """What a request to an engine says of the images among its tokens `ids` [T]: the embedded engine gets what was
+    processed; SGLang gets the pictures, which it processes itself, and ids with one mark for each.
 
     Raises:
         ConfigError: the engine takes no images.
+        EngineError: ids that SGLang would not keep.
     """
     if not images:
         return {}
     if backend == "sglang":
-        return {"image_data": list(pictures)}
+        return {"input_ids": one_mark_each(ids, images), "image_data": list(pictures)}
     if backend != "embedded":
         raise ConfigError(f"--rollout-backend {backend} takes no images; embedded and sglang do")
     bytes_of = ((image.start, Path(image.file).read_bytes()) for image in images)
     return {"image_data": [{"start": at, "data": base64.b64encode(data).decode()} for at, data in bytes_of]}
 
 
+def one_mark_each(ids: Sequence[int], images: Sequence[ImagePlace]) -> list[int]:
+    """The ids with one mark in place of all tokens of an image.
+
+    SGLang expands a mark to the tokens of its picture, and keeps all other ids as they are. If the marks are not as many
+    as the pictures, it decodes the prompt and tokenizes it again, which changes ids that were sampled.
+
+    Raises:
+        EngineError: the ids hold a mark that stands for no image, such as one that was sampled.
+    """
+    found, at = list[int](), 0
+    for image in sorted(images, key=lambda image: image.start):
+        found += ids[at : image.start + 1]
+        at = image.end
+    found += ids[at:]
+    marks = found.count(ids[images[0].start])
+    if marks != len(images):
+        raise EngineError(
+            f"a prompt has {marks} marks of images for {len(images)} images: SGLang would read other tokens"
+        )
+    return found
+
+
 def check_prompt(answer: Part, images: Sequence[ImagePlace], tokens: int) -> None:
-    """SGLang reads a prompt with pictures as text again. Raises EngineError where it became another number of tokens."""
+    """SGLang makes the tokens of a prompt's pictures itself. Raises EngineError where it made another number of them."""
     meta = answer.get("meta_info")
     read = meta.get("prompt_tokens", tokens) if isinstance(meta, Mapping) else tokens
     if images and read != tokens:

@@ -20,9 +20,12 @@ from slime.rollout.generate import generate
 from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import GenerateState, sampling_params
 from slime.types import Sample
+from slime.vision.pictures import one_mark_each
+from slime.vision.place import ImagePlace
 from tests import MODEL
 from tests.fakes.engine_process import Server
 from tests.fakes.fixtures import MakeTrainer
+from tests.fakes.sglang_pictures import expanded
 from tests.fakes.tiny_vision_model import message, picture, reference_log_probs
 from tests.slime.rollout.conftest import record_engine
 
@@ -138,12 +141,11 @@ def asking(
 
     async def answer(body: dict[str, Any], timeout: float, interrupt: object) -> dict[str, Any]:
         bodies.append(body)
-        read = len(body["input_ids"]) if prompt_tokens is None else prompt_tokens
-        meta = {
+        meta: dict[str, Any] = {
             "finish_reason": {"type": "stop"},
             "output_token_logprobs": [[-1.0, 9, None]],
-            "prompt_tokens": read,
         }
+        meta |= {} if prompt_tokens is None else {"prompt_tokens": prompt_tokens}
         return {"output_ids": [9], "meta_info": meta}
 
     monkeypatch.setattr(GenerateState.of(args).pool, "generate", answer)
@@ -160,10 +162,27 @@ def test_sglang_gets_the_pictures_and_an_answer_to_another_prompt_is_refused(
     [body] = bodies
     assert body["image_data"] == [ASKED[0]["content"][1]["image_url"]["url"]]
     mark = GenerateState.of(args).tokenizer.encode("<|image_pad|>")[0]
-    assert body["input_ids"].count(mark) == sample.images[0].length
+    assert body["input_ids"].count(mark) == 1 and sample.tokens.count(mark) == sample.images[0].length > 1
+    assert expanded(body["input_ids"], [sample.images[0].length], mark) == sample.tokens[:-1]
     asking(args, monkeypatch, 7)
     with pytest.raises(EngineError, match="read 7 tokens"):
         asyncio.run(generate(args, Sample(prompt=ASKED), sampling_params(args)))
+
+
+def test_sglang_keeps_the_ids_of_a_prompt_with_several_pictures_and_sampled_turns() -> None:
+    """It rebuilds the very ids that are trained; else it tokenizes the text again, and sampled turns change."""
+    mark = 7
+    places = [
+        ImagePlace(2, 4, (1, 4, 4), "a"),
+        ImagePlace(8, 1, (1, 2, 2), "b"),
+        ImagePlace(9, 6, (1, 4, 6), "c"),
+    ]
+    ids = [1, 2, *[mark] * 4, 3, 4, *[mark] * 7, 5, 6]
+    sent = one_mark_each(ids, places)
+    assert sent == [1, 2, mark, 3, 4, mark, mark, 5, 6]
+    assert expanded(sent, [place.length for place in places], mark) == ids
+    with pytest.raises(EngineError, match="4 marks of images for 3 images"):
+        one_mark_each([*ids, mark], places)
 
 
 def test_what_takes_no_images_is_named(rollout_args: ArgsOf, monkeypatch: pytest.MonkeyPatch) -> None:
