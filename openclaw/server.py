@@ -25,6 +25,7 @@ from claw_base.files import own_run_folder
 from claw_base.hotswap.post import Post
 from claw_base.ports import listen
 from openclaw.common.open_files import allow_many
+from openclaw.common.unsampled import advice
 from openclaw.engine.process import EngineProcess
 from openclaw.errors import ClawError
 from openclaw.gateway.door import GatewayDoor, launched_engine
@@ -43,6 +44,8 @@ GRACE_SECONDS = 5
 LAST_REQUESTS_SECONDS = 0.5
 KEEP_ALIVE_SECONDS = 75
 CANNOT_WORK = 2
+LOOKED_AT = 50
+"""Newest turns whose temperatures are looked at."""
 
 
 def create_app(settings: Settings, engine_urls: Sequence[str], launched_url: str | None = None) -> FastAPI:
@@ -188,6 +191,11 @@ async def _announce(app: FastAPI, listener: socket.socket) -> None:
     recording = "recording nothing" if buffer is None else f"recording to {shown(buffer)}"
     address = f"[{host}]" if ":" in host else host
     print(f"ready: http://{address}:{port}/v1 serves {gateway.model_name}, {recording}", flush=True)
+    if gateway.recorder is not None:
+        newest = await asyncio.to_thread(gateway.recorder.store.status.recent, LOOKED_AT)
+        told = advice([one.unsampled for one in newest if one.turn_type == "main"])
+        if told is not None:
+            log.warning(told)
 
 
 if __name__ == "__main__":

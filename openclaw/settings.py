@@ -73,6 +73,14 @@ class Settings:
         least=0,
         most=2,
     )
+    min_temperature: float = flag(
+        0.0,
+        "Least sampling temperature: a request for less gets this. Clients that ask for 0 give answers whose scores "
+        "cannot be trained.",
+        env=("MIN_TEMPERATURE",),
+        least=0,
+        most=2,
+    )
     max_tokens_default: int | None = flag(
         None,
         "Longest answer where a request names none; default: what the context has left.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal
@@ -24,6 +25,13 @@ ENVIRONMENT: Source = "environment"
 
 USER_JUDGE = "user"
 """`judge` of a judgement that a person gave."""
+
+GREEDY = "greedy"
+UNSAMPLED = "unsampled"
+"""Where a sample's metadata names why its turn is no sample of the policy."""
+COLDEST = 1e-6
+"""Temperatures below it take the likeliest token."""
+_PENALTIES = {"frequency_penalty", "presence_penalty", "repetition_penalty"}
 
 RenderMode = Literal["full", "bridge"]
 """A prompt rendered from all messages, or the parent turn's own ids and what is new."""
@@ -76,6 +84,18 @@ class VersionStatus(StrEnum):
     ROLLED_BACK = "rolled_back"
 
 
+def unsampled(sampling: Mapping[str, Json]) -> str | None:
+    """Why no score of an answer with these settings can be trained: its tokens come from another distribution than the
+    policy's. None if they are samples. A hint needs none: its teacher says what is likely at each token."""
+    if sampling["temperature"] < COLDEST:
+        return GREEDY
+    if "json_schema" in sampling:
+        return "grammar"
+    if "logit_bias" in sampling:
+        return "logit_bias"
+    return "penalties" if _PENALTIES & sampling.keys() else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class TurnContext:
     """What is known of a turn before its first token: the request, its session and its prompt.
@@ -109,6 +129,16 @@ class TurnContext:
     to be, and no hint about the turn is remembered."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created_at: float = field(default_factory=time.time)
+
+    @property
+    def unsampled(self) -> str | None:
+        """Why no score of this turn can be trained (greedy, grammar, logit_bias, penalties); None if one can."""
+        return unsampled(self.sampling)
+
+    @property
+    def temperature(self) -> float:
+        """At which a trainer or teacher reads this turn: greedy log-probs are those of temperature 1."""
+        return 1.0 if self.unsampled == GREEDY else float(self.sampling["temperature"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from openclaw.common.unsampled import advice
+
 Ask = Callable[[str], dict[str, Any] | None]
 
 _ENDS = ("trained", "dropped")
@@ -46,16 +48,21 @@ class TurnWatch:
 
 class AllTurns:
     """The turns of all clients. `ask` gives the newest ones, newest first; turns that had ended before are
-    not reported."""
+    not reported. Says once when most are greedy."""
 
     def __init__(self, ask: Callable[[], list[dict[str, Any]]]) -> None:
         self._ask = ask
+        self._advised = False
         self._seen = {status["completion_id"]: describe(status) for status in ask() if is_over(status)}
 
     def news(self) -> list[str]:
         """One line for each turn that is new or has changed since the last call, oldest first."""
         lines = []
         found = self._ask()
+        told = advice([one.get("unsampled") for one in found if one["turn_type"] == "main"])
+        if told is not None and not self._advised:
+            lines.append(told)
+        self._advised = told is not None
         for status in reversed(found):
             told = describe(status)
             if told != self._seen.get(status["completion_id"]):

@@ -179,19 +179,6 @@ class ChatRequest:
     forced_tool: str | None = None
     """Function that must be called; "" for any."""
 
-    def untrainable(self) -> str | None:
-        """Why an answer sampled like this cannot be trained on; None if it can. `temperature` must be set."""
-        if self.sampling["temperature"] < 1e-6:
-            return "greedy"
-        if "json_schema" in self.sampling:
-            return "grammar"
-        if "logit_bias" in self.sampling:
-            return "logit_bias"
-        return "penalties" if _PENALTIES & self.sampling.keys() else None
-
-
-_PENALTIES = {"frequency_penalty", "presence_penalty", "repetition_penalty"}
-
 
 def chat_request(body: dict[str, Any]) -> ChatRequest:
     """Raises ClientError that names the wrong field."""

@@ -166,7 +166,7 @@ class Exchange:
         if self.turn.turn_type == "side":
             return TurnState.SIDE, None
         spans = self.generation.spans
-        reason = self.request.untrainable() if self.generation.ids else "empty"
+        reason = None if self.generation.ids else "empty"
         if reason is None and (not spans or spans[0][1] != 0 or spans[-1][2] != len(self.generation.ids)):
             reason = "unknown_weight_version"
         return (TurnState.CAPTURED, None) if reason is None else (TurnState.UNTRAINABLE, reason)

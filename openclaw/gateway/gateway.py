@@ -101,7 +101,10 @@ class Gateway:
             await self._admission.wait()
         self._check(request)
         await self._check_length(request)
-        request = replace(request, sampling={"temperature": self._temperature, **request.sampling})
+        temperature = max(
+            request.sampling.get("temperature", self._temperature), self.settings.min_temperature
+        )
+        request = replace(request, sampling={**request.sampling, "temperature": temperature})
         recorder = self.recorder if caller.train else None
         read = Transcript.of, request.messages
         transcript = await self._aside(*read) if is_large(request) else Transcript.of(request.messages)

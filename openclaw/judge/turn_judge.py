@@ -19,9 +19,9 @@ from openclaw.judge.backends.http import JudgeUnavailable
 from openclaw.judge.hints import find_hints
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion, majority_score, question_about
-from openclaw.methods.method import Method, MethodContext, Needs, is_liked
+from openclaw.methods.method import Method, MethodContext, Needs, eval_score, is_liked
 from openclaw.store import RolloutStore, StoreWriter
-from openclaw.types import ENVIRONMENT, Drop, Judgement, SampleDraft, Turn
+from openclaw.types import ENVIRONMENT, UNSAMPLED, Drop, Judgement, SampleDraft, Turn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +111,16 @@ def without_praise(judgements: list[Judgement]) -> list[Judgement]:
     if not is_liked(judgements):
         return judgements
     return [dataclasses.replace(one, hints=[]) if one.hints else one for one in judgements]
+
+
+def taught_alone(outcome: SampleDraft | Drop, judgements: list[Judgement], reason: str) -> SampleDraft | Drop:
+    """What a method made of an answer that is no sample of the policy, of its hints alone: its sample, which says so,
+    or a drop with the `reason` where no hint teaches."""
+    if isinstance(outcome, Drop) or not outcome.teacher_tokens_candidates:
+        return Drop(reason)
+    score = eval_score(judgements)
+    known = {UNSAMPLED: reason} if score is None else {UNSAMPLED: reason, "eval_score": score}
+    return dataclasses.replace(outcome, metadata={**outcome.metadata, **known})
 
 
 log = logging.getLogger("openclaw.judge")
@@ -216,11 +226,13 @@ class TurnJudge:
             await self._drop(turn, judgements, "method_error")
 
     def _made_sample(self, turn: Turn, judgements: list[Judgement]) -> SampleDraft | Drop:
-        outcome = self._method.function(turn, judgements, self._context)
+        reason = turn.unsampled
+        heard = [one for one in judgements if reason is None or one.kind != "eval"]
+        outcome = self._method.function(turn, heard, self._context)
         self._metrics.unplaced_hints = self._context.unplaced_hints
         if not isinstance(outcome, SampleDraft | Drop):
             raise StoreError(f"the method gave a {type(outcome).__name__}, neither SampleDraft nor Drop")
-        return outcome
+        return outcome if reason is None else taught_alone(outcome, judgements, reason)
 
     async def _taught(self, turn: Turn, draft: SampleDraft) -> SampleDraft | Drop | None:
         """The draft with its teacher's log-probs; a drop when the teacher fails; None when it is not there and the

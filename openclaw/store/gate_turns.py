@@ -58,13 +58,13 @@ class GateTurnTable:
             return sorted((turn_from_row(row) for row in found), key=lambda one: chosen.index(one.id))
 
     def newest(self, count: int) -> list[Turn]:
-        """The newest main turns with log-probs, newest first."""
+        """The newest main turns with log-probs of the policy, newest first."""
         turn = schema.turn.c
         mine = (turn.turn_type == "main") & turn.state.in_([str(state) for state in _TRAINABLE])
         query = select_turns(mine, turn.source == "gateway").order_by(turn.created_at.desc()).limit(count)
         with self._database.reading() as connection:
             found = [turn_from_row(row) for row in connection.execute(query).mappings()]
-        return [one for one in found if one.completion_log_probs]
+        return [one for one in found if one.completion_log_probs and one.unsampled is None]
 
 
 class _Choice:

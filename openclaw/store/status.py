@@ -12,7 +12,7 @@ from openclaw.store import schema
 from openclaw.store.database import Database
 from openclaw.store.rights import ADMINISTRATOR, Asker, usable
 from openclaw.store.rows import unpack_json
-from openclaw.types import SampleState, TurnState
+from openclaw.types import SampleState, TurnState, unsampled
 
 _LOST_TURNS = (TurnState.EXPIRED, TurnState.UNTRAINABLE, TurnState.ABORTED)
 
@@ -40,6 +40,8 @@ class TurnStatus:
     sample_state: str | None
     drop_reason: str | None
     trained_version: int | None
+    unsampled: str | None
+    """Why its score cannot be trained; see `Turn.unsampled`."""
 
 
 class StatusTable:
@@ -108,6 +110,7 @@ def _statuses(connection: Connection, which: Any, limit: int) -> list[TurnStatus
             sample.c.reward,
             sample.c.trained_version,
             schema.turn_body.c.version_spans,
+            schema.turn_body.c.sampling,
         )
         .select_from(turn)
         .join(schema.turn_body, schema.turn_body.c.turn_id == turn.c.id)
@@ -142,4 +145,5 @@ def _status(connection: Connection, row: RowMapping) -> TurnStatus:
         sample_state=row["sample_state"],
         drop_reason=row["sample_reason"],
         trained_version=row["trained_version"],
+        unsampled=unsampled(unpack_json(row["sampling"])),
     )

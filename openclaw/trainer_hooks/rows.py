@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from openclaw.methods.rewards import TRUST
-from openclaw.types import SampleRecord, Turn
+from openclaw.types import UNSAMPLED, SampleRecord, Turn
 
 Row = dict[str, Any]
 """A training sample as the trainer reads it: its field names and values."""
@@ -30,6 +30,8 @@ def batch_metrics(rows: Sequence[Row]) -> dict[str, float]:
         found["rollout/hints"] = sum(hints) / len(hints)
     for case, count in Counter(one["case"] for one in about if "case" in one).items():
         found[f"rollout/samples_{case}"] = float(count)
+    for reason, count in Counter(one[UNSAMPLED] for one in about if UNSAMPLED in one).items():
+        found[f"rollout/samples_{reason}"] = float(count)
     return found
 
 
@@ -59,6 +61,6 @@ def sample_dict_of(turn: Turn) -> Row:
         "response_length": len(turn.completion_ids),
         "rollout_log_probs": turn.completion_log_probs,
         "version_spans": turn.version_spans,
-        "temperature": float(turn.sampling["temperature"]),
+        "temperature": turn.temperature,
         "status": "truncated" if turn.finish_reason == "length" else "completed",
     }

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from claw_base.run_folder.records import dead_roles
+from openclaw.common.unsampled import advice
 from openclaw.judge.settings import JudgeSettings
 from openclaw.trainer_hooks.next_batch import Backlog
 from openclaw.views.source import ViewSource
@@ -15,6 +16,8 @@ from openclaw.views.source import ViewSource
 Json = dict[str, Any]
 
 GAP = "train/train_rollout_logprob_abs_diff"
+LOOKED_AT = 50
+"""Newest turns whose temperatures are looked at."""
 ENOUGH = 4
 """Fewest updates whose outcomes are evaluated."""
 ROLES = ("engine", "judge", "driver", "trainer")
@@ -28,6 +31,10 @@ def alarms(source: ViewSource, now: Json) -> list[Json]:
         found["engine"] = "no engine answers: requests wait until one does; look at its log"
     if not now["recording"]:
         found["recording"] = "turns are not recorded, so nothing is learned: start with --enable-rl-intercept"
+    if source.recorder is not None:
+        newest = source.store.status.recent(LOOKED_AT)
+        told = advice([one.unsampled for one in newest if one.turn_type == "main"])
+        found |= {} if told is None else {"greedy": told}
     if now["judging"] and not now["finished"]:
         found |= _of_loops(source, now)
     if source.run_dir is not None and not now["finished"]:

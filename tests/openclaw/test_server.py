@@ -173,7 +173,7 @@ def test_status_counts_turns_and_names_the_version(gateway: RunningGateway) -> N
             "/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}], **options}
         )
     status = gateway.http.get("/status").json()
-    assert status["turns"] == {"captured": 1, "untrainable": 1} and status["dropped"] == {"greedy": 1}
+    assert status["turns"] == {"captured": 2} and status["dropped"] == {}
     assert status["weight_version"] == 0 and status["samples"] == {}
     assert status["engines"] == [
         {"url": gateway.engine.url, "ready": True, "weight_version": 3, "checksum": "c0ffee"}

@@ -52,7 +52,7 @@ class Teacher:
         if not candidates and (candidates is None or not self._top_k):
             return dataclasses.replace(draft, teacher_tokens_candidates=None)
         ids = candidates[0] if candidates else turn.prompt_ids + turn.completion_ids
-        temperature = float(turn.sampling["temperature"])
+        temperature = turn.temperature
         start = len(ids) - len(turn.completion_ids) - 1
         meta = (await self._http.post(self._body(ids, start, temperature))).get("meta_info")
         if not isinstance(meta, dict):

@@ -109,13 +109,13 @@ def test_an_engine_without_grammars_is_named_when_an_answer_must_have_a_form(gat
     assert caught.value.param == "response_format"
 
 
-def test_a_form_is_handed_to_the_engine_and_the_turn_is_not_trained(gateway: RunningGateway) -> None:
+def test_a_form_is_handed_to_the_engine_and_the_turn_says_so(gateway: RunningGateway) -> None:
     gateway.says("{}")
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
     answer = ask(gateway, response_format=form)
     assert json.loads(gateway.engine.requests[0]["sampling_params"]["json_schema"]) == schema
-    assert gateway.turn(answer.id).state_reason == "grammar"
+    assert gateway.turn(answer.id).unsampled == "grammar"
 
 
 def test_bias_and_penalties_reach_the_engine_and_the_turn_says_so(gateway: RunningGateway) -> None:
@@ -123,7 +123,7 @@ def test_bias_and_penalties_reach_the_engine_and_the_turn_says_so(gateway: Runni
     answer = ask(gateway, logit_bias={"5": -100}, presence_penalty=0.5, frequency_penalty=0)
     sent = gateway.engine.requests[0]["sampling_params"]
     assert sent["logit_bias"] == {"5": -100} and sent["presence_penalty"] == 0.5
-    assert "frequency_penalty" not in sent and gateway.turn(answer.id).state_reason == "logit_bias"
+    assert "frequency_penalty" not in sent and gateway.turn(answer.id).unsampled == "logit_bias"
 
 
 def test_unknown_template_options_are_without_effect(gateway: RunningGateway) -> None:

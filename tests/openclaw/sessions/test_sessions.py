@@ -232,12 +232,23 @@ def test_session_ends_with_its_last_turn_or_by_word_alone(gateway: RunningGatewa
         ({"response_format": {"type": "json_object"}}, "grammar"),
     ],
 )
-def test_settings_that_cannot_be_trained_are_stored_with_the_reason(
+def test_turns_whose_scores_cannot_be_trained_say_why_and_are_judged(
     gateway: RunningGateway, options: dict[str, Any], reason: str
 ) -> None:
     gateway.says("hello there")
     turn = ask(gateway, [user("hi")], **options)
-    assert (str(turn.state), turn.state_reason) == ("untrainable", reason)
+    assert (str(turn.state), turn.unsampled) == ("captured", reason)
+    ask(gateway, [user("hi"), assistant("hello there"), user("Too long!")])
+    assert gateway.wait_for(lambda: gateway.turn(turn.completion_id).state == "answered")
+
+
+def test_a_least_temperature_raises_what_clients_send(start_gateway: StartGateway) -> None:
+    gateway = start_gateway(min_temperature=0.3)
+    gateway.says("hello there")
+    for sent, got in ((0, 0.3), (0.2, 0.3), (0.9, 0.9)):
+        turn = ask(gateway, [user("hi")], temperature=sent)
+        assert gateway.engine.requests[-1]["sampling_params"]["temperature"] == got
+        assert turn.sampling["temperature"] == turn.temperature == got and turn.unsampled is None
 
 
 def test_tool_results_continue_the_sampled_ids(gateway: RunningGateway) -> None:

@@ -125,9 +125,10 @@ class Mismatch:
     largest: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
 
     def add(self, sample: Sample, trainer_log_probs: list[float]) -> None:
-        """Compares the trained tokens of one sample; a sample without engine log-probs is left out, and so is what is
-        trained again, from which the policy has moved on."""
-        if sample.rollout_log_probs is None or not sample.counted:
+        """Compares the trained tokens of one sample; a sample without engine log-probs is left out, and so are what is
+        trained again, from which the policy has moved on, and tokens of another distribution than the policy's
+        (`unsampled` in the metadata)."""
+        if sample.rollout_log_probs is None or not sample.counted or sample.metadata.get("unsampled"):
             return
         kind = self._kind(sample)
         engine = trained_values(sample, sample.rollout_log_probs)
