@@ -18,9 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from openclaw.common.messages import text_of
+from openclaw.common.plain_sentences import Pole, all_plain_sentences
 from openclaw.dreaming import anchors, measures
 from openclaw.dreaming.asking import IDLE_IN_FLIGHT, IDLE_LIMIT_SECONDS, Answer, Engines, run
-from openclaw.dreaming.imperatives import Pole, all_imperatives, asked_pole, named
+from openclaw.dreaming.imperatives import asked_pole, named
 from openclaw.dreaming.measures import Scored
 from openclaw.dreaming.plans import Plan, Planner
 from openclaw.dreaming.settings import DreamArguments
@@ -318,7 +319,7 @@ class Dreamer:
     def _quotes(self, dream: Dream) -> bool:
         """Whether an answer repeats what its teacher has read."""
         answer = self._prompts.tokenizer.decode(dream.completion_ids)
-        return measures.quotes(answer, dream.wish or "", *all_imperatives())
+        return measures.quotes(answer, dream.wish or "", *all_plain_sentences())
 
     def _checked(self, fact: Dream) -> Dream:
         """A fact with gain 1 if its answer names what is right."""

@@ -7,10 +7,10 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from openclaw.common.plain_sentences import plain_sentences
 from openclaw.dreaming import anchors
 from openclaw.dreaming.anchors import AnchorPrompt
 from openclaw.dreaming.asking import Asked
-from openclaw.dreaming.imperatives import imperatives
 from openclaw.dreaming.measures import KEEP
 from openclaw.dreaming.settings import DreamArguments
 from openclaw.dreaming.texts import Prompt
@@ -147,7 +147,7 @@ def _with_wish(prompt: Prompt, wish: Wish) -> list[Message]:
     that sentence (lab/findings/dreaming.md)."""
     if wish.pole is None:
         return with_hint([{"role": "user", "content": prompt.text}], wish.text)
-    plain = random.Random(prompt.id).choice(imperatives(wish.pole, prompt.language))
+    plain = random.Random(prompt.id).choice(plain_sentences(wish.pole, prompt.language))
     return [{"role": "user", "content": f"{plain}\n\n{prompt.text}"}]
 
 

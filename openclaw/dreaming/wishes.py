@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from openclaw.dreaming.imperatives import Pole
+from openclaw.common.plain_sentences import Pole
 from openclaw.dreaming.themes import alike, same_pole
 from openclaw.store.memory import Said
 from openclaw.store.shares import Person

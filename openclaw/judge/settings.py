@@ -17,6 +17,8 @@ from claw_base.settings.documents import table
 from openclaw.errors import ConfigError
 
 BACKEND_NAMES = ("rules", "engine", "openai", "learned")
+SERVED = "served"
+"""Among the addresses of readers: the engines of the run."""
 _SAFE = ("--judge-", "--prm-", "--majority-")
 """How flags begin that no other part of a driver's command line has."""
 
@@ -91,6 +93,19 @@ class JudgeSettings:
         None,
         "File that python -m openclaw.judge.learned wrote (backend learned).",
         env=("JUDGE_LEARNED_FILE",),
+        unit="path",
+    )
+    judge_reader_url: tuple[str, ...] = flag(
+        (),
+        "Engine whose model reads what people say where the rules know no phrase (backend rules): a URL, or `served` for "
+        "the engines of this run; repeatable.",
+        env=("JUDGE_READER_URL",),
+        unit="URL",
+    )
+    judge_reader_model: str | None = flag(
+        None,
+        "Folder of that model's tokenizer; with `served` the policy's.",
+        env=("JUDGE_READER_MODEL",),
         unit="path",
     )
     judge_prompt_dir: str | None = flag(
@@ -207,6 +222,12 @@ class JudgeSettings:
             raise ConfigError("JUDGE_API_KEY has a blank, a line break or a character that is no ASCII in it")
         if self.judge_backend == "openai" and not (self.judge_url and self.judge_model):
             raise ConfigError("the openai judge needs --judge-url and --judge-model")
+        if self.judge_reader_url and self.judge_backend != "rules":
+            raise ConfigError("--judge-reader-url helps the rules; leave it out with another --judge-backend")
+        if self.judge_reader_url and SERVED not in self.judge_reader_url and not self.judge_reader_model:
+            raise ConfigError(
+                "--judge-reader-url needs --judge-reader-model, the folder of the model's tokenizer"
+            )
         if self.judge_backend == "learned" and not self.judge_learned_file:
             raise ConfigError(
                 "the learned judge needs --judge-learned-file; python -m openclaw.judge.learned writes one"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from openclaw.common import answer_form
 from openclaw.progress.replies import Reply, sentence_count, word_count
 
 BRIEF_WORDS, BRIEF_SENTENCES, LONG_WORDS = 40, 2, 80
@@ -21,13 +22,6 @@ _ITEM = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s", re.MULTILINE)
 _MARKUP = re.compile(r"^\s*#{1,6}\s|\*\*[^*\n]+\*\*", re.MULTILINE)
 _TABLE = re.compile(r"^\s*\|?[^|\n]+\|[^|\n]+.*\n\s*\|?\s*:?-{2,}", re.MULTILINE)
 _HEADING = re.compile(r"^\s*(?:#{1,6}\s+\S|\*\*[^*\n]+\*\*:?\s*$)", re.MULTILINE)
-_GREETING = re.compile(
-    r"\A\W*(?:hi|hello|hey|hiya|howdy|greetings|welcome|dear|good (?:morning|afternoon|evening|day)|hallo|guten "
-    r"(?:tag|morgen|abend)|servus|hola|buen[oa]s|buen d[ií]a|bonjour|bonsoir|salut|ciao|buongiorno|olá|merhaba|"
-    r"selam|g[uü]nayd[ıi]n|iyi (?:g[uü]nler|ak[sş]amlar)|cześć|dzień dobry|привет|здравствуйте|你好|您好|"
-    r"こんにちは)(?!\w)",
-    re.IGNORECASE,
-)
 
 
 def is_brief(reply: Reply) -> bool:
@@ -54,7 +48,7 @@ def is_list(reply: Reply) -> bool:
 
 def greets(reply: Reply) -> bool:
     """The first word is a greeting."""
-    return _GREETING.match(reply.text) is not None
+    return answer_form.greets(reply.text)
 
 
 def greets_not(reply: Reply) -> bool:

@@ -66,6 +66,8 @@ class ServedFlags:
     prm_teacher_hf_checkpoint: str | None
     judge_engine_url: list[str] | None
     judge_backend: str | None
+    judge_reader_url: list[str] | None
+    judge_reader_model: str | None
     prm_model_path: str | None
     opd_teacher_url: list[str] | None
     opd_teacher_model_path: str | None
@@ -120,6 +122,9 @@ def started_engines(flags: ServedFlags, model: str, endpoints: Mapping[str, list
         found["prm_model_path"] = flags.prm_model_path or flags.prm_hf_checkpoint or model
         context = flags.prm_context_length or flags.context_length
         found["judge_context_length"] = flags.judge_context_length or context
+    if judge_settings.SERVED in (flags.judge_reader_url or ()):
+        found["judge_reader_url"] = endpoints["policy"]
+        found["judge_reader_model"] = flags.judge_reader_model or model
     if endpoints.get("teacher"):
         found["opd_teacher_url"] = flags.opd_teacher_url or endpoints["teacher"]
         folder = flags.prm_teacher_hf_checkpoint or model

@@ -1,7 +1,8 @@
-"""What four people say in everyday conversations: questions, complaints about the form of an answer, and thanks.
+"""What eight people say in everyday conversations: questions, complaints about the form or content of an answer, thanks.
 
-Each line of `everyday_talk.jsonl` has `writer` (one of four, A to D), `kind` and `text`. Complaints are in the words of
-people who know no rule of the judge. Nothing is trained on these lines but by talk.
+Each line of `everyday_talk.jsonl` has `writer` (one of eight, A to H), `kind` and `text`. Complaints are in the words of
+people who know no rule of the judge. Nothing is trained on these lines but by talk. Rules, thresholds and examples were
+chosen on lines of A to D; E to H are for reports.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["question", "brief", "prose", "greeting", "thanks"]
+Kind = Literal[
+    "question", "brief", "prose", "greeting", "thanks", "long", "list", "wrong", "tone", "vague", "next"
+]
+WRITERS = "ABCDEFGH"
 THANKS: Kind = "thanks"
 
 
 @dataclass(frozen=True)
 class TalkLine:
-    """`kind`: a question, thanks, or a complaint that asks for brief answers, plain prose or a greeting."""
+    """`kind`: a question, thanks, a further question (`next`), or a complaint: that asks for brief answers, plain prose,
+    a greeting, longer answers or a list, or is about what is wrong, the tone, or nothing that it names (`vague`)."""
 
     writer: str
     kind: str

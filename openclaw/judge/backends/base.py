@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 from openclaw.errors import ConfigError
@@ -10,7 +11,7 @@ from openclaw.judge.backends.prompts import PromptSet
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import RulesBackend
-from openclaw.judge.settings import JudgeSettings
+from openclaw.judge.settings import SERVED, JudgeSettings
 from openclaw.types import Vote
 
 
@@ -49,7 +50,18 @@ def make_backend(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend
 
 
 def _rules(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
-    return RulesBackend()
+    if not settings.judge_reader_url:
+        return RulesBackend()
+    from openclaw.formats.tokenizer import Tokenizer  # which the rules alone do without
+    from openclaw.judge.reader.backend import ReadingBackend
+    from openclaw.judge.reader.reader import Reader
+
+    if SERVED in settings.judge_reader_url:
+        raise ConfigError(
+            f"--judge-reader-url {SERVED} is for a training run; name the URL of an engine here"
+        )
+    folder = Path(str(settings.judge_reader_model)).expanduser()
+    return ReadingBackend(Reader(settings.judge_reader_url, Tokenizer(folder)))
 
 
 def _openai(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:

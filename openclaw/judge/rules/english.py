@@ -15,6 +15,8 @@ from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 from openclaw.judge.rules.languages import read_signs
 from openclaw.judge.rules.wordings import ENGLISH, ENGLISH_ASIDES, ENGLISH_REQUESTS, ENGLISH_WORK
 
+BY_TONE = "sentiment"
+"""How the reason of a vote begins that no phrase decided, only friendly or unfriendly words."""
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n+")
 _QUOTED = re.compile(r"\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)")
 _CLAUSE = re.compile(r",\s+|;\s*|\s+-+\s+|\s+(?:but|and|so)\s+")
@@ -188,9 +190,9 @@ def _sentiment(sentences: list[str]) -> tuple[int, str]:
         return 0, "no feedback"
     compound = _analyzer().polarity_scores(" ".join(spoken))["compound"]
     if compound >= _POSITIVE:
-        return 1, f"sentiment {compound:+.2f}"
+        return 1, f"{BY_TONE} {compound:+.2f}"
     if compound <= _NEGATIVE and not any(map(ENGLISH_REQUESTS["asks"].search, spoken)):
-        return -1, f"sentiment {compound:+.2f}"
+        return -1, f"{BY_TONE} {compound:+.2f}"
     return 0, f"no clear sentiment ({compound:+.2f})"
 
 

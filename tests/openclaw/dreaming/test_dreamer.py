@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from openclaw.common.plain_sentences import all_plain_sentences
 from openclaw.dreaming import anchors, measures
 from openclaw.dreaming.anchors import FACTS
 from openclaw.dreaming.asking import Engines
@@ -22,7 +23,6 @@ from openclaw.dreaming.dreamer import (
     Dreamer,
     Night,
 )
-from openclaw.dreaming.imperatives import all_imperatives
 from openclaw.dreaming.measures import KEEP
 from openclaw.dreaming.plans import LOOKS
 from openclaw.dreaming.settings import DreamArguments
@@ -108,7 +108,7 @@ def test_a_complaint_that_is_sure_is_taught_by_a_plain_sentence(
     taught = [prompts.tokenizer.decode(one.taught_ids) for one in mine]
     for text, one in zip(taught, mine, strict=True):
         assert one.wish == "way too long my guy" and "my guy" not in text
-        assert any(f"{plain}\n\n{questions[one.item]}" in text for plain in all_imperatives())
+        assert any(f"{plain}\n\n{questions[one.item]}" in text for plain in all_plain_sentences())
     assert night.poles == {"length short"}
 
 

@@ -2,7 +2,7 @@
 
 `bash lab/run.sh benchmarks.learning.one_person --wish brief --sessions 20`, beside a run of any language model. The
 person asks everyday questions, complains at most twice about an answer in other form than wished, and gives thanks for
-one that pleases. Questions are of four writers, complaints and thanks of one of them
+one that pleases. Questions are of several writers, complaints and thanks of one of them
 (`openclaw_test.people.everyday_talk`); held-out questions are those of `./claw progress`, which nothing trains on. Every
 few sessions some held-out questions are asked at temperature 0; before and after, `./claw progress` measures everything.
 The last line on standard output is one JSON object."""
@@ -29,7 +29,7 @@ from openclaw.progress.replies import Reply
 from openclaw_test.loop.chat_client import Answer, ChatClient
 from openclaw_test.loop.measure import answers_to
 from openclaw_test.loop.readiness import say
-from openclaw_test.people.everyday_talk import THANKS, TalkLine, read_talk
+from openclaw_test.people.everyday_talk import THANKS, WRITERS, TalkLine, read_talk
 from openclaw_test.people.wishes import Messages
 
 IN_A_ROW = 3
@@ -191,7 +191,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--url", default="http://127.0.0.1:30000", help="address of the gateway")
     parser.add_argument("--wish", choices=("brief", "prose", "greeting"), default="brief")
     parser.add_argument(
-        "--writer", choices=tuple("ABCD"), default="A", help="whose words complaints and thanks are in"
+        "--writer", choices=tuple(WRITERS), default="A", help="whose words complaints and thanks are in"
     )
     parser.add_argument("--sessions", type=int, default=20, help="conversations, one after another")
     parser.add_argument(

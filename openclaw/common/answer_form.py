@@ -1,0 +1,53 @@
+"""The form of an answer, as far as a complaint about it depends on it: how long it is, whether it is a list, whether it
+greets."""
+
+from __future__ import annotations
+
+import re
+
+from openclaw.common.plain_sentences import Pole
+
+LONG_ANSWER = 50
+"""Words from which a complaint about length may want less."""
+LIST_LINES = 2
+"""Lines with a bullet or a number that make a list."""
+_ITEM = re.compile(r"^\s*(?:[-*•‣–]|\d{1,2}[.)、])\s*\S", re.MULTILINE)
+_WIDE = re.compile(r"[぀-ヿ㐀-鿿가-힯]")
+_GREETING = re.compile(
+    r"\A\W*(?:hi|hello|hey|hiya|howdy|greetings|welcome|dear|good (?:morning|afternoon|evening|day)|hallo|guten "
+    r"(?:tag|morgen|abend)|servus|hola|buen[oa]s|buen d[ií]a|bonjour|bonsoir|salut|ciao|buongiorno|olá|merhaba|"
+    r"selam|g[uü]nayd[ıi]n|iyi (?:g[uü]nler|ak[sş]amlar)|cześć|dzień dobry|привет|здравствуйте|你好|您好|"
+    r"こんにちは)(?!\w)",
+    re.IGNORECASE,
+)
+
+
+def count_words(text: str) -> int:
+    """Two characters of a script without spaces count as a word."""
+    wide = len(_WIDE.findall(text))
+    return wide // 2 + len(_WIDE.sub(" ", text).split())
+
+
+def is_long(answer: str) -> bool:
+    return count_words(answer) >= LONG_ANSWER
+
+
+def is_list(answer: str) -> bool:
+    """At least two items on lines of their own."""
+    return len(_ITEM.findall(answer)) >= LIST_LINES
+
+
+def greets(answer: str) -> bool:
+    """The first word is a greeting."""
+    return _GREETING.match(answer) is not None
+
+
+def already_has(answer: str) -> frozenset[Pole]:
+    """What nobody who complains about this answer asks for, because it is so already. Of a long answer too a person may
+    want more."""
+    found: set[Pole] = {"list"} if is_list(answer) else {"prose"}
+    if not is_long(answer):
+        found.add("short")
+    if greets(answer):
+        found.add("greet")
+    return frozenset(found)

@@ -1,0 +1,38 @@
+"""Plain sentences that ask for a form of answer: what a model understands where a person's own words are hard to read.
+
+"way too long my guy" before a question makes 0.15 to 0.35 of SmolLM2-135M's answers brief, a plain sentence 0.85
+(lab/findings/dreaming.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+Pole = Literal["short", "long", "prose", "list", "greet"]
+"""What is asked for: a short or a long answer, plain prose or a list, a greeting first."""
+
+
+def plain_sentences(pole: Pole, language: str) -> tuple[str, ...]:
+    """Sentences that ask for it in a language (`en`, `de`, ...); English ones if there are none in that language."""
+    return _all().get((pole, language)) or _all()[pole, "en"]
+
+
+def all_plain_sentences() -> tuple[str, ...]:
+    """Those of all poles and languages."""
+    return tuple(text for texts in _all().values() for text in texts)
+
+
+def asked_plainly(text: str) -> Pole | None:
+    """What a text asks for that begins with one of these sentences; None for other texts."""
+    return next((pole for (pole, _), texts in _all().items() if text.startswith(texts)), None)
+
+
+@functools.cache
+def _all() -> Mapping[tuple[Pole, str], tuple[str, ...]]:
+    lines = Path(__file__).with_suffix(".jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines if line.strip()]
+    return {(row["pole"], row["language"]): tuple(row["texts"]) for row in rows}

@@ -1,0 +1,76 @@
+"""The rules, and where they know no phrase, what the served model reads."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import get_args
+
+from openclaw.common.messages import last_said, said_in
+from openclaw.common.plain_sentences import Pole, plain_sentences
+from openclaw.judge.questions import JudgeQuestion, bounded
+from openclaw.judge.reader.channel import Reading
+from openclaw.judge.reader.reader import Reader
+from openclaw.judge.rules.english import BY_TONE
+from openclaw.judge.rules.judge import RulesBackend, hint_by_rules, vote_by_rules
+from openclaw.judge.rules.languages import language_of
+from openclaw.types import Vote
+
+EXAMPLES_IN = "en"
+"""The language of the examples. Behind them a sentence in another language is likely or unlikely by chance."""
+_POLES: tuple[Pole, ...] = get_args(Pole)
+
+
+class ReadingBackend(RulesBackend):
+    """Gives the rules' vote; the model's, if it is sure, where a person speaks and the rules find no sign, or only
+    friendly or unfriendly words.
+
+    The hint of a complaint about the form of an answer is a plain sentence that asks for the form, before the person's
+    own words if the rules take these for a hint. A complaint about anything else has the hint that the rules find.
+    """
+
+    name = "rules+reader"
+    prompt_name = hint_prompt_name = f"{RulesBackend.prompt_name}+reader-v1"
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    async def close(self) -> None:
+        await self._reader.close()
+
+    async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        return [(await self._vote(question))[0]] * m
+
+    async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        vote, reading = await self._vote(question)
+        words = hint_by_rules(question)
+        if vote.score == -1 and reading is not None:
+            sentence = _sentence(reading)
+            words = " ".join(part for part in (sentence, words) if part)
+        if not words:
+            return [Vote(score=-1, text="nothing says what should be different")] * m
+        return [Vote(score=1, text="correction", hint=words)] * m
+
+    async def _vote(self, question: JudgeQuestion) -> tuple[Vote, Reading | None]:
+        """The vote, and what the model is sure to have read."""
+        vote = vote_by_rules(question)
+        said = "\n".join(said_in(question.next_state)).strip()
+        is_by_tone = vote.text.startswith(BY_TONE)
+        is_known_praise = vote.score == 1 and not is_by_tone
+        if not said or is_known_praise or _language(question) != EXAMPLES_IN:
+            return vote, None
+        reading = await self._reader.reading(bounded(said), bounded(question.response))
+        if reading is None or not reading.is_sure:
+            return vote, None
+        if vote.score == 0 or (is_by_tone and vote.score != reading.kind.score):
+            vote = dataclasses.replace(vote, score=reading.kind.score, text=reading.reason)
+        return vote, reading
+
+
+def _sentence(reading: Reading) -> str:
+    """The plain sentence that asks for what a complaint about the form asks for; "" for other complaints."""
+    found = [plain_sentences(pole, EXAMPLES_IN) for pole in _POLES if pole == reading.kind.name]
+    return found[0][0] if found else ""
+
+
+def _language(question: JudgeQuestion) -> str:
+    return language_of("\n".join(said_in(question.next_state)), last_said(question.messages))

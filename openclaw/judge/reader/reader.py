@@ -1,0 +1,108 @@
+"""Asks the served model how likely it makes a sentence of each kind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from openclaw.engine.client import EngineClient
+from openclaw.errors import ClientError, EngineError
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.judge.reader.channel import Reading, kinds, pairs, read
+
+log = logging.getLogger("openclaw.judge")
+
+LEAST_RIGHT = 0.75
+"""Share of the check examples that a model must read right. Of nine kinds a guess is right once."""
+AGAIN_SECONDS = 60.0
+"""After an engine did not answer."""
+READY_SECONDS = 30.0
+"""How long an engine is waited for."""
+LONGEST_CHARACTERS = 400
+"""Of what is read: longer texts are requests, and their beginning says little about the answer before."""
+_REMEMBERED = 256
+_IN_FLIGHT = 2
+"""Requests that are open at a time: people are served first."""
+
+
+class Reader:
+    """Reads what people say about answers, with the model that engines serve. Silent until that model has read the
+    shipped check examples, and for good if it reads too few of them right: a model of a million parameters knows no
+    sentences.
+
+    Args:
+        urls: addresses of engines that serve the model.
+        tokenizer: the model's.
+    """
+
+    def __init__(self, urls: Sequence[str], tokenizer: Tokenizer) -> None:
+        self._client = EngineClient(urls)
+        self._tokenizer = tokenizer
+        self._open = asyncio.Semaphore(_IN_FLIGHT)
+        self._checking = asyncio.Lock()
+        self._can_read: bool | None = None
+        self._rests_until = 0.0
+        self._known: OrderedDict[str, asyncio.Task[Mapping[str, float]]] = OrderedDict()
+
+    async def close(self) -> None:
+        for task in self._known.values():
+            task.cancel()
+        await self._client.close()
+
+    async def reading(self, said: str, answer: str) -> Reading | None:
+        """What a sentence about an answer says; None if it is too long, or the model cannot read or does not answer."""
+        if not said.strip() or len(said) > LONGEST_CHARACTERS:
+            return None
+        now = asyncio.get_running_loop().time()
+        if self._can_read is False or now < self._rests_until:
+            return None
+        try:
+            if not await self._checked():
+                return None
+            return read(await self._scores(said), answer)
+        except (EngineError, ClientError, TimeoutError) as error:
+            self._rests_until = now + AGAIN_SECONDS
+            log.warning("the served model reads nothing for %g s: %s", AGAIN_SECONDS, error)
+            return None
+
+    async def _checked(self) -> bool:
+        """Whether the model can read. Raises EngineError and ClientError."""
+        async with self._checking:
+            if self._can_read is None:
+                async with asyncio.timeout(READY_SECONDS):
+                    await self._client.wait_ready()
+                examples = [(kind.name, text) for kind in kinds().values() for text in kind.checks]
+                scores = await asyncio.gather(*[self._asked(text) for _, text in examples])
+                right = [read(one).kind.name == name for (name, _), one in zip(examples, scores, strict=True)]
+                share = sum(right) / len(right)
+                self._can_read = share >= LEAST_RIGHT
+                log.info(
+                    "the served model reads %.0f %% of %d examples of what people say right: %s",
+                    100 * share,
+                    len(right),
+                    "it is asked where the rules are silent" if self._can_read else "it is not asked",
+                )
+        return self._can_read
+
+    async def _scores(self, said: str) -> Mapping[str, float]:
+        """Once for a sentence: its score and its hint are asked for at the same time."""
+        task = self._known.get(said)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = self._known[said] = asyncio.create_task(self._asked(said))
+            if len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        return await asyncio.shield(task)
+
+    async def _asked(self, said: str) -> dict[str, float]:
+        url = self._client.preferred(uuid.uuid4().hex)[0]
+
+        async def score(context: list[int], sentence: list[int]) -> float:
+            async with self._open:
+                return await self._client.log_prob(url, context, sentence)
+
+        asked = pairs(said, self._tokenizer.encode)
+        found = await asyncio.gather(*[score(*pair) for pair in asked.values()])
+        return dict(zip(asked, found, strict=True))

@@ -1,0 +1,166 @@
+"""What the rules know no phrase for is read by the served model, if it can read and is sure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from openclaw.common.plain_sentences import asked_plainly, plain_sentences
+from openclaw.errors import ConfigError
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.judge.backends.base import make_backend
+from openclaw.judge.metrics import JudgeMetrics
+from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.reader import reader as reader_module
+from openclaw.judge.reader.channel import SURE, kinds, read
+from openclaw.judge.rules.judge import vote_by_rules
+from openclaw.judge.settings import SERVED, JudgeSettings
+from openclaw.types import Vote
+from tests.fakes.scripted_engine import FakeEngine
+
+LONG = "The tide comes in twice a day because the moon pulls at the sea. " * 6
+LIST = "You need:\n- flour\n- eggs\n- milk\n" + "Stir it well. " * 20
+SAID = {
+    "my thumb hurts from scrolling": "short",
+    "my coach would need bifocals and a ruler": "prose",
+    "straight to business I see": "greet",
+    "my kettle thinks otherwise": "wrong",
+    "the cat and I now sleep at night": "thanks",
+    "and on sundays": "next",
+}
+"""Sentences in which the rules find no sign, and what the model of these tests makes of them."""
+
+
+@pytest.fixture
+def engine() -> Iterator[FakeEngine]:
+    started = FakeEngine().start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def tokenizer(model: Path) -> Tokenizer:
+    return Tokenizer(model)
+
+
+@pytest.fixture
+def judged(engine: FakeEngine, model: Path, tokenizer: Tokenizer) -> Callable[..., tuple[Vote, Vote]]:
+    """(score vote, hint vote) of what a person writes back, by a model that reads as `SAID` says."""
+    known = (
+        SAID
+        | {"That is too long for me.": "short"}
+        | {text: kind.name for kind in kinds().values() for text in kind.checks}
+    )
+
+    def score(ids: list[int], start: int) -> float:
+        context, sentence = tokenizer.decode(ids[: start + 1]), tokenizer.decode(ids[start + 1 :]).strip()
+        here = next(name for name, kind in kinds().items() if kind.when in context)
+        return -1.0 if known.get(sentence) == here else -9.0
+
+    def ask(
+        said: str, answer: str = LONG, score: Callable[[list[int], int], float] = score
+    ) -> tuple[Vote, Vote]:
+        engine.score = score
+        question = JudgeQuestion(
+            response=answer, next_state=[{"role": "user", "content": said}], role="user", messages=[]
+        )
+
+        async def both() -> tuple[Vote, Vote]:
+            settings = JudgeSettings(judge_reader_url=(engine.url,), judge_reader_model=str(model))
+            backend = make_backend(settings, JudgeMetrics("rules"))
+            votes = await asyncio.gather(backend.eval_votes(question, 1), backend.hint_votes(question, 1))
+            await backend.close()
+            return votes[0][0], votes[1][0]
+
+        return asyncio.run(both())
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("said", "answer", "score", "pole"),
+    [
+        ("my thumb hurts from scrolling", LONG, -1, "short"),
+        ("my coach would need bifocals and a ruler", LIST, -1, "prose"),
+        ("straight to business I see", LONG, -1, "greet"),
+        ("my kettle thinks otherwise", LONG, -1, None),
+        ("the cat and I now sleep at night", LONG, 1, None),
+        ("and on sundays", LONG, 0, None),
+        ("my coach would need bifocals and a ruler", LONG, 0, None),
+        ("straight to business I see", "Hello! " + LONG, 0, None),
+        ("my thumb hurts from scrolling", "Twice a day.", 0, None),
+        ("I collect stamps from Peru", LONG, 0, None),
+    ],
+)
+def test_the_model_is_believed_where_the_rules_are_silent_and_the_answer_allows_it(
+    judged: Callable[..., tuple[Vote, Vote]], said: str, answer: str, score: int, pole: str | None
+) -> None:
+    silent = JudgeQuestion(
+        response=answer, next_state=[{"role": "user", "content": said}], role="user", messages=[]
+    )
+    assert vote_by_rules(silent).score == 0
+    vote, hint = judged(said, answer)
+    assert vote.score == score
+    assert (asked_plainly(hint.hint) if hint.hint else None) == pole
+    assert pole is None or hint.hint == plain_sentences(pole, "en")[0]  # type: ignore[arg-type]
+    assert score == 0 or "sure)" in vote.text
+
+
+def test_the_hint_of_a_complaint_that_the_rules_know_too_has_both_sentences(
+    judged: Callable[..., tuple[Vote, Vote]],
+) -> None:
+    vote, hint = judged("That is too long for me.")
+    assert vote.score == -1 and hint.hint == f"{plain_sentences('short', 'en')[0]} That is too long for me."
+
+
+@pytest.mark.parametrize(
+    "said", ["Thanks, perfect!", "Das ist mir alles viel zu viel Text hier.", "", "w " * 300]
+)
+def test_praise_that_the_rules_know_other_languages_and_long_texts_are_not_read(
+    judged: Callable[..., tuple[Vote, Vote]], said: str
+) -> None:
+    asked: list[int] = []
+    judged(said, LONG, lambda ids, start: asked.append(start) or -1.0)  # type: ignore[func-returns-value]
+    assert asked == []
+
+
+def test_a_model_that_cannot_read_the_examples_is_not_asked(
+    judged: Callable[..., tuple[Vote, Vote]],
+) -> None:
+    asked: list[int] = []
+
+    def score(ids: list[int], start: int) -> float:
+        asked.append(start)
+        return -float(start)
+
+    vote, hint = judged("my thumb hurts from scrolling", LONG, score)
+    checks = sum(len(kind.checks) for kind in kinds().values())
+    assert vote.score == 0 and not hint.hint and len(asked) == checks * len(kinds())
+
+
+def test_without_an_engine_the_rules_judge_alone(
+    judged: Callable[..., tuple[Vote, Vote]], engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "READY_SECONDS", 0.2)
+    engine.stop()
+    vote, hint = judged("my thumb hurts from scrolling")
+    assert vote.score == 0 and not hint.hint
+
+
+def test_no_kind_is_read_that_is_hardly_likelier_than_another() -> None:
+    scores = dict.fromkeys(kinds(), -9.0) | {"short": -5.0, "tone": -5.5}
+    assert read(scores, LONG).kind.name == "short" and read(scores, LONG).share < SURE
+
+
+def test_the_settings_of_the_reader_are_checked(model: Path) -> None:
+    with pytest.raises(ConfigError, match="--judge-reader-model"):
+        JudgeSettings(judge_reader_url=("http://127.0.0.1:1",))
+    with pytest.raises(ConfigError, match="helps the rules"):
+        JudgeSettings(
+            judge_backend="openai", judge_url="http://a", judge_model="m", judge_reader_url=(SERVED,)
+        )
+    with pytest.raises(ConfigError, match="training run"):
+        make_backend(JudgeSettings(judge_reader_url=(SERVED,)), JudgeMetrics("rules"))
