@@ -84,6 +84,10 @@ class Engine:
     def resume(self) -> None:
         self.between_steps(lambda: setattr(self, "paused", False))
 
+    def flush_cache(self) -> None:
+        """Drop keys and values that outlived their requests."""
+        self.between_steps(self.scheduler.prefixes.clear)
+
     def release_memory(self) -> None:
         """Drop stored keys and values, and move weights off a GPU. Requests wait, and lose nothing."""
         self.between_steps(self._release)
@@ -196,6 +200,8 @@ class Engine:
                 self._finish(chunk.sequence, {"type": "length", "length": 0})
 
     def _finish(self, sequence: Sequence, reason: dict[str, object]) -> None:
+        if "status_code" not in reason:
+            self.scheduler.keep(sequence)
         self.scheduler.drop(sequence, wipe="status_code" in reason)
         if sequence.finish is None:
             sequence.end(reason)
@@ -221,6 +227,7 @@ class Engine:
     def _release(self) -> None:
         self.released = True
         self._pause("retract")
+        self.scheduler.prefixes.clear()
         self.model.move(torch.device("cpu"))
 
     def _resume_memory(self) -> None:

@@ -2,9 +2,9 @@
 
 A prompt is prefilled into buffers of its own (`PrefillCache`). A sequence that decodes is one row of a
 `Slab`: all sequences of one length class, without holes, so that one attention call over a view serves them
-all. Classes double in length; a row that is full moves to the next class. There is no prefix cache: what a
-sequence stored is dropped when it ends, so no key or value made by older weights can ever serve a later
-request.
+all. Classes double in length; a row that is full moves to the next class. What a sequence stored is copied when it ends,
+for prompts that begin with it (`prefixes.py`), until the weights are replaced: no key or value made by older weights ever
+serves a later request.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from slime.engines.embedded.kv_cache import KVStore, length_class, reserved
+from slime.engines.embedded.prefixes import Prefixes
 from slime.engines.embedded.sequence import Sequence
 from slime.engines.embedded.slab import PrefillCache
 
@@ -15,11 +16,13 @@ MOST_RESTARTS = 3
 
 @dataclass(frozen=True)
 class SchedulerLimits:
-    """`running`: requests at once; `prefill`: prompt tokens a step; `total`: tokens in the KV store."""
+    """`running`: requests at once; `prefill`: prompt tokens a step; `total`: tokens in the KV store; `kept`: bytes of
+    keys and values that outlive their request (0: none)."""
 
     running: int
     prefill: int
     total: int
+    kept: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Scheduler:
     def __init__(self, limits: SchedulerLimits) -> None:
         self.limits = limits
         self.store = KVStore()
+        self.prefixes = Prefixes(limits.kept)
+        self._weights = 0
         self.waiting: deque[Sequence] = deque()
         self.prefilling: list[Sequence] = []
 
@@ -99,11 +104,27 @@ class Scheduler:
         for sequence in sorted(self.active, key=lambda s: s.created, reverse=True):
             self.retract(sequence)
 
+    def keep(self, sequence: Sequence) -> None:
+        """Keeps what a sequence that ends has stored, for prompts that begin with it: of one that is scored what comes
+        before the scored tokens, which others share. What older weights had a part in is left out."""
+        if not self.limits.kept or sequence.weights != self._weights or sequence.images is not None:
+            return
+        if sequence.slab is not None:
+            layers = sequence.slab.row_views(sequence.row)
+            self.prefixes.keep(sequence.tokens(0, sequence.cached), layers)
+        elif sequence.prefill is not None and sequence.logprob_start > 0:
+            count = min(sequence.cached, sequence.logprob_start)
+            self.prefixes.keep(sequence.tokens(0, count), sequence.prefill.views(count))
+
     def restart_prefills(self) -> None:
-        """Read half-read prompts again from the start; at most MOST_RESTARTS times, so that none starves."""
+        """The weights were replaced: forget what older ones made, and read half-read prompts again from the start; at
+        most MOST_RESTARTS times, so that none starves."""
+        self._weights += 1
+        self.prefixes.clear()
         for sequence in self.prefilling:
             if sequence.cached and not sequence.output_ids and sequence.restarts < MOST_RESTARTS:
                 sequence.restart_prompt()
+                sequence.weights = self._weights
 
     def find(self, rid: str | None) -> list[Sequence]:
         """Sequences with this id; all of them for None."""
@@ -129,9 +150,19 @@ class Scheduler:
             if running and total + need > self.limits.total:
                 return
             self.waiting.popleft()
-            sequence.prefill = PrefillCache(sequence.length)
+            self._begin(sequence)
             self.prefilling.append(sequence)
             running, total = running + 1, total + need
+
+    def _begin(self, sequence: Sequence) -> None:
+        """Gives an admitted sequence its cache, with what is kept of its beginning. The last token is always read, and so
+        is what comes directly before a token that is scored."""
+        sequence.prefill = PrefillCache(sequence.length)
+        sequence.weights = self._weights
+        if self.limits.kept and sequence.images is None:
+            most = min(sequence.length, sequence.next_scored) - 1
+            sequence.cached = self.prefixes.copy_into(sequence.prefill, sequence.tokens(0, most))
+            sequence.reused = max(sequence.reused, min(sequence.cached, len(sequence.prompt_ids)))
 
 
 DEEP_PREFIX = 2048

@@ -64,6 +64,10 @@ class Sequence:
     prefill: PrefillCache | None = None
     slab: Slab[Sequence] | None = None
     row: int = -1
+    reused: int = 0
+    """Prompt tokens that were not read, because their keys and values were kept."""
+    weights: int = 0
+    """Which of the scheduler's weights began to read it."""
     rng: random.Random = field(init=False)
 
     def __post_init__(self) -> None:

@@ -118,8 +118,9 @@ class EngineServer:
         return WIRE.answer({"success": True, "message": "resumed"})
 
     async def flush_cache(self, request: Request) -> Response:
-        """Nothing to flush: what a request stored is dropped when it ends and serves no other request."""
-        return WIRE.answer({"success": True, "message": "no prefix cache: nothing outlives a request"})
+        await WIRE.parse(request, EmptyRequest)
+        await run_in_threadpool(self.engine.flush_cache)
+        return WIRE.answer({"success": True, "message": "flushed"})
 
     async def prepare_weights(self, request: Request) -> Response:
         body = await WIRE.parse(request, PrepareRequest)

@@ -42,7 +42,8 @@ class EngineService:
         self.stop_ids = stop_token_ids(
             args.model_path, self.tokenizer.token_to_id if self.tokenizer else None
         )
-        limits = SchedulerLimits(args.max_running_requests, args.chunked_prefill_size, total)
+        kept = _budget(self.model.device) // 2
+        limits = SchedulerLimits(args.max_running_requests, args.chunked_prefill_size, total, kept)
         self.engine = Engine(self.model, limits, args.threads)
         self.engine.version = lambda: self.weights.live.version
 
@@ -113,9 +114,14 @@ class EngineService:
 
 
 def _store_tokens(token_bytes: int, device: torch.device) -> int:
-    """Tokens of keys and values that fit: 1 GiB on a CPU, 0.3 of what is free on a GPU."""
-    budget = CPU_STORE_BYTES if device.type == "cpu" else int(0.3 * torch.cuda.mem_get_info(device)[0])
-    return max(1, budget // max(1, token_bytes))
+    """Tokens of keys and values that fit."""
+    return max(1, _budget(device) // max(1, token_bytes))
+
+
+def _budget(device: torch.device) -> int:
+    """Bytes for keys and values of running requests: 1 GiB on a CPU, 0.3 of what is free on a GPU. Half as many may
+    outlive their requests."""
+    return CPU_STORE_BYTES if device.type == "cpu" else int(0.3 * torch.cuda.mem_get_info(device)[0])
 
 
 def _context_length(args: EmbeddedArguments, positions: int, total: int) -> int:

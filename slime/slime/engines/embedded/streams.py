@@ -163,7 +163,7 @@ class SequenceAnswer:
             "finish_reason": finish,
             "prompt_tokens": len(sequence.prompt_ids),
             "completion_tokens": count,
-            "cached_tokens": 0,
+            "cached_tokens": self._sequence.reused,
             "weight_version": str(sequence.version),
             "total_retractions": sequence.retractions,
         }

@@ -1,0 +1,109 @@
+"""Keys and values of what the engine read and wrote lately, so that a prompt that begins with it is read from there on.
+
+The next turn of a conversation then costs its new tokens, not its length. What is kept was made by the live weights from
+its first token to its last: it is dropped when they are replaced.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from slime.engines.embedded.slab import LayerView, PrefillCache
+
+SHORTEST = 32
+"""Tokens. To copy fewer is hardly cheaper than to read them."""
+
+
+@dataclass(eq=False)
+class Prefix:
+    """Tokens with their keys and values.
+
+    Attributes:
+        ids: 4 bytes a token.
+        was_used: another prompt began with it: it outlives those that none began with.
+    """
+
+    ids: bytes
+    layers: dict[int, LayerView]
+    was_used: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return len(self.ids) + sum(tensor.nbytes for pair in self.layers.values() for tensor in pair)
+
+
+class Prefixes:
+    """What is kept, at most `most_bytes` of it. Used by the engine thread only."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        # The one that was used longest ago comes first.
+        self._kept: list[Prefix] = []
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.bytes for one in self._kept)
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+    def copy_into(self, cache: PrefillCache, tokens: Sequence[int]) -> int:
+        """Fills the beginning of a sequence's cache with what is kept of these tokens; returns how many tokens."""
+        wanted = _packed(tokens)
+        found = max(self._kept, key=lambda one: _common(one.ids, wanted), default=None)
+        count = 0 if found is None else _common(found.ids, wanted)
+        if found is None or count < SHORTEST:
+            return 0
+        for layer, (keys, values) in found.layers.items():
+            cache.write(layer, 0, keys[:, :count], values[:, :count])
+        found.was_used = True
+        self._kept.remove(found)
+        self._kept.append(found)
+        return count
+
+    def keep(self, tokens: Sequence[int], layers: Mapping[int, LayerView]) -> None:
+        """Keeps a copy of the keys and values of these tokens in place of shorter beginnings of the same."""
+        size = sum(tensor.nbytes for pair in layers.values() for tensor in pair)
+        if len(tokens) < SHORTEST or size > self._most_bytes:
+            return
+        ids = _packed(tokens)
+        if any(one.ids.startswith(ids) for one in self._kept):
+            return
+        shorter = [one for one in self._kept if ids.startswith(one.ids)]
+        self._kept = [one for one in self._kept if one not in shorter]
+        copied = {layer: (_copy(keys), _copy(values)) for layer, (keys, values) in layers.items()}
+        self._kept.append(Prefix(ids, copied, any(one.was_used for one in shorter)))
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Drops those first that no other prompt began with, but never the newest."""
+        total = self.bytes
+        while total > self._most_bytes:
+            older = self._kept[:-1]
+            victim = next((one for one in older if not one.was_used), older[0])
+            self._kept.remove(victim)
+            total -= victim.bytes
+
+
+def _packed(tokens: Sequence[int]) -> bytes:
+    return array("I", tokens).tobytes()
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """Tokens at the beginning that are equal: by halving, since comparing bytes is fast."""
+    low, high = 0, min(len(one), len(other)) // 4
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[4 * low : 4 * middle] == other[4 * low : 4 * middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.clone().contiguous()
