@@ -58,7 +58,8 @@ class ReadingBackend(RulesBackend):
         is_known_praise = vote.score == 1 and not is_by_tone
         if not said or is_known_praise or _language(question) != EXAMPLES_IN:
             return vote, None
-        reading = await self._reader.reading(bounded(said), bounded(question.response))
+        answer = bounded(question.response)
+        reading = await self._reader.reading(bounded(said), answer, _said_before(question))
         if reading is None or not reading.is_sure:
             return vote, None
         if vote.score == 0 or (is_by_tone and vote.score != reading.kind.score):
@@ -70,6 +71,12 @@ def _sentence(reading: Reading) -> str:
     """The plain sentence that asks for what a complaint about the form asks for; "" for other complaints."""
     found = [plain_sentences(pole, EXAMPLES_IN) for pole in _POLES if pole == reading.kind.name]
     return found[0][0] if found else ""
+
+
+def _said_before(question: JudgeQuestion) -> str:
+    """What the person said about the answer before this one; "" for the first answer."""
+    roles = [message.get("role") for message in question.messages]
+    return bounded(last_said(question.messages)) if "assistant" in roles else ""
 
 
 def _language(question: JudgeQuestion) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from openclaw.common.answer_form import already_has, is_long
 
-SURE = 0.9
+SURE = 0.95
 """Probability of a kind from which it counts as read."""
 LONGEST_TOKENS = 60
 """Of a sentence, from its beginning; what people say about an answer is short."""
@@ -99,3 +99,12 @@ def read(log_probs: Mapping[str, float], answer: str | None = None) -> Reading:
     best = max(scores, key=lambda name: scores[name])
     total = math.fsum(math.exp(score - scores[best]) for score in scores.values())
     return Reading(kinds()[best], 1 / total)
+
+
+def read_both(earlier: Mapping[str, float], now: Mapping[str, float], answer: str) -> Reading:
+    """The reading of a sentence after another one about the answer before: who complains twice complains about the same.
+    If one of the two is rather no complaint, the reading of the second alone."""
+    if any(read(one, answer).kind.score != -1 for one in (earlier, now)):
+        return read(now, answer)
+    both = read({name: score + earlier[name] for name, score in now.items()}, answer)
+    return both if both.kind.score == -1 else read(now, answer)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from openclaw.engine.client import EngineClient
 from openclaw.errors import ClientError, EngineError
 from openclaw.formats.tokenizer import Tokenizer
-from openclaw.judge.reader.channel import Reading, kinds, pairs, read
+from openclaw.judge.reader.channel import Reading, kinds, pairs, read, read_both
 
 log = logging.getLogger("openclaw.judge")
 
@@ -33,6 +33,8 @@ class Reader:
     shipped check examples, and for good if it reads too few of them right: a model of a million parameters knows no
     sentences.
 
+    To be made in a running event loop.
+
     Args:
         urls: addresses of engines that serve the model.
         tokenizer: the model's.
@@ -46,25 +48,41 @@ class Reader:
         self._can_read: bool | None = None
         self._rests_until = 0.0
         self._known: OrderedDict[str, asyncio.Task[Mapping[str, float]]] = OrderedDict()
+        # While nobody waits for it.
+        self._first_check = asyncio.create_task(self._check_early())
+
+    async def _check_early(self) -> None:
+        try:
+            await self._checked()
+        except (EngineError, ClientError, TimeoutError) as error:
+            log.info("the served model is asked to read later: %s", error)
 
     async def close(self) -> None:
+        self._first_check.cancel()
         for task in self._known.values():
             task.cancel()
         await self._client.close()
 
-    async def reading(self, said: str, answer: str) -> Reading | None:
-        """What a sentence about an answer says; None if it is too long, or the model cannot read or does not answer."""
+    async def reading(self, said: str, answer: str, earlier: str = "") -> Reading | None:
+        """What a sentence about an answer says; None if it is too long, or the model cannot read or does not answer.
+
+        Args:
+            earlier: what the person said about the answer before, "" if this is the first one.
+        """
         if not said.strip() or len(said) > LONGEST_CHARACTERS:
             return None
-        now = asyncio.get_running_loop().time()
-        if self._can_read is False or now < self._rests_until:
+        clock = asyncio.get_running_loop().time()
+        if self._can_read is False or clock < self._rests_until:
             return None
         try:
             if not await self._checked():
                 return None
-            return read(await self._scores(said), answer)
+            now = await self._scores(said)
+            if not earlier.strip() or len(earlier) > LONGEST_CHARACTERS:
+                return read(now, answer)
+            return read_both(await self._scores(earlier), now, answer)
         except (EngineError, ClientError, TimeoutError) as error:
-            self._rests_until = now + AGAIN_SECONDS
+            self._rests_until = clock + AGAIN_SECONDS
             log.warning("the served model reads nothing for %g s: %s", AGAIN_SECONDS, error)
             return None
 

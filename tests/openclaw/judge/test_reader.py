@@ -15,7 +15,7 @@ from openclaw.judge.backends.base import make_backend
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.reader import reader as reader_module
-from openclaw.judge.reader.channel import SURE, kinds, read
+from openclaw.judge.reader.channel import SURE, kinds, read, read_both
 from openclaw.judge.rules.judge import vote_by_rules
 from openclaw.judge.settings import SERVED, JudgeSettings
 from openclaw.types import Vote
@@ -153,6 +153,14 @@ def test_without_an_engine_the_rules_judge_alone(
 def test_no_kind_is_read_that_is_hardly_likelier_than_another() -> None:
     scores = dict.fromkeys(kinds(), -9.0) | {"short": -5.0, "tone": -5.5}
     assert read(scores, LONG).kind.name == "short" and read(scores, LONG).share < SURE
+
+
+def test_two_unsure_complaints_about_the_same_are_sure_together_unless_one_is_none() -> None:
+    unsure = dict.fromkeys(kinds(), -9.0) | {"short": -5.0, "tone": -7.0}
+    thanks = dict.fromkeys(kinds(), -9.0) | {"thanks": -5.0}
+    assert not read(unsure, LONG).is_sure and read_both(unsure, unsure, LONG).is_sure
+    assert read_both(thanks, unsure, LONG) == read(unsure, LONG)
+    assert read_both(unsure, thanks, LONG) == read(thanks, LONG)
 
 
 def test_the_settings_of_the_reader_are_checked(model: Path) -> None:

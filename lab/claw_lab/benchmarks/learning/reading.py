@@ -1,0 +1,96 @@
+"""What the rules judge, and rules and a served model together, make of what eight people say about answers.
+
+`bash lab/run.sh benchmarks.learning.reading --url URL --model FOLDER`, beside an engine that serves a model. Every line
+of `openclaw_test.people.everyday_talk` follows a long answer, a list if it complains about layout, a short answer if it
+asks for more. The last line on standard output is one JSON object."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+from openclaw.common.plain_sentences import Pole, asked_plainly
+from openclaw.judge.backends.base import JudgeBackend, make_backend
+from openclaw.judge.metrics import JudgeMetrics
+from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.settings import JudgeSettings
+from openclaw_test.loop.readiness import say
+from openclaw_test.people.everyday_talk import WRITERS, Kind, TalkLine, read_talk
+
+LONG = "The moon is far from the earth and moves around it in about a month. " * 8
+LIST = "Here is what you can do:\n" + "".join(
+    f"- step {number} of what you need today\n" for number in range(9)
+)
+SHORT = "It takes about a month."
+SCORES: dict[Kind, int] = {"thanks": 1, "next": 0}
+"""Of all others -1."""
+POLES: dict[Kind, Pole] = {
+    "brief": "short", "prose": "prose", "greeting": "greet", "long": "long", "list": "list",
+}  # fmt: skip
+KINDS: tuple[Kind, ...] = (
+    "brief", "prose", "greeting", "long", "list", "wrong", "tone", "vague", "next", "thanks",
+)  # fmt: skip
+
+
+def question(line: TalkLine) -> JudgeQuestion:
+    answer = {"prose": LIST, "long": SHORT}.get(line.kind, LONG)
+    return JudgeQuestion(
+        response=answer,
+        next_state=[{"role": "user", "content": line.text}],
+        role="user",
+        messages=[{"role": "user", "content": "How far is the moon?"}],
+    )
+
+
+async def count(backend: JudgeBackend, lines: Sequence[TalkLine]) -> Counter[str]:
+    """Lines whose score is right, those with a wrong sign, and plain sentences that ask for what is wished or for
+    something else."""
+    found: Counter[str] = Counter(lines=len(lines))
+    for line in lines:
+        (vote,), (hint,) = (
+            await backend.eval_votes(question(line), 1),
+            await backend.hint_votes(question(line), 1),
+        )
+        wanted, pole = SCORES.get(line.kind, -1), asked_plainly(hint.hint or "")
+        found["right"] += vote.score == wanted
+        found["wrong_sign"] += bool(vote.score) and vote.score == -wanted
+        found["judged_request"] += wanted == 0 and vote.score != 0
+        found["plain_sentence"] += pole is not None and pole == POLES.get(line.kind)
+        found["other_plain_sentence"] += pole is not None and pole != POLES.get(line.kind)
+    return found
+
+
+async def run(options: argparse.Namespace) -> dict[str, object]:
+    reader = JudgeSettings(judge_reader_url=(options.url,), judge_reader_model=options.model)
+    rows = []
+    for name, settings in (("rules", JudgeSettings()), ("rules and reader", reader)):
+        backend = make_backend(settings, JudgeMetrics("rules"))
+        for kind in KINDS:
+            lines = [line for line in read_talk(kind) if line.writer in options.writers]
+            if lines:
+                found = await count(backend, lines)
+                rows.append({"judge": name, "kind": kind} | found)
+                say(f"{name}, {kind}: {dict(found)}")
+        await backend.close()
+    totals = {name: Counter[str]() for name in ("rules", "rules and reader")}
+    for row in rows:
+        numbers = {key: value for key, value in row.items() if isinstance(value, int)}
+        totals[str(row["judge"])].update(numbers)
+    return {"model": options.model, "writers": options.writers, "rows": rows, "totals": totals}
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--url", required=True, help="address of an engine")
+    parser.add_argument("--model", required=True, help="folder of its model's tokenizer")
+    parser.add_argument("--writers", default=WRITERS[4:], help="whose lines; nothing was chosen on E to H")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(run(parse()))))
