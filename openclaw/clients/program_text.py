@@ -10,6 +10,8 @@ import json
 import re
 from typing import Any, Literal
 
+from openclaw.common.notes import without_notes
+
 Writer = Literal["person", "tool", "program"]
 
 _MOST_BLOCKS = 20
@@ -98,7 +100,7 @@ _ENOUGH = 3
 def read_user_text(text: str) -> tuple[Writer, str]:
     """Who wrote a text of the user role, and what remains of it: a person's words without what a program put around
     them, a tool's result, or a program's own text."""
-    text = text.strip()
+    text = without_notes(text).strip()
     head = text[:_READ]
     is_result = _RESULT.match(head) is not None
     words = _between(text, _REPLY_TAG if is_result else _WORDS_TAG)

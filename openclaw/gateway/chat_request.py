@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from openclaw.common.messages import text_of
+from openclaw.common.notes import as_json, part_text, say_tool_left_out
 from openclaw.errors import ClientError
 from openclaw.formats.families import TemplateOptions
 from openclaw.types import Message
@@ -245,17 +246,19 @@ def _content(message: Message, where: str) -> None:
         name = f"{where}.content[{index}]"
         if not isinstance(part, dict) or not isinstance(part.get("type"), str):
             raise wrong(name, "an object with a type")
-        if part["type"] == "refusal" and isinstance(part.get("refusal"), str):
-            content[index] = {"type": "text", "text": part["refusal"]}  # what another model said
-            continue
         if not isinstance(part.get("text"), str):
-            raise ClientError(f"{name}: this model reads text parts only, not {part['type']!r}", name)
+            if part["type"] == "text":
+                raise wrong(f"{name}.text", "a string")
+            content[index] = {"type": "text", "text": part_text(part)}
 
 
 def _tool_calls(calls: object, where: str) -> None:
     if not isinstance(calls, list):
         raise wrong(where, "a list")
     for index, call in enumerate(calls):
+        if isinstance(call, dict) and isinstance(custom := call.get("custom"), dict):
+            given = as_json({"input": custom.get("input")})
+            calls[index] = call = function_call(call.get("id"), str(custom.get("name")), given)
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise wrong(f"{where}[{index}].function", "an object with a name")
@@ -267,11 +270,21 @@ def _tools(body: dict[str, Any]) -> list[Message] | None:
     tools = body.get("tools")
     if tools is not None and not isinstance(tools, list):
         raise wrong("tools", "a list")
-    for index, tool in enumerate(tools or []):
+    tools = [tool for tool in tools or [] if not _is_another_kind(tool)]
+    for index, tool in enumerate(tools):
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise wrong(f"tools[{index}].function", "an object with a name")
     return None if body.get("tool_choice") == "none" else tools or None
+
+
+def _is_another_kind(tool: object) -> bool:
+    """Whether a tool is none that a client runs as a function: the model is not offered it."""
+    kind = tool.get("type") if isinstance(tool, dict) and "function" not in tool else None
+    if not isinstance(kind, str) or kind == "function":
+        return False
+    say_tool_left_out(kind[:SHOWN])
+    return True
 
 
 def _forced_tool(choice: object, tools: list[Message] | None) -> str | None:

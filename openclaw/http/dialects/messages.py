@@ -14,10 +14,11 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from openclaw.common.messages import content_of
+from openclaw.common.notes import part_text, say_tool_left_out
 from openclaw.errors import ClientError, PromptTooLongError
 from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta, TextKind
 from openclaw.gateway.caller import Caller
-from openclaw.gateway.chat_request import chat_request, function_call, function_tools, parse_body
+from openclaw.gateway.chat_request import SHOWN, chat_request, function_call, function_tools, parse_body
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
@@ -104,7 +105,7 @@ def chat_body(body: Json) -> Json:
     found: Json = {name: body[name] for name in _SAME if name in body}
     found["messages"] = [*_system(body.get("system")), *_messages(body.get("messages"))]
     found["stop"] = body.get("stop_sequences")
-    found["tools"] = function_tools(body.get("tools"), _function)
+    found["tools"] = function_tools(_run_by_clients(body.get("tools")), _function)
     found["tool_choice"], found["parallel_tool_calls"] = _choice(body.get("tool_choice"))
     found["chat_template_kwargs"] = {"enable_thinking": _thinks(body.get("thinking"))}
     metadata = body.get("metadata")
@@ -179,10 +180,9 @@ def _assistant(blocks: list[Json], where: str) -> Json:
         kind = block["type"]
         if kind == "tool_use":
             name, given = block.get("name"), block.get("input")
-            if not isinstance(name, str) or not isinstance(given, dict):
-                raise ClientError(
-                    f"{where}[{index}] must have a name and an input object", f"{where}[{index}]"
-                )
+            if not isinstance(name, str):
+                raise ClientError(f"{where}[{index}] must have a name", f"{where}[{index}]")
+            given = given if isinstance(given, dict) else {} if not given else {"input": given}
             call = function_call(block.get("id"), name, json.dumps(given, ensure_ascii=False))
             message.setdefault("tool_calls", []).append(call)
         elif kind == "thinking":
@@ -205,17 +205,25 @@ def _texts(content: object, where: str) -> list[str]:
         return [content]
     texts = []
     for block in _blocks(content, where):
-        if block["type"] != "text" or not isinstance(block.get("text"), str):
-            raise ClientError(f"{where}: this model reads text only, not {block['type']!r}", where)
-        texts.append(block["text"])
+        if block["type"] == "text" and not isinstance(block.get("text"), str):
+            raise ClientError(f"{where}: the text of a block must be a string", where)
+        texts.append(part_text(block))
     return texts
+
+
+def _run_by_clients(tools: object) -> object:
+    """Without Anthropic's own tools, whose forms this model does not know."""
+    if not isinstance(tools, list):
+        return tools
+    own = [tool for tool in tools if isinstance(tool, dict) and tool.get("type") not in (None, "custom")]
+    for tool in own:
+        say_tool_left_out(str(tool["type"])[:SHOWN])
+    return [tool for tool in tools if tool not in own] or None
 
 
 def _function(tool: object, where: str) -> Json:
     if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
         raise ClientError(f"{where} must be an object with a name", where)
-    if tool.get("type") not in (None, "custom"):
-        raise ClientError(f"{where}: tools of type {tool['type']!r} are Anthropic's own", where)
     function = {"name": tool["name"], "parameters": tool.get("input_schema") or {}}
     if isinstance(tool.get("description"), str):
         function["description"] = tool["description"]

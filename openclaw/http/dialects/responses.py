@@ -15,6 +15,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from openclaw.common.messages import content_of
+from openclaw.common.notes import note, part_text
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta
 from openclaw.gateway.caller import Caller, asker_named
@@ -23,6 +24,16 @@ from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
 from openclaw.http.dialects.chat import OpenAIErrors, unfulfilled, usage
+from openclaw.http.dialects.responses_items import (
+    MOST_REFERENCES,
+    call_of,
+    is_reference,
+    is_result,
+    item_of,
+    own_result_of,
+    result_of,
+    turn_of,
+)
 from openclaw.http.dialects.responses_tools import chat_tools, joined, namespaces
 from openclaw.http.openapi import RESPONSE
 from openclaw.http.response import AnswerResponse, prepare_all
@@ -55,6 +66,7 @@ async def create(request: Request) -> Response:
     check_client(request, gateway.settings)
     body = parse_body(await request.body())
     asker = asker_named(request.headers, body, gateway.settings)
+    body["input"] = await _referenced(gateway, body.get("input"), asker)
     previous = await _previous(gateway, body.get("previous_response_id"), asker)
     translated = chat_body(body, previous)
     checked = chat_request(translated)
@@ -79,6 +91,24 @@ async def _previous(gateway: Gateway, response_id: object, asker: Asker) -> Turn
         )
         raise ClientError(message, "previous_response_id", "previous_response_not_found", 404)
     return turn
+
+
+async def _referenced(gateway: Gateway, given: object, asker: Asker) -> object:
+    """The input with items of stored answers in place of references to them, as far as the asker may use them."""
+    if not isinstance(given, list) or not any(map(is_reference, given)) or gateway.recorder is None:
+        return given
+    ids = {turn_of(item["id"]): None for item in given if is_reference(item)}
+    found = {}
+    for turn_id in list(ids)[:MOST_REFERENCES]:
+        turn = await asyncio.to_thread(gateway.recorder.store.turns.get_by_completion, f"resp_{turn_id}")
+        if turn is not None and may_use(asker, turn.key_name, turn.person):
+            found[turn_id] = turn.response_message
+    return [
+        item_of(found[turn_of(item["id"])], item["id"]) or item
+        if is_reference(item) and turn_of(item["id"]) in found
+        else item
+        for item in given
+    ]
 
 
 def chat_body(body: Json, previous: Turn | None) -> Json:
@@ -136,12 +166,11 @@ def _messages(given: object) -> list[Json]:
     found: list[Json] = []
     for index, item in enumerate(given):
         where = f"input[{index}]"
-        if not isinstance(item, dict):
-            raise ClientError(f"{where} must be an object", where)
-        kind = item.get("type", "message")
-        if kind == "function_call_output":
-            output = content_of(_texts(item.get("output"), f"{where}.output"))
-            found.append({"role": "tool", "tool_call_id": str(item.get("call_id")), "content": output})
+        if not isinstance(item, dict) or not isinstance(item.get("type") or "message", str):
+            raise ClientError(f"{where} must be an object with a type", where)
+        kind = item.get("type") or "message"
+        if is_result(kind):
+            found.append(result_of(item))
         elif kind == "message" and item.get("role") != "assistant":
             content = content_of(_texts(item.get("content"), f"{where}.content"))
             found.append({"role": item.get("role"), "content": content})
@@ -167,8 +196,11 @@ def _add_to_answer(found: list[Json], kind: str, item: Json, where: str) -> None
             raise ClientError(f"{where} must have a name and arguments as JSON text", where)
         name = joined(item.get("namespace"), name)
         last.setdefault("tool_calls", []).append(function_call(item.get("call_id"), name, arguments))
+    elif (call := call_of(item)) is not None:
+        last.setdefault("tool_calls", []).append(call)
+        found += own_result_of(item)
     else:
-        raise ClientError(f"{where}: items of type {kind!r} are not known here", where)
+        last["content"] = (last["content"] or "") + note(kind)
 
 
 def _text(content: object, where: str) -> str:
@@ -180,15 +212,9 @@ def _texts(content: object, where: str) -> list[str]:
         return [content]
     if not isinstance(content, list):
         raise ClientError(f"{where} must be a string or a list of parts", where)
-    texts = []
-    for part in content:
-        known = isinstance(part, dict)
-        text = part.get("refusal" if part.get("type") == "refusal" else "text") if known else None
-        if not isinstance(text, str):
-            kind = part.get("type") if known else None
-            raise ClientError(f"{where}: this model reads text parts only, not {kind!r}", where)
-        texts.append(text)
-    return texts
+    if not all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in content):
+        raise ClientError(f"{where}: each part must be an object with a type", where)
+    return [part_text(part) for part in content]
 
 
 def _choice(choice: object) -> Any:

@@ -6,14 +6,12 @@ run (web_search and others) are not to be had here: the model is not told of the
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
+from openclaw.common.notes import say_tool_left_out
 from openclaw.gateway.chat_request import wrong
 
-log = logging.getLogger(__name__)
 Json = dict[str, Any]
 BETWEEN = "__"
 
@@ -56,7 +54,7 @@ def _functions(given: list[Any]) -> Iterator[tuple[Json, str, str]]:
                 if isinstance(member, dict) and member.get("type") == "function":
                     yield _named(member, inner), space, inner
         else:
-            _say_left_out(kind[:60])
+            say_tool_left_out(kind[:60])
 
 
 def _named(tool: Json, where: str) -> Json:
@@ -68,10 +66,3 @@ def _named(tool: Json, where: str) -> Json:
 def _chat_function(tool: Json, namespace: str, where: str) -> Json:
     kept = {name: tool[name] for name in ("description", "parameters") if tool.get(name) is not None}
     return {"name": joined(namespace, tool["name"]), **kept}
-
-
-@lru_cache(maxsize=100)
-def _say_left_out(kind: str) -> None:
-    log.warning(
-        "a client offers tools of type %r, which this server cannot run; the model is not told of them", kind
-    )

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from openclaw.common import notes
 from openclaw.http.dialects import responses_tools
 from tests.fakes.running_gateway import RunningGateway, StartGateway
 
@@ -145,7 +146,7 @@ def test_codex_gets_the_functions_of_a_namespace_and_calls_of_them_under_its_own
 
 
 def test_a_tool_that_only_openai_runs_is_left_out_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    responses_tools._say_left_out.cache_clear()
+    notes.say_tool_left_out.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert responses_tools.chat_tools([{"type": "web_search"}]) == []

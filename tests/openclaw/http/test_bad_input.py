@@ -69,13 +69,6 @@ def test_text_that_is_no_unicode_is_refused(lively: RunningGateway) -> None:
         assert error(raw(lively, body)) == (400, "invalid_json")
 
 
-def test_image_for_a_text_model_is_refused_by_name(lively: RunningGateway) -> None:
-    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    answer = post(lively, {"messages": [{"role": "user", "content": [part]}]})
-    assert answer.status_code == 400 and "image_url" in answer.json()["error"]["message"]
-    assert answer.json()["error"]["param"] == "messages[0].content[0]"
-
-
 def test_sampling_values_out_of_range_are_refused(lively: RunningGateway) -> None:
     messages = json.dumps(HELLO).encode()
     for name in (b"temperature", b"top_p", b"max_tokens", b"presence_penalty", b"seed", b"top_k"):

@@ -22,8 +22,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"messages": [*HELLO, {"role": "user"}]}, "messages[1].content"),
     ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
     (
-        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
-        "messages[0].content[0]",
+        {"messages": [{"role": "user", "content": [{"type": "text", "image_url": {}}]}]},
+        "messages[0].content[0].text",
     ),
     (
         {"messages": [{"role": "assistant", "content": None, "tool_calls": [{}]}]},

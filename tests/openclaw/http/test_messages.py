@@ -100,9 +100,9 @@ def test_tokens_are_counted_without_an_answer(gateway: RunningGateway) -> None:
     ("options", "word"),
     [
         ({"messages": [{"role": "poet", "content": "x"}]}, "role"),
-        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "image"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "text"),
         ({"messages": [{"role": "user", "content": 5}]}, "content"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "Anthropic"),
+        ({"tools": [{"type": "custom"}]}, "name"),
         ({"tool_choice": {"type": "tool", "name": "fly"}, "tools": TOOLS}, "fly"),
         ({"thinking": {"type": "deep"}}, "thinking"),
         ({"max_tokens": 0}, "max_tokens"),

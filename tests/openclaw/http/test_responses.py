@@ -92,8 +92,8 @@ def test_an_effort_of_none_is_no_thinking(gateway: RunningGateway) -> None:
     ("options", "param"),
     [
         ({"input": []}, "input"),
-        ({"input": [{"type": "computer_call"}]}, "input[0]"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content"),
+        ({"input": [{"type": 5}]}, "input[0]"),
+        ({"input": [{"role": "user", "content": [{"text": "x"}]}]}, "input[0].content"),
         ({"tools": [{"name": "read"}]}, "tools[0]"),
         ({"background": True}, "background"),
         ({"include": ["message.output_text.logprobs"]}, "include"),

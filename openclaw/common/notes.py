@@ -1,0 +1,68 @@
+"""What stands in place of what a model cannot read, so that one such item does not end a conversation."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+_ENDS = " left out: this model reads text]"
+_NOTE = re.compile(r"\[[\w. -]{1,60}" + re.escape(_ENDS) + r"\s*")
+_SHOWN = 60
+
+
+def note(kind: object) -> str:
+    """The text for an item of this kind, which the log names once."""
+    shown = re.sub(r"[^\w. -]", "", str(kind))[:_SHOWN] or "item"
+    _say_left_out(shown)
+    return f"[{shown}{_ENDS}"
+
+
+def without_notes(text: str) -> str:
+    """A text without the notes in it."""
+    return _NOTE.sub("", text) if _ENDS in text else text
+
+
+def part_text(part: Mapping[str, Any]) -> str:
+    """The text of a part of any API that is no plain text: of a document what it spells, else a note."""
+    kind, source = part.get("type"), part.get("source")
+    if kind == "refusal" and isinstance(part.get("refusal"), str):
+        return str(part["refusal"])
+    if isinstance(part.get("text"), str):
+        return str(part["text"])
+    spelled: list[object] = []
+    if kind == "document" and isinstance(source, dict):
+        spelled = [source.get("data")] if source.get("type") == "text" else _texts(source.get("content"))
+    elif kind == "search_result":
+        spelled = [source, *_texts(part.get("content"))]
+    found = [text for text in [part.get("title"), *spelled] if isinstance(text, str) and text]
+    return "\n".join(found) if any(isinstance(text, str) for text in spelled) else note(kind)
+
+
+def _texts(content: object) -> list[object]:
+    if not isinstance(content, list):
+        return [content]
+    return [block.get("text") for block in content if isinstance(block, dict)]
+
+
+def as_json(value: object) -> str:
+    """A value as JSON text; a text as it is."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+@lru_cache(maxsize=100)
+def say_tool_left_out(kind: str) -> None:
+    """Warns once of a tool that a client offers and no client runs."""
+    log.warning(
+        "a client offers tools of type %r, which this server cannot run; the model is not told of them", kind
+    )
+
+
+@lru_cache(maxsize=100)
+def _say_left_out(kind: str) -> None:
+    log.warning("a client sends %r, which this model cannot read: a note stands in its place", kind)

@@ -1,0 +1,89 @@
+"""Items of a response's input that are neither messages nor calls of functions: tools that a client ran, results of any
+tool, and references to items of stored answers. What no model can read here is a note."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openclaw.common.messages import content_of
+from openclaw.common.notes import as_json, part_text
+from openclaw.gateway.chat_request import function_call
+
+Json = dict[str, Any]
+
+MOST_REFERENCES = 1000
+"""Stored answers that one request may refer to."""
+_RUN_BY_CLIENTS = {
+    "custom_tool_call": ("input",),
+    "local_shell_call": ("action",),
+    "shell_call": ("action",),
+    "apply_patch_call": ("operation",),
+    "computer_call": ("action",),
+    "mcp_call": ("arguments",),
+}
+"""The fields of a call that say what was done."""
+_RESULT = "_output"
+
+
+def is_result(kind: str) -> bool:
+    """Whether an item is what a tool gave back."""
+    return kind.endswith(f"_call{_RESULT}")
+
+
+def result_of(item: Json) -> Json:
+    """The message of a tool's result."""
+    call_id = item.get("call_id") or item.get("id")
+    return {"role": "tool", "tool_call_id": str(call_id), "content": _shown(item.get("output"))}
+
+
+def own_result_of(item: Json) -> list[Json]:
+    """The message of a result that stands in the call itself, as of MCP servers."""
+    given = item.get("output") if item.get("output") is not None else item.get("error")
+    return [] if given is None else [result_of({"call_id": item.get("id"), "output": given})]
+
+
+def call_of(item: Json) -> Json | None:
+    """The call of a tool that a client ran, as a call of a function; None for another item."""
+    kind = str(item["type"])
+    if kind not in _RUN_BY_CLIENTS:
+        return None
+    name = item.get("name") if isinstance(item.get("name"), str) else kind.removesuffix("_call")
+    given = {field: item[field] for field in _RUN_BY_CLIENTS[kind] if item.get(field) is not None}
+    arguments = given.get("arguments", given)
+    return function_call(item.get("call_id") or item.get("id"), str(name), as_json(arguments))
+
+
+def is_reference(item: object) -> bool:
+    """Whether an item only names one of an earlier answer."""
+    return isinstance(item, dict) and item.get("type") == "item_reference" and isinstance(item.get("id"), str)
+
+
+def turn_of(item_id: str) -> str:
+    """The part of an item's id that names its turn."""
+    return item_id.partition("_")[2].rpartition("_")[0]
+
+
+def item_of(answer: Json, item_id: str) -> Json | None:
+    """The item of an answer with this id, as `ResponseEvents` numbers them; None if it has no such item."""
+    prefix, number = item_id.partition("_")[0], item_id.rpartition("_")[2]
+    reasoning, content = answer.get("reasoning_content"), answer.get("content")
+    if prefix == "rs" and reasoning:
+        return {"type": "reasoning", "content": [{"type": "reasoning_text", "text": reasoning}]}
+    if prefix == "msg" and content:
+        return {"role": "assistant", "content": content}
+    calls = answer.get("tool_calls") or []
+    at = int(number) - bool(reasoning) - bool(content) if number.isdecimal() and len(number) < 6 else -1
+    if prefix != "fc" or not 0 <= at < len(calls):
+        return None
+    function = calls[at]["function"]
+    return {"type": "function_call", "call_id": calls[at]["id"], **function}
+
+
+def _shown(output: object) -> str | list[Json]:
+    if isinstance(output, str):
+        return output
+    if isinstance(output, list) and all(isinstance(part, dict) for part in output):
+        return content_of([part_text(part) if "type" in part else as_json(part) for part in output])
+    if isinstance(output, dict) and isinstance(output.get("type"), str):
+        return part_text(output)
+    return "" if output is None else as_json(output)
