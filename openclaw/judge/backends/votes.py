@@ -53,7 +53,7 @@ _DEFINES = re.compile(
     r"[\s*`$)\]\"]*(?:[=:→]|for\b|means?\b|if\b|when\b|stands\b|für\b|para\b|表示|代表|意味)\s*\w"
 )
 _OWN_LINE = re.compile(
-    rf"\W*(?:(?:the|my|final|overall)\s+)*(?:(?:{_WORDS}|answer|答案)\W*(?:is|:|=)?)?[\s\"“”*`$:：]*\Z",
+    rf"\W*(?:(?:the|my|final|overall)\s+){{0,3}}(?:(?:{_WORDS}|answer|答案)\W*(?:is|:|=)?)?[\s\"“”*`$:：]*\Z",
     re.IGNORECASE,
 )
 _LANGUAGE = re.compile(r"^```\w*\s*|\s*```$")

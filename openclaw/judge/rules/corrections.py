@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 
+from openclaw.judge.rules.advice import advice_for, advice_in, sentences_of
 from openclaw.judge.rules.english import before_task, words_of
 from openclaw.judge.rules.languages import is_chinese, is_japanese
 
-_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
 _FEWEST_WORDS = 3
 _FEWEST_SIGNS = 4
 """Words, or Chinese or Japanese signs, that a hint needs."""
+LEAST_BYTES = 10
+"""A hint of the judge must be longer (`openclaw.judge.hints`)."""
 _BARE = re.compile(
     r"""
     (?:please|pls|no|nope|nah|sorry|hm+|well|oh|but|and|so|still|again|once\ more|now|just|then|could\ you|can\ you)
@@ -34,23 +36,39 @@ _THANKS = re.compile(r"^(?:thanks?|thank you|thx|ok|okay)\b[^,;:-]*$")
 
 def correction_in(text: str, conversation: str = "") -> str:
     """What a complaint says should be different, up to the next task: its sentences that say so, together. "" when there
-    is nothing.
+    is nothing: a complaint without advice teaches no better answer.
 
     They stay one hint. Apart, each would be a teacher of its own, and a method that chooses the hint whose teacher is
-    nearest to the student would be taught by the sentence that changes least ("That looks like AI.").
+    nearest to the student would be taught by the sentence that changes least ("That looks like AI."). A wish of a word
+    or two ("shorter") becomes a sentence that asks for it.
     """
     known = words_of(conversation)
+    advice = advice_for(text, conversation)
+    sentences = sentences_of(text)
     kept: list[str] = []
-    for sentence in _SENTENCE.split(text):
-        plain = sentence.strip(" ,;:-")
-        about, is_task = before_task(plain.replace("’", "'").lower(), known)
-        said = plain[: len(about)].rstrip(" ,;:-") if is_task else plain
+    for sentence in advice.before_another(sentences, conversation) if advice else sentences:
+        said, is_task = sentence, False
+        if advice is None or advice.language == "en":
+            about, is_task = before_task(sentence.replace("’", "'").lower(), known)
+            said = sentence[: len(about)].rstrip(" ,;:-") if is_task else sentence
         if said and not _is_bare(said.replace("’", "'").lower()):
             kept.append(said)
         if is_task:
             break
     whole = " ".join(kept)
-    return whole if _is_long_enough(whole) else ""
+    if advice is None:
+        return whole if _is_long_enough(whole) else ""
+    if not any(map(advice.advises, kept)):
+        return ""
+    if len(whole.encode()) > LEAST_BYTES and _is_long_enough(whole):
+        return whole
+    return advice.as_sentence(whole)
+
+
+def restated(said: str, conversation: str) -> str:
+    """The hint in words that only name what the answer lacks."""
+    advice = advice_for(said, conversation) or advice_in("en")
+    return advice.as_sentence(said) if advice else ""
 
 
 def _is_bare(sentence: str) -> bool:

@@ -214,7 +214,7 @@ _TOPIC_LETTERS = 4
 _PAYLOAD = re.compile(r":\s*(\S.{3,})|\"(.{8,})")
 """A text to work on, behind a colon or in quotation marks."""
 
-_GENERAL = frozenset(
+GENERAL = frozenset(
     re.findall(
         r"\S+",
         """
@@ -256,7 +256,7 @@ def brings_new_topic(sentence: str, known: frozenset[str]) -> bool:
 def new_words(sentence: str, known: frozenset[str]) -> frozenset[str]:
     """Its words that neither `known` nor the talk about answers in general has."""
     bare = _form_words().sub(" ", sentence)
-    return frozenset(word for word in words_of(bare) if word not in known and word not in _GENERAL)
+    return frozenset(word for word in words_of(bare) if word not in known and word not in GENERAL)
 
 
 def words_of(text: str) -> frozenset[str]:

@@ -15,8 +15,9 @@ from difflib import SequenceMatcher
 
 from openclaw.common.messages import LINE_BREAK, last_said, text_of
 from openclaw.judge.questions import JudgeQuestion, bounded
+from openclaw.judge.rules.advice import takes_back, wish_for_form
 from openclaw.judge.rules.chinese import read_chinese_feedback
-from openclaw.judge.rules.corrections import correction_in
+from openclaw.judge.rules.corrections import correction_in, restated
 from openclaw.judge.rules.english import read_feedback
 from openclaw.judge.rules.languages import (
     has_english,
@@ -49,6 +50,7 @@ _FILLER = frozenset(
     """,
     )
 )
+_DOUBTFUL = ("sarcasm", "both")
 _SAME = 0.75
 _LENGTH = 4000
 """Characters compared of a request."""
@@ -63,8 +65,8 @@ class RulesBackend:
     """Deterministic: every vote is the same."""
 
     name = "rules"
-    prompt_name = "rules-v4"
-    hint_prompt_name = "rules-v4"
+    prompt_name = "rules-v5"
+    hint_prompt_name = "rules-v5"
 
     async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         return [vote_by_rules(question)] * m
@@ -100,7 +102,10 @@ def hint_by_rules(question: JudgeQuestion) -> str:
     asked, response = _last_request(question.messages), bounded(question.response)
     if not said or _vote_on_message(said, asked, response).score != -1:
         return ""
-    return correction_in(said, f"{asked}\n{response}")
+    conversation = f"{asked}\n{response}"
+    if asked and not is_repeated(said, asked) and restates(said, asked, response):
+        return restated(said, conversation)
+    return correction_in(said, conversation)
 
 
 def _said(question: JudgeQuestion) -> str:
@@ -119,7 +124,14 @@ def _vote_on_message(said: str, asked: str, response: str) -> Vote:
         return Vote(score=-1, text="what was asked for again")
     if response.rstrip().endswith(("?", "?")) and _REPLY.match(said):
         return Vote(score=0, text="a reply to a question")
-    score, why = _feedback(said, f"{asked}\n{response}")
+    conversation = f"{asked}\n{response}"
+    score, why = _feedback(said, conversation)
+    if score > 0 and (rest := takes_back(said, conversation)):
+        return Vote(score=-1, text=f"praise, and a wish for another form: {rest}")
+    if not score and not why.startswith(_DOUBTFUL) and not response.rstrip().endswith(("?", "？", "؟")):
+        wish = wish_for_form(said, conversation)
+        if wish:
+            return Vote(score=-1, text=f"a wish for another form: {wish}")
     return Vote(score=score, text=why)
 
 

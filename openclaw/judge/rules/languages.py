@@ -12,13 +12,17 @@ from collections.abc import Container
 
 from openclaw.judge.rules.wordings import FOLDER, LISTED, SIGNS
 
-_WORD = re.compile(r"[^\W\d_]+(?:'\w+)?")
-_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=。)|(?<=[!?])(?=[ぁ-ヿ一-鿿])|\n+")
+_WORD = re.compile(r"(?:[^\W\d_]|[\u0900-\u0963\u064b-\u065f])+(?:'\w+)?")
+_SENTENCE = re.compile(r"(?<=[.!?…؟।])\s+|(?<=。)|(?<=[!?])(?=[ぁ-ヿ一-鿿])|\n+")
 _QUOTED = re.compile(r"[\"“„«「][^\"“”»」]*[\"“”»」]")
 _PAYLOAD = re.compile(r":\s*\S.{7,}|[\"“„«].{8,}|「.{4,}")
-_PLAIN = str.maketrans("’？！：", "'?!:")
+_PLAIN = str.maketrans("’？！：؟", "'?!:?")
 _DOUBT = re.compile(r"\?[?!]")
 _LATIN = re.compile(r"[a-zà-öø-ÿ]", re.IGNORECASE)
+_HINDI = re.compile(r"[\u0904-\u0939]")
+_ARABIC = re.compile(r"[\u0621-\u064a]")
+_OTHER_ARABIC = re.compile(r"[پچژگکیےٹڈںہ]")
+"""Letters of Persian and Urdu."""
 _RUSSIAN = re.compile(r"[а-яё]", re.IGNORECASE)
 _OTHER_CYRILLIC = re.compile(r"[ґєіїўђјљњћџ]", re.IGNORECASE)
 _JAPANESE_WORD = re.compile(r"[一-鿿]+|[ァ-ヴー]{2,}")
@@ -89,6 +93,10 @@ def _language_of_script(read: str, conversation: str) -> str:
     latin = len(_LATIN.findall(read))
     if len(_RUSSIAN.findall(read)) > latin and not _OTHER_CYRILLIC.search(read):
         return "ru"
+    if len(_HINDI.findall(read)) > latin:
+        return "hi"
+    if len(_ARABIC.findall(read)) > latin and not _OTHER_ARABIC.search(read):
+        return "ar"
     return "" if latin or not _WORD.search(read) else "other"
 
 
@@ -176,7 +184,7 @@ class _Reader:
     def sentences_before_task(self, text: str) -> list[str]:
         found = []
         for sentence in _SENTENCE.split(text[:_TEXT_LENGTH].lower().translate(_PLAIN)):
-            bare = sentence.strip(" ,;:-¡¿")
+            bare = sentence.strip(" ,;:-¡¿،।")
             if self._is_task(bare):
                 break
             found.append(bare)
@@ -200,7 +208,7 @@ class _Reader:
         """Its words that may be a topic; of Japanese, the runs of signs that write them."""
         words = (_JAPANESE_WORD if self._is_japanese else _WORD).findall(sentence)
         few = 1 if self._is_japanese else _TOPIC_LETTERS
-        return {word for word in words if len(word) >= few and word not in _common_words()}
+        return {word for word in words if len(word) >= few and word not in common_words()}
 
 
 @functools.cache
@@ -209,7 +217,7 @@ def _known_words() -> dict[str, frozenset[str]]:
 
 
 @functools.cache
-def _common_words() -> frozenset[str]:
+def common_words() -> frozenset[str]:
     """Words that are no topic: frequent ones, and those that talk about answers has in every language."""
     return frozenset[str]().union(*_known_words().values(), *_words_in("form").values())
 

@@ -38,7 +38,10 @@ ENGLISH_ASIDES = Wordings.read("en_asides")
 ENGLISH_WORK = Wordings.read("en_work")
 ENGLISH_REQUESTS = Wordings.read("en_requests")
 CHINESE = Wordings.read("zh")
-LISTED = {name: Wordings.read(name) for name in ("de", "es", "fr", "it", "ja", "nl", "pl", "pt", "ru", "tr")}
+LISTED = {
+    name: Wordings.read(name)
+    for name in ("ar", "de", "es", "fr", "hi", "it", "ja", "nl", "pl", "pt", "ru", "tr")
+}
 """The languages with one small file each."""
 SIGNS = Wordings.read("signs")
 TOOLS = Wordings.read("tools", re.MULTILINE)

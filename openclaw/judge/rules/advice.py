@@ -1,0 +1,267 @@
+"""Whether a person says how an answer should be, and which part of a message says it.
+
+Lists of words by language (`phrases/advice.toml`) stand for many wordings: a part of an answer beside a word that takes
+away or limits ("no emojis", "in two lines"), a comparative ("shorter"), a verb that asks for a change, a correction. A
+complaint that holds none of them is no advice, however loud it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Mapping
+
+from openclaw.common.wish_themes import wish_themes
+from openclaw.judge.rules.english import GENERAL
+from openclaw.judge.rules.languages import common_words, is_chinese, is_japanese, language_of
+from openclaw.judge.rules.wordings import FOLDER
+
+_KINDS = frozenset(
+    {
+        "more",
+        "alone",
+        "form",
+        "extra",
+        "less",
+        "count",
+        "do",
+        "fix",
+        "also",
+        "too",
+        "redo",
+        "polite",
+        "you",
+        "dislike",
+    }
+)
+_SIGN = r"\w\u0300-\u036f\u0900-\u097f\u064b-\u065f"
+_WORD = re.compile(rf"[{_SIGN}'’-]+")
+_SENTENCE = re.compile(r"(?<=[.!?…؟।])\s+|(?<=[。！？])|\n+")
+_CLAUSE = re.compile(r"[,;:，、；：—–]\s*|\s-\s|(?<=\w)\.(?=\s|$)")
+_QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|『[^』]*』")
+_TWO_WORDS = r"\S{1,40}\s{1,3}\S{1,40}\s{1,3}\S"
+_PAYLOAD = re.compile(rf"[:：]\s{{0,3}}{_TWO_WORDS}|[\"“„«「]{_TWO_WORDS}|[「“][^」”]{{5}}")
+"""A text to work on."""
+_TURN = re.compile(
+    r"(?i)(?:^|[\s,.;!])(?:but|however|though|only|aber|jedoch|pero|mais|mas|però|ma|maar|ale|но|только|ama)\s"
+    r"|但是?|不过|就是|けど|でも|लेकिन|\blekin\b|لكن|بس "
+)
+"""What takes back a part of praise."""
+_UNSPACED = ("zh", "ja")
+_VERB_LAST = ("zh", "ja", "hi", "tr", "ar", "ru", "pl")
+"""Languages in which a verb, or what limits a form, may stand behind the form."""
+_FEW_WORDS, _NEAR = 6, 24
+"""Words of a clause that is nothing but a wish; characters between two words that belong together."""
+_QUESTIONS = ("?", "？", "؟")
+_ENDS = " .,!?。，！？؟।"
+_FEW_LETTERS, _LONGEST = 40, 200
+"""Characters of a message that may be in another language than its conversation, and of one that is nothing but a wish
+for another form."""
+_NEW_WORDS, _NEW_SIGNS = 2, 2
+_TOPIC_LETTERS, _NEW_TOPIC = 4, 2
+"""Letters of a word that may be a topic; new ones that make a sentence a request for something else."""
+_FUNCTION = frozenset(
+    "的了吗呢吧啊一下再能可以不请你我把给就也都个是有在用很好要会么想谢过这那太得地着和与点些"
+)
+_KANA = re.compile(r"[ぁ-ヿー]+")
+
+
+class Advice:
+    """The lists of one language."""
+
+    def __init__(self, language: str) -> None:
+        tables = _tables()
+        own = {**tables[language], **tables["any"]}
+        self.language = language
+        self._so, self._mend = own["so"], own["mend"]
+        self._spaced = language not in _UNSPACED
+        self._find = {kind: self._pattern(own[kind]) for kind in _KINDS if kind in own}
+        polite, verb = own["polite"], own["do"]
+        self._begins = re.compile(
+            rf"^\W*(?:(?:{polite})(?![{_SIGN}])[\s,]*)*(?:{verb})"
+            + (rf"(?![{_SIGN}])" if self._spaced else "")
+        )
+        self._takes = re.compile(rf"^\W*(?:(?:{polite})(?![{_SIGN}])[\s,]*)*(?:{own['less']})(?![{_SIGN}])")
+        question = own.get("question")
+        self._question = re.compile(rf"^\W*(?:{question})(?![{_SIGN}])") if question else None
+        self._also = re.compile(rf"^\W*(?:{own['also']})" + (rf"(?![{_SIGN}])" if self._spaced else ""))
+
+    def wishes_form(self, sentence: str) -> bool:
+        """Whether it asks for another form of the answer in so many words."""
+        return any(map(self._clause_wishes, _clauses(sentence)))
+
+    def as_sentence(self, said: str) -> str:
+        """A sentence that asks for what a few words wish for or complain of."""
+        words = said.strip(_ENDS)
+        return (self._mend if self._has("too", words.lower()) else self._so).format(wish=words)
+
+    def advises(self, sentence: str) -> bool:
+        """Whether it says how the answer should be, or should have been; of a complaint about a side of the form ("such a
+        long list") the answer shows how."""
+        clauses = _clauses(sentence)
+        plain = " , ".join(clauses)
+        if self._has("fix", plain) or self._has("too", plain) or wish_themes(plain):
+            return True
+        return any(
+            self._clause_wishes(one) or self._asks(one) or self._limits("extra", one) for one in clauses
+        )
+
+    def may_be_new(self, said: str, conversation: str) -> int:
+        """How many unknown words a wish for another form may have: more if it speaks of what the assistant does and
+        takes something away, none if it only asks for something, which then is the new."""
+        if not self._spaced:
+            return _NEW_SIGNS
+        clauses = _clauses(said)
+        if any(map(self._questions, clauses)) or any(
+            self._asks(one) and self.unknown(one, conversation) and not self._takes.match(one)
+            for one in clauses
+        ):
+            return 0
+        takes = any(
+            self._limits("form", one) or self._has("more", one) or self._has("dislike", one)
+            for one in clauses
+        )
+        plain = said.lower()
+        return _NEW_WORDS if takes and (self._has("you", plain) or self._has("dislike", plain)) else 0
+
+    def before_another(self, sentences: list[str], conversation: str) -> list[str]:
+        """The sentences before the first that asks for something else."""
+        for index, sentence in enumerate(sentences):
+            if index and self._is_another(sentence, conversation):
+                return sentences[:index]
+        return sentences
+
+    def _is_another(self, sentence: str, conversation: str) -> bool:
+        unknown = self.unknown(sentence, conversation)
+        if not unknown or (self.wishes_form(sentence) and unknown < _NEW_TOPIC):
+            return False
+        return self.begins_another(sentence) or sentence.endswith(_QUESTIONS)
+
+    def begins_another(self, sentence: str) -> bool:
+        """Whether it begins like a request for something else."""
+        return self._also.match(sentence.lower()) is not None
+
+    def unknown(self, text: str, conversation: str) -> int:
+        """Words that neither the conversation nor the lists have; of a language without spaces, signs."""
+        rest = text.lower()
+        for pattern in self._find.values():
+            rest = pattern.sub(" ", rest)
+        if not self._spaced:
+            return sum(
+                sign not in _FUNCTION and sign not in conversation
+                for sign in re.findall(r"[㐀-鿿]", _KANA.sub("", rest))
+            )
+        known = set(_WORD.findall(conversation.lower()))
+        words = {word for word in _WORD.findall(rest) if len(word) >= _TOPIC_LETTERS}
+        return len(words - known - common_words() - (GENERAL if self.language == "en" else frozenset()))
+
+    def _pattern(self, text: str) -> re.Pattern[str]:
+        """An expression that begins and ends with whole words, in languages that have spaces between them."""
+        starts = rf"(?:(?<![{_SIGN}])|(?![{_SIGN}]))"
+        return re.compile(rf"{starts}(?:{text})(?![{_SIGN}])" if self._spaced else f"(?:{text})")
+
+    def _has(self, kind: str, text: str) -> bool:
+        return kind in self._find and self._find[kind].search(text) is not None
+
+    def _asks(self, clause: str) -> bool:
+        if self._has("redo", clause):
+            return False
+        if self._begins.match(clause):
+            return True
+        anywhere = self.language in _VERB_LAST or self._has("polite", clause)
+        return anywhere and self._has("do", clause)
+
+    def _clause_wishes(self, clause: str) -> bool:
+        if self._has("dislike", clause) and self._has("form", clause):
+            return True
+        if self._questions(clause):
+            return False
+        bare = self._find["polite"].sub(" ", clause).strip(_ENDS)
+        words = len(_WORD.findall(bare)) if self._spaced else len(clause) // 3
+        if "alone" in self._find and self._find["alone"].fullmatch(bare):
+            return True
+        if self._has("more", clause) and (words <= _FEW_WORDS or self._asks(clause)):
+            return True
+        return self._limits("form", clause) or (self._has("form", clause) and self._asks(clause))
+
+    def _questions(self, clause: str) -> bool:
+        """Whether it asks for something to know, and for no other answer."""
+        if self._question is not None:
+            return self._question.match(clause) is not None
+        return clause.rstrip().endswith(_QUESTIONS) and not self._asks(clause)
+
+    def _limits(self, kind: str, clause: str) -> bool:
+        """Whether a word that takes away or counts stands shortly before a part of an answer (or behind it, if the
+        language allows it)."""
+        parts = [found.span() for found in self._find[kind].finditer(clause)]
+        limits = (
+            [found.span() for name in ("less", "count") for found in self._find[name].finditer(clause)]
+            if parts
+            else ()
+        )
+        either = self.language in _VERB_LAST
+        return any(
+            0 <= begin - before <= _NEAR or (either and 0 <= after - end <= _NEAR)
+            for begin, end in parts
+            for after, before in limits
+        )
+
+
+def _clauses(sentence: str) -> list[str]:
+    """Its clauses in lower case, without what it quotes."""
+    return _CLAUSE.split(_QUOTED.sub(" ", sentence.lower().replace("’", "'")))
+
+
+@functools.cache
+def advice_in(language: str) -> Advice | None:
+    """The lists of a language; None for one without."""
+    return Advice(language) if language in _tables() and language != "any" else None
+
+
+def advice_for(text: str, conversation: str) -> Advice | None:
+    """The lists for the language of a message. A few words that wish for a form in another language than the
+    conversation's ("kürzer" in an English one) are read in theirs."""
+    zh = is_chinese(text) and not is_japanese(conversation)
+    found = advice_in("zh" if zh else language_of(text, conversation))
+    if zh or len(text) > _FEW_LETTERS or (found and found.wishes_form(text)):
+        return found
+    others = (advice_in(name) for name in _tables())
+    return next((one for one in others if one and one.wishes_form(text) and not one.unknown(text, "")), found)
+
+
+def wish_for_form(text: str, conversation: str) -> str:
+    """The sentences of a message, up to the next request, if they are nothing but a wish for another form of the answer;
+    "" if they say anything else."""
+    advice = advice_for(text, conversation)
+    if advice is None:
+        return ""
+    said = " ".join(advice.before_another(sentences_of(text), conversation))
+    if (
+        not 0 < len(said) <= _LONGEST
+        or _PAYLOAD.search(said)
+        or not advice.wishes_form(said)
+        or advice.begins_another(said)
+    ):
+        return ""
+    return said if advice.unknown(said, conversation) <= advice.may_be_new(said, conversation) else ""
+
+
+def takes_back(text: str, conversation: str) -> str:
+    """What behind a "but" wishes for another form, in a message that praises before; "" if nothing does."""
+    turn = _TURN.search(text)
+    rest = text[turn.end() :].strip() if turn else ""
+    advice = advice_for(rest, conversation) if 0 < len(rest) <= _LONGEST else None
+    if advice is None or advice.unknown(rest, conversation) > _NEW_WORDS:
+        return ""
+    return rest if advice.wishes_form(rest) else ""
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a message in any language, without what separates them."""
+    return [bare for sentence in _SENTENCE.split(text) if (bare := sentence.strip(" ,;:-"))]
+
+
+@functools.cache
+def _tables() -> Mapping[str, Mapping[str, str]]:
+    return tomllib.loads((FOLDER / "advice.toml").read_text("utf-8"))
