@@ -413,6 +413,7 @@ ensure_engine() {
   folder=$VENV-$engine file=$ROOT/instructions/requirements-$engine.txt
   if ! has_engine "$folder" "$file"; then
     mkdir -p "$folder"
+    # shellcheck disable=SC2094 # 9 is a lock
     install_engine "$engine" "$folder" "$file" 9<"$folder"
   fi
   printf -v "$variable" '%s' "$folder/bin/python"
