@@ -149,15 +149,15 @@ class Dreamer:
         began, model = time.monotonic(), self._prompts.model(demand.options)
         self._options = demand.options
         wishes = [
-            dataclasses.replace(one, language=self._language_of(one), pole=self._pole_of(one))
+            dataclasses.replace(one, language=self._language_of(one))
             for person, asked in demand.asked.items()
-            for one in Wish.of_person(person, asked)
+            for one in Wish.of_person(person, asked, self._asked_pole)
         ]
         if not wishes:
             return Night()
         night = Night(
             themes=_mean([themes_of(wish.text) for wish in wishes]),
-            poles=frozenset(pole for wish in wishes if (pole := _named_pole(wish)) is not None),
+            poles=frozenset(pole for wish in wishes for pole in _named_poles(wish)),
             is_asked=bool(demand.complained),
         )
         self._themes, self._poles, self._language = night.themes, night.poles, wishes[-1].language
@@ -201,10 +201,10 @@ class Dreamer:
         request = self._store.memory.request_of(wish.turn_ids[-1])
         return language_of(f"{request[:REQUEST]} {wish.text}")
 
-    def _pole_of(self, wish: Wish) -> Pole | None:
+    def _asked_pole(self, said: Said) -> Pole | None:
         """By the answer that it was a complaint about."""
-        turn = self._store.turns.get(wish.turn_ids[-1])
-        return None if turn is None else asked_pole(wish.text, text_of(turn.response_message))
+        turn = self._store.turns.get(said.turn_id)
+        return None if turn is None else asked_pole(said.text, text_of(turn.response_message))
 
     def _latest_options(self) -> TemplateOptions:
         """Of the last batch, or of the newest turn before there was one."""
@@ -348,8 +348,10 @@ def _answered(plan: Plan, answer: Answer) -> Dream:
     return dataclasses.replace(plan.dream, completion_ids=answer.ids, version=answer.version)
 
 
-def _named_pole(wish: Wish) -> str | None:
-    return pole_of(wish.text) if wish.pole is None else named(wish.pole)
+def _named_poles(wish: Wish) -> list[str]:
+    if wish.poles:
+        return [named(pole) for pole in wish.poles]
+    return [pole for pole in [pole_of(wish.text)] if pole is not None]
 
 
 def _mean(weights: Sequence[Mapping[str, float]]) -> dict[str, float]:

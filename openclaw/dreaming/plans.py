@@ -145,9 +145,10 @@ class Planner:
 def _with_wish(prompt: Prompt, wish: Wish) -> list[Message]:
     """The prompt as the teacher reads it. A plain sentence stands before the question: behind it a small model answers
     that sentence (lab/findings/dreaming.md)."""
-    if wish.pole is None:
+    if not wish.poles:
         return with_hint([{"role": "user", "content": prompt.text}], wish.text)
-    plain = random.Random(prompt.id).choice(plain_sentences(wish.pole, prompt.language))
+    rng = random.Random(prompt.id)
+    plain = " ".join(rng.choice(plain_sentences(pole, prompt.language)) for pole in wish.poles)
     return [{"role": "user", "content": f"{plain}\n\n{prompt.text}"}]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from openclaw.common.plain_sentences import Pole
+from openclaw.dreaming.imperatives import named
 from openclaw.dreaming.themes import alike, same_pole
 from openclaw.store.memory import Said
 from openclaw.store.shares import Person
@@ -18,22 +19,59 @@ class Wish:
     Attributes:
         turn_ids: the turns that it was said after.
         language: of the person, as far as the wish and the request before it show.
-        pole: what it asks for, if that is sure: the teacher then reads a plain sentence instead of the person's words.
+        poles: what it asks for, if that is sure: the teacher then reads a plain sentence for each instead of the person's
+            words.
     """
 
     person: Person
     text: str
     turn_ids: tuple[str, ...]
     language: str = "en"
-    pole: Pole | None = None
+    poles: tuple[Pole, ...] = ()
 
     @classmethod
-    def of_person(cls, person: Person, asked: Sequence[Said]) -> list[Wish]:
-        """Wishes to dream of in turn, from the last one or two. Wishes of different kinds stand together. Two wordings of
-        one wish stand alone; if the newer asks for something else of the same kind, it replaces the older."""
-        if len(asked) == 2 and not alike(asked[0].text, asked[1].text):
-            turns = tuple(dict.fromkeys(one.turn_id for one in asked))
-            return [cls(person, "\n".join(one.text for one in asked), turns)]
-        if len(asked) == 2 and not same_pole(asked[0].text, asked[1].text):
-            asked = asked[-1:]
-        return [cls(person, one.text, (one.turn_id,)) for one in asked]
+    def of_person(
+        cls, person: Person, asked: Sequence[Said], asked_pole: Callable[[Said], Pole | None]
+    ) -> list[Wish]:
+        """Wishes to dream of in turn: the last one or two. Wishes of different kinds stand together. Two wordings of one
+        wish stand alone; if a newer one asks for something else of the same kind, it replaces the older.
+
+        If it is sure what one of the wishes asks for, those are left out of which it is not: a small teacher that reads
+        them talks about the wish instead of obeying it, and what one wish teaches the other undoes.
+
+        Args:
+            asked: the oldest first.
+            asked_pole: what a wish surely asks for.
+        """
+        sure = {one: pole for one in asked if (pole := asked_pole(one)) is not None}
+        kept: list[Said] = []
+        for one in asked:
+            left = [other for other in kept if not _replaces(one, other, sure)]
+            if one in sure:
+                left = [other for other in left if other in sure]
+            elif any(other in sure for other in left):
+                continue
+            kept = [*left, one]
+        kept = kept[-2:]
+        if len(kept) == 2 and not _are_alike(kept[0], kept[1], sure):
+            turns = tuple(dict.fromkeys(one.turn_id for one in kept))
+            text = "\n".join(one.text for one in kept)
+            return [cls(person, text, turns, poles=tuple(sure[one] for one in kept if one in sure))]
+        return [
+            cls(person, one.text, (one.turn_id,), poles=(sure[one],) if one in sure else ()) for one in kept
+        ]
+
+
+def _replaces(newer: Said, older: Said, sure: Mapping[Said, Pole]) -> bool:
+    """Whether the newer wish asks for something else of the same kind."""
+    if older not in sure:
+        return newer not in sure and alike(older.text, newer.text) and not same_pole(older.text, newer.text)
+    # What the nearest shipped wishes of an unsure one ask for is right too seldom.
+    return newer in sure and sure[newer] != sure[older] and _are_alike(older, newer, sure)
+
+
+def _are_alike(older: Said, newer: Said, sure: Mapping[Said, Pole]) -> bool:
+    """Whether two wishes, both sure or neither, are about the same side of an answer."""
+    if sure:
+        return named(sure[older]).split()[0] == named(sure[newer]).split()[0]
+    return alike(older.text, newer.text)

@@ -21,12 +21,13 @@ from openclaw.store.memory import Said
 from openclaw.store.shares import Person
 from openclaw.trainer_hooks.arguments import HookSettings
 from openclaw.trainer_hooks.rows import Row
-from openclaw.trainer_hooks.standing_preferences import EACH
 from openclaw.trainer_hooks.trust import Trust, without_untrusted
 from openclaw.types import SampleRecord
 
 DREAM, ANCHOR = "dream", "anchor_bank"
 """The `case` of such a row."""
+LOOKED_BACK = 6
+"""Newest wishes of a person among which those are looked for of which it is sure what they ask for."""
 MAINTENANCE = 2
 """Steps after a batch whose wishes are learned."""
 TEMPERATURE = 1.0
@@ -60,7 +61,7 @@ def demand_of(
     people = {turn.person for turn in turns}
 
     def ask(excluded: Collection[Person]) -> dict[Person, list[Said]]:
-        return store.memory.asked_by([turn.id for turn in turns], EACH, people.difference(excluded))
+        return store.memory.asked_by([turn.id for turn in turns], LOOKED_BACK, people.difference(excluded))
 
     asked = without_untrusted(trust, ask, lambda found: found)
     own = {turn.id for turn in turns}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw.common.plain_sentences import all_plain_sentences
+from openclaw.common.plain_sentences import Pole, all_plain_sentences
 from openclaw.dreaming import anchors, measures
 from openclaw.dreaming.anchors import FACTS
 from openclaw.dreaming.asking import Engines
@@ -144,11 +144,27 @@ def test_two_wordings_of_a_wish_are_dreamt_in_turn_and_two_wishes_together() -> 
         Said("Be brief.", 0.0, "2"),
         Said("Say hello first.", 0.0, "3"),
     )
-    assert [one.text for one in Wish.of_person("ann", [short, brief])] == ["Shorter!", "Be brief."]
-    (last,) = Wish.of_person("ann", [short, Said("Give me every detail, at length.", 0.0, "4")])
-    assert last.turn_ids == ("4",)
-    (both,) = Wish.of_person("ann", [short, hello])
-    assert both.text == "Shorter!\nSay hello first." and both.turn_ids == ("1", "3")
+    longer = Said("Give me every detail, at length.", 0.0, "4")
+
+    def wishes(*asked: Said, **sure: Pole) -> list[Wish]:
+        return Wish.of_person("ann", asked, lambda one: sure.get(f"turn{one.turn_id}"))
+
+    for sure in ({}, {"turn1": "short", "turn2": "short"}):
+        assert [one.text for one in wishes(short, brief, **sure)] == ["Shorter!", "Be brief."]
+    for sure in ({}, {"turn1": "short", "turn4": "long"}):
+        (last,) = wishes(short, longer, **sure)
+        assert last.turn_ids == ("4",) and last.poles == (("long",) if sure else ())
+    (both,) = wishes(short, hello)
+    assert both.text == "Shorter!\nSay hello first." and both.turn_ids == ("1", "3") and both.poles == ()
+    (both,) = wishes(short, hello, turn1="short", turn3="greet")
+    assert both.poles == ("short", "greet")
+
+
+def test_a_wish_of_which_it_is_not_sure_what_it_asks_for_gives_way_to_one_of_which_it_is() -> None:
+    short, vague, other = Said("Shorter!", 0.0, "1"), Said("My thumb hurts.", 0.0, "2"), Said("Hm.", 0.0, "3")
+    for asked in ([short, vague], [vague, short], [vague, short, vague, other]):
+        (left,) = Wish.of_person("ann", asked, lambda one: "short" if one is short else None)
+        assert left.text == "Shorter!" and left.poles == ("short",)
 
 
 def test_a_wish_of_another_kind_is_new(dreamer: Dreamer, demand: Callable[..., Demand]) -> None:
