@@ -76,7 +76,9 @@ def engine_client(
     def folder_of_version(version: int) -> Path:
         return artifact_folder(Path(args.update_weight_disk_dir), version)
 
-    kind: type[Broadcast] = ThroughMemory if args.update_weight_transport == "tensor" else Broadcast
+    # memory is shared on one machine alone
+    shares = args.update_weight_transport == "tensor" and end is None
+    kind: type[Broadcast] = ThroughMemory if shares else Broadcast
     transport = kind(
         url,
         sender,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from slime.processes.control import scratch_dir
 from slime.processes.servers import ServerPorts, ServerSpec
 from slime.ray.engine_clients import end_released, engine_client
 from slime.ray.engines import EngineHost, model_servers, sites_of_engines, visible
+from slime.ray.external import needs_gloo
 from slime.ray.placement import BundleSite, Placement, alive_nodes
 from slime.ray.waiting import gather, get
 from slime.ray.watch_actor import ServerWatcher
@@ -43,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL = 5.0  # seconds between looks at the machines
 ANSWER_TIMEOUT = 120.0  # seconds that a machine has to say what it has
+POLICY = "engine-"
+"""How names of the policy's engines begin; the others serve a model that never changes."""
 RETRY_INTERVAL = 60.0  # seconds after which engines that did not start are tried again
 
 
@@ -172,12 +176,15 @@ class EngineNodes:
                 f"{node.address}, where {', '.join(node.engines)} run, has no {', '.join(node.facts.lacks)}: put it on a "
                 "file system that all machines share, or at the same path on each"
             )
-        if not node.facts.sees_run and self.args.update_weight_transport != "nccl":
+        if node.facts.sees_run or not any(name.startswith(POLICY) for name in node.engines):
+            return
+        if self.args.rollout_backend != "sglang":
             raise ConfigError(
                 f"{node.address}, where {', '.join(node.engines)} run, does not see {self.run_dir}, through which "
-                "weights go to engines: put RUN_DIR and SAVE_CKPT on a file system that all machines share, or "
-                "broadcast weights (--update-weight-transport nccl)"
+                f"weights go to engines of --rollout-backend {self.args.rollout_backend}: put RUN_DIR and SAVE_CKPT "
+                "on a file system that all machines share"
             )
+        logger.warning("%s does not see %s: its engines get weights by broadcast", node.address, self.run_dir)
 
     @property
     def hosts(self) -> dict[str, EngineHost]:
@@ -217,9 +224,28 @@ class EngineNodes:
             logger.warning("%s hangs in a weight update: it is started again", spec.name)
             node.actor.end.remote(spec.name)
 
+        seen = node.facts.sees_run or self.args.update_weight_transport == "nccl"
         return engine_client(
-            self.args, str(spec.url), sender, own=spec.name, folder=node.facts.folder, end=end
+            self.args,
+            str(spec.url),
+            sender if seen else self.broadcaster,
+            own=spec.name,
+            over_gloo=not seen and self.over_gloo,
+            folder=node.facts.folder,
+            end=end,
         )
+
+    @cached_property
+    def broadcaster(self) -> SenderHandle:
+        """What sends weights to machines that do not see the run folder. It starts with the first update."""
+        from slime.ray.weight_sender import RaySender
+
+        return RaySender(self.args, self.placement)
+
+    @cached_property
+    def over_gloo(self) -> bool:
+        """Whether NCCL would not join trainer and engines; logs it."""
+        return needs_gloo(self.args)
 
     def wait_ready(self) -> None:
         """Returns once all engines answer.
@@ -278,7 +304,7 @@ class EngineNodes:
                 self.find_again(node, alive)
             elif node.starting is not None:
                 self.take_up(node)
-            elif not node.facts.sees_run:
+            elif not node.facts.sees_run and node.serves:
                 try:
                     self.bring_up_to_date(node.controls)
                 except EngineError as error:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -25,7 +26,9 @@ from safetensors.torch import save_file
 from claw_base.files import own_run_folder
 from claw_base.run_folder import records
 from slime.arguments import Arguments, parse_args
+from slime.plan import dry_run
 from slime.plan.gpu_split import split_of
+from slime.plan.seats import Machine, seats_of
 from slime.processes import control, nodes
 from slime.processes.supervisor import stop_everything
 from slime.ray import engine_nodes, engines
@@ -40,26 +43,47 @@ from slime.weights.artifact import read_artifact
 from slime.weights.update import Candidate, WeightUpdate
 from slime.weights.versions import WeightVersion
 from tests import FAKES, ROOT
+from tests.fakes.dry_run import words_of
 
 OTHER = "127.0.0.3"
+SCRIPTS = {
+    "swe-rl/run_swe_rl_8b_2nodes.sh": 2,
+    "terminal-rl/terminal_qwen3_8b_prm_rl_2nodes.sh": 2,
+    "openclaw-combine/run_qwen3_4b_openclaw_topk_select_2nodes.sh": 2,
+    "swe-rl/run_swe_rl_32b_4nodes.sh": 4,
+    "swe-rl/run_swe_rl_4b_4nodes_colocate.sh": 4,
+    "toolcall-rl/retool_qwen3_32b_rl.sh": 4,
+    "swe-rl/run_swe_rl_8b_prm_5nodes.sh": 5,
+    "toolcall-rl/retool_qwen3_32b_prm_rl.sh": 5,
+    "swe-rl/run_swe_rl_32b_remote_8nodes.sh": 8,
+}
+"""Scripts of several machines, with their number."""
 OPTIONS: dict[str, Any] = {"num_cpus": 16, "num_gpus": 4, "object_store_memory": 80_000_000}
+
+
+def known_to_ray(patch: pytest.MonkeyPatch) -> None:
+    """One token for all nodes; Ray read it when it was imported."""
+    patch.setenv("RAY_AUTH_MODE", "token")
+    patch.setenv("RAY_AUTH_TOKEN", "one-token-for-all-nodes-of-this-test")
+    patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "slime"), str(ROOT / "base"), str(ROOT)]))
+    Config.initialize("")
 
 
 def join(made: Cluster, **options: Any) -> Any:
     """Another node, which Ray gives 30 s to start; a busy machine does not always keep them."""
     try:
-        return made.add_node(**OPTIONS, **options)
+        return made.add_node(**{**OPTIONS, **options})
     except Exception as error:  # Ray raises nothing more precise
         pytest.skip(f"a node did not start in Ray's 30 s: {error}")
 
 
 @contextlib.contextmanager
-def cluster() -> Iterator[Cluster]:
-    """The driver's node with 4 GPUs; Ray notices soon when another is lost."""
+def cluster(**options: Any) -> Iterator[Cluster]:
+    """The driver's node; Ray notices soon when another is lost."""
     made = Cluster()
     try:
         soon = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500}
-        join(made, include_dashboard=False, _system_config=soon)
+        join(made, include_dashboard=False, _system_config=soon, **options)
         yield made
     finally:
         ray.shutdown()
@@ -69,21 +93,27 @@ def cluster() -> Iterator[Cluster]:
 def version(folder: Path, number: int) -> WeightVersion:
     """A folder with one tensor, and the log-probs that an engine of these weights gives."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text("{}")
+    (folder / "config.json").write_text('{"vocab_size": 32}')
     save_file({"model.weight": torch.full((2,), float(number))}, folder / "model.safetensors")
     probe = {"ids": [1, 2, 3], "log_probs": [-number, -number], "dtype": "float32"}
     (folder / "probe.json").write_text(json.dumps(probe))
     return WeightVersion(number, str(folder), read_artifact(str(folder)).checksum)
 
 
-def arguments(folder: Path) -> Arguments:
+def fake_python(folder: Path) -> str:
+    """A Python that has an SGLang."""
     python = folder / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{FAKES / "sglang_of_files.py"}" "$@"\n')
     python.chmod(0o755)
+    return str(python)
+
+
+def arguments(folder: Path) -> Arguments:
+    python = fake_python(folder)
     (folder / "prompts.jsonl").write_text('{"text": "1+1", "label": "2"}\n')
     words = [
         "--hf-checkpoint", str(folder / "model"), "--run-dir", str(folder / "run"), "--rollout-backend", "sglang",
-        "--engine-python", str(python), "--rollout-num-gpus", "6", "--rollout-num-gpus-per-engine", "2",
+        "--engine-python", python, "--rollout-num-gpus", "6", "--rollout-num-gpus-per-engine", "2",
         "--prm-num-gpus", "2", "--prompt-data", str(folder / "prompts.jsonl"), "--rm-type", "math",
         "--n-samples-per-prompt", "2",
     ]  # fmt: skip
@@ -138,12 +168,9 @@ class Load:
 def test_engines_on_two_machines_serve_and_a_lost_machine_is_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "one-token-for-all-nodes-of-this-test")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "slime"), str(ROOT / "base"), str(ROOT)]))
+    known_to_ray(monkeypatch)
     monkeypatch.setattr(engines, "check_toolchain", lambda python: None)
     monkeypatch.setattr(engine_nodes, "LOOK_INTERVAL", 0.5)
-    Config.initialize("")  # Ray read both when it was imported
     first = version(tmp_path / "model", 0)
     args = arguments(tmp_path)
     run_dir = Path(args.run_dir)
@@ -226,6 +253,54 @@ def whole_life(args: Arguments, run_dir: Path, made: Cluster, other: Any, first:
     publish(3)
     assert versions() == {"3"} and announced == [1, 2, 3]
     shutil.rmtree(first.path)
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Callable[[int, int], None]]:
+    """Returns what brings the cluster to so many nodes with so many GPUs each; it only grows."""
+    with pytest.MonkeyPatch.context() as patch:
+        known_to_ray(patch)
+        with cluster(num_gpus=8) as made:
+            ray.init(address=made.address, namespace="slime", logging_level="ERROR", log_to_driver=False)
+
+            def grow(count: int, gpus: int) -> None:
+                while (there := len(ray.nodes())) < count:
+                    join(made, node_ip_address=f"127.0.0.{there + 2}", num_gpus=gpus)
+
+            yield grow
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS, key=lambda script: SCRIPTS[script]))
+def test_a_script_of_several_machines_serves_from_every_machine_with_engines(
+    script: str, machines: Callable[[int, int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "check_toolchain", lambda python: None)
+    machines(SCRIPTS[script], 8)
+    version(tmp_path / "model", 0)
+    words, env = words_of(script, HF_CKPT=str(tmp_path / "model"), RUN_DIR=str(tmp_path / "run"))
+    given = [word for word, _ in dry_run.unmarked(words[words.index("--") + 1 :])]
+    args = parse_args([*given, "--engine-python", fake_python(tmp_path)], env, packages=False)
+    args.service_path, run_dir = [], Path(args.run_dir)
+    own_run_folder(run_dir)
+    placed = Placement(split_of(args))
+    try:
+        elsewhere = EngineNodes(args, placed, dict(os.environ))
+        specs = on_own_gpus(server_specs(args, elsewhere.hosts), placed, args)
+        elsewhere.start(specs, None)
+        watcher = WatcherHandle(run_dir, [spec for spec in specs if not spec.machine], elsewhere.env, 60.0)
+        watcher.wait_ready()
+        elsewhere.wait_ready()
+        answers = {spec.name: ask(str(spec.url)) for spec in specs}
+        assert len([name for name in answers if name.startswith("engine-")]) == args.engine_count
+        assert len(engine_urls(args)) == args.engine_count
+        hosts = {urlsplit(str(spec.url)).hostname for spec in specs}
+        seats = seats_of(placed.split, [Machine(node, 8) for node in placed.machines])
+        assert len(hosts) == len({place for places in seats.engines.values() for place in places})
+        for actor in (watcher.actor, *(node.actor for node in elsewhere.nodes)):
+            ray.kill(actor)
+    finally:
+        placed.give_up()
+        stop_everything(run_dir)
 
 
 def _alive_as_another(url: str, pid: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterator, Sequence
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +35,8 @@ SCRIPTS = (
 )
 GPUS = (1, 2, 4, 6, 8, 16)
 """Of each machine; there are as many machines as the parts need together, and one more or less."""
+
+words_of_script = cache(words_of)
 
 
 class PretendedRay:
@@ -132,7 +135,7 @@ def args_of(words: list[str], env: dict[str, str]) -> Arguments:
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_dry_run_promises_exactly_what_a_start_keeps(script: str, pretended: Any) -> None:
-    words, env = words_of(script)
+    words, env = words_of_script(script)
     args = args_of(words, env)
     split = split_of(args)
     promised = 0
@@ -163,7 +166,7 @@ def check(args: Arguments, placed: Placement) -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_fits_the_machines_that_it_is_for_and_says_who_has_what(script: str) -> None:
-    words, env = words_of(script)
+    words, env = words_of_script(script)
     machines = int(words[words.index("--machines") + 1])
     status, told = planned(words, env, machines, 8)
     assert status == 0 and "problem  " not in told, told
@@ -183,7 +186,7 @@ def test_every_script_of_several_machines_is_in_the_table() -> None:
 
 
 def test_with_engines_beside_trainers_every_machine_serves(pretended: Any) -> None:
-    words, env = words_of("swe-rl/run_swe_rl_4b_4nodes_colocate.sh")
+    words, env = words_of_script("swe-rl/run_swe_rl_4b_4nodes_colocate.sh")
     args = args_of(words, env)
     pretended([8] * 4)
     placed = Placement(split_of(args))

@@ -1,0 +1,74 @@
+"""Servers on machines beside the driver's: their folders, and how they end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from claw_base.run_folder import records
+from slime.errors import EngineError
+from slime.processes import control, nodes
+from slime.processes.servers import ServerSpec
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Of a machine with an engine that runs, and a keeper on record."""
+    found = nodes.folder_of(tmp_path, "10.0.0.2")
+    nodes.begin(found)
+    control.spawn(found, "engine-3", "engine", SLEEP, None, {})
+    records.write_record(found, records.describe(os.getpid(), nodes.KEEPER, "keeper", None, []))
+    yield found
+    for record in records.read_records(found):
+        if record.pid != os.getpid():
+            control.terminate(record, grace=0.0)
+
+
+def alive(folder: Path) -> bool:
+    record = records.read_record(folder, "engine-3")
+    return record is not None and record.alive()
+
+
+def test_a_run_that_stops_ends_the_servers_of_other_machines_and_waits_for_that(
+    folder: Path, tmp_path: Path
+) -> None:
+    keeper = threading.Thread(target=nodes.keep, args=(folder,))
+    keeper.start()
+    assert alive(folder)
+    assert nodes.stop_everywhere(tmp_path, patience=20.0) == []
+    keeper.join()
+    assert not alive(folder)
+    with pytest.raises(EngineError, match="engine-3 is not started again: the run has ended"):
+        nodes.NodeServers(folder).launch(ServerSpec("engine-3", "engine", SLEEP))
+
+
+def test_a_machine_that_does_not_answer_is_named(folder: Path, tmp_path: Path) -> None:
+    assert nodes.stop_everywhere(tmp_path, patience=0.2) == ["10.0.0.2"] and alive(folder)
+
+
+def test_engines_end_when_no_driver_renews_the_lease(folder: Path) -> None:
+    reason = nodes.keep(folder, seconds=0.0, sleep=lambda seconds: None)
+    assert reason == "no driver has renewed the lease for 0 s" and not alive(folder)
+
+
+def test_another_run_of_the_folder_forgets_the_order_of_the_last_one(folder: Path) -> None:
+    nodes.stop_file(folder).touch()
+    nodes.stopped_file(folder).touch()
+    nodes.begin(folder)
+    assert not nodes.stop_file(folder).exists() and not nodes.stopped_file(folder).exists()
+
+
+def test_servers_there_have_the_machines_environment_and_the_drivers_variables_of_engines() -> None:
+    given = {"SGLANG_X": "1", "no_proxy": "10.0.0.2", "HOME": "/home/driver", "OPENCLAW_API_KEY": "secret"}
+    assert nodes.environment({"HOME": "/home/node"}, given) == {
+        "HOME": "/home/node",
+        "SGLANG_X": "1",
+        "no_proxy": "10.0.0.2",
+    }
