@@ -7,11 +7,15 @@ import re
 
 from openclaw.common.plain_sentences import Pole
 
-LONG_ANSWER = 50
-"""Words from which a complaint about length may want less."""
+LONG_ANSWER, LONG_CHARACTERS = 50, 300
+"""Words, or characters, from which an answer is long."""
+VERY_SHORT_ANSWER, VERY_SHORT_CHARACTERS = 15, 100
+"""Words and characters below which hardly anybody wants less."""
 LIST_LINES = 2
 """Lines with a bullet or a number that make a list."""
 _ITEM = re.compile(r"^\s*(?:[-*•‣–]|\d{1,2}[.)、])\s*\S", re.MULTILINE)
+_MARKUP = re.compile(r"^\s*#{1,6}\s|\*\*[^*\n]+\*\*|^\s*\|?[^|\n]+\|[^|\n]+\n\s*\|?\s*:?-{2,}", re.MULTILINE)
+"""Headings, bold text, a table."""
 _WIDE = re.compile(r"[぀-ヿ㐀-鿿가-힯]")
 _GREETING = re.compile(
     r"\A\W*(?:hi|hello|hey|hiya|howdy|greetings|welcome|dear|good (?:morning|afternoon|evening|day)|hallo|guten "
@@ -29,12 +33,22 @@ def count_words(text: str) -> int:
 
 
 def is_long(answer: str) -> bool:
-    return count_words(answer) >= LONG_ANSWER
+    """By words or characters: a small model that loops writes few words and much text."""
+    return count_words(answer) >= LONG_ANSWER or len(answer) >= LONG_CHARACTERS
+
+
+def is_very_short(answer: str) -> bool:
+    return count_words(answer) < VERY_SHORT_ANSWER and len(answer) < VERY_SHORT_CHARACTERS
 
 
 def is_list(answer: str) -> bool:
     """At least two items on lines of their own."""
     return len(_ITEM.findall(answer)) >= LIST_LINES
+
+
+def is_prose(answer: str) -> bool:
+    """No list, headings, bold text or table."""
+    return not is_list(answer) and _MARKUP.search(answer) is None
 
 
 def greets(answer: str) -> bool:
@@ -45,8 +59,8 @@ def greets(answer: str) -> bool:
 def already_has(answer: str) -> frozenset[Pole]:
     """What nobody who complains about this answer asks for, because it is so already. Of a long answer too a person may
     want more."""
-    found: set[Pole] = {"list"} if is_list(answer) else {"prose"}
-    if not is_long(answer):
+    found: set[Pole] = {"prose"} if is_prose(answer) else {"list"}
+    if is_very_short(answer):
         found.add("short")
     if greets(answer):
         found.add("greet")

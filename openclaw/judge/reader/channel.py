@@ -15,14 +15,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from openclaw.common.answer_form import already_has, is_long
+from openclaw.common.answer_form import already_has, is_very_short
 
 SURE = 0.95
 """Probability of a kind from which it counts as read."""
 LONGEST_TOKENS = 60
 """Of a sentence, from its beginning; what people say about an answer is short."""
 _MORE_OF_LONG = math.log(0.1)
-"""Log prior of wanting more where the answer was long, relative to the other kinds."""
+"""Log prior of wanting more if the answer was not very short, relative to the other kinds: who is taught the contrary of
+what they wish loses most."""
+_HAS_ALREADY = math.log(0.03)
+"""Log prior of asking for a form that the answer seems to have."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +92,13 @@ def read(log_probs: Mapping[str, float], answer: str | None = None) -> Reading:
 
     Args:
         log_probs: of the sentence behind the context of each kind, in nats.
-        answer: what the sentence is about: nobody asks for a form that it has already. None: any.
+        answer: what the sentence is about: people seldom ask for a form that it has already. None: any.
     """
     scores = dict(log_probs)
     if answer is not None:
-        scores = {name: score for name, score in scores.items() if name not in already_has(answer)}
-        if is_long(answer):
+        for name in already_has(answer):
+            scores[name] += _HAS_ALREADY
+        if not is_very_short(answer):
             scores["long"] += _MORE_OF_LONG
     best = max(scores, key=lambda name: scores[name])
     total = math.fsum(math.exp(score - scores[best]) for score in scores.values())
