@@ -21,7 +21,6 @@ esac
 
 default OPENCLAW_TOPK_K 20
 default OPENCLAW_TOPK_ADV_DIFF_CLIP 2.0
-default OPENCLAW_TOPK_W_RL 0.25 # at 1, scores of -1 undo what a hint teaches
 topk_select_defaults
 default MODEL_PATH "${HF_CKPT:-$SMOLLM2}"
 USAGE=${BASH_SOURCE[0]}
