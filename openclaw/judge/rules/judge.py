@@ -27,8 +27,9 @@ from openclaw.judge.rules.languages import (
     read_listed,
     read_signs,
 )
+from openclaw.judge.rules.renderings import result_of_user
 from openclaw.judge.rules.tool_calls import calls_in
-from openclaw.judge.rules.tool_results import TOOL_ROLES, read_tool_results
+from openclaw.judge.rules.tool_results import TOOL_ROLES, read_tool_result, read_tool_results
 from openclaw.types import Message, Vote
 
 _REPLY = re.compile(
@@ -84,6 +85,9 @@ class RulesBackend:
 def vote_by_rules(question: JudgeQuestion) -> Vote:
     """One vote; its text says which rule decided."""
     said = _said(question)
+    if (of_agent := result_of_user(said)) is not None:
+        score, why = read_tool_result(*of_agent)
+        return Vote(score=score, text=why)
     results = [_text(message) for message in question.next_state if message.get("role") in TOOL_ROLES]
     if said:
         vote = _vote_on_message(said, _last_request(question.messages), bounded(question.response))
@@ -100,7 +104,7 @@ def hint_by_rules(question: JudgeQuestion) -> str:
     complaint says only that the answer is wrong."""
     said = _said(question)
     asked, response = _last_request(question.messages), bounded(question.response)
-    if not said or _vote_on_message(said, asked, response).score != -1:
+    if not said or result_of_user(said) is not None or _vote_on_message(said, asked, response).score != -1:
         return ""
     conversation = f"{asked}\n{response}"
     if asked and not is_repeated(said, asked) and restates(said, asked, response):

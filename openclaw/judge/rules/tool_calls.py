@@ -20,8 +20,12 @@ _COMMAND_FIELDS = ("command", "cmd", "script")
 _SAYS_EVERY_FAILURE = frozenset({"exec", "Bash"})
 """The shells of OpenClaw and Claude Code: their results name an exit code unless it is 0."""
 _READERS = re.compile(
-    r"(?i)^(?:read|view|cat|open|show|list|ls|glob|grep|search|find|get)(?:_?(?:files?|dirs?|directory|folder|text|many))?$"
+    r"(?i)^(?:read|view|cat|open|show|list|ls|glob|grep|search|find|get)(?:_?(?:files?|dirs?|directory|folder|text|many|content))*$"
 )
+_CELLS = re.compile(
+    r"(?i)^(?:execute_|run_)?(?:ipython|python|jupyter|notebook|code)(?:_?(?:cell|code|interpreter|repl))?$"
+)
+"""Tools that print what a piece of a program computes."""
 _PIECE = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|&&|\|\||[;|\n]|[^'\"\\&|;\n]+|.")
 _PREFIX = re.compile(
     r"^(?:(?:\w+=\S*|sudo|time|nohup|env|builtin|exec|xargs|command(?= [^-])|(?:timeout|nice)(?: -\S+)* \d\w*)\s+)+"
@@ -93,6 +97,8 @@ class ToolCall:
     @property
     def computes(self) -> bool:
         """Whether what it prints, unless that is a failure, is the result of a computation."""
+        if not self.command:
+            return _CELLS.match(self.name) is not None
         return bool(self.working) and all(step.computes or step.looks for step in self.working)
 
     @property

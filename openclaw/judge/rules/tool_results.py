@@ -20,6 +20,7 @@ from typing import Any
 
 import orjson
 
+from openclaw.judge.rules.renderings import agent_says_failed, unwrapped
 from openclaw.judge.rules.tool_calls import ToolCall
 from openclaw.judge.rules.wordings import TOOLS
 
@@ -48,12 +49,20 @@ _GOOD_STATUS = frozenset(
 _ERROR_CODES = ("errcode", "errno")
 _APPLICATION_CODE, _SAID_WITH_IT = "code", ("msg", "message", "error_msg")
 """An interface whose `code` stands beside a message counts its own errors; 0 and 2xx are none."""
+_ERROR_REPLY = frozenset({"error", "similar_files", "suggestion", "hint", "path", "success", "message"})
+"""Fields of the reply of a tool that could not show what it was to show."""
+_WRITTEN = ("bytes_written", "files_modified", "replacements")
+"""What tools that write say that they wrote."""
+_COUNTS, _FOUND = ("total_count", "total", "count", "num_results"), ("results", "matches", "files")
+"""What searches report."""
 _DETAIL = "detail"
 """FastAPI's and Django's answer to a bad request: this field alone."""
 _FAILED_TEXT = re.compile(r"(?i)\s*(?:error|failed|failure|exception|错误|失败)\s*[:：]")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _SHELL_HEAD = re.compile(r"(?:Command|Directory|Output|Stdout): ")
 _SHELL_END = re.compile(r"(-?\d+|\(none\))(?:\n[A-Z][\w ]{,40}: [^\n]*)*\s*\Z")
+_SIGNAL = re.compile(r"\nSignal: ([1-9]\d?)(?=\n|\Z)")
+"""Of a command that a signal ended; shells count its code from 128."""
 _SHELL_NOTHING = ("(none)", "(empty)")
 """How the report of a shell of Gemini CLI and Qwen Code begins, what stands behind its `Exit Code: `, and what stands for
 nothing."""
@@ -113,7 +122,11 @@ def read_tool_results(texts: list[str], calls: list[ToolCall]) -> Verdict:
 
 def read_tool_result(text: str, call: ToolCall) -> Verdict:
     """(score, why) of one result."""
+    text = unwrapped(_COLOURS.sub("", text))
     report = read_report(text)
+    said = agent_says_failed(text) if report.code is None and not call.shows_texts else None
+    if said:
+        return -1, f"tool failure: {said}"
     code = report.code
     if code is None and report.value is None and call.says_every_failure:
         code = None if TOOLS["unfinished"].search(report.body) else 0
@@ -166,6 +179,10 @@ def _shown(report: Report, call: ToolCall) -> Verdict:
     body, value = report.body, report.value
     if value is not None and value.get("status") == "error":
         return -1, "tool failure: status is error"
+    if value is not None and not call.command and value.keys() <= _ERROR_REPLY and value.get("error"):
+        return -1, "tool failure: nothing but error in the result"
+    if value is not None and not call.command and _finds_nothing(value):
+        return 0, "nothing found"
     failure = own_failure(body, _programs(call))
     if failure is None and not call.shows_texts and (is_report(body) or call.command):
         first = body.split("\n", 1)[0]
@@ -176,6 +193,13 @@ def _shown(report: Report, call: ToolCall) -> Verdict:
     if TOOLS["nothing_found"].search(body) and is_report(body):
         return 0, "nothing found"
     return 1, "tool success: it shows what it was to show"
+
+
+def _finds_nothing(value: dict[str, Any]) -> bool:
+    """Whether a search reports that it found nothing."""
+    return any(value.get(name) == 0 and type(value[name]) is int for name in _COUNTS) or any(
+        value.get(name) == [] for name in _FOUND
+    )
 
 
 def object_failed(value: dict[str, Any]) -> str | None:
@@ -220,6 +244,8 @@ def object_succeeded(value: dict[str, Any]) -> str | None:
         code = value.get(name)
         if isinstance(code, int) and (code == 0 or 200 <= code < 300):
             return f"{name} is {code}"
+    if written := next((name for name in _WRITTEN if value.get(name)), None):
+        return f"{written} in the result"
     status = value.get("status")
     if isinstance(status, str) and status.lower() in _GOOD_STATUS:
         return f"status is {status.lower()}"
@@ -278,7 +304,9 @@ def _of_shell(text: str) -> Report | None:
     parts = (lines[min(found) : error_at], lines[error_at:code_at])
     printed = [part.partition(": ")[2].strip() for part in parts]
     body = "\n".join(part for part in printed if part not in _SHELL_NOTHING)
-    return Report(None if end[1] == "(none)" else int(end[1]), _said(body))
+    signal = _SIGNAL.search(lines, code_at)
+    code = int(end[1]) if end[1] != "(none)" else 128 + int(signal[1]) if signal else None
+    return Report(code, _said(body))
 
 
 def as_object(text: str) -> dict[str, Any] | None:

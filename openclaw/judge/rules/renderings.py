@@ -1,0 +1,84 @@
+"""What agents write around the result of a tool: taken off here, so that one reader reads all results.
+
+A rendering that itself says how the call ended (Cline's `The tool execution failed`, problems that an editor lists behind
+a saved file) gives a verdict; all else gives the text that the tool printed.
+"""
+
+from __future__ import annotations
+
+import re
+
+import orjson
+
+from openclaw.judge.rules.tool_calls import ToolCall
+
+_REMINDER = re.compile(r"\s{0,9}<system-reminder>(?:(?!<system-reminder>)[\s\S])*</system-reminder>\s*\Z")
+_CLINE = re.compile(r"\A\[\w{1,40}(?: [^\n]{0,400})?\] Result:\n")
+_CLINE_COMMAND = re.compile(r"\ACommand executed(?: with exit code (-?\d+))?\.(?:\nOutput:\n?|\Z)")
+_HERMES = re.compile(r"\A\s*<tool_response>([\s\S]*)</tool_response>\s{0,9}\Z")
+_PLACE_LINES = re.compile(
+    r"(?:\n?\[(?:Jupyter )?(?:current working directory|python interpreter): [^\n\]]{0,400}\]\s{0,9})+\Z",
+    re.IGNORECASE,
+)
+_FAILED = (
+    re.compile(r"\AThe tool execution failed with the following error:"),
+    re.compile(r"\A(?:command|process|tool) timed out after \S", re.IGNORECASE),
+    re.compile(r"<bash_metadata>\s*(?:[^\n]*\n){0,3}?[^\n]*(?:exceeding timeout|exceeded timeout|timed out)"),
+    re.compile(r"^\[The command timed out after ", re.MULTILINE),
+    re.compile(
+        r"^(?:New problems detected after saving the file|LSP errors detected in this file)", re.MULTILINE
+    ),
+    re.compile(r"^This file has errors, please fix", re.MULTILINE),
+    re.compile(
+        r"\A# \d+ SEARCH/REPLACE blocks? failed to match|\AThe LLM did not conform to the edit format"
+    ),
+    re.compile(r"\A# Fix any errors below, if possible"),
+)
+_EDGE = 4_000
+"""Characters of the beginning and of the end of a result in which an agent writes of its own."""
+_OF_USER = re.compile(r"\AI ran this command:\s*\n([^\n]{1,2000})\n\s*And got this output:\s*\n([\s\S]*)\Z")
+_COMMITTED = re.compile(r"\AI committed the changes with git hash [0-9a-f]{6,40}\b")
+_OWN = re.compile(r"\A# \d+ SEARCH/REPLACE|\AThe LLM did not conform|\A# Fix any errors below")
+
+
+def unwrapped(text: str) -> str:
+    """The result without what its agent wrote around it."""
+    end = _PLACE_LINES.sub("", _REMINDER.sub("", text[-_EDGE:]))
+    text = text[:-_EDGE] + end
+    text = _CLINE.sub("", text)
+    command = _CLINE_COMMAND.match(text)
+    if command:
+        code = f"Exit code: {command[1]}\nOutput:\n" if command[1] else ""
+        return f"{code}{text[command.end() :]}"
+    hermes = _HERMES.match(text)
+    return _content(hermes[1].strip()) if hermes else text
+
+
+def agent_says_failed(text: str) -> str | None:
+    """The words in which an agent itself says that a call failed."""
+    ends = text if len(text) <= 2 * _EDGE else f"{text[:_EDGE]}\n{text[-_EDGE:]}"
+    found = next((match for pattern in _FAILED if (match := pattern.search(ends))), None)
+    return found.group().strip().split("\n")[-1][:60] if found else None
+
+
+def result_of_user(said: str) -> tuple[str, ToolCall] | None:
+    """The result of a tool that an agent (Aider) sends in the name of its user, and the command; None for all that
+    people say."""
+    ran = _OF_USER.match(said)
+    if ran:
+        return ran[2], ToolCall("run", ran[1])
+    if _COMMITTED.match(said):
+        return "done", ToolCall("commit")
+    return (said, ToolCall("edit")) if _OWN.match(said) else None
+
+
+def _content(text: str) -> str:
+    """What a `<tool_response>` holds: the content of an object that names its tool, else the text."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    content = value.get("content") if isinstance(value, dict) and "name" in value else None
+    if isinstance(content, str):
+        return content
+    return orjson.dumps(content).decode() if isinstance(content, dict) else text
