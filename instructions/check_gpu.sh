@@ -95,7 +95,7 @@ check_driver() {
       fi
       ;;
   esac
-  [ "$gpus" -ge 8 ] || note "$gpus GPUs: run_qwen*.sh take 8 (trainer 4, policy 2, judge 2), *_lora*.sh 4, *_1gpu.sh 1; or set ACTOR_GPUS, ROLLOUT_GPUS, PRM_GPUS, TP"
+  [ "$gpus" -ge 8 ] || note "$gpus GPUs: run_qwen*.sh take 8 (trainer 4, policy 2, judge 2), *_lora*.sh 4, *_1gpu*.sh 1; or set ACTOR_GPUS, ROLLOUT_GPUS, PRM_GPUS, TP"
 }
 
 check_trainer() {

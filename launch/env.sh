@@ -68,13 +68,21 @@ install_env() {
   make_venv
   install_torch
   echo "installing what $(basename "${!#}") names (about 200 MB; a minute or two)" >&2
+  # shellcheck disable=SC2046  # two words, or none
   for file in "$@"; do
-    pip_install -r "$file"
+    pip_install $(locked trainer) -r "$file"
   done
   pip_install --no-deps -e "$ROOT/slime"
   for ((; count > 0; count--)); do
     content_of "${all[@]:0:count}" >"$(stamp_of "${all[count - 1]}")"
   done
+}
+
+# locked NAME: pip's words for the versions of instructions/locks/NAME.txt, which are those of Linux on x86-64 with Python
+# 3.12; nothing elsewhere. What is locked is installed; it does not grow what is installed.
+locked() {
+  [ "$(uname -sm)" = "Linux x86_64" ] && [ "$(version_of "$PY")" = 3.12 ] || return 0
+  echo "--constraint $ROOT/instructions/locks/$1.txt"
 }
 
 HELD=75

@@ -395,11 +395,12 @@ check_torch() {
   esac
 }
 
-# install_beside FOLDER REQUIREMENTS: an environment that is not the trainer's.
+# install_beside FOLDER ENGINE: an environment that is not the trainer's.
 install_beside() {
   local VENV=$1 PY=$1/bin/python
   make_venv
-  pip_install -r "$2"
+  # shellcheck disable=SC2046  # two words, or none
+  pip_install $(locked "$2") -r "$ROOT/instructions/requirements-$2.txt"
 }
 
 # ensure_engine: SGLang or vLLM in an environment of its own beside the trainer's, made once; nothing where a variable or
@@ -427,7 +428,7 @@ install_engine() {
   lock_folder wait || :
   ! has_engine "$2" "$3" || return 0
   echo "installing $1 in $2 (once; several gigabytes, so a few minutes)" >&2
-  install_beside "$2" "$3"
+  install_beside "$2" "$1"
   cksum <"$3" >"$2/.installed"
 }
 
@@ -521,4 +522,17 @@ one_gpu_defaults() {
   default CHUNKED_PREFILL_SIZE 2048 # these two are what the plan counts beside the engine's share
   default CUDA_GRAPH_MAX_BS 16
   USUAL_GPU=24GB
+}
+
+# one_large_gpu_defaults: the same on one card of 80 GB, where adapters train on weights in bf16, in the usual context.
+one_large_gpu_defaults() {
+  default CONTEXT_LENGTH 32768
+  default MAX_TOKENS_PER_GPU 32768
+  default MAX_RESPONSE_LEN 8192
+  default LOG_PROBS_CHUNK_SIZE 512
+  default MEM_FRACTION_STATIC 0.4
+  default CHUNKED_PREFILL_SIZE 8192
+  default CUDA_GRAPH_MAX_BS 64
+  one_gpu_defaults
+  USUAL_GPU=H100
 }

@@ -18,9 +18,10 @@ esac
 """
 PYTHON = """#!/bin/sh
 case "$*" in
-  *check_port* | *slime.plan.*) exec "{python}" "$@" ;;
+  *check_port* | *fcntl* | *slime.plan.*) exec "{python}" "$@" ;;
   *'version("torch")'*) echo "{torch}"; exit 0 ;;
   *find_spec*) exit 1 ;;
+  *version_info*) echo 3.11; exit 0 ;;
   *'import pip'*) exit 0 ;;
 esac
 printf '%s ' "$(basename "$(dirname "$(dirname "$0")")")" "$@" >>"{log}"

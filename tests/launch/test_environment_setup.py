@@ -81,6 +81,29 @@ def test_children_of_a_script_reach_this_machine_and_the_master_past_a_proxy() -
     assert "NO_PROXY=corp,127.0.0.1,localhost,::1,10.1.2.3" in lines
 
 
+@pytest.mark.parametrize(("version", "locked"), [("3.12", True), ("3.11", False)])
+def test_what_is_locked_is_installed_on_the_python_that_it_was_locked_for(
+    tmp_path: Path, version: str, locked: bool
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho {version}\n")
+    python.chmod(0o755)
+    (tmp_path / "uname").write_text("#!/bin/sh\necho Linux x86_64\n")
+    (tmp_path / "uname").chmod(0o755)
+    code = f'set -euo pipefail; ROOT={ROOT}; source "$ROOT/launch/env.sh"; PY={python}; locked sglang; locked trainer'
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    told = subprocess.run(["bash", "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    files = [f"--constraint {ROOT}/instructions/locks/{name}.txt" for name in ("sglang", "trainer")]
+    assert told.splitlines() == (files if locked else [])
+
+
+def test_no_environment_is_packaged_for_a_ray_job() -> None:
+    """Ray heeds .gitignore; an environment of several gigabytes is more than it takes."""
+    names = [".venv/x", ".venv-sglang/x", ".venv-vllm/x", ".venv-other/x"]
+    found = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True)
+    assert found.stdout.split() == names
+
+
 def test_a_folder_that_is_somebody_elses_is_left_alone(tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     venv.mkdir()

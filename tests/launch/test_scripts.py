@@ -124,6 +124,18 @@ def test_without_a_judge_model_nothing_of_it_is_planned() -> None:
     assert "\njudging" not in told and arguments(told)["--judge-timeout"][0] == "-"
 
 
+def test_one_card_of_80_gb_has_a_script_of_its_own() -> None:
+    done = dry("openclaw-combine/run_qwen3_4b_openclaw_topk_select_1gpu_80gb.sh")
+    shown = {flag: value for flag, (value, _) in arguments(done.stdout).items()}
+    assert "trainer 1 + policy 1 (shared) = 1 of 1 GPUs, H100" in done.stdout
+    assert (shown["--colocate"], shown["--use-lora"], shown["--load-in-4bit"]) == ("True", "True", "False")
+    assert (shown["--context-length"], shown["--max-tokens-per-gpu"], shown["--lora-rank"]) == (
+        "32768",
+        "32768",
+        "32",
+    )
+
+
 def test_lists_of_gpus_may_have_spaces() -> None:
     spaced = dry(SELECT, TRAIN_GPUS="0 1", ROLLOUT_GPUS="2, 3 4 5", PRM_GPUS="6 7", GPU_TYPE="H200")
     assert "trainer 2 + policy 4 + judge 2 = 8 of 8 GPUs" in spaced.stdout, spaced.stderr

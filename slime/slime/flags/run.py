@@ -122,9 +122,10 @@ class LimitArguments:
     train_timeout: float = flag(3600.0, "for a training step; then the trainer is started anew", least=0)
     save_timeout: float = flag(1800.0, "for a checkpoint or an export of weights", least=0)
     weight_update_timeout: float = flag(300.0, "for one stage of a weight update on one engine", least=0)
-    stop_timeout: float = flag(
-        120.0,
-        "for a run that is stopped: its step, the version it made, and a checkpoint of it; then it ends without",
+    stop_timeout: float | None = flag(
+        None,
+        "for a run that is stopped: its step, the version it made, and a checkpoint of it; then it ends without "
+        "(default: 120, or longer by the bytes of a checkpoint and the speed of the disk; 0: no limit)",
         least=0,
     )
     health_timeout: float = flag(

@@ -81,9 +81,14 @@ def disk_parts(trainer: TrainerMemory, use: HostUse) -> Parts:
     """Bytes of a run's folder on disk."""
     model = SERVED * trainer.shape.parameters
     return {
-        "checkpoints": (use.checkpoints + 1.0) * (STATE * trained(trainer) + model),
+        "checkpoints": (use.checkpoints + 1.0) * checkpoint_bytes(trainer),
         "versions": (use.weights + 1.0) * model,
     }
+
+
+def checkpoint_bytes(trainer: TrainerMemory) -> int:
+    """Bytes of one checkpoint: the trained state, and the model as it is served."""
+    return STATE * trained(trainer) + SERVED * trainer.shape.parameters
 
 
 def trained(trainer: TrainerMemory) -> int:

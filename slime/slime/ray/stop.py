@@ -14,6 +14,7 @@ from typing import NoReturn
 from slime.errors import ClawError
 from slime.processes.saving import ECHO, say_saving
 from slime.ray.run import Stopped, TrainingRun
+from slime.ray.stop_limit import LEAST, stop_limit
 
 logger = logging.getLogger(__name__)
 
@@ -28,14 +29,20 @@ class OrderlyStop:
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run
-        self.limit: float = run.args.stop_timeout or math.inf
+        given: float | None = run.args.stop_timeout
+        self.limit = LEAST if given is None else given or math.inf
         self.number: int | None = None
         self.began = 0.0
 
     def watch(self) -> None:
-        """From now on signals come here."""
+        """From now on signals come here. The limit is measured beside the start, which a slow disk must not delay."""
+        threading.Thread(target=self.measure, name="stop limit", daemon=True).start()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.signalled)
+
+    def measure(self) -> None:
+        """Without --stop-timeout, finds how long a checkpoint takes here."""
+        self.limit = stop_limit(self.run.args)
 
     def signalled(self, number: int, frame: object) -> None:
         if self.number is None and self.run.unsaved():

@@ -1,0 +1,72 @@
+"""A run that is stopped has as long as its checkpoint takes: by the bytes of the model and the speed of the disk."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime.arguments import parse_args
+from slime.plan.shape import KNOWN
+from slime.ray import stop_limit as limits
+from slime.ray.stop_limit import LEAST, STEP, disk_speed, stop_limit
+
+MB = 1e6
+
+
+def arguments(tmp_path: Path, model: str, *flags: str) -> Any:
+    """Of a trainer of a well-known model, whose folder holds its shape alone."""
+    folder = tmp_path / model
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(KNOWN[model]))
+    words = ["--hf-checkpoint", str(folder), "--run-dir", str(tmp_path / "run"), "--backend", "sglang"]
+    words += ["--actor-num-gpus-per-node", "4", "--rollout-num-gpus", "2", "--disable-rewards-normalization"]
+    rows = tmp_path / "prompts.jsonl"
+    rows.write_text('{"input": "x"}\n')
+    return parse_args(
+        [*words, "--prompt-data", str(rows), "--rm-type", "random", *flags], env={}, packages=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "speed", "seconds"),
+    [
+        ("Qwen3-4B", (), 2000 * MB, 120),  # 56 GB in 28 s, twice, and the step
+        ("Qwen3-4B", (), 100 * MB, 60 + 2 * 56.3e9 / (100 * MB)),  # a network disk
+        ("Qwen3-4B", ("--use-lora",), 100 * MB, 60 + 2 * 8.4e9 / (100 * MB)),
+        ("Qwen3-4B", ("--stop-timeout", "45"), 1 * MB, 45),
+        ("Qwen3-4B", ("--stop-timeout", "0"), 1 * MB, math.inf),
+        ("Qwen3-4B", (), 1 * MB, 60 + 1800),  # --save-timeout
+        ("Qwen3-0.6B", (), 200 * MB, 120 + 25),
+        ("Qwen3-4B", (), math.inf, 120),
+    ],
+)
+def test_the_limit_follows_the_bytes_of_a_checkpoint_and_the_disk(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+    flags: tuple[str, ...],
+    speed: float,
+    seconds: float,
+) -> None:
+    monkeypatch.setattr(limits, "disk_speed", lambda folder: speed)
+    found = stop_limit(arguments(tmp_path, model, *flags))
+    assert found == pytest.approx(seconds, rel=0.05) and found >= min(seconds, LEAST) and STEP < LEAST
+
+
+def test_a_trainer_on_the_cpu_has_the_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "disk_speed", lambda folder: pytest.fail("its disk is measured"))
+    args = arguments(tmp_path, "Qwen3-0.6B")
+    args.actor_num_gpus_per_node = 0
+    assert stop_limit(args) == LEAST
+
+
+def test_a_disk_is_measured_by_a_file_that_is_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    assert 0 < disk_speed(folder, 2 << 20) < math.inf
+    assert list(folder.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    assert disk_speed(tmp_path / "file" / "checkpoints", 1 << 20) == math.inf
