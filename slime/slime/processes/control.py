@@ -20,9 +20,16 @@ import psutil
 
 from claw_base.files import append_to
 from claw_base.run_folder.records import ProcessRecord, describe, read_record, write_record
-from slime.errors import EngineError
+from slime.errors import ConfigError, EngineError
 
 SHARED_MEMORY = Path("/dev/shm")
+SHORT_PLACES = ("/tmp", "/var/tmp", "/dev/shm")
+SOCKET_ADDRESS = 103 if sys.platform == "darwin" else 107
+"""Bytes of the longest address of a Unix socket."""
+RAY_ROOM = len("//r/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
+"""Bytes of a socket of Ray below a run's temporary files."""
+LIBRARY_ROOM = 48
+"""Likewise of vLLM, SGLang and Python's multiprocessing, which use TMPDIR themselves."""
 # An environment variable of the driver that its Ray processes inherit and servers do not: what carries it
 # ends with the driver, wherever it was reparented to.
 MARK = "SLIME_DRIVER_OF"
@@ -107,14 +114,40 @@ def kill_marked(run_dir: Path) -> None:
 
 
 def scratch_dir(run_dir: Path) -> Path:
-    """A folder with a short path (sockets need that) for temporary files of this run."""
+    """A folder for temporary files of this run, among them Ray's sockets, whose addresses have few bytes. Raises
+    ConfigError if every place for temporary files has too long a path."""
+    name = _scratch_name(run_dir)
+    return temporary_place(len(name) + RAY_ROOM) / name
+
+
+def temporary_place(room: int) -> Path:
+    """The folder of temporary files, or another one of the system if sockets `room` bytes below it would have too long
+    an address. Raises ConfigError if there is none."""
+    longest = SOCKET_ADDRESS - room
+    places = [tempfile.gettempdir(), *SHORT_PLACES]
+    for place in places:
+        if len(os.fsencode(place)) <= longest and os.access(place, os.W_OK | os.X_OK):
+            return Path(place)
+    raise ConfigError(
+        f"no place for sockets: {places[0]} has more than {longest} bytes, and none of {', '.join(SHORT_PLACES)} can be "
+        "written; set TMPDIR to a folder with a shorter path"
+    )
+
+
+def with_short_temporary(env: Mapping[str, str]) -> dict[str, str]:
+    """This environment, in which the sockets of libraries fit below TMPDIR. Raises ConfigError."""
+    place = str(temporary_place(LIBRARY_ROOM))
+    return dict(env) if place == tempfile.gettempdir() else {**env, "TMPDIR": place}
+
+
+def _scratch_name(run_dir: Path) -> str:
     digest = hashlib.sha256(mark_of(run_dir).encode()).hexdigest()[:8]
-    return Path(tempfile.gettempdir()) / f"slime-{os.getuid()}-{digest}"
+    return f"slime-{os.getuid()}-{digest}"
 
 
 def memory_dir(run_dir: Path) -> Path:
     """A folder in shared memory for the weights of this run that are on their way to engines."""
-    return SHARED_MEMORY / scratch_dir(run_dir).name
+    return SHARED_MEMORY / _scratch_name(run_dir)
 
 
 def send(record: ProcessRecord, action: str) -> None:

@@ -4,12 +4,12 @@
     python -m slime.processes.supervisor --run-dir DIR --stop
 
 The driver runs in a session of its own. If it dies it is started again and adopts the servers, which go on
-meanwhile. Exit status 0 of the driver means that training is done, 2 that its configuration is wrong: neither
-is tried again. 3 means that the cluster lacks something: at the first start that is wrong too, later it is
-waited for. INT, TERM and HUP stop the driver, its Ray processes and every server of the run folder; a process
-of its own does that, which ends its work also where a scheduler kills this one a moment later. A driver that says
-so (`slime.processes.saving`) has time for a checkpoint before; the same signal once more ends that. --stop does
-it for a run whose supervisor is gone.
+meanwhile; one that fails five times in a row before the servers are up is given up. Exit status 0 of the driver means
+that training is done, 2 that its configuration is wrong: neither is tried again. 3 means that the cluster lacks
+something: at the first start that is wrong too, later it is waited for. INT, TERM and HUP stop the driver, its Ray
+processes and every server of the run folder; a process of its own does that, which ends its work also where a scheduler
+kills this one a moment later. A driver that says so (`slime.processes.saving`) has time for a checkpoint before; the same
+signal once more ends that. --stop does it for a run whose supervisor is gone.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ from slime.errors import ConfigError
 from slime.processes import control, nodes, scaling
 from slime.processes.saving import ECHO, MORE, forget_saving, grace_of
 from slime.processes.servers import OWN_ROLES, ServerManager
+from slime.processes.started import forget_start, has_started
 
 CONFIG_ERROR_STATUS = 2
 CLUSTER_ERROR_STATUS = 3
 LOCK = "supervisor.lock"
 WINDOW = 600.0  # seconds in which the restarts are counted
-BACKOFF = 1.0  # seconds before the driver starts again
+BACKOFF = 1.0  # seconds before the driver starts again; twice as many after each failed start
+FAILED_STARTS = 5  # failures in a row, each before the servers were up, that another start will not mend
 
 
 class Supervisor:
@@ -67,6 +69,7 @@ class Supervisor:
         self.command = list(command)
         self.max_restarts = max_restarts
         self.deaths: deque[float] = deque()
+        self.failed_starts = 0
         self.signal_number: int | None = None
         self.signalled = 0.0
         self.at_once = False  # the same signal came once more
@@ -103,11 +106,18 @@ class Supervisor:
                 self.pause(self.cluster_retry)
                 continue
             lived = True
+            failed = status > 0 and not has_started(self.run_dir)
+            self.failed_starts = self.failed_starts + 1 if failed else 0
+            if self.failed_starts >= FAILED_STARTS:
+                say(
+                    f"the driver failed {FAILED_STARTS} times in a row while it started, see above why: giving up"
+                )
+                return 1
             if self.too_many_deaths():
                 say(f"the driver died {len(self.deaths)} times in {WINDOW:g} s: giving up")
                 return 1
             say(f"the driver ended with status {status}; starting it again (servers go on)")
-            self.pause(BACKOFF)
+            self.pause(BACKOFF * 2 ** max(self.failed_starts - 1, 0))
 
     def pause(self, seconds: float) -> None:
         """Returns after these seconds, or when it is time to end."""
@@ -129,8 +139,9 @@ class Supervisor:
         """One life of the driver, after which nothing of it (Ray included) runs any more."""
         if self.must_end():
             return 0
-        env = {**os.environ, control.MARK: control.mark_of(self.run_dir)}
+        env = {**control.with_short_temporary(os.environ), control.MARK: control.mark_of(self.run_dir)}
         forget_saving(self.run_dir)
+        forget_start(self.run_dir)
         driver = subprocess.Popen(self.command, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
         try:
             while driver.poll() is None and not self.must_end():

@@ -21,6 +21,7 @@ from ray.exceptions import RayActorError
 
 from claw_base.run_folder.usage import cost_of, read_prices
 from slime.errors import ClawError, ConfigError, DataError, TrainError
+from slime.processes.started import note_started
 from slime.ray.components import RunComponents
 from slime.ray.publication import publish
 from slime.ray.rollouts import Rollouts
@@ -119,7 +120,9 @@ class TrainingRun(RunComponents):
             logger.warning("%s", passed_over)
         while True:
             try:
-                return self.go_live()
+                rollout_id = self.go_live()
+                note_started(Path(self.args.run_dir))
+                return rollout_id
             except TrainerDied as death:
                 self.replace_trainer(death)
 

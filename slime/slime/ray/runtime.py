@@ -131,8 +131,22 @@ def join(address: str) -> None:
         raise ClusterError(with_advice(message, str(error))) from error
 
 
+def _raylets() -> list[psutil.Process]:
+    """The nodes of Ray on this machine, of every user."""
+    return [one for one in psutil.process_iter(["name", "uids"]) if one.info["name"] == "raylet"]
+
+
 def _reach(address: str) -> None:
-    """Raises ClusterError if no process listens at HOST:PORT: Ray would end this process with a message of its own."""
+    """Raises ClusterError if no process listens at HOST:PORT: Ray would end this process with a message of its own.
+    So it would if `auto` found another user's Ray."""
+    if address == "auto":
+        users = {process.info["uids"].real for process in _raylets() if process.info["uids"]}
+        if users and os.getuid() not in users:
+            message = (
+                "RAY_ADDRESS auto cannot be joined: the Ray that runs here is another user's; name yours as HOST:PORT, "
+                "or unset RAY_ADDRESS, and the script starts one"
+            )
+            raise ClusterError(message)
     found = re.fullmatch(r"\[?([^/\[\]]+)\]?:(\d+)", address)
     if found is None:
         return  # auto, or another of Ray's own words

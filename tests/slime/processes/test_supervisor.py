@@ -18,7 +18,14 @@ from claw_base.run_folder import records
 from slime.processes import control
 from slime.processes.saving import DRIVER_GRACE, FILE
 from slime.processes.servers import ServerManager, ServerSpec
-from slime.processes.supervisor import ECHO, LOCK, only_supervisor, stop_everything
+from slime.processes.started import forget_start, note_started
+from slime.processes.supervisor import (
+    ECHO,
+    LOCK,
+    Supervisor,
+    only_supervisor,
+    stop_everything,
+)
 from tests import FAKES
 
 FAKE_SERVER = FAKES / "small_server.py"
@@ -133,6 +140,33 @@ def test_a_wrong_configuration_is_not_tried_again(supervised: Supervised) -> Non
 def test_restarts_are_bounded(supervised: Supervised) -> None:
     assert supervised.start("1", "1", "1", "1", flags=["--max-restarts", "1"]).wait(20) == 1
     assert len(supervised.lives()) == 2
+
+
+@pytest.mark.parametrize(
+    ("lives", "status", "pauses"),
+    [
+        ([1] * 9, 1, [1, 2, 4, 8]),
+        ([1, 1, 1, 1, -9, 1, 1, 0], 0, [1, 2, 4, 8, 1, 1, 2]),
+        ([1, 1, 1, 1, "started", 1, 1, 1, 1, 0], 0, [1, 2, 4, 8, 1, 1, 2, 4, 8]),
+    ],
+)
+def test_a_driver_that_fails_again_and_again_before_it_has_started_is_given_up(
+    tmp_path: Path, lives: list[int | str], status: int, pauses: list[float]
+) -> None:
+    supervisor, left, waited = Supervisor(tmp_path, ["driver"]), iter(lives), []
+
+    def life() -> int:
+        forget_start(tmp_path)
+        how = next(left)
+        if isinstance(how, str):
+            note_started(tmp_path)
+            return 1
+        return how
+
+    supervisor.run_driver = life  # type: ignore[method-assign]
+    supervisor.pause = waited.append  # type: ignore[method-assign]
+    assert supervisor.run_drivers() == status
+    assert waited == pauses
 
 
 def test_a_run_folder_has_one_supervisor(supervised: Supervised, tmp_path: Path) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
+import pytest
+
+from slime.errors import ClusterError
+from slime.ray import runtime
 
 PROGRAM = """
 import os, sys
@@ -20,6 +26,20 @@ print(*(process.pid for process in family if process.name() in AGENTS), flush=Tr
 runtime.end_agents()
 os._exit(143)
 """
+
+
+def test_auto_does_not_join_another_user_s_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raylet(user: int) -> SimpleNamespace:
+        return SimpleNamespace(info={"name": "raylet", "uids": SimpleNamespace(real=user)})
+
+    monkeypatch.setattr(runtime, "_raylets", lambda: [raylet(os.getuid() + 1)])
+    with pytest.raises(ClusterError, match="another user's") as caught:
+        runtime._reach("auto")
+    assert "\n" not in str(caught.value)
+    monkeypatch.setattr(runtime, "_raylets", lambda: [raylet(os.getuid() + 1), raylet(os.getuid())])
+    runtime._reach("auto")
+    monkeypatch.setattr(runtime, "_raylets", list)
+    runtime._reach("auto")
 
 
 def test_rays_agents_do_not_outlive_a_driver_that_was_told_to_stop(tmp_path: Path) -> None:
