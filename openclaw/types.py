@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal
@@ -195,6 +195,19 @@ class Vote:
     score: int | None
     text: str = ""
     hint: str | None = None
+
+
+REASON_CHARACTERS = 160
+"""Of a judge's reason that people are shown at once."""
+
+
+def reason_of(score: float, votes: Sequence[Vote]) -> str:
+    """Why a judgement has its score, in one line: what the first vote with the same sign says; "" if none says
+    anything."""
+    sign = (score > 0) - (score < 0)
+    text = next((vote.text for vote in votes if vote.score == sign and vote.text.strip()), "")
+    line = " ".join(text.split())
+    return line if len(line) <= REASON_CHARACTERS else f"{line[: REASON_CHARACTERS - 1].rstrip()}…"
 
 
 @dataclass(frozen=True, kw_only=True)

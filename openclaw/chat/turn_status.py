@@ -87,7 +87,9 @@ def fate(status: dict[str, Any]) -> str:
     """What became of a turn, for a person who knows which one it is: score, hints, and how far it has come."""
     parts = []
     if status["score"] is not None:
-        parts.append(f"judged {status['score']:+g} by {status['judge']}")
+        reason = status.get("reason")
+        why = f" ({reason})" if reason else ""
+        parts.append(f"judged {status['score']:+g} by {status['judge']}{why}")
     parts += [f"hint: {hint}" for hint in status["hints"]]
     return ", ".join([*parts, _stage(status)])
 

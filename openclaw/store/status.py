@@ -1,4 +1,5 @@
-"""The status of turns, from capture to training, and their counts, read from covering indexes. No content."""
+"""The status of turns, from capture to training, and their counts, read from covering indexes. No content but hints and
+reasons of judges."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from sqlalchemy import Connection, RowMapping, and_, func, select
 from openclaw.store import schema
 from openclaw.store.database import Database
 from openclaw.store.rights import ADMINISTRATOR, Asker, usable
-from openclaw.store.rows import unpack_json
-from openclaw.types import SampleState, TurnState, unsampled
+from openclaw.store.rows import judgement_from_row, unpack_json
+from openclaw.types import SampleState, TurnState, reason_of, unsampled
 
 _LOST_TURNS = (TurnState.EXPIRED, TurnState.UNTRAINABLE, TurnState.ABORTED)
 
@@ -36,6 +37,8 @@ class TurnStatus:
     weight_versions: list[int]
     score: float | None
     judge: str | None
+    reason: str | None
+    """Why it has this score, in one line of its judge."""
     hints: list[str]
     sample_state: str | None
     drop_reason: str | None
@@ -124,9 +127,7 @@ def _statuses(connection: Connection, which: Any, limit: int) -> list[TurnStatus
 
 def _status(connection: Connection, row: RowMapping) -> TurnStatus:
     judgement = schema.judgement
-    query = select(judgement.c.kind, judgement.c.score, judgement.c.hints, judgement.c.judge).where(
-        judgement.c.turn_id == row["id"]
-    )
+    query = select(judgement).where(judgement.c.turn_id == row["id"])
     found = connection.execute(query.order_by(judgement.c.id)).mappings().all()
     evals = [one for one in found if one["kind"] == "eval"]
     return TurnStatus(
@@ -141,9 +142,15 @@ def _status(connection: Connection, row: RowMapping) -> TurnStatus:
         weight_versions=[span[0] for span in unpack_json(row["version_spans"])],
         score=evals[-1]["score"] if evals else None,
         judge=evals[-1]["judge"] if evals else None,
+        reason=_reason(evals[-1]) if evals else None,
         hints=[hint for one in found for hint in unpack_json(one["hints"])],
         sample_state=row["sample_state"],
         drop_reason=row["sample_reason"],
         trained_version=row["trained_version"],
         unsampled=unsampled(unpack_json(row["sampling"])),
     )
+
+
+def _reason(row: RowMapping) -> str | None:
+    found = judgement_from_row(row)
+    return reason_of(found.score, found.votes) or None

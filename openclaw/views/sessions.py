@@ -10,8 +10,8 @@ from sqlalchemy import Connection, RowMapping, func, select
 
 from openclaw.errors import ClientError
 from openclaw.store import RolloutStore, schema
-from openclaw.store.rows import unpack_json
-from openclaw.types import SampleState
+from openclaw.store.rows import judgement_from_row, unpack_json
+from openclaw.types import SampleState, reason_of
 from openclaw.views.texts import preview, said, shown_message
 
 Json = dict[str, Any]
@@ -66,15 +66,17 @@ def session(store: RolloutStore, session_id: str, after: int = -1, limit: int = 
 
 
 def judgements(connection: Connection, turn_ids: Sequence[str]) -> defaultdict[str, list[Json]]:
-    """Votes, score, hints and judge of each turn, in order."""
+    """Votes, score, why, hints and judge of each turn, in order."""
     table = schema.judgement
     found: defaultdict[str, list[Json]] = defaultdict(list)
     query = select(table).where(table.c.turn_id.in_(turn_ids)).order_by(table.c.id)
     for row in connection.execute(query).mappings():
+        judged = judgement_from_row(row)
         found[row["turn_id"]].append(
             {
                 "kind": row["kind"],
                 "score": row["score"],
+                "reason": reason_of(judged.score, judged.votes) if judged.kind == "eval" else "",
                 "votes": unpack_json(row["votes"]),
                 "hints": unpack_json(row["hints"]),
                 "judge": row["judge"],

@@ -1,4 +1,5 @@
-"""The status of turns: judged or not, with which score; trained or not, by which version. No content."""
+"""The status of turns: judged or not, with which score and why; trained or not, by which version. No content of
+the conversation but what hints and reasons hold."""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from openclaw.types import Drop, Judgement, SampleDraft, Vote
+import pytest
+
+from openclaw.types import Drop, Judgement, SampleDraft, Vote, reason_of
 
 
 def _judge(gateway, turn_id, outcome, score):
@@ -37,6 +39,25 @@ def test_score_hints_and_the_version_that_learned_from_it_are_told(gateway):
     found = gateway.http.get(f"/v1/turns/{completion}").json()
     assert (found["score"], found["hints"], found["judge"]) == (1.0, ["be short"], "rules")
     assert (found["sample_state"], found["trained_version"]) == ("trained", 4)
+
+
+@pytest.mark.parametrize(
+    ("score", "votes", "reason"),
+    [
+        (
+            -1.0,
+            [Vote(score=1, text="praise"), Vote(score=-1, text="complaint:\n too long")],
+            "complaint: too long",
+        ),
+        (0.0, [Vote(score=None, text="no reply"), Vote(score=0, text="a new request")], "a new request"),
+        (1.0, [Vote(score=-1, text="complaint")], ""),
+        (1.0, [Vote(score=1, text="word " * 100)], f"{('word ' * 100)[:159].rstrip()}…"),
+    ],
+)
+def test_a_reason_is_what_the_first_vote_for_the_score_says(
+    score: float, votes: list[Vote], reason: str
+) -> None:
+    assert reason_of(score, votes) == reason
 
 
 def test_a_dropped_turn_says_why(gateway):

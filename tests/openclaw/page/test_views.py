@@ -55,6 +55,8 @@ def test_a_session_shows_turns_votes_hints_and_outcomes(visit: Visit, talk: Talk
     turns = visit("/admin/sessions/s1").json()["data"]
     assert [turn["outcome"]["stage"] for turn in turns] == ["ready", "waiting"]
     assert turns[0]["judgements"][0]["votes"][0]["text"] == "the person said so"
+    assert [one["reason"] for one in turns[0]["judgements"]] == ["the person said so", ""]
+    assert re.search(r"because:</span> <span class=\"reason\" dir=\"auto\">the person said so", page)
 
 
 def test_long_lists_come_in_pages(visit: Visit, talk: Talk, gateway: RunningGateway) -> None:
