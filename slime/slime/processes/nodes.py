@@ -123,10 +123,15 @@ def stop_everywhere(run_dir: Path, patience: float = STOP_PATIENCE) -> list[str]
     return [folder.name for folder in waiting]
 
 
-def environment(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """Of servers on this machine: its own environment, over which go the driver's variables of engines and proxies."""
-    passed = ("SGLANG_", "VLLM_", "HF_", "no_proxy", "NO_PROXY")
-    return {**own, **{name: value for name, value in given.items() if name.startswith(passed)}}
+def passed_on(environ: Mapping[str, str]) -> dict[str, str]:
+    """The driver's variables that its engines on other machines get, over the environment there: those of engines and
+    proxies, and no keys, which engines do not ask for."""
+    passed, secret = ("SGLANG_", "VLLM_", "HF_", "no_proxy", "NO_PROXY"), ("KEY", "TOKEN")
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(passed) and not any(word in name for word in secret)
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -217,7 +217,7 @@ class EngineNodes:
     def watch(self, node: EngineNode) -> None:
         """A watcher on the machine, which starts what does not run there."""
         kind = ServerWatcher.options(scheduling_strategy=node.strategy())  # type: ignore[attr-defined]
-        node.actor = kind.remote(node.facts.folder, node.specs, self.env, True)
+        node.actor = kind.remote(node.facts.folder, node.specs, nodes.passed_on(self.env), True)
 
     def control(self, node: EngineNode, spec: ServerSpec, sender: SenderHandle | None) -> EngineControl:
         def end() -> None:

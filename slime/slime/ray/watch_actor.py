@@ -45,7 +45,7 @@ class ServerWatcher:
         self.manager = ServerManager(run_dir, env)
         if node:
             nodes.begin(run_dir)
-            self.manager = nodes.NodeServers(run_dir, nodes.environment(os.environ, env))
+            self.manager = nodes.NodeServers(run_dir, {**os.environ, **env})
             specs = [*specs, nodes.keeper_spec(run_dir, sys.executable)]
             threading.Thread(target=self.renew, args=(run_dir,), daemon=True).start()
         scaler = Scaler(self.manager, specs)

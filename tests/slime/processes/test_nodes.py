@@ -65,10 +65,12 @@ def test_another_run_of_the_folder_forgets_the_order_of_the_last_one(folder: Pat
     assert not nodes.stop_file(folder).exists() and not nodes.stopped_file(folder).exists()
 
 
-def test_servers_there_have_the_machines_environment_and_the_drivers_variables_of_engines() -> None:
-    given = {"SGLANG_X": "1", "no_proxy": "10.0.0.2", "HOME": "/home/driver", "OPENCLAW_API_KEY": "secret"}
-    assert nodes.environment({"HOME": "/home/node"}, given) == {
-        "HOME": "/home/node",
+def test_servers_there_get_the_drivers_variables_of_engines_and_none_of_its_keys() -> None:
+    given = {
         "SGLANG_X": "1",
         "no_proxy": "10.0.0.2",
+        "HOME": "/home/driver",
+        "SGLANG_API_KEY": "a",
+        "HF_TOKEN": "b",
     }
+    assert nodes.passed_on(given) == {"SGLANG_X": "1", "no_proxy": "10.0.0.2"}

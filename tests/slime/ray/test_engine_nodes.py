@@ -78,12 +78,12 @@ def join(made: Cluster, **options: Any) -> Any:
 
 
 @contextlib.contextmanager
-def cluster(**options: Any) -> Iterator[Cluster]:
-    """The driver's node; Ray notices soon when another is lost."""
+def cluster(soon: bool = True, **options: Any) -> Iterator[Cluster]:
+    """The driver's node. `soon`: Ray notices soon when another is lost."""
     made = Cluster()
     try:
-        soon = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500}
-        join(made, include_dashboard=False, _system_config=soon, **options)
+        health = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500} if soon else {}
+        join(made, include_dashboard=False, _system_config=health, **options)
         yield made
     finally:
         ray.shutdown()
@@ -181,6 +181,7 @@ def test_engines_on_two_machines_serve_and_a_lost_machine_is_used_again(
         try:
             whole_life(args, run_dir, made, other, first)
         finally:
+            ray.shutdown()  # else the watchers start again what is stopped
             stop_everything(run_dir)
         assert not [one for one in records.read_records(nodes.folder_of(run_dir, OTHER)) if one.alive()]
 
@@ -260,7 +261,7 @@ def machines() -> Iterator[Callable[[int, int], None]]:
     """Returns what brings the cluster to so many nodes with so many GPUs each; it only grows."""
     with pytest.MonkeyPatch.context() as patch:
         known_to_ray(patch)
-        with cluster(num_gpus=8) as made:
+        with cluster(soon=False, num_gpus=8) as made:
             ray.init(address=made.address, namespace="slime", logging_level="ERROR", log_to_driver=False)
 
             def grow(count: int, gpus: int) -> None:
@@ -282,12 +283,13 @@ def test_a_script_of_several_machines_serves_from_every_machine_with_engines(
     args = parse_args([*given, "--engine-python", fake_python(tmp_path)], env, packages=False)
     args.service_path, run_dir = [], Path(args.run_dir)
     own_run_folder(run_dir)
-    placed = Placement(split_of(args))
+    placed, watchers = Placement(split_of(args)), []
     try:
         elsewhere = EngineNodes(args, placed, dict(os.environ))
         specs = on_own_gpus(server_specs(args, elsewhere.hosts), placed, args)
         elsewhere.start(specs, None)
         watcher = WatcherHandle(run_dir, [spec for spec in specs if not spec.machine], elsewhere.env, 60.0)
+        watchers = [watcher.actor, *(node.actor for node in elsewhere.nodes)]
         watcher.wait_ready()
         elsewhere.wait_ready()
         answers = {spec.name: ask(str(spec.url)) for spec in specs}
@@ -296,9 +298,9 @@ def test_a_script_of_several_machines_serves_from_every_machine_with_engines(
         hosts = {urlsplit(str(spec.url)).hostname for spec in specs}
         seats = seats_of(placed.split, [Machine(node, 8) for node in placed.machines])
         assert len(hosts) == len({place for places in seats.engines.values() for place in places})
-        for actor in (watcher.actor, *(node.actor for node in elsewhere.nodes)):
-            ray.kill(actor)
     finally:
+        for actor in watchers:
+            ray.kill(actor)
         placed.give_up()
         stop_everything(run_dir)
 
