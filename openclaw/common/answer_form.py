@@ -9,6 +9,8 @@ from openclaw.common.plain_sentences import Pole
 
 LONG_ANSWER, LONG_CHARACTERS = 50, 300
 """Words, or characters, from which an answer is long."""
+SHORT_ANSWER = 45
+"""Words, about two sentences: what pleases somebody who asks for one or two."""
 VERY_SHORT_ANSWER, VERY_SHORT_CHARACTERS = 15, 100
 """Words and characters below which hardly anybody wants less."""
 LIST_LINES = 2
@@ -54,6 +56,14 @@ def is_prose(answer: str) -> bool:
 def greets(answer: str) -> bool:
     """The first word is a greeting."""
     return _GREETING.match(answer) is not None
+
+
+def has_form(pole: Pole, answer: str) -> bool:
+    """Whether an answer is as somebody wishes who asks for this."""
+    if pole == "short":
+        return count_words(answer) <= SHORT_ANSWER
+    checks = {"long": is_long, "prose": is_prose, "list": is_list, "greet": greets}
+    return checks[pole](answer)
 
 
 def already_has(answer: str) -> frozenset[Pole]:

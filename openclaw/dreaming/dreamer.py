@@ -14,9 +14,11 @@ import logging
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from openclaw.common.answer_form import has_form
 from openclaw.common.messages import text_of
 from openclaw.common.plain_sentences import Pole, all_plain_sentences
 from openclaw.dreaming import anchors, measures
@@ -272,7 +274,7 @@ class Dreamer:
         """What a wish needs: when it is new dreams and facts, when it is said again a few further dreams, and looks."""
         known = [one.item for one in self._of(model, wish, demand.rollout_id)]
         plans: list[Plan] = []
-        if not known:
+        if not known and not self._of(model, wish, demand.rollout_id, "fact"):
             keep = max(1, self._settings.dream_prompts // (wishes if wishes < 3 else 1))
             plans += planner.dreams(wish, keep, known) + planner.facts(wish)
         elif wish.person in demand.complained:
@@ -286,8 +288,9 @@ class Dreamer:
         answered, scored = run(self._asked(plans, is_idle))
         checked = [self._checked(one) for one in answered if one.kind == "fact"]
         looks = [dataclasses.replace(one.dream, gain=one.gain) for one in scored if one.dream.kind == "look"]
+        sampled = Counter(measures.about_of(one) for one in answered if one.kind == "dream")
         dreams = measures.most_telling(
-            [one for one in scored if one.dream.kind == "dream" and not self._quotes(one.dream)]
+            [one for one in scored if one.dream.kind == "dream" and not self._quotes(one.dream)], sampled
         )
         held = [
             self._checked(one) if one.theme == anchors.FACT else one
@@ -303,10 +306,13 @@ class Dreamer:
         idle = {"in_flight": IDLE_IN_FLIGHT, "limit": IDLE_LIMIT_SECONDS} if is_idle else {}
         async with self._engines(self._urls(), self._prompts.stop_ids, **idle) as engines:
             answers = await engines.answers([plan.asked for plan in plans])
-            answered = [
-                _answered(plan, one) for plan, one in zip(plans, answers, strict=True) if one and one.ids
+            pairs = [
+                (plan, _answered(plan, one))
+                for plan, one in zip(plans, answers, strict=True)
+                if one and one.ids
             ]
-            both = [one for one in answered if one.kind in ("dream", "look")]
+            answered = [one for _, one in pairs]
+            both = [one for one in answered if one.kind == "look"] + self._obedient(pairs)
             hinted = await engines.log_probs([(one.taught_ids, one.completion_ids) for one in both])
             plain = await engines.log_probs([(one.prompt_ids, one.completion_ids) for one in both])
         scored = [
@@ -315,6 +321,33 @@ class Dreamer:
             if with_wish is not None and without is not None
         ]
         return answered, scored
+
+    def _obedient(self, pairs: Sequence[tuple[Plan, Dream]]) -> list[Dream]:
+        """The dreams among answers, without those that lack the form that a plain sentence asked for. A line in the log
+        names a wish that the teacher does not obey at all."""
+        dreams = [(plan, one) for plan, one in pairs if one.kind == "dream"]
+        has_form = {id(one): self._has_form(plan, one) for plan, one in dreams}
+        kept: list[Dream] = []
+        for about in dict.fromkeys(measures.about_of(one) for _, one in dreams):
+            mine = [one for _, one in dreams if measures.about_of(one) == about]
+            left = [one for one in mine if has_form[id(one)]]
+            if len(left) >= measures.OBEYED * len(mine):
+                kept += left
+            else:
+                log.warning(
+                    "the model does not answer as the wish of turn %s asks, even if a plain sentence asks for it (%d of "
+                    "%d answers): it is not dreamt of",
+                    mine[0].turn_ids[-1],
+                    len(left),
+                    len(mine),
+                )
+        return kept
+
+    def _has_form(self, plan: Plan, dream: Dream) -> bool:
+        """Whether a dream has all forms that are asked for. An answer that was cut is not short."""
+        answer = self._prompts.tokenizer.decode(dream.completion_ids)
+        is_cut = len(dream.completion_ids) >= plan.longest
+        return all(has_form(pole, answer) and not (is_cut and pole == "short") for pole in plan.poles)
 
     def _quotes(self, dream: Dream) -> bool:
         """Whether an answer repeats what its teacher has read."""

@@ -7,13 +7,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from openclaw.common.answer_form import is_list, is_long
+from openclaw.common.answer_form import already_has, is_list, is_long
 from openclaw.common.plain_sentences import Pole, asked_plainly
+from openclaw.common.wish_forms import forms_of
 from openclaw.common.wish_themes import wish_themes
 from openclaw.dreaming.themes import pole_of
 
 _THEMES: Mapping[Pole, str] = {
     "short": "length", "long": "length", "prose": "layout", "list": "layout", "greet": "greeting",
+}  # fmt: skip
+_FORMS: Mapping[str, Pole] = {
+    "brief": "short", "long": "long", "prose": "prose", "list": "list", "greeting": "greet",
 }  # fmt: skip
 _COUNTED = re.compile(r"\b(?:one|two|few|\d|too much|at most|enough|exceeds?|length)\b", re.IGNORECASE)
 """Of a complaint that names sentences or paragraphs: it is about their number."""
@@ -28,6 +32,9 @@ def asked_pole(wish: str, answer: str) -> Pole | None:
     plain = asked_plainly(wish)
     if plain is not None:
         return plain
+    forms = forms_of(wish)
+    if len(forms) == 1 and forms[0] in _FORMS and not _has(answer, _FORMS[forms[0]]):
+        return _FORMS[forms[0]]
     themes = wish_themes(wish)
     if themes == {"length"} and is_long(answer):
         # Of a long answer too a person may want more.
@@ -35,6 +42,11 @@ def asked_pole(wish: str, answer: str) -> Pole | None:
     if themes == {"layout"} and is_list(answer):
         return None if _COUNTED.search(wish) else "prose"
     return None
+
+
+def _has(answer: str, pole: Pole) -> bool:
+    """Whether an answer has what a wish for it asks for: then the pattern has found something else."""
+    return pole in already_has(answer) or pole == ("long" if is_long(answer) else "short")
 
 
 def named(pole: Pole) -> str:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openclaw.methods.hinted_prompt import HINT_HEADER
 from openclaw.store.dreams import Dream
+from openclaw.store.shares import Person
 
 KEEP = 0.4
 """Share of the answers to a wish that are kept."""
@@ -19,6 +21,9 @@ UNLIKELY = 0.5
 """Share that is left out before, the least likely ones without the wish: of a small model these talk about the wish."""
 QUOTED = 4
 """Words of a wish in a row that an answer must not repeat."""
+OBEYED = 0.2
+"""Share of the answers to a plain sentence that must have the form it asks for: what the teacher cannot do with it, the
+policy must not learn."""
 LEARNED = 0.9
 """Share of held-out answers that show a wish, from which on it is only maintained."""
 LEAST_GAP = 1.0
@@ -27,6 +32,9 @@ KNOWN_FACTS, MAY_LOSE = 3, 1
 """Facts that the model must know for a statement, and of those it may lose with the wish."""
 LEAST_WEIGHT = 0.5
 """A wish whose teacher keeps a smaller share of the facts is not dreamt of."""
+
+
+About = tuple[Person, str | None]
 
 
 @dataclass(frozen=True)
@@ -38,16 +46,26 @@ class Scored:
     likely: float
 
 
-def most_telling(answers: Sequence[Scored]) -> list[Dream]:
-    """Of the answers to each wish of each person those that are kept, with their gains, in their order."""
+def most_telling(answers: Sequence[Scored], sampled: Counter[About]) -> list[Dream]:
+    """Of the answers to each wish of each person those that are kept, with their gains, in their order.
+
+    Args:
+        answers: those that may be kept.
+        sampled: how many there were of each wish, of which the share `KEEP` is kept.
+    """
     kept: list[Scored] = []
-    for wish in dict.fromkeys((one.dream.person, one.dream.wish) for one in answers):
-        mine = [one for one in answers if (one.dream.person, one.dream.wish) == wish]
-        count = max(1, round(len(mine) * KEEP))
+    for about in dict.fromkeys(about_of(one.dream) for one in answers):
+        mine = [one for one in answers if about_of(one.dream) == about]
+        count = max(1, round(sampled[about] * KEEP))
         likely = sorted(mine, key=lambda one: -one.likely)[: max(count, round(len(mine) * (1 - UNLIKELY)))]
         best = {id(one) for one in sorted(likely, key=lambda one: -one.gain)[:count]}
         kept += [one for one in mine if id(one) in best]
     return [dataclasses.replace(one.dream, gain=one.gain) for one in kept]
+
+
+def about_of(dream: Dream) -> About:
+    """Whose wish it is about, and which one."""
+    return dream.person, dream.wish
 
 
 def quotes(answer: str, *wishes: str) -> bool:

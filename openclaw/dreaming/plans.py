@@ -7,7 +7,7 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from openclaw.common.plain_sentences import plain_sentences
+from openclaw.common.plain_sentences import Pole, plain_sentences
 from openclaw.dreaming import anchors
 from openclaw.dreaming.anchors import AnchorPrompt
 from openclaw.dreaming.asking import Asked
@@ -33,10 +33,15 @@ FACT_TOKENS, HELD_FACT_TOKENS = 32, 48
 
 @dataclass(frozen=True)
 class Plan:
-    """An answer to sample: a dream without it, and the most tokens that it may have. Facts are answered greedily."""
+    """An answer to sample: a dream without it, and the most tokens that it may have. Facts are answered greedily.
+
+    Attributes:
+        poles: the forms that a dream must have.
+    """
 
     dream: Dream
     longest: int
+    poles: tuple[Pole, ...] = ()
 
     @property
     def asked(self) -> Asked:
@@ -139,7 +144,7 @@ class Planner:
             kind=kind, item=prompt.id, person=wish.person, wish=wish.text, turn_ids=wish.turn_ids,
             prompt_ids=plain, taught_ids=taught, completion_ids=[], version=0,
         )  # fmt: skip
-        return [Plan(made, longest)]
+        return [Plan(made, longest, wish.poles if kind == "dream" else ())]
 
 
 def _with_wish(prompt: Prompt, wish: Wish) -> list[Message]:

@@ -1,16 +1,13 @@
 """The form that a wish asks for, and whether a reply has it.
 
-A wish is read by patterns (`wish_forms.toml`): brief or long, prose or a list, a greeting or none. What these do not
-know has no form, and is measured by likeness instead (see `report.py`).
+A wish is read by patterns (`openclaw.common.wish_forms`): brief or long, prose or a list, a greeting or none. What these
+do not know has no form, and is measured by likeness instead (see `report.py`).
 """
 
 from __future__ import annotations
 
-import functools
 import re
-import tomllib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import MappingProxyType
 
 from openclaw.common import answer_form
@@ -82,15 +79,6 @@ OPPOSITES: Mapping[str, frozenset[str]] = MappingProxyType(
 """By a wish's form: those that somebody who asks for the opposite asks for."""
 
 
-def forms_of(wish: str) -> tuple[str, ...]:
-    """The forms that a wish asks for, at most one of length, layout and opening each; () if none is known."""
-    said = wish.lower()
-    found = (
-        next((form for form, pattern in side if pattern.search(said)), None) for side in _sides().values()
-    )
-    return tuple(form for form in found if form is not None)
-
-
 def pleases(forms: tuple[str, ...], reply: Reply) -> bool:
     """Whether a reply has all forms of a wish."""
     return all(FORMS[form](reply) for form in forms)
@@ -101,14 +89,3 @@ def obeys(pole: str | None, form: str | None, reply: Reply) -> bool:
     if form is not None:
         return re.search(form, reply.text) is not None
     return pole is not None and FORMS[pole](reply)
-
-
-@functools.cache
-def _sides() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
-    """Forms with their patterns by side, in the order in which they are tried."""
-    read = tomllib.loads(Path(__file__).with_name("wish_forms.toml").read_text("utf-8"))
-    return {side: [_entry(entry) for entry in entries] for side, entries in read.items()}
-
-
-def _entry(entry: dict[str, str]) -> tuple[str, re.Pattern[str]]:
-    return entry["form"], re.compile("|".join(value for name, value in entry.items() if name != "form"))

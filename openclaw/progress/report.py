@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from openclaw.common.wish_forms import forms_of
 from openclaw.progress.asking import Answers
-from openclaw.progress.forms import OPPOSITES, forms_of, obeys, pleases
+from openclaw.progress.forms import OPPOSITES, obeys, pleases
 from openclaw.progress.prompts import PLACES, Group, Item
 from openclaw.progress.replies import Reply, distinct_2, rouge_l, self_rouge_l, word_count
 from openclaw.progress.statistics import mcnemar, mean_interval, wilson

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable
@@ -110,6 +111,23 @@ def test_a_complaint_that_is_sure_is_taught_by_a_plain_sentence(
         assert one.wish == "way too long my guy" and "my guy" not in text
         assert any(f"{plain}\n\n{questions[one.item]}" in text for plain in all_plain_sentences())
     assert night.poles == {"length short"}
+
+
+def test_answers_without_the_form_of_the_plain_sentence_are_no_dreams(
+    dreamer: Dreamer,
+    engine: FakeEngine,
+    store: RolloutStore,
+    make_turn: MakeTurn,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    turn = store.turns.record(
+        make_turn(person="ann", response_message={"role": "assistant", "content": "It is 7."})
+    )
+    demand = Demand(0, {"ann": [Said("Say hello first.", 0.0, turn.id)]}, frozenset({"ann"}), False)
+    night = dreamer.night(demand)
+    assert night.dreams == {} and f"the wish of turn {turn.id} asks, even if a plain sentence" in caplog.text
+    again = dreamer.night(dataclasses.replace(demand, rollout_id=1))
+    assert again.dreams == {} and again.sampled < night.sampled
 
 
 def test_nothing_is_sampled_twice_for_a_rollout_and_its_steps_are_the_same(
@@ -266,7 +284,7 @@ def test_the_policy_is_held_to_the_facts_that_the_model_answers_right(
 
 
 def test_people_take_turns_in_a_step(dreamer: Dreamer, demand: Callable[..., Demand]) -> None:
-    ann, bob = demand(0, "Shorter, please."), demand(0, "Longer, please.", person="bob")
+    ann, bob = demand(0, "Shorter, please."), demand(0, "Talk like a pirate.", person="bob")
     night = dreamer.night(Demand(0, {**ann.asked, **bob.asked}, ann.complained | bob.complained, False))
     dreams, _held = night.step("seed", 4, 0)
     assert sorted(str(one.person) for one in dreams) == ["ann", "ann", "bob", "bob"]

@@ -8,6 +8,7 @@ from openclaw.common.plain_sentences import all_plain_sentences, plain_sentences
 from openclaw.dreaming.imperatives import asked_pole
 from openclaw_test.people.everyday_talk import Kind, read_talk
 
+MIDDLE = "The tide comes in twice a day because the moon pulls at the sea, and so it goes on."
 LONG, SHORT = "word " * 80, "It is red."
 LIST = "Here are some:\n- one thing\n- another thing\n- a third " + "word " * 60
 
@@ -17,14 +18,14 @@ LIST = "Here are some:\n- one thing\n- another thing\n- a third " + "word " * 60
     [
         ("way too long my guy", LONG, "short"),
         ("Too long.", SHORT, None),
-        ("Please explain it in much more detail.", SHORT, None),
+        ("Please explain it in much more detail.", SHORT, "long"),
         ("Zu lang, bitte kürzer.", SHORT, None),
         ("No bullet points, please.", LIST, "prose"),
         ("No bullet points, please.", LONG, None),
-        ("One paragraph at most.", LIST, None),
+        ("One paragraph at most.", LIST, "short"),
         ("Give me more detail", LONG, None),
         ("再详细一点", LONG, None),
-        ("Greet me first.", LONG, None),
+        ("Greet me first.", LONG, "greet"),
         ("That is wrong, it was in 1492.", LONG, None),
     ],
 )
@@ -37,11 +38,11 @@ def test_what_a_complaint_asks_for_follows_from_its_theme_and_the_answer(
 @pytest.mark.parametrize(
     ("kind", "answer", "right", "least"),
     [
-        ("brief", LONG, "short", 8),
-        ("brief", LIST, "short", 8),
-        ("prose", LIST, "prose", 18),
-        ("greeting", LONG, None, 0),
-        ("greeting", LIST, None, 0),
+        ("brief", LONG, "short", 30),
+        ("brief", LIST, "short", 30),
+        ("prose", LIST, "prose", 25),
+        ("greeting", LONG, "greet", 29),
+        ("greeting", LIST, "greet", 29),
         ("thanks", LIST, None, 0),
     ],
 )
@@ -55,16 +56,21 @@ def test_no_complaint_of_the_writers_that_the_rule_was_made_on_is_taken_for_anot
 @pytest.mark.parametrize(
     ("kind", "answer", "right", "known", "wrong"),
     [
-        ("brief", LONG, "short", 9, 0),
-        ("prose", LIST, "prose", 42, 0),
-        ("greeting", LIST, None, 0, 1),
+        ("brief", LONG, "short", 26, 0),
+        ("brief", LIST, "short", 26, 1),
+        ("prose", LIST, "prose", 48, 0),
+        ("greeting", LONG, "greet", 34, 0),
+        ("greeting", LIST, "greet", 34, 1),
+        ("list", LONG, "list", 5, 2),
+        ("long", MIDDLE, "long", 8, 0),
+        ("long", LONG, "long", 0, 7),
         ("thanks", LIST, None, 0, 0),
         ("vague", LIST, None, 0, 0),
-        ("long", LONG, "long", 0, 2),
+        ("wrong", LONG, None, 0, 0),
         ("tone", LONG, None, 0, 4),
     ],
 )
-def test_of_other_writers_the_rule_knows_fewer_and_takes_some_for_another(
+def test_of_other_writers_the_rule_knows_fewer_and_takes_few_for_another(
     kind: Kind, answer: str, right: str | None, known: int, wrong: int
 ) -> None:
     found = [asked_pole(line.text, answer) for line in read_talk(kind) if line.writer not in "ABCD"]

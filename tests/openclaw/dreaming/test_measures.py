@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from openclaw.dreaming.measures import Scored, learned, most_telling, names, quotes, weight
+from openclaw.dreaming.measures import Scored, about_of, learned, most_telling, names, quotes, weight
 from openclaw.store.dreams import Dream, DreamKind
 
 
@@ -28,12 +30,16 @@ def made(
     )
 
 
+def sampled_of(answers: list[Scored]) -> Counter[tuple[str | None, str | None]]:
+    return Counter(about_of(one.dream) for one in answers)
+
+
 def test_of_ten_answers_the_four_with_the_largest_gains_are_kept_but_no_unlikely_ones() -> None:
     answers = [Scored(made(item=f"p{n}"), float(n), n / 10 - 1.0) for n in range(10)]
-    assert [one.item for one in most_telling(answers)] == ["p6", "p7", "p8", "p9"]
+    assert [one.item for one in most_telling(answers, sampled_of(answers))] == ["p6", "p7", "p8", "p9"]
     answers[9] = Scored(answers[9].dream, 99.0, -7.0)
     answers[8] = Scored(answers[8].dream, 98.0, -6.0)
-    kept = most_telling(answers)
+    kept = most_telling(answers, sampled_of(answers))
     assert [one.item for one in kept] == ["p4", "p5", "p6", "p7"] and [one.gain for one in kept] == [
         4,
         5,

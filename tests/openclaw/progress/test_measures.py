@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from openclaw.progress.forms import FORMS, OPPOSITES, forms_of, obeys, pleases
+from openclaw.common.wish_forms import forms_of
+from openclaw.progress.forms import FORMS, OPPOSITES, obeys, pleases
 from openclaw.progress.replies import Reply, distinct_2, rouge_l, self_rouge_l, sentence_count, word_count
 from openclaw.progress.statistics import mcnemar, mean_interval, wilson
 

@@ -94,7 +94,7 @@ def test_a_liked_batch_dreams_of_the_standing_wish_of_its_person_alone(
     store: RolloutStore, say: Callable[..., Turn], flags: Callable[..., Any]
 ) -> None:
     store.versions.weights_live(-1, 0, None, True, None, None)
-    say("ann", "Shorter, please."), say("bob", "Say hello first.")
+    say("ann", "Shorter, please."), say("bob", "Talk like a pirate.")
     pipeline = pipeline_on(store, flags())
     pipeline.prepare(store.samples.lease(0, 2), 0)
     store.versions.weights_live(0, 1, 0, False, None, None)
@@ -134,7 +134,7 @@ def test_without_a_wish_there_are_no_dreams(
 def test_a_deleted_person_is_dreamt_for_no_more(
     store: RolloutStore, say: Callable[..., Turn], flags: Callable[..., Any]
 ) -> None:
-    say("ann", "Shorter, please."), say("bob", "Say hello first.")
+    say("ann", "Shorter, please."), say("bob", "Talk like a pirate.")
     records = store.samples.lease(0, 2)
     pipeline = pipeline_on(store, flags())
     pipeline.prepare(records, 0)
