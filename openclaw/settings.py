@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -168,6 +169,12 @@ class Settings:
         "Addresses, localhost, names without a dot, .local, .internal, .lan and .home.arpa are.",
         env=("ALLOWED_HOSTS",),
     )
+    cors_origin: tuple[str, ...] = flag(
+        (),
+        "Web site whose pages may use the API from a browser, such as https://chat.example.com; repeatable. None by "
+        "default. Administration stays closed to it.",
+        env=("CORS_ORIGINS",),
+    )
     client_timeout: float = flag(
         60.0,
         "How long a client may take to send a head or a body, or to read a full buffer of its answer.",
@@ -251,6 +258,11 @@ class Settings:
                 "--enable-rl-intercept needs --rl-buffer-dir or --rl-buffer-url to record turns in"
             )
         self._check_keys()
+        for origin in self.cors_origin:
+            if not re.fullmatch(r"https?://[^/\s*]+", origin):
+                raise ConfigError(
+                    f"--cors-origin {origin}: name one site, such as https://chat.example.com, without a path"
+                )
         if self.host not in LOOPBACK and not (self.client_keys or self.allow_no_key):
             raise ConfigError(
                 f"listening on {self.host} without a key: set SGLANG_API_KEY, or ALLOW_NO_KEY=1"

@@ -5,7 +5,9 @@ A wrong field is named, an unknown one is ignored, absent and null are the same.
 
 from __future__ import annotations
 
+import codecs
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,13 +31,34 @@ def parse_body(data: bytes) -> dict[str, Any]:
     try:
         body = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise ClientError(f"the request body is not JSON: {error}", code="invalid_json") from error
+        data = _without_half_pairs(data)
+        try:
+            body = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            raise ClientError(f"the request body is not JSON: {error}", code="invalid_json") from error
     if not isinstance(body, dict):
         raise ClientError("the request body must be a JSON object", code="invalid_json")
     if check_shape(body) != _strings_in(data):
         message = "the request body has a field twice: of two values, two readers would take different ones"
         raise ClientError(message, code="invalid_json")
     return body
+
+
+def _without_half_pairs(data: bytes) -> bytes:
+    """JSON whose halves of surrogate pairs, which JavaScript's strings may have, are U+FFFD; a byte order mark is left
+    out."""
+    data = data.removeprefix(codecs.BOM_UTF8)
+    return _ESCAPES.sub(_whole_pair, data) if b"\\u" in data else data
+
+
+def _whole_pair(escape: re.Match[bytes]) -> bytes:
+    return escape[0] if escape[1] is None else rb"\ufffd"
+
+
+_ESCAPES = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
+)
+"""A pair, a half of one, any other escape."""
 
 
 def _strings_in(data: bytes) -> int:

@@ -33,6 +33,7 @@ from openclaw.http.admin import (
     versions,
 )
 from openclaw.http.admin_key import with_admin_key
+from openclaw.http.cors import Cors
 from openclaw.http.dialects import chat, completions, messages, responses
 from openclaw.http.limits import Guesses
 from openclaw.http.metrics import Metrics
@@ -79,6 +80,8 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
     app.state.launched_url = launched_url
     app.add_middleware(FastRoute, handlers={"/v1/chat/completions": chat.chat}, failure=_failure)
     app.add_middleware(RequestGuard, settings=settings)
+    if settings.cors_origin:
+        app.add_middleware(Cors, origins=settings.cors_origin)
     app.add_middleware(AccessLog)
     app.include_router(chat.router)
     app.include_router(completions.router)

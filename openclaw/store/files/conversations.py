@@ -6,6 +6,7 @@ The format is the one of `DATA_PATH` in the documented API. A folder stands for 
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -82,7 +83,7 @@ def _files(path: Path) -> list[Path]:
 def _values(file: Path) -> Iterator[tuple[str, Any]]:
     """(where, value) of every conversation in a file: one JSON value, a list of them, or one a line."""
     try:
-        data = file.read_bytes()
+        data = file.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise StoreError(f"cannot read {file}: {error.strerror}") from error
     try:

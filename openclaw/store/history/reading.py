@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from openclaw.store.history.claude_log import is_claude, read_claude
 from openclaw.store.history.hermes_log import is_hermes, read_hermes, read_hermes_database
 from openclaw.store.history.openclaw_log import is_openclaw, read_openclaw
 from openclaw.store.history.past import Line, PastSession
+from openclaw.store.history.shared_logs import is_chatgpt, is_sharegpt, read_chatgpt, read_sharegpt
 
 HOMES = {
     "openclaw": Path(".openclaw") / "agents",
@@ -26,7 +28,7 @@ HOMES = {
 Reader = Callable[[Line, str], list[PastSession]]
 _SUFFIXES = (".jsonl", ".json", ".db")
 _SQLITE = b"SQLite format 3\0"
-KNOWN = "an exported store, conversations, sessions of OpenClaw, Hermes or Claude Code, or ATIF"
+KNOWN = "an exported store, conversations, sessions of OpenClaw, Hermes, Claude Code or ChatGPT, ATIF, or ShareGPT"
 
 
 @dataclass
@@ -94,6 +96,10 @@ def _sessions(values: list[Any], name: str) -> tuple[str, list[PastSession]]:
         return "claude", read_claude(lines)
     if is_atif(first):
         return "atif", _each(lines, name, is_atif, read_atif)
+    if is_chatgpt(first):
+        return "chatgpt", _each(lines, name, is_chatgpt, read_chatgpt)
+    if is_sharegpt(first):
+        return "sharegpt", _each(lines, name, is_sharegpt, read_sharegpt)
     if is_hermes(first):
         return "hermes", _each(lines, name, is_hermes, read_hermes)
     return "unknown", []
@@ -110,7 +116,7 @@ def _each(lines: list[Line], name: str, fits: Callable[[object], bool], read: Re
 def values_of(file: Path) -> Iterator[Any]:
     """One JSON value, the items of a list, or one a line; a last line that is cut off is passed over. Raises StoreError,
     OSError."""
-    data = file.read_bytes()
+    data = file.read_bytes().removeprefix(codecs.BOM_UTF8)
     try:
         whole = orjson.loads(data)
     except orjson.JSONDecodeError:

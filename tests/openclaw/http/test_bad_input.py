@@ -14,6 +14,7 @@ import httpx
 import pytest
 from sqlalchemy import event
 
+from openclaw.gateway.chat_request import parse_body
 from tests.fakes.running_gateway import RunningGateway, StartGateway
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -64,9 +65,20 @@ def test_deep_json_is_refused(lively: RunningGateway) -> None:
 
 
 def test_text_that_is_no_unicode_is_refused(lively: RunningGateway) -> None:
-    for text in (b"\xff\xfe", b"\xc3", b"\xed\xa0\x80", b"\\ud800"):
+    for text in (b"\xff\xfe", b"\xc3", b"\xed\xa0\x80"):
         body = b'{"messages": [{"role": "user", "content": "' + text + b'"}]}'
         assert error(raw(lively, body)) == (400, "invalid_json")
+
+
+def test_half_a_surrogate_pair_is_the_replacement_character() -> None:
+    for text, read in (
+        (b"a\\ud800b", "a\ufffdb"),
+        (b"\\uDFFF\\ud83d", "\ufffd\ufffd"),
+        (b"\\ud83d\\ude00 \\ud83d", "\U0001f600 \ufffd"),
+        (b"\\\\ud800 \\ud800", "\\ud800 \ufffd"),
+    ):
+        assert parse_body(b'{"x": "' + text + b'"}') == {"x": read}
+    assert parse_body(b'\xef\xbb\xbf{"x": 1}') == {"x": 1}
 
 
 def test_sampling_values_out_of_range_are_refused(lively: RunningGateway) -> None:

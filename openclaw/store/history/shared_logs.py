@@ -1,0 +1,72 @@
+"""Logs that people exchange: ChatGPT's own export (`conversations.json`) and the ShareGPT form of many data sets."""
+
+from __future__ import annotations
+
+from openclaw.store.history.past import Entry, Line, PastSession, answer_of, chain, past_session, result_of
+from openclaw.types import Message
+
+_ROLES = {
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+    "chatgpt": "assistant",
+}
+_ROLES |= {"bing": "assistant", "model": "assistant", "system": "system"}
+_TOOLS = ("tool", "function_response", "observation")
+
+
+def is_chatgpt(value: object) -> bool:
+    """A conversation of ChatGPT's export: a tree of messages."""
+    return isinstance(value, dict) and isinstance(value.get("mapping"), dict)
+
+
+def read_chatgpt(value: Line, name: str) -> list[PastSession]:
+    """The session of a conversation, with the branches that people made by editing; `name` is its id if it has none."""
+    entries = [_entry(id_, node) for id_, node in value["mapping"].items() if isinstance(node, dict)]
+    newest = value.get("current_node")
+    entries.sort(key=lambda entry: entry.id == newest)  # the branch that ends last is the newest
+    return [past_session("chatgpt", str(value.get("conversation_id") or value.get("id") or name), entries)]
+
+
+def is_sharegpt(value: object) -> bool:
+    """A conversation of `from` and `value`."""
+    talk = value.get("conversations") if isinstance(value, dict) else None
+    return isinstance(talk, list) and any(isinstance(one, dict) and "from" in one for one in talk)
+
+
+def read_sharegpt(value: Line, name: str) -> list[PastSession]:
+    """The session of a conversation; `name` is its id where it has none."""
+    found: list[Message] = []
+    if isinstance(system := value.get("system"), str) and system:
+        found.append({"role": "system", "content": system})
+    for number, one in enumerate(value["conversations"]):
+        if not isinstance(one, dict) or not isinstance(one.get("value"), str):
+            continue
+        who = str(one.get("from")).lower()
+        if who in _TOOLS:
+            found.append(result_of(number, one["value"]))
+        elif who in _ROLES:
+            role = _ROLES[who]
+            found.append(
+                answer_of(one["value"], [])
+                if role == "assistant"
+                else {"role": role, "content": one["value"]}
+            )
+    return [past_session("sharegpt", str(value.get("id") or name), chain(found))]
+
+
+def _entry(id_: str, node: Line) -> Entry:
+    message = node.get("message") or {}
+    role = (message.get("author") or {}).get("role")
+    parts = (message.get("content") or {}).get("parts") or []
+    text = "\n".join(part for part in parts if isinstance(part, str))
+    seen: Message | None = None
+    if role == "assistant" and text and message.get("recipient", "all") == "all":
+        seen = answer_of(text, [])
+    elif role == "user" and text:
+        seen = {"role": "user", "content": text}
+    elif role == "system" and text:
+        seen = {"role": "system", "content": text}
+    parent = node.get("parent")
+    return Entry(id=str(id_), parent=str(parent) if parent else None, message=seen, key=str(id_))
