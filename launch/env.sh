@@ -68,14 +68,24 @@ install_env() {
   make_venv
   install_torch
   echo "installing what $(basename "${!#}") names (about 200 MB; a minute or two)" >&2
-  # shellcheck disable=SC2046  # two words, or none
   for file in "$@"; do
-    pip_install $(locked trainer) -r "$file"
+    install_locked trainer "$file"
   done
   pip_install --no-deps -e "$ROOT/slime"
   for ((; count > 0; count--)); do
     content_of "${all[@]:0:count}" >"$(stamp_of "${all[count - 1]}")"
   done
+}
+
+# install_locked NAME REQUIREMENTS: in the locked versions. If one of them cannot be installed here, such as on an old system,
+# it takes what pip finds.
+install_locked() {
+  local words
+  words=$(locked "$1")
+  # shellcheck disable=SC2086  # two words, or none
+  [ -z "$words" ] || ! pip_install $words -r "$2" || return 0
+  if [ -n "$words" ]; then echo "the locked versions cannot be installed here: taking the newest that $(basename "$2") allows" >&2; fi
+  pip_install -r "$2"
 }
 
 # locked NAME: pip's words for the versions of instructions/locks/NAME.txt, which are those of Linux on x86-64 with Python
@@ -126,11 +136,13 @@ make_venv() {
 # pip_install ARG...: on a terminal, one line shows which package it is at. Python compiles a module when it is first imported:
 # compiling all modules of torch and transformers at once takes as long as downloading them.
 pip_install() {
+  local status=0
   if [ -t 2 ]; then
     "$PY" -m pip install --no-compile --disable-pip-version-check --progress-bar off "$@" | while IFS= read -r line; do
       case $line in *Collecting* | *Downloading* | *Building* | Installing*) printf '\r\033[K  %.70s' "$line" >&2 ;; esac
-    done
+    done || status=$?
     printf '\r\033[K' >&2
+    return "$status"
   else
     "$PY" -m pip install --no-compile --disable-pip-version-check --quiet "$@"
   fi

@@ -399,8 +399,7 @@ check_torch() {
 install_beside() {
   local VENV=$1 PY=$1/bin/python
   make_venv
-  # shellcheck disable=SC2046  # two words, or none
-  pip_install $(locked "$2") -r "$ROOT/instructions/requirements-$2.txt"
+  install_locked "$2" "$ROOT/instructions/requirements-$2.txt"
 }
 
 # ensure_engine: SGLang or vLLM in an environment of its own beside the trainer's, made once; nothing where a variable or

@@ -97,6 +97,27 @@ def test_what_is_locked_is_installed_on_the_python_that_it_was_locked_for(
     assert told.splitlines() == (files if locked else [])
 
 
+@pytest.mark.parametrize(("works", "asked"), [(True, 1), (False, 2)])
+def test_where_a_locked_version_cannot_be_installed_the_newest_is_taken(
+    tmp_path: Path, works: bool, asked: int
+) -> None:
+    python = tmp_path / "python"
+    fails = "" if works else "*--constraint*) exit 1 ;;"
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in *version_info*) echo 3.12; exit ;; esac\necho "$*" >>{tmp_path}/log\n'
+        f'case "$*" in {fails} esac\n'
+    )
+    python.chmod(0o755)
+    (tmp_path / "uname").write_text("#!/bin/sh\necho Linux x86_64\n")
+    (tmp_path / "uname").chmod(0o755)
+    code = f'set -euo pipefail; ROOT={ROOT}; source "$ROOT/launch/env.sh"; PY={python}; install_locked vllm some.txt'
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", code], env=env, capture_output=True, text=True)
+    calls = (tmp_path / "log").read_text().splitlines()
+    assert done.returncode == 0 and len(calls) == asked and "locks/vllm.txt -r some.txt" in calls[0]
+    assert ("taking the newest" in done.stderr) != works and ("--constraint" in calls[-1]) == works
+
+
 def test_no_environment_is_packaged_for_a_ray_job() -> None:
     """Ray heeds .gitignore; an environment of several gigabytes is more than it takes."""
     names = [".venv/x", ".venv-sglang/x", ".venv-vllm/x", ".venv-other/x"]
