@@ -79,6 +79,35 @@ class ClientError(ClawError):
         """The OpenAI error object."""
         return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
 
+    def anthropic_body(self) -> dict[str, Any]:
+        """Anthropic's error object."""
+        kind = "api_error" if self.status >= 500 else "invalid_request_error"
+        kind = _ANTHROPIC_TYPES.get(self.status, kind)
+        return {
+            "type": "error",
+            "error": {"type": kind, "message": self.in_anthropics_words()},
+            "request_id": None,
+        }
+
+    def in_anthropics_words(self) -> str:
+        return str(self)
+
+    def body_for(self, path: str) -> dict[str, Any]:
+        """The error object of the API that a route of this path belongs to."""
+        return self.anthropic_body() if path.startswith(ANTHROPIC_ROUTES) else self.body()
+
+
+ANTHROPIC_ROUTES = "/v1/messages"
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
 
 class PromptTooLongError(ClientError):
     """A prompt that leaves no room for an answer. Its words are those of OpenAI's and vLLM's APIs (Anthropic's in

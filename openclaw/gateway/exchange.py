@@ -100,7 +100,7 @@ class Exchange:
                 await asyncio.shield(self._store_aborted(completion, "client_left"))
                 raise
             await self._store_aborted(completion, "timeout")
-            message = f"no complete answer within {self.timeout:g} seconds"
+            message = f"Request timed out: no complete answer within {self.timeout:g} seconds"
             raise ClientError(message, code="timeout", status=504, kind="server_error") from error
         except ClientError:
             await self._store_aborted(completion, "engine_refused")

@@ -107,18 +107,20 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
 
 async def _failure(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientError):
-        answer = _json(error.status, error.body())
+        answer = _json(error.status, error.body_for(request.url.path))
         if error.retry_after is not None:
             answer.headers["retry-after"] = str(round(error.retry_after))
         return answer
     log.error("%s %s: %s", request.method, request.url.path, error)
     message = "the rollout store cannot be used; nothing is wrong with the request"
-    return _json(500, ClientError(message, code="store_error", kind="server_error").body())
+    failed = ClientError(message, code="store_error", status=500, kind="server_error")
+    return _json(500, failed.body_for(request.url.path))
 
 
 async def _unforeseen_error(request: Request, error: Exception) -> Response:
     message = "something went wrong inside the server; its log has the details"
-    return _json(500, ClientError(message, code="internal_error", kind="server_error").body())
+    failed = ClientError(message, code="internal_error", status=500, kind="server_error")
+    return _json(500, failed.body_for(request.url.path))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

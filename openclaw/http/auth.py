@@ -188,5 +188,7 @@ def _token(authorization: str) -> bytes:
 
 
 def _unauthorized(what: str) -> ClientError:
-    message = f"missing or wrong key: send 'Authorization: Bearer KEY' with the server's {what}"
+    message = (
+        f"Incorrect API key provided, or none: send 'Authorization: Bearer KEY' with the server's {what}"
+    )
     return ClientError(message, code="invalid_api_key", status=401, kind="authentication_error")

@@ -104,7 +104,7 @@ class Share:
         ):
             if most and have > most:
                 raise ClientError(
-                    f"more than {most} {what} of this key or address; try again when some have ended",
+                    f"Too many requests: more than {most} {what} of this key or address; try again when some have ended",
                     code="too_many_open_requests", status=429, kind="rate_limit_error", retry_after=RETRY_SECONDS,
                 )  # fmt: skip
 

@@ -226,7 +226,7 @@ class RequestGuard:
             self._check_length(headers)
             share = self._share(scope, name)
         except ClientError as error:
-            await _refuse(send, error)
+            await _refuse(scope, send, error)
             return
         scope = {**scope, "headers": with_sender(scope, name)}
         body = _Body(receive, self._settings, share)
@@ -247,7 +247,8 @@ class RequestGuard:
         wait = self._rate.take(_client(scope, name))
         if wait:
             raise ClientError(
-                f"more than {self._settings.rate_limit:g} requests a minute; try again in {wait:g} seconds",
+                f"Rate limit reached: more than {self._settings.rate_limit:g} requests a minute; try again in "
+                f"{wait:g} seconds",
                 code="rate_limit_exceeded", status=429, kind="rate_limit_error", retry_after=wait,
             )  # fmt: skip
 
@@ -347,8 +348,8 @@ def _too_long(settings: Settings) -> ClientError:
     return ClientError(message, code="request_too_large", status=413)
 
 
-async def _refuse(send: Send, error: ClientError) -> None:
-    body = orjson.dumps(error.body())
+async def _refuse(scope: Scope, send: Send, error: ClientError) -> None:
+    body = orjson.dumps(error.body_for(scope["path"]))
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if error.retry_after is not None:
         headers.append((b"retry-after", str(round(error.retry_after)).encode()))

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from openclaw.common.messages import content_of
 from openclaw.common.notes import part_text, say_tool_left_out
-from openclaw.errors import ClientError, PromptTooLongError
+from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta, TextKind
 from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import SHOWN, chat_request, function_call, function_tools, parse_body
@@ -41,13 +41,6 @@ _SAME: tuple[str, ...] = (
     "train",
 )
 _SAME += ("session_done", "seed", "return_token_ids", "group", "task", "source")
-_ERROR_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-}
 _BLOCKS: dict[TextKind, tuple[str, str, Json]] = {
     "content": ("text", "text_delta", {"type": "text", "text": ""}),
     "reasoning_content": (
@@ -75,8 +68,9 @@ async def _answered(request: Request, handle: Callable[[Request, Json], Awaitabl
         check_client(request, request.app.state.gateway.settings)
         return await handle(request, parse_body(await request.body()))
     except ClientError as error:
-        body = orjson.dumps(error_body(error))
-        return Response(body, error.status, media_type="application/json")
+        body = orjson.dumps(error.anthropic_body())
+        wait = {} if error.retry_after is None else {"retry-after": str(round(error.retry_after))}
+        return Response(body, error.status, wait, media_type="application/json")
 
 
 async def _create(request: Request, body: Json) -> Response:
@@ -250,13 +244,6 @@ def _thinks(thinking: object) -> bool:
     return kind in ("enabled", "adaptive")
 
 
-def error_body(error: ClientError) -> Json:
-    """Anthropic's error object."""
-    kind = "api_error" if error.status >= 500 else _ERROR_TYPES.get(error.status, "invalid_request_error")
-    message = error.in_anthropics_words() if isinstance(error, PromptTooLongError) else str(error)
-    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": None}
-
-
 class MessageEvents:
     """One message, streamed or whole."""
 
@@ -295,10 +282,10 @@ class MessageEvents:
         return _json({**message, **unfulfilled(self._exchange, self._answer)})
 
     def failure(self, error: ClientError) -> bytes:
-        return b"event: error\ndata: " + orjson.dumps(error_body(error)) + b"\n\n"
+        return b"event: error\ndata: " + orjson.dumps(error.anthropic_body()) + b"\n\n"
 
     def error_body(self, error: ClientError) -> Json:
-        return error_body(error)
+        return error.anthropic_body()
 
     def _message(self, content: list[Json], reason: str | None) -> Json:
         exchange = self._exchange
