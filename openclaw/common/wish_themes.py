@@ -21,6 +21,21 @@ _PHRASES = Path(__file__).with_suffix(".toml")
 _END = 1000
 """Characters at either end of a text that are read: what is asked for stands before or behind what it is about."""
 _CODE = re.compile(r"```.*?(?:```|$)|`[^`\n]*`", re.DOTALL)
+_QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|„[^“”\n]*[“”]|«[^»\n]*»|「[^」\n]*」|(?<!\w)'[^'\n]*'(?!\w)")
+_PART = re.compile(r"(?<=[?？])|[.!:;。！：；\n]+(?=\s|$|[一-鿿ぁ-ヿ])")
+_QUESTION = re.compile(
+    r"^\W*(?:(?:and|so|but|ok|hi|hey|und|y|et)\W+)?(?:(?:how|what|what's|why|which|where|when|who|is|are|was|were|does|do|did"
+    r"|has|wie|was|warum|wieso|wo|wann|wer|welche\w*|qué|cómo|por qué|dónde|cuándo|quién|cuál|comment|pourquoi|où|quand"
+    r"|quel\w*|que|quoi|como|o que|come|cosa|perché|dove|как|что|почему|где|когда|кто)\b)"
+    r"|\b(?:why|how|what|qué|cómo|warum|pourquoi)\b[^?]*\?|(?:怎么|怎样|如何|什么是)|(?:是什么|什么意思|吗)"
+)
+"""A part that asks to know something."""
+_MANNER = re.compile(
+    r"(?:in|as|with|using|use|without|no|only|just|nothing|step|briefly|concise|point|line|one|max|at most|under|like"
+    r"|als|ohne|nur|en|como|con|sin|sólo|solo|sous|sans|avec|seulement|em|com|sem|senza|come|kurz|ganz|по|в|без)\b|用|以|不|只"
+)
+"""How a form begins that says in which manner to answer."""
+_OWN = re.compile(r"\b(?:my|our|mein\w*|mi|mis|mon|mes)\b")
 
 
 @functools.cache
@@ -39,9 +54,25 @@ def asked_themes(request: str) -> frozenset[Theme]:
 
 @functools.lru_cache(maxsize=512)
 def _asked_themes(request: str) -> frozenset[Theme]:
-    read = _CODE.sub(" ", request).lower()
-    found = {name for name, pattern in _patterns("asked").items() if pattern.search(read)}
+    read = _QUOTED.sub(" ", _CODE.sub(" ", request)).lower()
+    parts = [part for part in _PART.split(read) if part.strip()]
+    found = {
+        name for name, pattern in _patterns("asked").items() if any(_asks_by(pattern, part) for part in parts)
+    }
     return frozenset(theme for theme in THEMES if theme in found or ("alone" in found and theme != "tone"))
+
+
+def _asks_by(pattern: re.Pattern[str], part: str) -> bool:
+    """Whether a part of a request asks for a form. What a question is about is no wish ("how do I make a table?"),
+    but in a question a form counts that says in which manner, or that stands behind its last comma."""
+    if not _QUESTION.search(part):
+        return pattern.search(part) is not None
+    tail = max(part.rfind(sign) for sign in ",，、") + 1
+    return any(
+        _MANNER.match(found.group().lstrip())
+        or (tail and found.start() >= tail and not _OWN.search(part, 0, tail))
+        for found in pattern.finditer(part)
+    )
 
 
 def wish_themes(wish: str) -> frozenset[Theme]:

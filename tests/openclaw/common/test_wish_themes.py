@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -74,6 +75,101 @@ def test_what_a_request_asks_for_in_so_many_words(text: str, themes: set[str]) -
 )
 def test_what_a_request_is_about_is_no_wish(text: str) -> None:
     assert not asked_themes(text)
+
+
+ASKED = [
+    ("layout", "Compare cats and dogs, put it in a table."),
+    ("layout", "No markdown please. What is a monad?"),
+    ("layout", "Tabulate the differences between TCP and UDP."),
+    ("layout", "Which herbs grow in shade? One item per line."),
+    ("layout", "Packing for Norway, checklist format."),
+    ("layout", "Answer in prose, not points: why did Rome fall?"),
+    ("layout", "Vergleiche Gas und Strom, als Tabelle bitte."),
+    ("layout", "Erklär mir DNS ohne Formatierung."),
+    ("layout", "Nenn die Vorteile in Stichworten."),
+    ("layout", "比较一下两种电池，用表格列出。"),
+    ("layout", "分条说明搬家要做什么"),
+    ("layout", "不要分点，写成一段话：什么是通货膨胀"),
+    ("layout", "Explica el ciclo del agua en forma de tabla."),
+    ("layout", "Qué es un virus, sin formato por favor"),
+    ("layout", "Explique la photosynthèse, sans puces ni gras."),
+    ("length", "Who was Darwin? max 50 words"),
+    ("length", "Explain inflation in under 100 words."),
+    ("length", "What is rust? No more than three sentences."),
+    ("length", "tl;dr of quantum computing"),
+    ("length", "Explain blockchain in a nutshell."),
+    ("length", "Describe the heart, as detailed as possible."),
+    ("length", "Give me an in-depth explanation of TLS."),
+    ("length", "Was ist Inflation? Höchstens drei Sätze."),
+    ("length", "Erklär mir ganz kurz, was ein Verb ist."),
+    ("length", "Fasse das in zwei Sätzen zusammen."),
+    ("length", "介绍一下长城，不超过一百字"),
+    ("length", "用一两句话解释重力"),
+    ("length", "越详细越好：怎么养兰花"),
+    ("length", "Resume la guerra fría en dos frases."),
+    ("length", "Explica la inflación en menos de 50 palabras."),
+    ("length", "Décris Paris en moins de 100 mots."),
+    ("length", "Explique en deux phrases ce qu'est un atome."),
+    ("tone", "Write to my boss, keep it casual."),
+    ("tone", "Explain taxes, and be funny about it."),
+    ("tone", "Sound professional: decline this invitation."),
+    ("tone", "No jargon please, what is a hedge fund?"),
+    ("tone", "Antworte mit Humor: warum schnurren Katzen?"),
+    ("tone", "Sei nett und erklär mir Brüche."),
+    ("tone", "用正式的语气写一封请假邮件"),
+    ("tone", "幽默一点，解释一下黑洞"),
+    ("tone", "Responde con humor: ¿por qué llueve?"),
+    ("tone", "Réponds de façon formelle : comment postuler ?"),
+    ("tone", "Answer like a pirate would: what is gold?"),
+    ("tone", "No emojis. How do I cook rice?"),
+]
+MENTIONED = [
+    "What is the word limit of a tweet?",
+    "How do I make a table in Word?",
+    "what is bullet journaling",
+    "Who is on the list of kings of Spain?",
+    "My bullet points do not align in PowerPoint, why?",
+    "How many words are in War and Peace?",
+    "What does tl;dr mean?",
+    "Translate 'keep it short' into German.",
+    "What is a friendly match in football?",
+    "Is a formal dress needed at a wedding?",
+    "How do I write a list comprehension in Python?",
+    "Wie macht man in Word eine Tabelle?",
+    "Was bedeutet „kurz und knapp“?",
+    "列表推导式是什么",
+    "¿Qué es una lista de espera?",
+    "¿Cómo se hace una tabla dinámica en Excel?",
+    "Comment faire un tableau dans Excel ?",
+    "Why do sentences need verbs?",
+    "How do I turn off bold in Gmail?",
+    "What is the tone of this violin string?",
+    "Why is my paragraph spacing so big in Google Docs?",
+    "Can you recommend a detailed map of Rome?",
+    "How long is a short story?",
+    "How do I use bullets in LaTeX?",
+    "Wo finde ich eine Liste der Postleitzahlen?",
+    "What are emojis made of?",
+    "Write a Python function that returns a list.",
+    "Was ist ein Satz in der Musik?",
+    "怎么在Excel里做表格",
+    "Mi jefe es muy amable, ¿qué le regalo?",
+]
+
+
+def test_nine_of_ten_requests_for_a_form_are_recognised_and_few_that_only_mention_one() -> None:
+    """Written before the patterns were extended; of these 12 were recognised, and 12 of the mentions matched."""
+    assert sum(theme in asked_themes(text) for theme, text in ASKED) >= 0.9 * len(ASKED)
+    assert sum(bool(asked_themes(text)) for text in MENTIONED) <= 1
+
+
+@pytest.mark.parametrize(
+    "piece", ["in ", "as a list ", ",", "how ", "?", '"', ". ", "max 5 ", "one ", "不", "a "]
+)
+def test_a_hostile_text_is_read_in_time(piece: str) -> None:
+    begun = time.process_time()
+    asked_themes((piece * 20_000)[:20_000] + "\x00")
+    assert time.process_time() - begun < 1
 
 
 def test_ordinary_homework_asks_for_no_form() -> None:
