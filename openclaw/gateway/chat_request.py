@@ -206,6 +206,7 @@ class ChatRequest:
 
 def chat_request(body: dict[str, Any]) -> ChatRequest:
     """Raises ClientError that names the wrong field."""
+    _refuse_missing(body)
     messages = _messages(body.get("messages"))
     tools = _tools(body)
     forced = _forced_tool(body.get("tool_choice"), tools)
@@ -394,7 +395,8 @@ def _template_options(body: dict[str, Any], may_think: bool) -> TemplateOptions:
         raise wrong("chat_template_kwargs", "an object")
     if options and len(orjson.dumps(options)) > MAX_OPTION_CHARACTERS:
         raise wrong("chat_template_kwargs", f"at most {MAX_OPTION_CHARACTERS} characters of JSON")
-    thinking = (options or {}).get("enable_thinking", True)
+    options = {**_asked_thinking(body), **(options or {})}
+    thinking = options.get("enable_thinking", True)
     if not isinstance(thinking, bool):
         raise wrong("chat_template_kwargs.enable_thinking", "true or false")
     thinking = thinking and may_think
@@ -402,6 +404,36 @@ def _template_options(body: dict[str, Any], may_think: bool) -> TemplateOptions:
 
 
 _THINKING = {"enable_thinking"}
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+def thinking_of(effort: object, name: str) -> dict[str, Any]:
+    """Template options for an effort of reasoning. Raises ClientError for an unknown one."""
+    if effort not in EFFORTS:
+        raise wrong(name, f"one of {', '.join(EFFORTS)}")
+    return {"enable_thinking": False} if effort in EFFORTS[:2] else {"reasoning_effort": effort}
+
+
+def _asked_thinking(body: dict[str, Any]) -> dict[str, Any]:
+    """Template options in the fields of the body that clients use for them."""
+    effort, given = body.get("reasoning_effort"), body.get("enable_thinking")
+    found = {} if effort is None else thinking_of(effort, "reasoning_effort")
+    return found if given is None else {**found, "enable_thinking": boolean(body, "enable_thinking")}
+
+
+_MISSING = (
+    *("ignore_eos", "min_tokens", "stop_token_ids", "continue_final_message", "prompt_logprobs", "echo"),
+    *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
+)
+
+
+def _refuse_missing(body: dict[str, Any]) -> None:
+    """Raises ClientError for a field of other servers that would change the answer, and that this one does not have."""
+    for name in _MISSING:
+        if body.get(name):
+            raise ClientError(
+                f"{name}: this server does not have it; leave it out", name, "unsupported_value"
+            )
 
 
 PARTS_PER_MESSAGE = 4

@@ -77,7 +77,8 @@ def completion_requests(body: dict[str, Any], tokenizer: Tokenizer, context_leng
         raise ClientError("suffix: this server writes on, it does not fill in", "suffix", "unsupported_value")
     if body.get("best_of") not in (None, 1, body.get("n")):
         raise ClientError("best_of: this server returns all n answers", "best_of", "unsupported_value")
-    left_out = ("prompt", "logprobs", "tools", "tool_choice", "max_completion_tokens", "chat_template_kwargs")
+    left_out = {"prompt", "echo", "logprobs", "tools", "tool_choice", "max_completion_tokens"}
+    left_out |= {"chat_template_kwargs", "reasoning_effort", "enable_thinking"}
     common = {key: value for key, value in body.items() if key not in left_out}
     common["messages"] = [{"role": "user", "content": ""}]
     checked = replace(chat_request(common), body=body, log_probs=top is not None, top_log_probs=top or 0)

@@ -19,7 +19,7 @@ from openclaw.common.notes import note, part_text
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta
 from openclaw.gateway.caller import Caller, asker_named
-from openclaw.gateway.chat_request import chat_request, function_call, parse_body
+from openclaw.gateway.chat_request import chat_request, function_call, parse_body, thinking_of
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
@@ -126,9 +126,7 @@ def chat_body(body: Json, previous: Turn | None) -> Json:
     reasoning = body.get("reasoning")
     effort = reasoning.get("effort") if isinstance(reasoning, dict) else None
     if effort is not None:
-        options = (
-            {"enable_thinking": False} if effort in ("none", "minimal") else {"reasoning_effort": effort}
-        )
+        options = thinking_of(effort, "reasoning.effort")
         given = found.get("chat_template_kwargs")
         found["chat_template_kwargs"] = {**options, **(given if isinstance(given, dict) else {})}
     return found

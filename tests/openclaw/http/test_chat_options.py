@@ -126,6 +126,41 @@ def test_bias_and_penalties_reach_the_engine_and_the_turn_says_so(gateway: Runni
     assert "frequency_penalty" not in sent and gateway.turn(answer.id).unsampled == "logit_bias"
 
 
+@pytest.mark.parametrize("fields", [{"reasoning_effort": "none"}, {"enable_thinking": False}])
+def test_thinking_is_switched_off_by_the_fields_that_clients_send(
+    gateway: RunningGateway, fields: dict[str, Any]
+) -> None:
+    gateway.says("hello")
+    ask(gateway, extra_body=fields)
+    ask(gateway, extra_body={"reasoning_effort": "high"})
+    prompts = [gateway.tokenizer.decode(one["input_ids"]) for one in gateway.engine.requests]
+    assert prompts[0].endswith("</think>\n\n") and not prompts[1].endswith("</think>\n\n")
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"reasoning_effort": "huge"},
+        {"enable_thinking": "no"},
+        {"ignore_eos": True},
+        {"min_tokens": 5},
+        {"stop_token_ids": [5]},
+        {"continue_final_message": True},
+        {"prompt_logprobs": 1},
+        {"echo": True},
+        {"guided_json": {"type": "object"}},
+    ],
+)
+def test_what_this_server_does_not_have_is_refused_by_name(
+    gateway: RunningGateway, field: dict[str, Any]
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(gateway, extra_body=field)
+    assert caught.value.param == next(iter(field))
+    gateway.says("hello")
+    assert ask(gateway, extra_body=dict.fromkeys(field)).choices[0].message.content == "hello"
+
+
 def test_unknown_template_options_are_without_effect(gateway: RunningGateway) -> None:
     gateway.says("hello")
     ask(gateway, extra_body={"chat_template_kwargs": {"enable_thinking": False, "mood": "merry"}})
