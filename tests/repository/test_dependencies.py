@@ -117,6 +117,9 @@ IN_A_BOX = {
     "terminal-rl/terminal_rl/boxed_tests.py",
 }
 """Run inside the sandbox, and are there to run what they read."""
+OF_SGLANG = {"lab/claw_lab/long/gpu_check/ipc.py", "lab/claw_lab/long/sglang_pictures.py"}
+"""Checks of the installed SGLang: one opens, as SGLang does, what it has pickled itself, the other calls one of SGLang's
+functions without loading the rest."""
 
 
 UNSAFE_CALLS = (
@@ -156,7 +159,7 @@ def test_nothing_runs_what_it_reads() -> None:
     ).stdout.split("\0")
     found = []
     for name in filter(None, sources):
-        if name.startswith("tests/") or name in IN_A_BOX:
+        if name.startswith("tests/") or name in IN_A_BOX | OF_SGLANG:
             continue
         source = (ROOT / name).read_text()
         if not any(mark in source for mark in MARKS):
