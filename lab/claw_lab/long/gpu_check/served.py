@@ -32,7 +32,7 @@ def probe(bench: Bench) -> None:
     folder = str(MODEL)
     made = bench.trainer(bench.arguments(bench.small, hf_checkpoint=folder, ref_load=folder))
     others = {
-        dtype: AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+        dtype: AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, trust_remote_code=False).eval()
         for dtype in (torch.bfloat16, torch.float32)
     }
 
