@@ -57,6 +57,8 @@ class LocalEngine:
             if new is None or new.shape != live.shape or new.dtype != live.dtype:
                 raise EngineError(f"{name} is missing in the new weights, or does not fit")
             live.data = new.detach().clone()
+        # What it keeps of the old weights must serve no prompt of the new ones.
+        self._service.engine.scheduler.restart_prefills()
         self.version = version
 
     def tensors(self) -> Mapping[str, Tensor]:

@@ -47,11 +47,11 @@ class RunComponents:
         own_run_folder(self.run_dir)
         records.record_self(self.run_dir, "driver", "driver")
         check_before_start(args)
-        env = of_servers(os.environ)
         # on one machine, what does not fit is refused before anything starts
         specs = [] if joins() else server_specs(args)
         self.reach(split_of(args))
-        self.nodes = EngineNodes(args, self.placement, env)
+        # with what the start of Ray set for all processes
+        self.nodes = EngineNodes(args, self.placement, of_servers(os.environ))
         if joins():
             # addresses of engines are known now
             specs = server_specs(args, self.nodes.hosts)
