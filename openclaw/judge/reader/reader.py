@@ -21,6 +21,9 @@ AGAIN_SECONDS = 60.0
 """After an engine did not answer."""
 READY_SECONDS = 30.0
 """How long an engine is waited for."""
+READING_SECONDS = 45.0
+"""For one sentence. Engines that are busy, or asleep while a colocated trainer has their memory, hold no judgement up for
+longer: the rules judge alone."""
 LONGEST_CHARACTERS = 400
 """Of what is read: longer texts are requests, and their beginning says little about the answer before."""
 _REMEMBERED = 256
@@ -75,16 +78,21 @@ class Reader:
         if self._can_read is False or clock < self._rests_until:
             return None
         try:
-            if not await self._checked():
-                return None
-            now = await self._scores(said)
-            if not earlier.strip() or len(earlier) > LONGEST_CHARACTERS:
-                return read(now, answer)
-            return read_both(await self._scores(earlier), now, answer)
+            async with asyncio.timeout(READING_SECONDS):
+                return await self._read(said, answer, earlier)
         except (EngineError, ClientError, TimeoutError) as error:
             self._rests_until = clock + AGAIN_SECONDS
-            log.warning("the served model reads nothing for %g s: %s", AGAIN_SECONDS, error)
+            reason = error or type(error).__name__
+            log.warning("the served model reads nothing for %g s: %s", AGAIN_SECONDS, reason)
             return None
+
+    async def _read(self, said: str, answer: str, earlier: str) -> Reading | None:
+        if not await self._checked():
+            return None
+        now = await self._scores(said)
+        if not earlier.strip() or len(earlier) > LONGEST_CHARACTERS:
+            return read(now, answer)
+        return read_both(await self._scores(earlier), now, answer)
 
     async def _checked(self) -> bool:
         """Whether the model can read. Raises EngineError and ClientError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -148,6 +149,19 @@ def test_without_an_engine_the_rules_judge_alone(
     engine.stop()
     vote, hint = judged("my thumb hurts from scrolling")
     assert vote.score == 0 and not hint.hint
+
+
+def test_a_slow_engine_holds_no_judgement_up(
+    judged: Callable[..., tuple[Vote, Vote]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(ids: list[int], start: int) -> float:
+        time.sleep(0.05)
+        return -1.0
+
+    monkeypatch.setattr(reader_module, "READING_SECONDS", 0.2)
+    began = time.monotonic()
+    vote, hint = judged("my thumb hurts from scrolling", LONG, slow)
+    assert vote.score == 0 and not hint.hint and time.monotonic() - began < 2
 
 
 def test_no_kind_is_read_that_is_hardly_likelier_than_another() -> None:
