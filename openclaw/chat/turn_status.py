@@ -59,10 +59,10 @@ class AllTurns:
         """One line for each turn that is new or has changed since the last call, oldest first."""
         lines = []
         found = self._ask()
-        told = advice([one.get("unsampled") for one in found if one["turn_type"] == "main"])
-        if told is not None and not self._advised:
-            lines.append(told)
-        self._advised = told is not None
+        advised = advice([one.get("unsampled") for one in found if one["turn_type"] == "main"])
+        if advised is not None and not self._advised:
+            lines.append(advised)
+        self._advised = advised is not None
         for status in reversed(found):
             told = describe(status)
             if told != self._seen.get(status["completion_id"]):

@@ -325,19 +325,20 @@ class Dreamer:
     def _obedient(self, pairs: Sequence[tuple[Plan, Dream]]) -> list[Dream]:
         """The dreams among answers, without those that lack the form that a plain sentence asked for. A line in the log
         names a wish that the teacher does not obey at all."""
-        dreams = [(plan, one) for plan, one in pairs if one.kind == "dream"]
-        has_form = {id(one): self._has_form(plan, one) for plan, one in dreams}
+        by_wish: dict[measures.About, list[tuple[Plan, Dream]]] = {}
+        for plan, one in pairs:
+            if one.kind == "dream":
+                by_wish.setdefault(measures.about_of(one), []).append((plan, one))
         kept: list[Dream] = []
-        for about in dict.fromkeys(measures.about_of(one) for _, one in dreams):
-            mine = [one for _, one in dreams if measures.about_of(one) == about]
-            left = [one for one in mine if has_form[id(one)]]
+        for mine in by_wish.values():
+            left = [one for plan, one in mine if self._has_form(plan, one)]
             if len(left) >= measures.OBEYED * len(mine):
                 kept += left
             else:
                 log.warning(
                     "the model does not answer as the wish of turn %s asks, even if a plain sentence asks for it (%d of "
                     "%d answers): it is not dreamt of",
-                    mine[0].turn_ids[-1],
+                    mine[0][1].turn_ids[-1],
                     len(left),
                     len(mine),
                 )

@@ -33,8 +33,8 @@ def problem(driver: str, needed: int, loaded: int) -> str:
     oldest = OLDEST_DRIVER.get(needed, 0)
     if branch is None or int(branch[0]) >= oldest or loaded >= needed:
         return ""
-    told = f"the GPU driver is {driver}; CUDA {needed}, for which torch and the engines are built, needs {oldest}"
-    return f"{told}: {WAY_OUT.format(oldest=oldest, major=needed)}"
+    found = f"the GPU driver is {driver}; CUDA {needed}, for which torch and the engines are built, needs {oldest}"
+    return f"{found}: {WAY_OUT.format(oldest=oldest, major=needed)}"
 
 
 def loaded_cuda() -> int:
@@ -68,9 +68,9 @@ def _cuda_of(python: str, environ: Mapping[str, str]) -> int:
 def main() -> int:
     driver, *pythons = sys.argv[1:]
     needed = needed_cuda(pythons, os.environ)
-    told = problem(driver, needed, loaded_cuda())
-    print(told, end="\n" if told else "")
-    return 1 if told else 0
+    refusal = problem(driver, needed, loaded_cuda())
+    print(refusal, end="\n" if refusal else "")
+    return 1 if refusal else 0
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw.common.plain_sentences import asked_plainly, plain_sentences
+from openclaw.common.plain_sentences import Pole, asked_plainly, plain_sentences
 from openclaw.errors import ConfigError
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.judge.backends.base import make_backend
@@ -97,7 +97,7 @@ def judged(engine: FakeEngine, model: Path, tokenizer: Tokenizer) -> Callable[..
     ],
 )
 def test_the_model_is_believed_where_the_rules_are_silent_and_the_answer_allows_it(
-    judged: Callable[..., tuple[Vote, Vote]], said: str, answer: str, score: int, pole: str | None
+    judged: Callable[..., tuple[Vote, Vote]], said: str, answer: str, score: int, pole: Pole | None
 ) -> None:
     silent = JudgeQuestion(
         response=answer, next_state=[{"role": "user", "content": said}], role="user", messages=[]
@@ -106,7 +106,7 @@ def test_the_model_is_believed_where_the_rules_are_silent_and_the_answer_allows_
     vote, hint = judged(said, answer)
     assert vote.score == score
     assert (asked_plainly(hint.hint) if hint.hint else None) == pole
-    assert pole is None or hint.hint == plain_sentences(pole, "en")[0]  # type: ignore[arg-type]
+    assert pole is None or hint.hint == plain_sentences(pole, "en")[0]
     assert score == 0 or "sure)" in vote.text
 
 
@@ -124,7 +124,12 @@ def test_praise_that_the_rules_know_other_languages_and_long_texts_are_not_read(
     judged: Callable[..., tuple[Vote, Vote]], said: str
 ) -> None:
     asked: list[int] = []
-    judged(said, LONG, lambda ids, start: asked.append(start) or -1.0)  # type: ignore[func-returns-value]
+
+    def score(ids: list[int], start: int) -> float:
+        asked.append(start)
+        return -1.0
+
+    judged(said, LONG, score)
     assert asked == []
 
 

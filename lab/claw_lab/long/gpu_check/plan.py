@@ -128,5 +128,5 @@ def summary(out: Path) -> list[str]:
     """Every line, cut, then the bars of those that have any."""
     texts = (out / LINES).read_text(encoding="utf-8").splitlines()
     lines = [json.loads(text) for text in texts]
-    judged = [told for line in lines for bar in BARS if (told := bar.judge(line))]
+    judged = [verdict for line in lines for bar in BARS if (verdict := bar.judge(line))]
     return [*(text[:230] for text in texts), *judged]

@@ -67,9 +67,9 @@ def ipc(bench: Bench) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=IPC_TIMEOUT, env=kept)
     if done.returncode != 0:
         raise Wrong(f"no bucket could be shared: {done.stderr.strip().splitlines()[-1:]}")
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    bench.report("ipc", **told)
-    if not told["equal"] or told["sum_gap"] != 0.0 or told["child_exit"] != 0:
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    bench.report("ipc", **measured)
+    if not measured["equal"] or measured["sum_gap"] != 0.0 or measured["child_exit"] != 0:
         raise Wrong("the bucket arrived changed, or its opener failed")
 
 

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from slime.engines.embedded.slab import LayerView, PrefillCache
@@ -24,16 +25,14 @@ class Prefix:
 
     Attributes:
         ids: 4 bytes a token.
+        bytes: of ids, keys and values.
         was_used: another prompt began with it: it outlives those that none began with.
     """
 
     ids: bytes
     layers: dict[int, LayerView]
+    bytes: int
     was_used: bool = False
-
-    @property
-    def bytes(self) -> int:
-        return len(self.ids) + sum(tensor.nbytes for pair in self.layers.values() for tensor in pair)
 
 
 class Prefixes:
@@ -54,29 +53,29 @@ class Prefixes:
     def copy_into(self, cache: PrefillCache, tokens: Sequence[int]) -> int:
         """Fills the beginning of a sequence's cache with what is kept of these tokens; returns how many tokens."""
         wanted = _packed(tokens)
-        found = max(self._kept, key=lambda one: _common(one.ids, wanted), default=None)
-        count = 0 if found is None else _common(found.ids, wanted)
-        if found is None or count < SHORTEST:
+        shared = [_common(one.ids, wanted) for one in self._kept]
+        count = max(shared, default=0)
+        if count < SHORTEST:
             return 0
+        found = self._kept.pop(shared.index(count))
         for layer, (keys, values) in found.layers.items():
             cache.write(layer, 0, keys[:, :count], values[:, :count])
         found.was_used = True
-        self._kept.remove(found)
         self._kept.append(found)
         return count
 
     def keep(self, tokens: Sequence[int], layers: Mapping[int, LayerView]) -> None:
         """Keeps a copy of the keys and values of these tokens in place of shorter beginnings of the same."""
-        size = sum(tensor.nbytes for pair in layers.values() for tensor in pair)
-        if len(tokens) < SHORTEST or size > self._most_bytes:
+        if len(tokens) < SHORTEST:
             return
         ids = _packed(tokens)
-        if any(one.ids.startswith(ids) for one in self._kept):
+        size = len(ids) + sum(tensor.nbytes for pair in layers.values() for tensor in pair)
+        if size > self._most_bytes or any(one.ids.startswith(ids) for one in self._kept):
             return
         shorter = [one for one in self._kept if ids.startswith(one.ids)]
-        self._kept = [one for one in self._kept if one not in shorter]
+        self._kept = [one for one in self._kept if not ids.startswith(one.ids)]
         copied = {layer: (_copy(keys), _copy(values)) for layer, (keys, values) in layers.items()}
-        self._kept.append(Prefix(ids, copied, any(one.was_used for one in shorter)))
+        self._kept.append(Prefix(ids, copied, size, any(one.was_used for one in shorter)))
         self._make_room()
 
     def _make_room(self) -> None:
@@ -106,4 +105,4 @@ def _common(one: bytes, other: bytes) -> int:
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    return tensor.clone().contiguous()
+    return tensor.clone(memory_format=torch.contiguous_format)

@@ -120,6 +120,15 @@ def test_what_others_begin_with_outlives_the_rest_and_longer_ones_replace_shorte
     assert kept.copy_into(PrefillCache(40), [*used, 5, 6, 7]) == SHORTEST + 2
 
 
+def test_one_that_fills_all_room_alone_takes_the_place_of_the_others():
+    each = SHORTEST * (4 + 8)
+    for room, is_kept in ((each, True), (each - 1, False)):
+        kept = Prefixes(room)
+        for first in (7, 8):
+            kept.keep([first, *range(1, SHORTEST)], layers_of(SHORTEST))
+        assert kept.bytes == (each if is_kept else 0)
+
+
 def test_what_is_larger_than_all_room_and_what_is_short_is_not_kept():
     kept = Prefixes(100)
     kept.keep(list(range(SHORTEST)), layers_of(SHORTEST))
