@@ -45,6 +45,7 @@ class AnswerCheck:
             candidate need not wait for that.
         liked_length: see `mean_length`.
         first_answers: to facts of the pool, when they were first asked; drafts of later answers.
+        given_up: somebody ends what is being asked, so an engine that says so is no news.
         live_right: share of right answers of the live weights, asked again because the candidate fell; None: it did not,
             or no engine could answer.
     """
@@ -58,6 +59,7 @@ class AnswerCheck:
         self.liked: list[Sample] = []
         self.liked_length: dict[str, float] = {}
         self.live_right: float | None = None
+        self.given_up = False
 
     def look(
         self,
@@ -223,7 +225,8 @@ class AnswerCheck:
             try:
                 answers = interruptible(ask, engine.discard, self.ordered)
             except EngineError as error:
-                logger.warning("no answers of version %d are looked at: %s", weights.version, error)
+                if not self.given_up:
+                    logger.warning("no answers of version %d are looked at: %s", weights.version, error)
                 return None
             if answers is not None:
                 found = [Tried(**answer) for answer in answers]

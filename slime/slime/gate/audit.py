@@ -45,6 +45,7 @@ class Audit:
         self.at = self.skipped = 0
         self.engines: Sequence[Tries] = ()
         self.running: Future[Answers] | None = None
+        self.check: AnswerCheck | None = None
         self.learning: threading.Event | None = None
 
     def begin(
@@ -79,7 +80,7 @@ class Audit:
             self.liked = [one for one in samples if purpose(one) == LIKED] if due else []
             part = self.next_part(whole)
         if engines and self.args.gate_questions:
-            check = AnswerCheck(self.args, self.history, lambda: None)
+            check = self.check = AnswerCheck(self.args, self.history, lambda: None)
             check.live_answers = dict(self.answers.live_answers)
             others = self.liked + list(new)
             self.running = in_thread(
@@ -145,6 +146,8 @@ class Audit:
         if self.skipped == MOST_SKIPPED:
             self.running.result()
             return
+        if self.check is not None:
+            self.check.given_up = True
         for engine in self.engines:
             engine.discard()
         self.running, self.skipped = None, self.skipped + 1

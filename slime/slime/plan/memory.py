@@ -43,6 +43,8 @@ ENGINE_BESIDE = int(1.5 * GIB)
 a usual value."""
 SLACK = 0.08
 """Share of what a trainer's tensors take that the allocator loses to fragments; a usual value."""
+RUNTIME_PART = "runtime and fragments"
+"""The part of a plan that is no tensor of the trainer."""
 FOUR_BIT = 0.5 + (1 + 4 / 256) / 64
 """Bytes a number in NF4 with double quantisation: half a byte, one byte a block of 64, fp32 for 256 of these."""
 
@@ -93,7 +95,7 @@ def trainer_parts(trainer: TrainerMemory) -> Parts:
         parts = rank_parts(
             trainer, trainer.division, layer_bytes(shape), backward_bytes(shape), logit_bytes(trainer)
         )
-        parts["runtime and fragments"] = RUNTIME + SLACK * sum(parts.values())
+        parts[RUNTIME_PART] = RUNTIME + SLACK * sum(parts.values())
         return {name: size for name, size in parts.items() if size}
     parts = {}
     if not trainer.cpu_offload:
@@ -105,7 +107,7 @@ def trainer_parts(trainer: TrainerMemory) -> Parts:
         parts["weights in 4 bits"] = FOUR_BIT * shape.linear_parameters
     fullest: Parts = max(phases(trainer), key=lambda phase: sum(phase.values()))
     parts |= fullest
-    parts["runtime and fragments"] = RUNTIME + SLACK * sum(parts.values())
+    parts[RUNTIME_PART] = RUNTIME + SLACK * sum(parts.values())
     return {name: size for name, size in parts.items() if size}
 
 

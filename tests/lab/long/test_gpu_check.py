@@ -6,14 +6,13 @@ import json
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from claw_lab.long.gpu_check import __main__ as gpu_check
-from claw_lab.long.gpu_check import kernels, training
+from claw_lab.long.gpu_check import kernels
 from slime.training.attention.kernels import packed_attention
 from slime.training.fsdp import FSDPTrainer
 
@@ -92,11 +91,6 @@ def test_a_fused_layer_and_a_backend_that_are_wrong_fail_the_check(
     assert "Wrong: norm fused" in spoiled(monkeypatch, tmp_path / "fused", "fused")
     monkeypatch.setattr(FSDPTrainer, "log_probs", lambda self, samples: [[-6.2] * 8 for _ in samples])
     assert "fsdp sdpa" in spoiled(monkeypatch, tmp_path / "agreement", "agreement")
-
-
-def test_weights_in_four_bits_are_counted_as_the_numbers_that_they_are() -> None:
-    packed = SimpleNamespace(quant_state=SimpleNamespace(shape=torch.Size([6, 8])))
-    assert training.count(packed) == training.count(torch.zeros(6, 8)) == 48
 
 
 def test_without_a_gpu_it_says_what_to_do(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import shutil
 import sys
 import tempfile
 import traceback
@@ -42,6 +43,9 @@ SECTIONS = {
     "fsdp_cpu_offload": "training",
 }
 """The module of each section: it is imported when it is run, so that a package that it lacks stops no other section."""
+
+VERSION_GB = 10
+"""Of the larger model, 8 GB, with some to spare."""
 
 
 def main() -> int:
@@ -76,6 +80,15 @@ def sees_gpu() -> bool:
     return torch.cuda.is_available()
 
 
+def memory() -> str | None:
+    """Shared memory with room for a version of the larger model; None: the folder for temporary files."""
+    from slime.processes.control import SHARED_MEMORY
+
+    if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > VERSION_GB * 1e9:
+        return str(SHARED_MEMORY)
+    return None
+
+
 def run_here(wanted: list[str], out: Path, tiny: bool) -> int:
     """Runs these sections in this process."""
     made_do = packages.make_do()
@@ -85,8 +98,11 @@ def run_here(wanted: list[str], out: Path, tiny: bool) -> int:
 
     let_segments_grow(os.environ)
     without_cudnn()
-    with tempfile.TemporaryDirectory(prefix="gpu_check") as work:
-        bench = Bench(Path(work), out / plan.LINES, tiny)
+    with (
+        tempfile.TemporaryDirectory(prefix="gpu_check") as work,
+        tempfile.TemporaryDirectory(prefix="gpu_check", dir=memory()) as versions,
+    ):
+        bench = Bench(Path(work), Path(versions), out / plan.LINES, tiny)
         if made_do:
             bench.report("made_do", given=made_do)
         failed = [name for name in wanted if not ran(bench, name)]

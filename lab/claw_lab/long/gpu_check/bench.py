@@ -44,12 +44,13 @@ class Bench:
     """One run of the check.
 
     Args:
-        work: folder for models and checkpoints, removed by the caller. lines: the file of the report.
+        work: folder for models and checkpoints, removed by the caller. versions: the same for weight versions, in
+            memory as in a run where there is room. lines: the file of the report.
         tiny: a model of a few thousand parameters on the CPU, to see that every section runs.
     """
 
-    def __init__(self, work: Path, lines: Path, tiny: bool) -> None:
-        self.work, self.lines, self.tiny = work, lines, tiny
+    def __init__(self, work: Path, versions: Path, lines: Path, tiny: bool) -> None:
+        self.work, self.versions, self.lines, self.tiny = work, versions, lines, tiny
         self.device = torch.device("cpu" if tiny else "cuda")
         self.small, self.large = ("tiny", "tiny") if tiny else ("small", "large")
         if not tiny and torch.cuda.get_device_properties(0).total_memory < LARGE_GIB * GIB:
@@ -131,12 +132,14 @@ class Bench:
         return Arguments(**(common | flags))
 
     def samples(self, shape: str, count: int, length: int, answer: int) -> list[Sample]:
-        """Of about `length` tokens each, in the tiny run of 24."""
+        """Of at most `length` tokens each and little less, so that packs of the plan's size are full; in the tiny run
+        of 24."""
         length, answer = (24, 8) if self.tiny else (length, answer)
         rng, vocabulary = random.Random(0), SHAPES[shape]["vocab_size"]
         found = []
         for i in range(count):
-            tokens = [rng.randrange(vocabulary) for _ in range(length + rng.randrange(length // 4))]
+            shorter = rng.randrange(max(4, length // 32))
+            tokens = [rng.randrange(vocabulary) for _ in range(length - shorter)]
             found.append(
                 Sample(
                     index=i,

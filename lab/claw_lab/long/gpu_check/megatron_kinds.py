@@ -12,7 +12,7 @@ from torch.nn.functional import linear, silu
 
 from claw_lab.long.gpu_check.bench import EPSILON, GIB, SHAPES, Bench, Skip
 from slime.plan.hardware import named_gpu
-from slime.plan.memory import trainer_parts
+from slime.plan.memory import RUNTIME_PART, trainer_parts
 from slime.plan.of_arguments import plan_of
 from slime.training.core.packing import pack
 
@@ -73,7 +73,8 @@ def _train(bench: Bench, name: str, kind: Any, config: Any) -> Any:
     _compare(bench, name, made, kind)
     plan = plan_of(replace(args, actor_num_gpus_per_node=1), 2, named_gpu("H200"))
     assert plan is not None
-    planned = sum(trainer_parts(plan.trainer).values()) / GIB
+    parts = trainer_parts(plan.trainer)
+    planned = sum(size for part, size in parts.items() if part != RUNTIME_PART) / GIB
     samples = bench.samples(bench.small, 8, LENGTH, ANSWER)
     for step in range(2):
         bench.fresh()

@@ -29,18 +29,21 @@ class Part:
 
 
 PARTS = (
-    Part("about,packed", 75),
-    Part("probe,ipc", 70),
-    Part("fsdp,agreement", 120),
-    Part("large", 120),
+    Part("about,packed", 60),
+    Part("probe,ipc", 60),
+    Part("fsdp,agreement", 100),
+    Part("large", 100),
     Part("embedded", 50),
-    Part("qlora", 70),
-    Part("megatron,megatron_hybrid,megatron_moe", 90),
-    Part("sdpa,fused,speed,flex_mask", 75),
+    Part("megatron", 60),
+    Part("megatron_moe", 60),
+    Part("sdpa,fused,speed,flex_mask", 70),
     Part("fsdp_fused,fsdp_cpu_offload", 75),
+    Part("qlora", 100),
+    Part("megatron_hybrid", 240),
 )
 """Attention as it is trained; what proves and carries weights; memory against the plan, agreement; the step and hand-over
-of a large model; serving; then 4 bits, Megatron, and the numbers for tuning."""
+of a large model; serving; Megatron and the numbers for tuning; then 4 bits, and linear attention, whose kernels take
+minutes to compile."""
 
 
 @dataclass(frozen=True)

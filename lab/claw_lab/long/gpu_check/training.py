@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
-from claw_lab.long.gpu_check.bench import EPSILON, GIB, SHAPES, Bench, Skip, refuse
+from claw_lab.long.gpu_check.bench import EPSILON, GIB, Bench, Skip, refuse
 from slime.plan.hardware import named_gpu
-from slime.plan.memory import trainer_parts
+from slime.plan.memory import RUNTIME_PART, trainer_parts
 from slime.plan.of_arguments import plan_of
+from slime.plan.placement_plan import Batch, step_flops
 
 LENGTH, ANSWER = 4096, 1024
 AGREEMENT_BOUND = 8 * EPSILON
@@ -121,20 +122,19 @@ def large(bench: Bench) -> None:
 
 
 def train(bench: Bench, name: str, args: Any, steps: int = 2, length: int = LENGTH) -> Any:
-    """Loads and trains; seconds, tokens a second, share of the measured peak, memory against the plan."""
+    """Loads and trains; seconds, tokens a second, share of the measured peak that the step computes (attention and what
+    checkpoints compute again included), memory against the plan."""
     bench.fresh()
     seconds, made = bench.timed(lambda: bench.trainer(args))
     bench.report(f"{name}.load", seconds=seconds, most_gib=bench.most())
     shape = Path(args.hf_checkpoint).name
     samples = bench.samples(shape, 8, length, ANSWER)
     tokens = sum(len(sample.tokens) for sample in samples)
-    numbers = (
-        sum(count(p) for p in made.model.parameters())
-        - SHAPES[shape]["vocab_size"] * SHAPES[shape]["hidden_size"]
-    )
     plan = plan_of(replace(args, actor_num_gpus_per_node=1), 2, named_gpu("H200"))
     assert plan is not None
-    planned, peak = sum(trainer_parts(plan.trainer).values()) / GIB, bench.peak
+    parts, peak = trainer_parts(plan.trainer), bench.peak
+    planned = sum(size for part, size in parts.items() if part != RUNTIME_PART) / GIB  # as `most` counts
+    flops = step_flops(plan.trainer, Batch(len(samples), tokens // len(samples), forwards=0))
     for step in range(steps):
         bench.fresh()
         seconds, metrics = bench.timed(lambda step=step: made.train(step, samples))  # type: ignore[misc]
@@ -144,7 +144,7 @@ def train(bench: Bench, name: str, args: Any, steps: int = 2, length: int = LENG
             step=step,
             seconds=seconds,
             tokens_per_s=tokens / seconds,
-            share_of_peak=6 * numbers * tokens / seconds / peak,
+            share_of_peak=flops / seconds / peak,
             loss=metrics["loss"],
             grad_norm=metrics["grad_norm"],
             most_gib=most,
@@ -152,12 +152,6 @@ def train(bench: Bench, name: str, args: Any, steps: int = 2, length: int = LENG
             plan_over_most=None if most is None else planned / most,
         )
     return made
-
-
-def count(parameter: Any) -> int:
-    """Numbers of a weight; in 4 bits two of them are one number of its tensor."""
-    packed = getattr(parameter, "quant_state", None)
-    return int(parameter.numel() if packed is None else packed.shape.numel())
 
 
 def checkpoint(bench: Bench, name: str, made: Any) -> None:
@@ -172,7 +166,7 @@ def version(bench: Bench, name: str, made: Any) -> None:
     from slime.gate.files import measure_files
     from slime.weights.artifact import read_artifact
 
-    folder = bench.work / f"{name}-version"
+    folder = bench.versions / f"{name}-version"
     export, _ = bench.timed(lambda: made.export_weights(str(folder), 1))
     read, _ = bench.timed(lambda: read_artifact(str(folder)))
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors")) / 1e9
