@@ -3,7 +3,7 @@
 # serves it on http://127.0.0.1:30000/v1 and trains it while you talk to it.
 #   bash openclaw-combine/run_smollm2_135m_openclaw_topk_select.sh          until Ctrl-C
 #   DRY_RUN=1 bash openclaw-combine/run_smollm2_135m_openclaw_topk_select.sh   the plan and every argument; starts nothing
-# Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
+# Any other flag goes to the driver: see python slime/train_async.py --help, and instructions/settings.md for the variables.
 set -euo pipefail -f
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../launch/tiny.sh

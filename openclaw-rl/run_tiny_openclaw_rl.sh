@@ -4,7 +4,7 @@
 #   bash openclaw-rl/run_tiny_openclaw_rl.sh          until Ctrl-C
 #   bash openclaw-rl/run_tiny_openclaw_rl.sh --demo   a scripted user talks to it until it has learned; prints the result
 #   DRY_RUN=1 bash openclaw-rl/run_tiny_openclaw_rl.sh   the plan and every argument; starts nothing
-# Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
+# Any other flag goes to the driver: see python slime/train_async.py --help, and instructions/settings.md for the variables.
 set -euo pipefail -f
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../launch/tiny.sh

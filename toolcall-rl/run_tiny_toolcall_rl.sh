@@ -3,7 +3,7 @@
 #   bash toolcall-rl/run_tiny_toolcall_rl.sh            ends with a table, a plot and one line of JSON
 #   SEED=7 bash toolcall-rl/run_tiny_toolcall_rl.sh     other problems, other samples
 #   DRY_RUN=1 bash toolcall-rl/run_tiny_toolcall_rl.sh  the plan and every argument; starts nothing
-# Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
+# Any other flag goes to the driver: see python slime/train_async.py --help, and instructions/settings.md for the variables.
 set -euo pipefail -f
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../launch/launch.sh

@@ -39,7 +39,8 @@ def numbers(reports: Reports) -> str:
         table(["metric", "result", "target", "met", "date", "details"], rows),
         "All results, with conditions and commands: [lab/RESULTS.md](../lab/RESULTS.md). What is below its target:\n"
         "[lab/NOT_MET.md](../lab/NOT_MET.md). Questions and their answers: [lab/findings](../lab/findings/README.md).",
-        "No number here was measured on a GPU: the CUDA paths of engine and trainer are written and unmeasured.",
+        "No number on this page was measured on a GPU. One run on an H200, without SGLang: "
+        "[results](../lab/RESULTS.md#one-h200-kernels-training-versions-and-the-whole-loop-of-the-tiny-model).",
     )
 
 
