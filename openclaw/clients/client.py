@@ -262,9 +262,14 @@ class Clients(tuple[Client, ...]):
 
     def clean(self, text: str) -> str:
         """A user's or tool's text without what a client has put around it."""
-        for client in self:
-            text = client.clean(text)
+        for remove in self._removals:
+            text = remove(text)
         return text.strip()
+
+    @cached_property
+    def _removals(self) -> tuple[Callable[[str], str], ...]:
+        """The noise of all clients, in order."""
+        return tuple(noise.remove for client in self for noise in client.noise)
 
     def read(self, text: str) -> tuple[Writer, str]:
         """Who wrote a text of the user role, and what remains of it: a person's words, a tool's result, or a text that
@@ -290,14 +295,35 @@ class Clients(tuple[Client, ...]):
 
     def session(self, headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
         """The session id in a client's own headers, fields or messages; None if it sends none."""
-        return next(filter(None, (client.session(headers, body) for client in self)), None)
+        asked = self
+        if self._session_names.isdisjoint(headers) and self._session_fields.isdisjoint(body):
+            asked = self._with_session_line
+        return next(filter(None, (client.session(headers, body) for client in asked)), None)
+
+    @cached_property
+    def _session_names(self) -> frozenset[str]:
+        """Every header that names a client's session."""
+        return frozenset(
+            name for client in self for name in (*client.session_headers, *client.counted_headers)
+        )
+
+    @cached_property
+    def _session_fields(self) -> frozenset[str]:
+        return frozenset(name for client in self for name in client.session_fields)
+
+    @cached_property
+    def _with_session_line(self) -> Clients:
+        """The clients that may name the session in a text."""
+        return Clients(client for client in self if client.session_line is not None)
 
     def is_side(
         self, messages: Messages, headers: Mapping[str, str] = MappingProxyType({}), has_tools: bool = True
     ) -> bool:
         """Whether a request with these messages and headers (lower case) is a client's housekeeping, not a person's
         conversation."""
-        if any(client.has_side_headers(headers, has_tools) for client in self):
+        if not self._side_names.isdisjoint(headers) and any(
+            client.has_side_headers(headers, has_tools) for client in self
+        ):
             return True
         marks = self._marks
         if not marks:
@@ -310,6 +336,12 @@ class Clients(tuple[Client, ...]):
             or self._words(reversed(users)).startswith(marks.get("last", ()))
             or any(f"\n{begins}" in system for begins in marks.get("system line", ()))
         )
+
+    @cached_property
+    def _side_names(self) -> frozenset[str]:
+        """Every header that may name a side turn."""
+        names = [mark.header for client in self for mark in client.side_headers]
+        return frozenset([*names, *(client.offers_tools for client in self if client.offers_tools)])
 
     @cached_property
     def _marks(self) -> dict[Place, tuple[str, ...]]:

@@ -86,6 +86,7 @@ class Qwen3StreamParser:
         self._call: CallReader
         self._block: list[int] = []
         self._deltas: list[Delta] = []
+        self._markers = {form.think, form.think_end, form.tool_call, form.tool_call_end, *form.stop}
         self.stop_ids = form.stop
 
     def begin(self, prompt_ids: Sequence[int], tools: list[dict[str, Any]] | None) -> None:
@@ -98,9 +99,24 @@ class Qwen3StreamParser:
 
     def feed(self, ids: Sequence[int]) -> list[Delta]:
         """Deltas that these further ids make certain."""
-        for token in ids:
-            self._step(token)
+        at = 0
+        while at < len(ids):
+            end = self._text_until(ids, at)
+            if end > at:
+                data = b"".join([self._bytes(token) for token in ids[at:end]])
+                self._add_bytes("content" if self._state is _State.CONTENT else "reasoning_content", data)
+                at = end
+            else:
+                self._step(ids[at])
+                at += 1
         return self._take()
+
+    def _text_until(self, ids: Sequence[int], at: int) -> int:
+        """Where the text ends that begins at `at` and changes nothing about how the ids after it are read."""
+        if self._state is _State.CONTENT or self._state is _State.REASONING:
+            while at < len(ids) and ids[at] not in self._markers:
+                at += 1
+        return at
 
     def finish(self) -> list[Delta]:
         """The last deltas. A tool call that was not closed is text."""
@@ -211,7 +227,10 @@ class Qwen3StreamParser:
     def _add_text(self, kind: TextKind, token: int) -> None:
         if kind == "reasoning_content" and token == self._form.think:
             return
-        text = self._text.add(self._bytes(token))
+        self._add_bytes(kind, self._bytes(token))
+
+    def _add_bytes(self, kind: TextKind, data: bytes) -> None:
+        text = self._text.add(data)
         if text:
             self._append(kind, text)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -215,7 +216,7 @@ def as_store_error(url: str) -> Iterator[None]:
     password), the driver's words, what to do."""
     try:
         yield
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, sqlite3.Error) as error:
         cause = str(getattr(error, "orig", None) or error).strip()
         advice = _advice(cause)
         kind = StoreAway if advice == _DOWN else StoreUnavailable

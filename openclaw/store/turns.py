@@ -11,12 +11,13 @@ import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Insert, and_, bindparam, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, insert, null, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, slices
+from openclaw.store.prepared import Prepared
 from openclaw.store.rights import ADMINISTRATOR, Asker, owner_after, usable
 from openclaw.store.rows import body_row, check_new_turn, pack_json, select_turns, turn_from_row, turn_row
 from openclaw.types import ENVIRONMENT, Message, NewTurn, Session, Turn, TurnState
@@ -90,21 +91,20 @@ def touch(
     """Note that a session is in use, by whom, and how many turns it has got."""
     now = time.time()
     row = {"id": session_id, "person": person, "turns": new_turns, "created_at": now, "last_seen": now}
-    connection.execute(_upsert(connection.dialect.name), row | {"key_name": key_name})
+    _upsert(connection.dialect.name).run(connection, row | {"key_name": key_name})
 
 
 @functools.cache
-def _upsert(dialect: str) -> Insert:
+def _upsert(dialect: str) -> Prepared:
     insert = (postgresql if dialect == "postgresql" else sqlite).insert(schema.session)
     old, new = schema.session.c, insert.excluded
     changes = {
         "person": owner_after(old, new),
         "turns": old.turns + new.turns,
         "last_seen": new.last_seen,
-        "ended_at": None,
+        "ended_at": null(),
     }
-    upsert: Insert = insert.on_conflict_do_update(index_elements=[old.id], set_=changes)
-    return upsert
+    return Prepared(insert.on_conflict_do_update(index_elements=[old.id], set_=changes))
 
 
 def _end(
@@ -132,12 +132,12 @@ def _end(
 _DIGESTS_A_QUERY = 500
 
 # Made once: these run for every answer of the gateway.
-_KNOWN = select(schema.turn.c.id).where(schema.turn.c.completion_id == bindparam("completion"))
-_LAST_INDEX = select(func.max(schema.turn.c.turn_index)).where(
-    schema.turn.c.session_id == bindparam("session")
+_KNOWN = Prepared(select(schema.turn.c.id).where(schema.turn.c.completion_id == bindparam("completion")))
+_LAST_INDEX = Prepared(
+    select(func.max(schema.turn.c.turn_index)).where(schema.turn.c.session_id == bindparam("session"))
 )
-_INSERT_TURN = insert(schema.turn)
-_INSERT_BODY = insert(schema.turn_body)
+_INSERT_TURN = Prepared(insert(schema.turn))
+_INSERT_BODY = Prepared(insert(schema.turn_body))
 
 
 class TurnTable:
@@ -155,12 +155,12 @@ class TurnTable:
         check_new_turn(turn)
         body = body_row(turn)
         with self._database.transaction() as connection:
-            if connection.scalar(_KNOWN, {"completion": turn.completion_id}) is not None:
+            if _KNOWN.value(connection, {"completion": turn.completion_id}) is not None:
                 return _stored(connection, turn.completion_id)
             touch(connection, turn.session_id, turn.person, turn.key_name, new_turns=1)
             index = self.next_index(turn.session_id) if turn.turn_index is None else turn.turn_index
-            connection.execute(_INSERT_TURN, turn_row(turn, index))
-            connection.execute(_INSERT_BODY, body)
+            _INSERT_TURN.run(connection, turn_row(turn, index))
+            _INSERT_BODY.run(connection, body)
         return Turn(**{**vars(turn), "turn_index": index})
 
     def get(self, turn_id: str) -> Turn | None:
@@ -213,7 +213,7 @@ class TurnTable:
     def next_index(self, session_id: str) -> int:
         """0 for a new session."""
         with self._database.reading() as connection:
-            last = connection.scalar(_LAST_INDEX, {"session": session_id})
+            last = _LAST_INDEX.value(connection, {"session": session_id})
         return 0 if last is None else int(last) + 1
 
     def answer(self, turn_id: str, next_state: list[Message]) -> bool:

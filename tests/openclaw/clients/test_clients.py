@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import time
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,29 @@ def test_a_new_client_is_its_description_and_its_place_in_the_list() -> None:
     known = Clients((*CLIENTS, NEW))
     assert known.is_side(title) and known.clean("<stamp>hello ") == "hello"
     assert known.session({"x-new-session": "s:3"}, {}) == "s"
+
+
+HEADERS = [{}, *({name: value} for name in sorted({
+    *(one for client in CLIENTS for one in (*client.session_headers, *client.counted_headers)),
+    *(mark.header for client in CLIENTS for mark in client.side_headers),
+    *(client.offers_tools for client in CLIENTS if client.offers_tools),
+}) for value in ("s:3", "s", ""))]  # fmt: skip
+TEXTS = ("hello", "", "hi\n\nRuntime: agent=x | sessionId=s1", "<conversation>\na")
+BODIES: list[dict[str, Any]] = [
+    {**fields, "messages": [{"role": "system", "content": text}, {"role": "user", "content": text}]}
+    for fields in ({}, *({name: "t:1"} for client in CLIENTS for name in client.session_fields))
+    for text in TEXTS
+]
+
+
+@pytest.mark.parametrize("headers", HEADERS, ids=str)
+def test_the_list_answers_as_its_clients_one_by_one_do(headers: dict[str, str]) -> None:
+    for body in BODIES:
+        one_by_one = next(filter(None, (client.session(headers, body) for client in CLIENTS)), None)
+        assert CLIENTS.session(headers, body) == one_by_one
+        for has_tools in (True, False):
+            named = any(client.has_side_headers(headers, has_tools) for client in CLIENTS)
+            assert CLIENTS.is_side([], headers, has_tools) == named
 
 
 @pytest.mark.parametrize("name", PRINTED)
