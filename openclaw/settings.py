@@ -62,8 +62,7 @@ class Settings:
     )
     strict_model_name: bool = flag(
         False,
-        "Refuse requests that name another model (404). Otherwise the one model that is served answers them, with one "
-        "warning in the log.",
+        "Reject requests that name another model (404); otherwise answer them and log one warning.",
         env=("STRICT_MODEL_NAME",),
     )
     policy_id: str = flag("policy", "Name of the trained policy, stored with every turn.", env=("POLICY_ID",))
@@ -76,8 +75,7 @@ class Settings:
     )
     min_temperature: float = flag(
         0.0,
-        "Least sampling temperature: a request for less gets this. Clients that ask for 0 give answers whose scores "
-        "cannot be trained.",
+        "Lowest sampling temperature, which replaces lower ones; scores of answers at 0 cannot be trained.",
         env=("MIN_TEMPERATURE",),
         least=0,
         most=2,
@@ -104,11 +102,11 @@ class Settings:
     )
     memory: bool = flag(
         False,
-        "Put what a person asked for in a complaint into their next prompts, until the weights hold it.",
+        "Add the preferences from a person's complaints to their next prompts, until the weights hold them.",
     )
     session_ttl: float = flag(
         900.0,
-        "Idle time after which a conversation ends; until then it is found again if its client names no session.",
+        "Idle time after which a conversation ends and is no longer matched by its transcript.",
         env=("SESSION_TTL",),
         unit="seconds",
         least=0.001,
@@ -140,44 +138,43 @@ class Settings:
     max_messages: int = flag(10_000, "Most messages in one request.", env=("MAX_MESSAGES",), least=1)
     rate_limit: float = flag(
         0.0,
-        "Requests a minute for each key, or each address where no key is asked; 0: no limit.",
+        "Requests a minute per key (per address without keys); 0: no limit.",
         env=("RATE_LIMIT",),
         least=0,
     )
     max_running: int = flag(
         512,
-        "Answers sampled at a time; main turns beyond it wait, side turns already beyond half of it.",
+        "Answers sampled at a time; further main turns wait, side turns wait beyond half of it.",
         env=("MAX_RUNNING",),
         least=1,
     )
     max_open_requests: int = flag(
         2048,
-        "Requests that one key, or one address where no key is asked, may have open; 0: no limit.",
+        "Open requests per key (per address without keys); 0: no limit.",
         env=("MAX_OPEN_REQUESTS",),
         least=0,
     )
     max_open_bytes: int = flag(
         128 << 20,
-        "Bytes of bodies that one key or address may have in open requests; 0: no limit.",
+        "Bytes of bodies in open requests, per key or address; 0: no limit.",
         env=("MAX_OPEN_BYTES",),
         unit="bytes",
         least=0,
     )
     allowed_hosts: tuple[str, ...] = flag(
         (),
-        "Where no key is asked: a further host name under which clients may reach this server; repeatable. "
-        "Addresses, localhost, names without a dot, .local, .internal, .lan and .home.arpa are.",
+        "Without keys: another host name for this server; repeatable. Always allowed: addresses, "
+        "localhost, names without a dot, .local, .internal, .lan, .home.arpa.",
         env=("ALLOWED_HOSTS",),
     )
     cors_origin: tuple[str, ...] = flag(
         (),
-        "Web site whose pages may use the API from a browser, such as https://chat.example.com; repeatable. None by "
-        "default. Administration stays closed to it.",
+        "Web site whose pages may use the API, not /admin, such as https://chat.example.com; repeatable.",
         env=("CORS_ORIGINS",),
     )
     client_timeout: float = flag(
         60.0,
-        "How long a client may take to send a head or a body, or to read a full buffer of its answer.",
+        "Time limit for a client to send headers or a body, or to read a full buffer.",
         env=("CLIENT_TIMEOUT",),
         unit="seconds",
         least=0.001,
@@ -190,15 +187,13 @@ class Settings:
     )
     standby: str = flag(
         "auto",
-        "Whether a second gateway (and engine, where this server launches it) waits to take over when the "
-        "first dies; auto: where memory allows.",
+        "Keep a spare gateway (and launched engine) that takes over at once; auto: if memory allows.",
         env=("STANDBY",),
         choices=("auto", "on", "off"),
     )
     otel_endpoint: str | None = flag(
         None,
-        "OpenTelemetry collector that gets a span for each answer, over HTTP; none: no spans. Needs "
-        "`pip install '.[otel]'`.",
+        "OpenTelemetry collector of a span per answer, over HTTP. Needs `pip install '.[otel]'`.",
         env=("OTEL_EXPORTER_OTLP_ENDPOINT",),
         unit="URL",
         variable_only=True,
@@ -232,15 +227,15 @@ class Settings:
     )
     api_keys: str | None = flag(
         None,
-        "More client keys, with names: ada=KEY,bob=KEY. The name is the person of a turn whose request "
-        "names none; what is said with a named key is read, continued, judged and remembered with that key alone.",
+        "More client keys with names: ada=KEY,bob=KEY. The name is the turn's default person. Other "
+        "keys cannot read or judge its turns.",
         env=("OPENCLAW_API_KEYS",),
         variable_only=True,
     )
     admin_key: str | None = flag(
         None,
-        "Key for /admin and the page; default: none is asked of the server's own user on this machine; with client "
-        "keys: one that is made and kept in admin.key of the run folder.",
+        "Key for /admin and the page. Default: with client keys, one generated in RUN_DIR/admin.key; "
+        "else none for this machine's same user.",
         env=("OPENCLAW_ADMIN_KEY",),
         variable_only=True,
     )

@@ -101,7 +101,10 @@ class Converted:
 
     tasks_dir: Path = flag(REQUIRED, "folder of DOMAIN/ID.json", aliases=("--tasks_dir",), unit="path")
     output_dir: Path | None = flag(
-        None, "default: beside it, with _convert behind its name", aliases=("--output_dir",), unit="path"
+        None,
+        "output folder (default: the input's name with _convert appended)",
+        aliases=("--output_dir",),
+        unit="path",
     )
     share: float = flag(SHARE, "of tasks that are held out; 0 holds none out")
     seed: str = flag(SEED, "of the split")

@@ -44,8 +44,7 @@ class GuiFlags:
     )
     screenshot_backend: Backend = flag(
         "playwright",
-        "who shows the screen: one Chromium for all episodes (playwright), one for each (selenium), or a desktop with "
-        "programs for each (xvfb)",
+        "screen: playwright (one Chromium for all episodes), selenium (one each) or xvfb (a desktop each)",
         env=("SCREENSHOT_BACKEND",),
     )
     gui_observation_type: ObservationType = flag(
@@ -55,7 +54,7 @@ class GuiFlags:
     )
     gui_coordinate_type: Literal["relative", "absolute", "tags"] = flag(
         "relative",
-        "places in actions: 0 to 999 over the screen, pixels, or numbers of elements of the tree",
+        "coordinates in actions: 0 to 999 over the screen, pixels, or element numbers of the tree",
         env=("GUI_COORDINATE_TYPE",),
     )
     gui_screen_width: int = flag(1280, "pixels", env=("GUI_SCREEN_WIDTH",), least=200, most=4096)
@@ -89,8 +88,8 @@ class GuiFlags:
     )
     gui_max_image_history_length: int | None = flag(
         None,
-        "pictures of the screen that the model still sees, the newest ones, with one sample a turn (default: all, in one "
-        "sample an episode)",
+        "newest screenshots that the model sees, with one sample a turn (default: all, one sample an "
+        "episode)",
         env=("GUI_MAX_IMAGE_HISTORY_LENGTH",),
         least=1,
     )

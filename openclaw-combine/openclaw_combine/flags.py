@@ -28,8 +28,8 @@ class CombineFlags:
     )
     combine_center_teacher: bool = flag(
         False,
-        "in combine, subtract the mean over the response from teacher minus student log-prob, so that a hint about "
-        "something else teaches little",
+        "in combine, center the teacher's advantages over the response, so that an unrelated hint "
+        "teaches little",
     )
 
 
@@ -46,17 +46,17 @@ class TopkSelectFlags:
     )
     topk_plain_teacher: bool = flag(
         True,
-        "in topk_select, turns without a hint are drawn to the teacher on their plain prompt, as in OpenClaw-RL; "
-        "otherwise they learn from their rewards alone",
+        "in topk_select, distill turns without a hint from their plain prompt; otherwise they learn "
+        "from rewards alone",
     )
     topk_divergence: Literal["clipped", "reverse", "forward"] = flag(
         "clipped",
-        "how topk_select compares student and teacher over likely ids: PPO's clip on each id, or the KL over them and "
-        "one bin for the rest, reverse (student to teacher) or forward (teacher to student)",
+        "how topk_select compares student and teacher over likely ids: PPO's clip on each id, reverse"
+        " KL (student to teacher) or forward KL",
     )
     topk_adv_diff_clip: float = flag(
         2.0,
-        "teacher minus student log-prob is clipped to +- this, in nats, with --topk-divergence clipped; 0: not clipped",
+        "limit of teacher minus student log-prob, in nats, with --topk-divergence clipped; 0: no limit",
         env=("OPENCLAW_TOPK_ADV_DIFF_CLIP",),
         least=0,
     )

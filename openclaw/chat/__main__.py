@@ -39,10 +39,10 @@ class ChatSettings(ServerAddress):
         least=0,
     )
 
-    watch: bool = flag(False, "Only tell what becomes of the turns of all clients, until Ctrl-C")
+    watch: bool = flag(False, "Follow the turns of all clients instead of chatting, until Ctrl-C")
     admin_key: str | None = flag(
         None,
-        "The server's admin key, for --watch where it has one; default: the one in the run's folder",
+        "Admin key of the server, for --watch (default: the key in the run folder)",
         env=("OPENCLAW_ADMIN_KEY",),
         variable_only=True,
     )

@@ -22,7 +22,7 @@ class ConnectSettings(ServerAddress):
 
     api_key: str | None = flag(
         None,
-        "A client key of the server (one of OPENCLAW_API_KEYS does too); it is written into the client's settings",
+        "Client key of the server, written into the client's settings (may be one of OPENCLAW_API_KEYS)",
         env=("SGLANG_API_KEY",),
     )
     openclaw_config: str | None = flag(

@@ -13,8 +13,7 @@ class DreamArguments:
 
     dream_steps: int = flag(
         0,
-        "optimizer steps after each batch of people who asked for something: the model answers everyday prompts with the "
-        "wish in its prompt, and learns to answer like that without it; 0: no dreams",
+        "optimizer steps on dreams after a batch with a wish (answers with the wish in the prompt); 0: none",
         least=0,
         most=64,
     )
@@ -24,15 +23,14 @@ class DreamArguments:
     dream_rows: int = flag(5, "dreams in each of these steps", least=1, most=256)
     dream_anchors: int = flag(
         8,
-        "anchors in each of these steps: prompts that explicitly ask for something, prompts of other kinds, and simple "
-        "questions that the model answers right, where the policy is held to its teacher",
+        "anchors per dream step: wishes, other prompts and questions held to the teacher",
         least=0,
         most=256,
     )
     dream_anchor_weight: float = flag(1.0, "weight of an anchor's loss; a dream's is 1", least=0, most=16)
     dream_prompts: int = flag(
         16,
-        "answers that are kept for a new wish; two and a half times as many are sampled",
+        "answers kept for a new wish, of 2.5 times as many sampled",
         least=1,
         most=512,
     )

@@ -30,8 +30,8 @@ class JudgeSettings:
 
     judge_backend: str = flag(
         "rules",
-        "Who judges: rules (no model), engine (our engines), openai (any such URL), "
-        "learned (from stored votes).",
+        "Judge: rules (no model), engine (our engines), openai (a compatible URL), learned (from "
+        "stored votes).",
         env=("JUDGE_BACKEND",),
         aliases=("--backend",),
         choices=BACKEND_NAMES,
@@ -65,7 +65,7 @@ class JudgeSettings:
     )
     judge_context_length: int | None = flag(
         None,
-        "Longest question and reply together that the engines take, if the judge model takes more (backend engine).",
+        "Limit on question plus reply, below the judge model's context (backend engine).",
         env=("JUDGE_CONTEXT_LENGTH",),
         unit="tokens",
         least=1,
@@ -79,7 +79,7 @@ class JudgeSettings:
     )
     judge_url: str | None = flag(
         None,
-        "Base URL of an OpenAI-compatible API, with /v1 where it has that (backend openai).",
+        "Base URL of an OpenAI-compatible API, with /v1 if it has one (backend openai).",
         env=("JUDGE_URL",),
         unit="URL",
     )
@@ -97,8 +97,7 @@ class JudgeSettings:
     )
     judge_reader_url: tuple[str, ...] = flag(
         (),
-        "Engine whose model reads what people say where the rules know no phrase (backend rules): a URL, or `served` for "
-        "the engines of this run; repeatable.",
+        "Engine that reads sentences without a matching rule (backend rules): URL or `served`; repeatable.",
         env=("JUDGE_READER_URL",),
         unit="URL",
     )
@@ -140,14 +139,14 @@ class JudgeSettings:
     )
     judge_retry_budget: float = flag(
         0.2,
-        "Retries that all requests together may cost, as a share of them (10 are always free).",
+        "Retries as a share of all requests (10 are always allowed).",
         env=("JUDGE_RETRY_BUDGET",),
         aliases=("--retry-budget",),
         least=0,
     )
     judge_attempts: int = flag(
         5,
-        "Tries before a turn is dropped as judge_error; while the judge answers nobody, none is counted.",
+        "Failed tries before a turn is dropped as judge_error, not counting a judge that is down.",
         env=("JUDGE_ATTEMPTS",),
         aliases=("--attempts",),
         least=1,
@@ -184,7 +183,7 @@ class JudgeSettings:
     )
     eval_mode: int = flag(
         1,
-        "1: turns get a score too where the method trains on hints alone, for the curve; 0: they do not.",
+        "1: score turns even if the method trains on hints alone, for the curve; 0: do not.",
         env=("OPENCLAW_EVAL_MODE",),
         least=0,
         most=1,

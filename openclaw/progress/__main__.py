@@ -36,7 +36,7 @@ class ProgressSettings(ServerAddress):
     api_key: str | None = flag(None, "The server's client key", env=("SGLANG_API_KEY",))
     admin_key: str | None = flag(
         None,
-        "The server's admin key, where it has one; default: the one in the run's folder",
+        "Admin key of the server (default: the key in the run folder)",
         env=("OPENCLAW_ADMIN_KEY",),
         variable_only=True,
     )
@@ -48,7 +48,7 @@ class ProgressSettings(ServerAddress):
     )
     sample: int = flag(
         24,
-        "Prompts of each class, of explicit wishes of each form and place; 0: all of about 1,050; default 24",
+        "Prompts per class (wishes: per form and place); 0: all, about 1,050; default 24",
         unit="prompts",
         least=0,
     )

@@ -51,7 +51,7 @@ class Export(BufferAddress):
     output: Path | None = flag(None, "file to write (readable by you alone); default: stdout", unit="path")
     format: Literal["jsonl", "atif"] = flag("jsonl", "atif: a trajectory a session")
     session: str | None = flag(None, "only this session")
-    person: str | None = flag(None, "only what this person said")
+    person: str | None = flag(None, "only turns of this person")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class ImportAny(BufferAddress):
         None, "folder of the model that is trained; not for an exported file", unit="path"
     )
     person: str | None = flag(None, "who talked, to be stored with the turns of logs")
-    dry_run: bool = flag(False, "only says what was found")
+    dry_run: bool = flag(False, "count what would be imported and store nothing")
 
 
 @dataclass(frozen=True, kw_only=True)

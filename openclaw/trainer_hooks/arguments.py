@@ -44,14 +44,13 @@ class BufferArguments:
     rl_buffer_url: str | None = shared(Settings, "rl_buffer_url", variables=False)
     batch_timeout: float = flag(
         30.0,
-        "seconds after which a batch that is not full goes too, counted from its oldest sample",
+        "age of a batch's oldest sample at which it is trained even if not full",
         above=0,
         unit="seconds",
     )
     catch_up_batch_size: int = flag(
         0,
-        "largest batch while more samples are ready than a batch takes, so that training does not fall behind; 0: never "
-        "more than --rollout-batch-size",
+        "largest batch when more samples are ready than --rollout-batch-size; 0: no larger batches",
         least=0,
     )
     session_ttl: float = shared(Settings, "session_ttl")
@@ -64,8 +63,7 @@ class BufferArguments:
     )
     max_person_share: float = flag(
         0.75,
-        "largest share of what is learned within an hour that one person may give if several teach; the rest of their "
-        "turns wait. 1: no bound",
+        "largest share of an hour's samples from one person, if several teach; 1: no limit",
         above=0,
         most=1,
     )
@@ -100,8 +98,8 @@ class AnchorArguments:
 
     anchor_share: float = flag(
         0.0,
-        "anchors a replayed turn, or a sample without --replay-steps: the turn's answer after a prompt with an explicit "
-        "wish, on which a loss that distils holds the policy to its teacher; 0: none",
+        "anchors per replayed turn (per sample without --replay-steps): answers to prompts with an "
+        "explicit wish, held to the teacher; 0: none",
         least=0,
         most=8,
     )
@@ -116,13 +114,12 @@ class StandingArguments:
 
     standing_wishes: Literal["none", "person", "people"] = flag(
         "none",
-        "the teacher of every turn reads the last two wishes of its person, or of each of the people who share the model "
-        "(for liked turns only if others asked); needs a method with its teacher in the trainer",
+        "last two wishes that the trainer's teacher reads: of the turn's person, or of all people",
     )
     standing_liked: bool = flag(
         False,
-        "with --standing-wishes, a liked turn is taught what its own person asked for too: learned sooner and more "
-        "fully, and explicit wishes are obeyed less in the meantime",
+        "with --standing-wishes, also teach liked turns their person's wishes: faster, with temporary"
+        " loss of explicit wishes",
         rules=[
             needs(
                 "standing_wishes",
@@ -146,8 +143,7 @@ class TrustArguments:
 
     trust: Literal["none", "facts"] = flag(
         "none",
-        "facts: a person's words count as far as they agreed lately with what is known otherwise: what the tools of an "
-        "answer returned, --facts-path; a person who teaches alone is trusted",
+        "facts: weigh ratings by agreement with tool results and --facts-path; a lone teacher is trusted",
     )
     trust_bar: float | None = flag(
         None,
@@ -158,8 +154,8 @@ class TrustArguments:
     )
     facts_path: str | None = flag(
         None,
-        "with --trust facts, module:function or file.py:function that returns more about a turn: True (the answer is "
-        "right), False or None",
+        "with --trust facts, function (module:name or file.py:name) that returns True (right), False "
+        "or None for a turn",
         rules=[_WITH_TRUST],
     )
 
@@ -196,13 +192,12 @@ class GateSampleArguments:
 
     gate_data: Path | None = flag(
         None,
-        'JSON lines of questions, {"messages": [...], "answer": "19"}, and of explicit wishes, {"messages": [...], '
-        '"form": "^1\\\\."} with a regular expression that an obeying reply matches: a candidate answers them',
+        'JSON lines that a candidate answers: questions {"messages": [...], "answer": "19"} and '
+        'explicit wishes {"messages": [...], "form": "^1\\\\."} (a regular expression)',
     )
     gate_facts: Path | None = flag(
         None,
-        "JSON lines of more questions with answers: each update is asked others of those that the model knew, and must "
-        "not have lost many",
+        "JSON lines of facts; each update must keep most of those that the model knew",
     )
     gate_liked: int = flag(8, "liked answers to compare on, old and new", least=0)
     gate_recent: int = flag(8, "newest answers to compare on", least=0)

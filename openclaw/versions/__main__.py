@@ -31,7 +31,7 @@ class VersionsSettings:
     url: str = flag("http://127.0.0.1:30000", "The server's address, default http://127.0.0.1:30000")
     admin_key: str | None = flag(
         None,
-        "The server's admin key, where it has one; default: the one in the run's folder",
+        "Admin key of the server (default: the key in the run folder)",
         env=("OPENCLAW_ADMIN_KEY",),
         variable_only=True,
     )
@@ -81,7 +81,7 @@ class Diff(VersionsSettings):
     b: int = flag(REQUIRED, "the other one", positional=True)
     prompts: Path | None = flag(
         None,
-        'file that both answer, a prompt a line: a text, or {"messages": [...]} as in --gate-data',
+        'file with a prompt a line for both: a text, or {"messages": [...]}',
         unit="path",
     )
 

@@ -66,12 +66,12 @@ class SweFlags:
     )
     env_server_url: str | None = flag(
         None,
-        "address of a pool of repositories, or of a router over several; boxes then run there",
+        "address of a pool of repositories or its router; boxes then run there",
         env=("SWE_ENV_SERVER_URL", "ENV_SERVER_URL"),
     )
     exec_server_urls: str | None = flag(
         None,
-        "addresses of the pools of several hosts, with commas: the run starts a router over them, and watches it",
+        "addresses of pools, with commas; the run starts and watches a router over them",
         env=("SWE_EXEC_SERVER_URLS",),
     )
     router_port: int = flag(
@@ -79,8 +79,7 @@ class SweFlags:
     )
     tasks_dir: str | None = flag(
         None,
-        "where repositories are served to others: the folder below which a request may name one, or an archive of an "
-        "image; without it no request names a path",
+        "folder below which requests may name repositories or image archives (default: no paths)",
         env=("SWE_TASKS_DIR",),
     )
     env_server_key_file: str | None = flag(

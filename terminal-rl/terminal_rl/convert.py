@@ -82,7 +82,7 @@ class Converted:
     )
     output_dir: Path | None = flag(
         None,
-        "folder that is written; default: beside it, with _convert behind its name",
+        "output folder (default: the input's name with _convert appended)",
         aliases=("--output_dir",),
     )
     train_split: float = flag(0.8, "share to train on; 1.0 holds nothing out", aliases=("--train_split",))

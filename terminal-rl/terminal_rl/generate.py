@@ -37,13 +37,13 @@ class TerminalFlags:
     )
     env_server_url: str | None = flag(
         None,
-        "address of a pool of terminals, or of a router over several; boxes then run there",
+        "address of a pool of terminals or its router; boxes then run there",
         env=("ENV_SERVER_URL",),
     )
     env_server_key: str | None = flag(None, "key of that pool", env=("ENV_SERVER_KEY",))
     terminal_system_prompt: bool = flag(
         True,
-        "begin with the system prompt; otherwise with the instruction alone, for a model that knows nothing else",
+        "begin with the system prompt; otherwise with the instruction alone",
     )
     tool_output_chars: int = flag(4096, "characters that one tool call shows at most", least=200)
 

@@ -325,7 +325,7 @@ def test_the_help_of_a_driver_lists_the_flags_of_its_method(capsys: pytest.Captu
     with pytest.raises(SystemExit):
         parse_args(["--loss-spec-path", SELECT, "--help-all"], env={})
     told = " ".join(capsys.readouterr().out.split())
-    assert "--topk-adv-diff-clip FLOAT teacher minus student" in told
+    assert "--topk-adv-diff-clip FLOAT limit of teacher minus student" in told
     assert "likely ids a position that a loss over them compares (default: 0) [env: OPENCLAW_TOPK_K]" in told
 
 

@@ -213,7 +213,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--url", default="http://127.0.0.1:30000", help="address of the gateway")
     parser.add_argument("--people", type=int, default=4, help="sessions at a time")
     parser.add_argument(
-        "--reading", type=float, default=1.5, help="seconds that somebody reads an answer before saying more"
+        "--reading", type=float, default=1.5, help="seconds between an answer and the next message"
     )
     parser.add_argument("--sessions", type=int, default=160, help="sessions at most")
     parser.add_argument("--seconds", type=float, default=240.0, help="longest time of talking, seconds")
@@ -237,8 +237,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--person",
         choices=PERSONS,
         default=STUDENT.name,
-        help="who talks: a student who wants natural prose, a TA who wants details, a teacher who wants a warm tone, "
-        "a dasher who wants lists with dashes",
+        help="scripted user: student (wants prose), TA (wants details), teacher (wants a warm tone) or "
+        "dasher (wants lists with dashes)",
     )
     parser.add_argument(
         "--log", type=Path, default=None, help="log of the driver, shown when the loop does not start"

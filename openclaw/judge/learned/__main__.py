@@ -44,7 +44,7 @@ class Learning:
     most: int = flag(MOST, "newest judged turns that are read", least=1)
     most_wrong: float = flag(
         MOST_WRONG,
-        "share of turns that may get the opposite sign, and share of those without a sign that may get one",
+        "largest share of turns with a flipped sign, and of neutral turns that gain a sign",
         least=0,
         below=1,
     )

@@ -129,7 +129,7 @@ class Report:
     dataset: str | None = flag(None, "which data set, if the run was evaluated on several")
     plot: Path | None = flag(None, "also write pass@1 over rollouts as an SVG file", unit="path")
     line: bool = flag(False, "print one JSON line instead of the table")
-    seconds: float | None = flag(None, "what the line says it took; else from first rollout to last")
+    seconds: float | None = flag(None, "duration shown in the last line (default: first to last rollout)")
 
 
 def main() -> int:

@@ -85,7 +85,7 @@ class ThirdPartyEngine:
         )
         if "device" not in self.common:
             parser.add_argument(
-                "--device", choices=["cpu", "cuda"], help="refused where it serves on another"
+                "--device", choices=["cpu", "cuda"], help="rejected if the engine runs on another device"
             )
         for name, own in self.common.items():
             parser.add_argument("--" + name, help=f"{self.name}'s --{own}")

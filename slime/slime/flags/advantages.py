@@ -27,7 +27,7 @@ class AdvantageArguments:
         "on_policy_distillation",
     ] = flag(
         "grpo",
-        "how rewards become advantages; gspo and cispo also change the policy loss, ppo trains a critic",
+        "advantage estimator; gspo and cispo also change the policy loss, ppo trains a critic",
         rules=[
             excludes(
                 advantage_estimator=("gspo", "cispo"),

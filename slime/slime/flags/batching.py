@@ -13,8 +13,7 @@ class BatchArguments:
 
     global_batch_size: int | None = flag(
         None,
-        "trajectories of one optimizer step, however many samples each has (default: from "
-        "--num-steps-per-rollout, else the whole rollout)",
+        "trajectories of one optimizer step, not samples (default: from --num-steps-per-rollout, else all)",
         least=1,
         main=True,
     )
@@ -46,7 +45,7 @@ class BatchArguments:
     )
     log_probs_chunk_size: int = flag(
         -1,
-        "rows of logits in memory at a time, computed again for gradients: memory for time; -1: all",
+        "rows of logits in memory at a time, recomputed for gradients; -1: all",
         least=1,
         also=-1,
     )

@@ -40,7 +40,7 @@ class ClusterArguments:
     trainer_max_restarts: int = flag(10, "times that a dead training process is started again", least=0)
     fsdp_cpu_offload: bool = flag(
         False,
-        "keep fp32 weights, gradients and optimizer states of GPU training in CPU memory, and step there",
+        "keep fp32 weights, gradients and optimizer states in CPU memory, and step there",
         aliases=("--optimizer-cpu-offload", "--offload-optimizer-state"),
         rules=[on_gpus("moves weights and optimizer states from GPUs to CPU memory")],
     )

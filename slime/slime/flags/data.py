@@ -18,7 +18,7 @@ class DataArguments:
 
     prompt_data: str | None = flag(
         None,
-        "JSON Lines or Parquet file of prompts; FILE@[a:b] takes rows a to b, as Python slices do",
+        "JSON Lines or Parquet file of prompts; FILE@[a:b] takes rows a to b",
         env=("DATA_PATH",),
         env_unless="disable_rollout_global_dataset",
         rules=[
@@ -78,12 +78,12 @@ class DataArguments:
         least=1,
     )
     rollout_max_context_len: int | None = flag(
-        None, "tokens of prompt and answer together; an answer is cut where they are used up", least=2
+        None, "tokens of prompt and answer together; an answer is cut at this limit", least=2
     )
     buffer_filter_path: str | None = flag(
         None,
-        "f(args, rollout_id, buffer, num_samples) -> groups to use again, which it takes out of buffer "
-        "(default: the oldest)",
+        "f(args, rollout_id, buffer, num_samples) -> groups removed from buffer for reuse (default: "
+        "the oldest)",
         rules=[
             excludes("disable_rollout_global_dataset", text=READ_BY_BUFFER),
             excludes(data_source_path=PLAIN_SOURCE, text=READ_BY_BUFFER),
@@ -91,8 +91,8 @@ class DataArguments:
     )
     loss_mask_type: Literal["qwen", "qwen3", "distill_qwen"] = flag(
         "qwen",
-        "what supervised fine-tuning trains on: every answer as the template shows it, every answer as it was "
-        "generated (thinking kept), or the last answer only",
+        "fine-tuning targets: every templated answer, every generated answer (thinking kept), or the "
+        "last one",
         rules=[
             excludes(
                 rollout_function_path=GENERATING,

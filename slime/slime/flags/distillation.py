@@ -16,31 +16,29 @@ class DistillationArguments:
 
     teacher_source: str | None = flag(
         None,
-        "where log-probs of the teacher come from: trainer (also megatron, mcore) runs --teacher-model on "
-        "teacher_tokens_candidates, inference (also infer, sglang, rollout) takes those of the sample (default: "
-        "inference with policy_loss, else trainer)",
+        "source of the teacher's log-probs: trainer (--teacher-model) or inference (default: "
+        "inference with policy_loss)",
         aliases=("--opd-type",),
     )
     teacher_model: str = flag(
         "base",
-        "teacher in the trainer: base (the model that training began with), self (the policy before the update), "
-        "or the folder of a model with the same vocabulary",
+        "teacher in the trainer: base (first model), self (before the update), or a folder with the "
+        "same vocabulary",
         aliases=("--opd-teacher-load", "--prm-teacher-load"),
         main=True,
     )
     distill_topk: int = flag(0, "likely ids a position that a loss over them compares")
     distill_subset_mode: Literal["student", "teacher", "overlap"] | None = flag(
-        None, "whose most likely ids these are, or those of both (default: as the loss says)"
+        None, "whose most likely ids are compared, or both models' (default: the loss decides)"
     )
     hint_selection: Literal["shortest", "token_optimal", "sequence_optimal"] = flag(
         "shortest",
-        "which hint teaches a token: the shortest, or the one whose teacher shares most of its most likely ids "
-        "with the student, at the token or over the whole response (or step of an agent)",
+        "hint to use: the shortest, or the one whose teacher is closest to the student, per token or "
+        "response",
     )
     teacher_guidance: float = flag(
         1.0,
-        "what a hint changes in the teacher's distribution counts so many times (classifier-free guidance): log-probs on "
-        "the hinted prompt, and as many times less one the difference to those on the plain one; 1: as it is",
+        "classifier-free guidance: factor on hinted minus plain log-probs of the teacher; 1: off",
         least=1,
     )
     hint_m: int | None = flag(None, "use only so many hints of a sample, the shortest ones", least=1)
@@ -76,6 +74,6 @@ class StalenessArguments:
     )
     logprob_gap_alarm: float = flag(
         0.05,
-        "warn where trainer and engine differ by more than this many nats a token for the same weights; 0: never",
+        "warn if trainer and engine differ by more nats a token, at equal weights; 0: never",
         least=0,
     )

@@ -19,7 +19,7 @@ class EngineArguments:
     )
     engine_python: str | None = flag(
         None,
-        "the Python that has SGLang or vLLM, each with a variable of its own (default: the one that runs this)",
+        "Python that has SGLang or vLLM, one variable each (default: this one)",
         env=("SGLANG_PYTHON", "VLLM_PYTHON"),
     )
     rollout_num_gpus: int = flag(0, "GPUs of all engines together; 0 serves on the CPU", least=0, main=True)
@@ -43,8 +43,8 @@ class EngineArguments:
     )
     rollout_external_engine_addrs: list[str] = flag(
         [],
-        "engines that others run, HOST:PORT each, instead of own ones: they get every version of the weights from disk, "
-        "which they must see under the same path (else --update-weight-transport nccl), and are never started or stopped",
+        "existing engines, HOST:PORT each, which must see the weights' folder (else "
+        "--update-weight-transport nccl)",
         rules=[
             excludes(
                 "rollout_num_gpus",
@@ -73,10 +73,8 @@ class EngineArguments:
     )
     update_weight_transport: Literal["disk", "nccl", "tensor"] = flag(
         "disk",
-        "how weights get into engines: read from their folder; through memory that trainer and engines of one machine "
-        "share, while the folder is written (tensor: embedded, SGLang); or (nccl: SGLang) broadcast by a process beside "
-        "the trainer's first rank, by NCCL between GPUs and by gloo else. An engine that cannot be reached so reads the "
-        "folder",
+        "transport of weights: disk, shared memory (tensor: embedded, SGLang) or broadcast (nccl: "
+        "SGLang), else disk",
         rules=[
             excludes(
                 rollout_backend=("embedded", "vllm"),
@@ -99,7 +97,7 @@ class EngineArguments:
     )
     update_weight_buffer_size: int = flag(
         512 * 1024**2,
-        "bytes that are broadcast, or handed to SGLang in memory, at a time; both sides hold them beside the weights",
+        "bytes per broadcast or transfer in memory, allocated on both sides",
         least=1,
         rules=[needs(update_weight_transport=("nccl", "tensor"))],
     )
@@ -117,13 +115,13 @@ class EngineArguments:
     )
     max_running_requests: int | None = flag(
         None,
-        "requests that one engine answers at the same time (default: 64; SGLang and vLLM decide themselves)",
+        "concurrent requests of one engine (default: 64; SGLang and vLLM: their own)",
         aliases=("--sglang-max-running-requests",),
         least=1,
     )
     chunked_prefill_size: int | None = flag(
         None,
-        "prompt tokens that an engine reads between two decode steps (default: 512; SGLang and vLLM decide themselves)",
+        "prompt tokens read between two decode steps (default: 512; SGLang and vLLM: their own)",
         aliases=("--sglang-chunked-prefill-size",),
         least=1,
     )
@@ -145,7 +143,7 @@ class EngineArguments:
     )
     prm_context_length: int | None = flag(
         None,
-        "most tokens of a question and its reply in an engine of the judge model (default: --context-length)",
+        "limit on question plus reply in a judge engine (default: --context-length)",
         env=("PRM_CONTEXT_LENGTH",),
         least=1,
         unit="tokens",
@@ -153,7 +151,7 @@ class EngineArguments:
     )
     prm_teacher_num_gpus: int = flag(
         0,
-        "GPUs of the engine of a teacher that is asked by --teacher-source inference; 0: none is started",
+        "GPUs of the teacher's engine with --teacher-source inference; 0: no engine",
         least=0,
     )
     prm_teacher_hf_checkpoint: str | None = flag(

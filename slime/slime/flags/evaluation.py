@@ -40,7 +40,7 @@ class EvaluationArguments:
     )
     eval_config: str | None = flag(
         None,
-        "YAML file with eval.datasets, each with name and path and any setting of its own, and eval.defaults",
+        "YAML file with eval.defaults and eval.datasets (name, path, own settings)",
         rules=[EVALUATED],
     )
     eval_function_path: str | None = flag(
@@ -63,5 +63,5 @@ class EvaluationArguments:
     eval_reward_key: str | None = flag(None, "which of several rewards is the score")
     log_passrate: bool = flag(
         False,
-        "log pass@k of training groups as passrate/*: the chance that one of k answers has a reward of 1 or more",
+        "log passrate/*: pass@k of training groups, counting rewards of 1 or more",
     )

@@ -15,7 +15,7 @@ class HookArguments:
         None, "f(args, samples) -> (raw rewards, rewards), in place of the normalisation of rewards in groups"
     )
     custom_convert_samples_to_train_data_path: str | None = flag(
-        None, "f(args, samples) -> dict of lists, one entry a sample: what is trained on, as slime names it"
+        None, "f(args, samples) -> dict of lists, one entry a sample: training data"
     )
     rollout_data_postprocess_path: str | None = flag(
         None, "f(args, rollout_id, rollout_data), after log-probs and advantages, which it may change"

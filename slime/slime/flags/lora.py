@@ -14,11 +14,11 @@ DEFAULT_RANK, DEFAULT_ALPHA = 8, 16.0
 class LoraArguments:
     """LoRA. Any of these flags but --ship-adapters switches it on."""
 
-    use_lora: bool = flag(False, "train low-rank adapters beside a frozen model", main=True)
+    use_lora: bool = flag(False, "train low-rank adapters on a frozen model", main=True)
     ship_adapters: bool | None = flag(
         None,
-        "between checkpoints, engines get the adapter alone and merge it themselves; otherwise merged models "
-        "(default: with the embedded engine, and not with --load-in-4bit)",
+        "send engines the adapter, not merged weights, between checkpoints (default: embedded without"
+        " --load-in-4bit)",
         rules=[needs("use_lora", text="{flag} needs --use-lora")],
     )
     load_in_4bit: bool = flag(
@@ -48,6 +48,6 @@ class LoraArguments:
     )
     lora_modules_to_save: str | None = flag(
         None,
-        "modules to train as a whole beside the adapters, their names separated by commas (default: none)",
+        "modules to train fully in addition to the adapters, separated by commas (default: none)",
         rules=[not_by_megatron("adapters alone are trained with it")],
     )

@@ -43,8 +43,7 @@ class LossArguments:
     )
     loss_spec_path: str | None = flag(
         None,
-        "f(args) -> LossSpec: components, their weights and what they ask for; entropy and KL are added by their own "
-        "flags; implies --loss-type custom_loss",
+        "f(args) -> LossSpec; implies --loss-type custom_loss; entropy and KL are separate flags",
         rules=[NOT_FOR_SFT],
     )
     custom_loss_function_path: str | None = flag(
@@ -82,7 +81,7 @@ class LossArguments:
     entropy_coef: float = flag(0.0, "weight of the entropy bonus", least=0, rules=[NOT_FOR_SFT, POLICY_LOSS])
     echo_coef: float = flag(
         0.0,
-        "weight of the cross-entropy on what the environment or a person said next (ECHO), in the same forward pass",
+        "weight of the cross-entropy on the next message (ECHO), in the same forward pass",
         least=0,
         rules=[NOT_FOR_SFT, POLICY_LOSS],
     )
@@ -111,7 +110,7 @@ class LossArguments:
     )
     opsm_delta: float = flag(
         1e-4,
-        "mean log-prob, in nats a token, by which a sample has become less likely before OPSM drops it",
+        "fall of a sample's mean log-prob, nats a token, at which OPSM drops it",
         least=0,
         rules=[needs("use_opsm")],
     )
@@ -131,7 +130,7 @@ class LossArguments:
     )
     use_tis: bool = flag(
         False,
-        "weigh tokens by the probability of the trainer over that of the engine that sampled them",
+        "weigh tokens by trainer probability over engine probability",
         rules=[NOT_FOR_SFT, POLICY_LOSS],
     )
     tis_mode: Literal["truncate", "icepop"] = flag(

@@ -42,8 +42,8 @@ class ModelArguments:
     )
     attn_implementation: Literal["auto", "varlen", "sdpa", "flex_attention", "flash_attention_2"] = flag(
         "auto",
-        "attention of packed sequences: auto takes varlen (torch's FlashAttention, one call a pack) where GPU and model "
-        "allow it, else sdpa (one call a sequence); flash_attention_2 needs the package flash-attn",
+        "attention of packed sequences: auto: varlen if possible, else sdpa; flash_attention_2 needs "
+        "flash-attn",
         rules=[
             excludes(
                 actor_num_gpus_per_node=0,
@@ -59,8 +59,8 @@ class ModelArguments:
     )
     fused_layers: Literal["auto", "all", "off"] = flag(
         "auto",
-        "one kernel for what is several: auto: norms on GPUs; all: gated activations too, compiled at the first step; of "
-        "megatron also residual sums, and rotations where Transformer Engine is installed",
+        "fused kernels: auto: norms on GPUs; all: also gated activations, Megatron's residual sums "
+        "and rotations",
     )
     bf16: bool = flag(
         False,
@@ -98,7 +98,7 @@ class ModelArguments:
     )
     load: str | None = flag(
         None,
-        "checkpoint, folder of checkpoints or Hugging Face folder to start from while --save has no checkpoint yet",
+        "checkpoint(s) or Hugging Face folder to start from, until --save has a checkpoint",
         env=("RESUME_CKPT",),
         aliases=("--resume-from-checkpoint",),
         main=True,

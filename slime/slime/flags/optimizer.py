@@ -67,14 +67,12 @@ class OptimizerArguments:
     clip_grad: float = flag(1.0, "largest norm of the gradient; 0 does not clip", least=0)
     lr_batch_reference: int = flag(
         0,
-        "samples from which a batch is trained at the full learning rate; a smaller one of n at sqrt(n / this) of it; 0: "
-        "every batch at the full rate",
+        "batch size for the full learning rate; smaller ones get sqrt(n / this); 0: always full",
         least=0,
     )
     average_steps: float = flag(
         0.0,
-        "decay of a mean of the weights over the optimizer steps of one update, at which the update ends (one more fp32 "
-        "copy of the trained weights); 0: it ends with the last step",
+        "decay of the weights' mean over an update's steps, used as its result; 0: last step",
         least=0,
         below=1,
         rules=[

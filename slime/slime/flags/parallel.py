@@ -34,8 +34,7 @@ class ParallelArguments:
     )
     decoder_last_pipeline_num_layers: int | None = flag(
         None,
-        "layers of the last of these ranks, which has the output head too; the others share the rest (default: equally "
-        "many on each)",
+        "layers of the last of these ranks, with the output head (default: equal shares)",
         least=1,
         rules=[
             OF_MEGATRON,
@@ -70,7 +69,7 @@ class ParallelArguments:
     )
     use_distributed_optimizer: bool = flag(
         False,
-        "every copy of the model keeps and moves a share of the optimizer's states, not all of them",
+        "shard the optimizer's states over the copies of the model",
         rules=[OF_MEGATRON],
     )
     recompute_granularity: Literal["full", "selective"] | None = flag(
@@ -80,8 +79,8 @@ class ParallelArguments:
     )
     recompute_method: Literal["uniform", "block"] | None = flag(
         None,
-        "with full: uniform keeps the input of every --recompute-num-layers layers, block computes that many first "
-        "layers of a stage again",
+        "with full: uniform recomputes groups of --recompute-num-layers layers, block that many first"
+        " layers of a stage",
         rules=[needs(recompute_granularity="full")],
     )
     recompute_num_layers: int | None = flag(

@@ -15,13 +15,12 @@ class PrmArguments:
 
     prm_enable: bool = flag(
         False,
-        "a judge model scores every step of agents, by votes; it is the one of --prm-num-gpus, of --prm-router-ip or of "
-        "--prm-url",
+        "score every step of agents with a judge (--prm-num-gpus, --prm-router-ip or --prm-url)",
         rules=[needs("custom_generate_function_path", why="an agent whose steps are judged")],
     )
     prm_m: int = flag(4, "votes a step, with --prm-enable", least=1, yields=True)
     prm_step_coef: float = flag(
-        1.0, "weight of the scores of steps, a judge's or an environment's, beside an agent's outcome"
+        1.0, "weight of step scores (by a judge or the environment) relative to the agent's outcome"
     )
     prm_temperature: float = flag(
         1.0, "sampling temperature of the judge model, with --prm-enable", least=0, yields=True
@@ -37,7 +36,7 @@ class PrmArguments:
     )
     prm_url: str | None = flag(
         None,
-        "base URL of an OpenAI-compatible API that judges instead, with /v1 where it has that",
+        "base URL of an OpenAI-compatible API that judges instead, with /v1 if it has one",
         rules=[JUDGES, needs("prm_model")],
     )
     prm_model: str | None = flag(

@@ -24,20 +24,18 @@ class RentedArguments:
     rented_url: str = flag("", "base URL of the service (default: its own)", rules=[RENTED])
     rented_stream_tokens: int = flag(
         0,
-        "tokens of an answer that are asked for at a time: services answer a request as a whole, and prompts are read, "
-        "and paid for, with each; 0: the whole answer",
+        "answer tokens per request to the service, each of which charges the prompt; 0: all",
         least=0,
         rules=[RENTED],
     )
     rented_loss: Literal["exact", "ppo", "importance_sampling", "cispo"] = flag(
         "exact",
-        "exact: any loss of the sampled tokens, computed here, in a forward and a backward pass; otherwise one that the "
-        "service computes in one pass, where nothing but a policy loss is asked for",
+        "exact: any loss on sampled tokens, two passes; else the service's policy loss, one pass",
         rules=[TRAINED_THERE],
     )
     rented_state: str = flag(
         "",
-        "address of a state that the service keeps, to begin with while --save has no checkpoint yet",
+        "saved state at the service to begin with, until --save has a checkpoint",
         rules=[TRAINED_THERE],
     )
     rented_judge: bool = flag(

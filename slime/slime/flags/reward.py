@@ -49,6 +49,6 @@ class RewardArguments:
     )
     rm_max_failures: int = flag(
         32,
-        "rewards that may fail one after another before the run ends with the reason; 0 goes on for ever",
+        "consecutive failed rewards before the run ends with the reason; 0: no limit",
         least=0,
     )

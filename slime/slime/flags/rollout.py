@@ -20,7 +20,7 @@ class RolloutArguments:
         main=True,
     )
     service_path: list[str] = flag(
-        [], "start(args, endpoints) -> list of server processes for slime to start and watch; may be repeated"
+        [], "start(args, endpoints) -> server processes that slime starts and watches; may be repeated"
     )
     on_weights_live_path: str | None = flag(
         None, "f(args, rollout_id, version, checkpoint), called after every engine confirmed a version"
@@ -51,7 +51,8 @@ class RolloutArguments:
     )
     custom_generate_function_path: str | None = flag(
         None,
-        "async f(args, sample, sampling_params[, evaluation]) -> Sample or list of samples, in place of one request",
+        "async f(args, sample, sampling_params[, evaluation]) -> Sample or list of samples, replacing"
+        " one request",
         rules=[GENERATES_NOTHING],
     )
     rollout_sample_hook_path: list[str] = flag(
@@ -68,7 +69,7 @@ class RolloutArguments:
     )
     rollout_sample_filter_path: str | None = flag(
         None,
-        "f(args, groups) -> None, sets remove_sample on samples of a batch that are not to be trained",
+        "f(args, groups) -> None, sets remove_sample on samples to exclude from training",
         rules=[GENERATES_NOTHING],
     )
     rollout_all_samples_process_path: str | None = flag(

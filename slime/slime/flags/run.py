@@ -19,7 +19,7 @@ class RunArguments:
     )
     seed: int = flag(1234, "seed of every random number of the trainer")
     custom_config_path: str | None = flag(
-        None, "YAML file of flags, and of values for plug-ins, by name; wins over the command line"
+        None, "YAML file of flags and plug-in values by name; wins over the command line"
     )
 
 
@@ -46,7 +46,7 @@ class LoopArguments:
     )
     offload_train: bool | None = flag(
         None,
-        "trainers on GPUs move to CPU memory while engines work (default: with --colocate on GPUs, fsdp)",
+        "move trainers to CPU memory while engines work (default: with --colocate on GPUs, fsdp)",
         rules=[not_by_megatron("weights and optimizer states stay on the GPU", offload_train=True)],
     )
     debug_rollout_only: bool = flag(
@@ -62,15 +62,15 @@ class LoopArguments:
     debug_train_only: bool = flag(False, "train without engines and services")
     save_debug_rollout_data: str | None = flag(
         None,
-        "file (JSON, .gz is compressed) for the samples of each rollout and evaluation; {rollout_id} is replaced, "
-        "in evaluations by eval_ and its number",
+        "file (JSON, .json.gz) for the samples of each rollout; {rollout_id} is replaced "
+        "(evaluations: eval_N)",
     )
     load_debug_rollout_data: str | None = flag(
         None, "replay such files instead of collecting rollouts; means --debug-train-only"
     )
     load_debug_rollout_data_subsample: float = flag(
         1.0,
-        "share of the samples of each replayed file to take, from its head and its tail",
+        "share of each replayed file's samples, from its head and tail",
         above=0,
         most=1,
         rules=[needs("load_debug_rollout_data")],
@@ -89,8 +89,7 @@ class CheckpointArguments:
     async_save: bool = flag(False, "write checkpoints in the background; the last one of a run is waited for")
     update_weight_disk_dir: str = flag(
         "",
-        "folder of weight versions, of this run alone (default: weights in --save); on one machine a folder in /dev/shm "
-        "keeps them in memory, --keep-weights of them and the live one",
+        "folder of this run's weight versions (default: weights in --save; /dev/shm: in memory)",
     )
     save_hf: str | None = flag(
         None, "folder for a Hugging Face model at every checkpoint; {rollout_id} in it is replaced"
@@ -113,24 +112,21 @@ class LimitArguments:
     ray_start_timeout: float = flag(180.0, "for Ray to start", least=0)
     engine_start_timeout: float | None = flag(
         None,
-        "for an engine to answer after its start (default: 300; 1200 for SGLang and vLLM, which build kernels)",
+        "for an engine to start (default: 300; 1200 for SGLang and vLLM, which build kernels)",
         least=0,
     )
     load_timeout: float = flag(1800.0, "for trainers to load model and checkpoint", least=0)
-    rollout_timeout: float = flag(0.0, "for a rollout; then its rollout manager is started anew", least=0)
+    rollout_timeout: float = flag(0.0, "for a rollout; then its rollout manager is restarted", least=0)
     eval_timeout: float = flag(3600.0, "for an evaluation", least=0)
-    train_timeout: float = flag(3600.0, "for a training step; then the trainer is started anew", least=0)
+    train_timeout: float = flag(3600.0, "for a training step; then the trainer is restarted", least=0)
     save_timeout: float = flag(1800.0, "for a checkpoint or an export of weights", least=0)
     weight_update_timeout: float = flag(300.0, "for one stage of a weight update on one engine", least=0)
     stop_timeout: float | None = flag(
         None,
-        "for a run that is stopped: its step, the version it made, and a checkpoint of it; then it ends without "
-        "(default: 120, or longer by the bytes of a checkpoint and the speed of the disk; 0: no limit)",
+        "for a stopping run to save (default: 120, or as large checkpoints need; 0: no limit)",
         least=0,
     )
-    health_timeout: float = flag(
-        60.0, "for a sign of life of a helper process; then it is started anew", least=0
-    )
+    health_timeout: float = flag(60.0, "for a heartbeat of a helper process; then it is restarted", least=0)
 
     @property
     def engine_start_limit(self) -> float:

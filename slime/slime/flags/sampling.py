@@ -31,7 +31,7 @@ class SamplingArguments:
     )
     partial_rollout: bool = flag(
         False,
-        "answers that a full batch interrupts are continued later; otherwise they start anew",
+        "continue answers that a full batch interrupted; otherwise sample them again",
         rules=[GENERATES_NOTHING],
     )
     mask_offpolicy_in_partial_rollout: bool = flag(
@@ -56,6 +56,6 @@ class SamplingArguments:
     )
     rollout_drop_limit: int | None = flag(
         None,
-        "groups dropped in a row before the rollout ends with an error (default: 20 batches, at least 100)",
+        "consecutive dropped groups before the rollout fails (default: 20 batches, at least 100)",
         least=1,
     )

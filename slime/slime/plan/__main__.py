@@ -49,12 +49,10 @@ class Split:
     fsdp_cpu_offload: bool = flag(False, "keep parameters and optimizer states in host memory")
     lora_rank: int = flag(0, "rank of adapters; 0: all weights are trained")
     load_in_4bit: bool = flag(False, "QLoRA")
-    frozen_models: int = flag(0, "whole models beside the policy: reference, teacher")
+    frozen_models: int = flag(0, "further whole models: reference, teacher")
     rollout_batch_size: int = flag(16, "samples of a step")
     length: int = flag(8192, "mean tokens of a sample")
-    gate: bool = flag(
-        True, "the trainer keeps states to go back to in host memory, as in every launch script"
-    )
+    gate: bool = flag(True, "the trainer keeps earlier states in host memory, as in every launch script")
     price: float | None = flag(None, "dollars for an hour of one GPU")
     json: bool = flag(False, "print JSON")
 

@@ -40,8 +40,7 @@ class PoolSettings:
     port: int | None = flag(None, f"default {POOL_PORT}, of a router {ROUTER_PORT}")
     key_file: Path | None = flag(
         None,
-        "holds the key that clients must give; without it a new one at each start, in a file for this user's clients on "
-        "this machine",
+        "file with the clients' key (default: a new one at each start, readable by this user)",
         unit="path",
     )
     tasks: Path | None = flag(None, "folder in which a request's task_path must lie", unit="path")

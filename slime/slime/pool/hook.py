@@ -35,7 +35,7 @@ class PoolFlags:
 
     environment_path: str = flag(
         "",
-        "what makes an environment, without arguments: file.py:Class; or the name of a track, such as terminal",
+        "environment class, file.py:Class, or the name of a track, such as terminal",
         env=("ENVIRONMENT_PATH", "ENV_TYPE"),
     )
     environment_port: int = flag(POOL_PORT, "of the pool, on the loopback address", least=1, most=65535)

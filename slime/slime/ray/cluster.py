@@ -102,7 +102,7 @@ class Awaited:
     """Which machines must be there."""
 
     address: str = flag(REQUIRED, "address of Ray's head, HOST:PORT")
-    nodes: int = flag(REQUIRED, "machines that must be there")
+    nodes: int = flag(REQUIRED, "machines that must join")
     gpus: int = flag(REQUIRED, "GPUs of all of them together")
     shared: list[Path] = flag([], "folders that all of them must see")
     timeout: float = flag(600.0, "seconds that they have to come")

@@ -44,7 +44,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--max-tokens", type=int, default=512, help="of each answer, default 512")
     parser.add_argument(
-        "--no-history", action="store_true", help="leave out what was said before a day's first round"
+        "--no-history", action="store_true", help="leave out turns before a day's first round"
     )
     parser.add_argument("--no-train", action="store_true", help="nothing of it is stored or trained on")
     parser.add_argument(

@@ -33,11 +33,11 @@ class EmbeddedArguments:
     log_level: str = flag("warning", "how much is logged", choices=("debug", "info", "warning", "error"))
     standby: str = flag(
         "auto",
-        "whether a second engine with the live weights waits to take over; auto: on a CPU, if memory allows",
+        "keep a spare engine with the live weights; auto: on a CPU, if memory allows",
         choices=("auto", "on", "off"),
     )
     record_as: str | None = flag(
         None,
-        "record of this process, RUN_DIR/processes/NAME: the driver watches it and starts it again when it dies",
+        "process record, RUN_DIR/processes/NAME, from which the driver restarts it",
         unit="path",
     )

@@ -1,0 +1,166 @@
+"""Prose stays plain: vocabulary, length of help texts, and what a newcomer reads before the first source file."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+WORDS = re.compile(
+    r"(?i)\b(?:told|tells?|says?|said|heard|hears?|nobody|somebody|whoever|anew|beside|none where"
+    r"|where (?:none|nothing|nobody))\b"
+)
+"""Words that CONTRIBUTING.md keeps out of prose about programs."""
+ALLOWED = {
+    "help texts": 0,
+    "docstrings": 700,
+    "messages": 47,
+    "launch scripts": 57,
+    "first pages": 0,
+    "pages": 357,
+}
+"""Uses that are left. A number only falls: lower it with each removed word."""
+FIRST_PAGES = (
+    "README.md",
+    "instructions/quick_start.md",
+    "instructions/README.md",
+    "instructions/architecture.md",
+)
+BEFORE_SOURCE = (
+    "README.md",
+    "instructions/README.md",
+    "instructions/architecture.md",
+    "openclaw/README.md",
+    "slime/README.md",
+)
+README_WORDS, WORDS_BEFORE_SOURCE = 900, 3500
+LONGEST_HELP, LONG_HELP, MOST_LONG = 25, 15, 0.05
+"""Words of a help text; the share of texts that may have more than LONG_HELP."""
+NOT_PRODUCT = ("tests/", "lab/", "openclaw-test/")
+
+
+@cache
+def files(pattern: str) -> tuple[Path, ...]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", pattern],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return tuple(ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file())
+
+
+@cache
+def code() -> tuple[ast.Module, ...]:
+    """Returns the syntax trees of the product."""
+    names = [path for path in files("*.py") if not str(path.relative_to(ROOT)).startswith(NOT_PRODUCT)]
+    return tuple(ast.parse(path.read_text()) for path in names)
+
+
+def help_texts() -> list[str]:
+    """Returns the second argument of each `flag(...)` and each `help=...`."""
+    return [text for tree in code() for node in ast.walk(tree) for text in _help(node)]
+
+
+def _help(node: ast.AST) -> Iterator[str]:
+    if not isinstance(node, ast.Call):
+        return
+    given = [keyword.value for keyword in node.keywords if keyword.arg == "help"]
+    if isinstance(node.func, ast.Name) and node.func.id == "flag":
+        given += node.args[1:2]
+    yield from (one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str))
+
+
+def docstrings() -> list[str]:
+    """Returns the docstrings of modules, classes and functions, and the texts below constants and fields."""
+    statements = (node for tree in code() for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    return [
+        node.value.value
+        for node in statements
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+
+
+def messages() -> list[str]:
+    """Returns the texts that are raised, logged, printed or shown."""
+    found = []
+    for tree in code():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and _speaks(node.func)):
+                found += [
+                    part.value
+                    for part in ast.walk(node)
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                ]
+    return found
+
+
+def _speaks(function: ast.expr) -> bool:
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name in (
+        "debug",
+        "info",
+        "warning",
+        "error",
+        "exception",
+        "print",
+        "show",
+        "die",
+        "needs",
+        "excludes",
+    )
+
+
+def scripts() -> list[str]:
+    """Returns the comments and messages of shell scripts."""
+    names = [*files("*.sh"), ROOT / "claw"]
+    return [path.read_text() for path in names if not str(path.relative_to(ROOT)).startswith(NOT_PRODUCT)]
+
+
+def pages(names: tuple[str, ...] | None = None) -> list[str]:
+    """Returns the prose of pages, without code and quotations."""
+    paths = [ROOT / name for name in names] if names else files("*.md")
+    texts = [path.read_text() for path in paths if path.name != "CHANGELOG.md"]
+    return [
+        re.sub(r"```.*?```|`[^`\n]*`|\"[^\"\n]*\"|\]\([^)]*\)", " ", text, flags=re.DOTALL) for text in texts
+    ]
+
+
+PROSE = {
+    "help texts": help_texts,
+    "docstrings": docstrings,
+    "messages": messages,
+    "launch scripts": scripts,
+    "first pages": lambda: pages(FIRST_PAGES),
+    "pages": pages,
+}
+
+
+@pytest.mark.parametrize("kind", PROSE)
+def test_the_vocabulary_is_plain(kind: str) -> None:
+    found = [word for text in PROSE[kind]() for word in WORDS.findall(text)]
+    assert len(found) <= ALLOWED[kind], (
+        f"{kind}: {sorted(set(found))}; write what CONTRIBUTING.md, Style, says"
+    )
+
+
+def test_help_texts_are_short() -> None:
+    lengths = {text: len(text.split()) for text in help_texts()}
+    assert len(lengths) > 500
+    assert {text: words for text, words in lengths.items() if words > LONGEST_HELP} == {}
+    long = [text for text, words in lengths.items() if words > LONG_HELP]
+    assert len(long) <= MOST_LONG * len(lengths), long
+
+
+def test_a_newcomer_reads_few_words_before_the_first_source_file() -> None:
+    words = {name: len((ROOT / name).read_text().split()) for name in BEFORE_SOURCE}
+    assert words["README.md"] <= README_WORDS
+    assert sum(words.values()) <= WORDS_BEFORE_SOURCE, words
