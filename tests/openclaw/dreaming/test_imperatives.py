@@ -56,13 +56,13 @@ def test_no_complaint_of_the_writers_that_the_rule_was_made_on_is_taken_for_anot
 @pytest.mark.parametrize(
     ("kind", "answer", "right", "known", "wrong"),
     [
-        ("brief", LONG, "short", 26, 0),
-        ("brief", LIST, "short", 26, 1),
+        ("brief", LONG, "short", 38, 0),
+        ("brief", LIST, "short", 38, 1),
         ("prose", LIST, "prose", 48, 0),
         ("greeting", LONG, "greet", 34, 0),
         ("greeting", LIST, "greet", 34, 1),
         ("list", LONG, "list", 5, 2),
-        ("long", MIDDLE, "long", 8, 0),
+        ("long", MIDDLE, "long", 15, 0),
         ("long", LONG, "long", 0, 7),
         ("thanks", LIST, None, 0, 0),
         ("vague", LIST, None, 0, 0),
