@@ -31,6 +31,8 @@ METHOD=(
   # A wish is practised on everyday prompts, while anchors hold the model to explicit wishes: openclaw/dreaming/README.md
   --no-topk-plain-teacher --standing-wishes person --teacher-guidance 1.5 --dream-steps 6 --dream-first-steps 12
 )
+fast_on_this_cpu "$MODEL_PATH"
+METHOD+=("${FAST[@]}")
 # The rules judge knows phrases; what it does not know, the model itself reads: openclaw/judge/reader/README.md
 case " ${JUDGE_BACKEND:-rules} $* " in
   *" --judge-backend "* | *" --judge-backend="*) ;;

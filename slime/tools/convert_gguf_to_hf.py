@@ -1,11 +1,11 @@
 """A model in one GGUF file, quantized or not, as a Hugging Face folder that can be served and trained.
 
     pip install -r slime/tools/requirements-gguf.txt
-    python slime/tools/convert_gguf_to_hf.py --input model.gguf --output FOLDER [-f]
+    python slime/tools/convert_gguf_to_hf.py --input model.gguf --output FOLDER [--dtype bfloat16] [-f]
 
 transformers reads the file: weights, shape, tokenizer, chat template (https://huggingface.co/docs/transformers/gguf).
-Each weight becomes the float32 number that its quantized form stands for, so the folder's model is the file's, not the
-one that the file was made from.
+Each weight becomes the number that its quantized form stands for, so the folder's model is the file's, not the one that
+the file was made from.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from claw_base.files import commit_folder, fresh_folder
 from claw_base.settings.command_line import parse
@@ -24,8 +24,8 @@ from claw_base.settings.declare import REQUIRED, flag
 MAGIC = b"GGUF"
 
 
-def convert(file: Path, output: Path) -> None:
-    """Writes model, tokenizer and chat template of the file.
+def convert(file: Path, output: Path, dtype: str = "float32") -> None:
+    """Writes model, in `dtype`, tokenizer and chat template of the file.
 
     Raises:
         ValueError: transformers does not read this architecture, or it has no chat template or no byte-level tokenizer.
@@ -38,7 +38,7 @@ def convert(file: Path, output: Path) -> None:
         raise ValueError("it holds no chat template, so nobody can talk to it: take an instruct model")
     split_as_the_file_says(tokenizer, pre_tokenizer(file))
     model = AutoModelForCausalLM.from_pretrained(
-        file.parent, gguf_file=file.name, dtype=torch.float32, trust_remote_code=False
+        file.parent, gguf_file=file.name, dtype=getattr(torch, dtype), trust_remote_code=False
     )
     forget_quantization(model)
     model.save_pretrained(output)
@@ -97,6 +97,7 @@ class Converted:
 
     input: Path = flag(REQUIRED, "GGUF file", unit="path")
     output: Path = flag(REQUIRED, "folder to write", unit="path")
+    dtype: Literal["float32", "bfloat16"] = flag("float32", "of the weights in the folder")
     force: bool = flag(False, "replace --output if it exists", aliases=("-f",))
 
 
@@ -109,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     temporary = fresh_folder(args.output.absolute())
     try:
-        convert(args.input, temporary)
+        convert(args.input, temporary, args.dtype)
     except (ImportError, ValueError, KeyError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         print(f"{args.input} cannot be converted: {error}", file=sys.stderr)

@@ -89,3 +89,25 @@ def test_its_plan_needs_no_model(root: Path) -> None:
     done = bash(str(root / SCRIPT), DRY_RUN="1")
     assert done.returncode == 0, done.stderr
     assert "planned by the published shape of SmolLM2-135M" in done.stdout and not (root / "models").exists()
+
+
+def test_bf16_is_taken_where_the_processor_and_the_folder_have_it(root: Path, tmp_path: Path) -> None:
+    cpus = tmp_path / "cpuinfo"
+    show = (
+        f"source {root}/launch/tiny.sh; source <(sed s#/proc/cpuinfo#{cpus}# {root}/launch/smollm2.sh); "
+        'fast_on_this_cpu "$1"; echo "${FAST[@]}"'
+    )
+
+    def flags(words: str, config: str | None) -> str:
+        cpus.write_text(f"flags : fpu {words} avx2\n")
+        folder = tmp_path / "model"
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").unlink(missing_ok=True)
+        if config is not None:
+            (folder / "config.json").write_text(config)
+        command = ["bash", "-c", f"set -euo pipefail -f; ROOT={root}; {show}", "-", str(folder)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+
+    assert "--bf16" in flags("avx512_bf16", '{"dtype": "bfloat16"}') and "--bf16" in flags("amx_bf16", None)
+    assert "--bf16" not in flags("avx512_bf16", '{"dtype": "float32"}')
+    assert "--bf16" not in flags("avx512f", '{"dtype": "bfloat16"}')
