@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -29,12 +30,15 @@ from openclaw.formats.families import (
     make_renderer,
     renderer_name,
 )
+from openclaw.formats.heads import Head, KnownHeads
 from openclaw.formats.tokenizer import PieceTokenizer, Tokenizer, spelled_out
 from openclaw.types import Message
 
 KEPT_RENDERERS = 16
 _STRING_TOGETHER = ("qwen3", "qwen3.5", "qwen3.6", "qwen3.8")
 """Renderers that never look at the ids of a text (their code was read, and a test compares)."""
+_HEADS = ("qwen3", "qwen3.5", "qwen3.6")
+"""Of these, the renderers that write a head as `heads` says. Qwen3.8's adds a system prompt to what has none."""
 
 
 _FIRST_TOKEN = {"llama-3": "<|begin_of_text|>"}
@@ -97,6 +101,7 @@ class ChatFormat:
             folder.path
         )
         self._pieces = PieceTokenizer(tokenizer) if self.family.name in _STRING_TOGETHER else None
+        self._heads = KnownHeads() if self.family.name in _HEADS else None
         self._renderers = OrderedDict({(json.dumps(True), False): self.family.renderer})
         self._lock = threading.Lock()
 
@@ -106,20 +111,48 @@ class ChatFormat:
         tools: list[Message] | None,
         options: TemplateOptions,
         most: int | None = None,
+        head: Head | None = None,
     ) -> list[int]:
-        """Prompt ids [T] that end where the answer begins. Raises ClientError for options that the template
-        cannot take, TooManyTokens for texts in it that have more than `most` tokens."""
+        """Prompt ids [T] that end where the answer begins. `head`: what `known_head` found of this request. Raises
+        ClientError for options that the template cannot take, TooManyTokens for texts in it that have more than `most`
+        tokens."""
         if isinstance(messages[0], RawPrompt):
             return list(messages[0].ids)
+        if head is not None and head.length:
+            messages, tools = messages[head.length :], None
+            most = None if most is None else most - len(head.ids)
         prepared = [renderable(message) for message in messages]
         renderer = self._renderer(options, pieces=self._pieces is not None)
         try:
             with nullcontext() if most is None else self.tokenizer.at_most(most):
-                ids = renderer.render_ids(prepared, tools=tools or None, add_generation_prompt=True)
+                rendered = renderer.render(prepared, tools=tools or None, add_generation_prompt=True)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             message = f"messages: the chat template of this model cannot write them: {error}"
             raise ClientError(message, "messages") from error
+        if head is not None:
+            return self._with_head(head, rendered)
+        ids = rendered.token_ids
         return spelled_out(ids) if self._pieces is not None else list(ids)
+
+    def known_head(
+        self, messages: Sequence[Message], tools: list[Message] | None, options: TemplateOptions
+    ) -> Head | None:
+        """What is known of a request's head, for `render`; None where heads are not kept."""
+        if self._heads is None or isinstance(messages[0], RawPrompt):
+            return None
+        return self._heads.find(messages, tools or None, [options, self.tokenizer.text_is_plain])
+
+    def _with_head(self, head: Head, rendered: Any) -> list[int]:
+        """All ids of a request whose messages after its head were rendered; the head with what was rendered up to the
+        last question is kept for later ones."""
+        assert self._heads is not None
+        entries, length = rendered.token_ids, head.question - head.length
+        if not length:
+            return head.ids.tolist() + spelled_out(entries)
+        end = rendered.message_indices.index(length)
+        longer = head.ids + array("i", spelled_out(entries[:end]))
+        self._heads.keep(head.digests[head.question], longer)
+        return longer.tolist() + spelled_out(entries[end:])
 
     def whole(self, messages: Sequence[Message]) -> list[int]:
         """The ids [T] of a conversation that is over: nothing is asked behind it."""

@@ -150,6 +150,11 @@ class Tokenizer:
             self._cache.clear()
         return self._text_is_plain
 
+    @property
+    def text_is_plain(self) -> bool:
+        """See `read_text_as_plain`."""
+        return self._text_is_plain
+
     def _encode_plain(self, text: str) -> list[int]:
         if self._control is None or not self._control.search(text):
             return self.encode_markup(text)

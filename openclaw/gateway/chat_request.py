@@ -456,9 +456,14 @@ def check_number(request: ChatRequest, most: int) -> None:
 
 def is_large(request: ChatRequest) -> bool:
     """Whether comparing the request's history takes so long that it is done in a thread."""
-    if _parts(request) >= LARGE_PARTS:
+    if has_many_parts(request):
         return True
     return sum(len(text_of(message)) for message in request.messages) >= LARGE_HISTORY_CHARACTERS
+
+
+def has_many_parts(request: ChatRequest) -> bool:
+    """Whether its pieces alone take so long."""
+    return _parts(request) >= LARGE_PARTS
 
 
 def _parts(request: ChatRequest) -> int:

@@ -12,6 +12,7 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -31,6 +32,7 @@ from openclaw.gateway.chat_request import (
     SHOWN,
     ChatRequest,
     check_number,
+    has_many_parts,
     is_large,
 )
 from openclaw.gateway.exchange import Exchange
@@ -38,6 +40,7 @@ from openclaw.gateway.recorder import Recorder
 from openclaw.gateway.running import Admission, InFlight, RunningAnswers, SharedGeneration
 from openclaw.gateway.spans import spans_of
 from openclaw.methods.hinted_prompt import with_memory
+from openclaw.sessions.known import KnownHistories, TooMuchNew
 from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
 from openclaw.settings import Settings
 from openclaw.types import Message, RenderMode, Turn, TurnContext, TurnState
@@ -81,6 +84,7 @@ class Gateway:
         self.recorder = recorder
         self._in_flight = recorder.in_flight if recorder else InFlight()
         self._admission = Admission()
+        self._histories = KnownHistories()
         self._large = ThreadPoolExecutor(LARGE_AT_A_TIME, "large-prompt")
         self.running = RunningAnswers(settings.max_running)
         self.tokenizer = Tokenizer(folder.path)
@@ -106,8 +110,7 @@ class Gateway:
         )
         request = replace(request, sampling={**request.sampling, "temperature": temperature})
         recorder = self.recorder if caller.train else None
-        read = Transcript.of, request.messages
-        transcript = await self._aside(*read) if is_large(request) else Transcript.of(request.messages)
+        transcript = await self._transcript(request)
         parent = await _find_parent(recorder, request, transcript, caller)
         wishes = await active_preferences(self.settings, self.recorder, request, caller)
         prompt = await self._render(request, parent, wishes)
@@ -126,6 +129,16 @@ class Gateway:
             asker=caller.asker,
             spans=self.spans,
         )
+
+    async def _transcript(self, request: ChatRequest) -> Transcript:
+        """In a thread if there is much in the history that was not seen lately."""
+        chain = self._histories.chain
+        if not is_large(request):
+            return Transcript.of(request.messages, chain)
+        if not has_many_parts(request):
+            with suppress(TooMuchNew):
+                return Transcript.of(request.messages, self._histories.at_most(LARGE_HISTORY_CHARACTERS))
+        return await self._aside(Transcript.of, request.messages, chain)
 
     async def count(self, request: ChatRequest) -> int:
         """Tokens of a request's prompt. Raises ClientError."""
@@ -217,13 +230,15 @@ class Gateway:
 
     async def _rendered(self, request: ChatRequest) -> list[int]:
         wanted = request.messages, request.tools, request.thinking
-        length = len(orjson.dumps(wanted))
+        head = self.format.known_head(*wanted)
+        new = wanted if head is None or not head.length else request.messages[head.length :]
+        length = len(orjson.dumps(new))
         if length < LARGE_HISTORY_CHARACTERS:
-            return self.format.render(*wanted)
+            return self.format.render(*wanted, head=head)
         try:
-            return await self._aside(self.format.render, *wanted, READ_AT_MOST * self.context_length)
+            return await self._aside(self.format.render, *wanted, READ_AT_MOST * self.context_length, head)
         except TooManyTokens as error:
-            least = READ_AT_MOST * self.context_length + 1
+            least, length = READ_AT_MOST * self.context_length + 1, len(orjson.dumps(wanted))
             raise PromptTooLongError(least, self.context_length, length) from error
 
     def _join_or_begin(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from openclaw.types import Message, Turn
 
 YES = frozenset({"1", "true", "yes", "on"})
 _DIGEST_BYTES = 16
+Chain = Callable[[bytes, Message], bytes]
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,15 @@ class Transcript:
     answers: tuple[tuple[str, int], ...]
 
     @classmethod
-    def of(cls, messages: Sequence[Message]) -> Transcript:
+    def of(cls, messages: Sequence[Message], chain: Chain | None = None) -> Transcript:
+        """`chain`: a quicker `chained`, with the same results."""
         digest = b""
         answers = []
         replies = scaffold_in(messages)
         for index, message in enumerate(messages):
             if index in replies:
                 continue
-            following = _chain(digest, message)
+            following = (chain or chained)(digest, message)
             if message["role"] == "assistant":
                 answers.append((following.hex(), index + 1))
             digest = following
@@ -48,7 +50,7 @@ class Transcript:
 
     def with_answer(self, answer: Message) -> str:
         """Digest of this history and an answer to it: the digest of a later request that continues it."""
-        return _chain(bytes.fromhex(self.digest), answer).hex()
+        return chained(bytes.fromhex(self.digest), answer).hex()
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def is_true(value: object) -> bool:
     return value is True or str(value).strip().lower() in YES
 
 
-def _chain(digest: bytes, message: Message) -> bytes:
+def chained(digest: bytes, message: Message) -> bytes:
     """Digest of a history with one more message; the same digest if the message is only noise."""
     normal = _normal(message)
     if normal is None:

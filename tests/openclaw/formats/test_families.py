@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as CoreTokenizer
 
-from openclaw.errors import ConfigError
+from openclaw.errors import ClientError, ConfigError
 from openclaw.formats.deltas import CallArguments, CallStart, TextDelta
 from openclaw.formats.families import BY_MODEL_TYPE
+from openclaw.formats.heads import KnownHeads
 from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.tokenizer import Tokenizer
 
@@ -48,11 +50,14 @@ DEEPSEEK_CALL = (
 FAMILIES: dict[str, tuple[str, list[str], str]] = {
     "qwen3": ("qwen3", QWEN, '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'),
     "qwen3.5": ("qwen3_5", QWEN + VISION, TAGGED_CALL),
+    "qwen3.6": ("qwen3_5", QWEN + VISION, TAGGED_CALL),
     "llama-3": ("llama", LLAMA, '{"name": "read", "parameters": {"path": "a.txt"}}'),
     "glm-4.5": ("glm4_moe", GLM, GLM_CALL),
     "deepseek-v3": ("deepseek_v3", DEEPSEEK, DEEPSEEK_CALL),
     "nemotron-3": ("nemotron_h", [*QWEN, "<image>"], TAGGED_CALL),
 }
+FOLDERS = {"qwen3.6": "Qwen3.6-35B-A3B"}
+"""Names of folders that name a family."""
 WHOLE = ("llama-3", "glm-4.5", "deepseek-v3")
 """Read as a whole again and again: unsound calls are text at the end."""
 TOOL = {
@@ -65,7 +70,8 @@ TEXTS = ["hello", " there", "\n", "\n\n", "  ", "你好", "🦀", "{", "}", "<",
 @cache
 def family(name: str) -> ChatFormat:
     """A byte-level tokenizer without merges, with the special tokens of a family."""
-    folder = Path(mkdtemp())
+    folder = Path(mkdtemp()) / FOLDERS.get(name, name)
+    folder.mkdir()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     core = CoreTokenizer(models.BPE({letter: index for index, letter in enumerate(alphabet)}, []))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -153,7 +159,7 @@ def test_every_split_gives_what_the_family_s_parser_reads(name: str, data: st.Da
     assert parsed(name, [[token] for token in ids], prompt) == parsed(name, pieces, prompt)
 
 
-@pytest.mark.parametrize("name", ["qwen3", "qwen3.5"])
+@pytest.mark.parametrize("name", ["qwen3", "qwen3.5", "qwen3.6"])
 @settings(max_examples=60, deadline=None)
 @given(
     texts=st.lists(st.one_of(st.sampled_from(TEXTS), st.text(max_size=20)), min_size=4), thinks=st.booleans()
@@ -170,6 +176,79 @@ def test_prompts_strung_together_from_whole_texts_have_the_renderer_s_ids(
     for tools in (None, [TOOL]):
         direct = family(name)._renderer(thinks).render_ids(messages, tools=tools, add_generation_prompt=True)
         assert family(name).render(messages, tools, thinks) == list(direct)
+
+
+ASKED = st.sampled_from(["hi", " and?", "<tool_response>x</tool_response>", "<tool_response>y", ""])
+ANSWERED = st.sampled_from(["no", "<think>a</think>b", "x</think>", " \n", "<think>", ""])
+CALLS = st.sampled_from(
+    [None, [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]]
+)
+MESSAGE = st.one_of(
+    st.fixed_dictionaries({"role": st.just("user"), "content": ASKED}),
+    st.fixed_dictionaries({"role": st.sampled_from(["tool", "tool", "system"]), "content": ASKED}),
+    st.fixed_dictionaries(
+        {
+            "role": st.just("assistant"),
+            "content": ANSWERED,
+            "tool_calls": CALLS,
+            "reasoning_content": st.sampled_from([None, "so"]),
+        }
+    ),
+)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=150, deadline=None)
+@given(
+    history=st.lists(MESSAGE, max_size=6),
+    steps=st.lists(
+        st.tuples(st.integers(0, 3), st.lists(MESSAGE, max_size=4), st.lists(MESSAGE, max_size=2)),
+        min_size=1,
+        max_size=5,
+    ),
+    tools=st.sampled_from([None, [TOOL]]),
+    thinks=st.booleans(),
+)
+def test_a_history_that_comes_again_has_the_ids_of_one_that_comes_first(
+    name: str, history: list[Any], steps: list[tuple[int, Any, Any]], tools: list[Any] | None, thinks: bool
+) -> None:
+    """A talk goes on, and now and then its last messages change."""
+    form = family(name)
+    for cut, more, after in steps:
+        history = [*history[: len(history) - cut], *more]
+        asked = [*history, {"role": "user", "content": "now?"}, *after]
+        head = form.known_head(asked, tools, thinks)
+        assert rendered(form, asked, tools, thinks, head) == rendered(form, asked, tools, thinks, None)
+
+
+def rendered(form: ChatFormat, messages: list[Any], tools: Any, thinks: bool, head: Any) -> list[int] | str:
+    try:
+        return form.render(messages, tools, thinks, head=head)
+    except ClientError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3.5", "qwen3.6"])
+def test_the_head_of_the_turn_before_is_known_though_its_last_text_moved(name: str) -> None:
+    form, moving = family(name), {"role": "user", "content": "context"}
+    talk = [{"role": "user", "content": f"{name} is first"}]
+    for asked in range(3):
+        head = form.known_head([*talk, moving], [TOOL], True)
+        assert head is not None and head.length == max(0, len(talk) - 2)
+        form.render([*talk, moving], [TOOL], True, head=head)
+        talk += [{"role": "assistant", "content": f"{asked}"}, {"role": "user", "content": f"next {asked}"}]
+
+
+def test_only_so_much_of_heads_is_kept() -> None:
+    heads = KnownHeads(limit=5_000)
+    talks = [[{"role": "user", "content": f"{n}"}, {"role": "user", "content": "?"}] for n in range(9)]
+    for talk in talks:
+        head = heads.find(talk, None, True)
+        assert head is not None and head.length == 0
+        heads.keep(head.digests[head.question], array("i", range(300)))
+    lengths = [head.length for talk in talks if (head := heads.find(talk, None, True)) is not None]
+    assert lengths == [0] * 6 + [1] * 3
+    assert heads.find([{"role": "user", "content": 1 << 80}, *talks[0]], None, True) is None
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -9,6 +9,7 @@ import pytest
 
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import vote_by_rules
+from openclaw.sessions.known import KnownHistories, TooMuchNew
 from openclaw.sessions.transcript import Transcript, next_state, same_answer
 from openclaw.types import Turn
 from tests.fakes.running_gateway import RunningGateway, StartGateway
@@ -307,6 +308,32 @@ def test_a_client_that_changes_blank_lines_still_follows_the_turn(sent_back: str
     assert later.answers == ((turn, 2),)
     assert same_answer(answer, changed) and not same_answer(answer, changed, to_the_letter=True)
     assert not same_answer(answer, {"role": "assistant", "content": "One. Two. Three."})
+
+
+def test_a_history_that_was_seen_has_the_digests_of_one_that_was_not() -> None:
+    calls = [{"id": "1", "function": {"name": "f", "arguments": '{"a":1}'}}]
+    talk: list[dict[str, Any]] = [{"role": "system", "content": "x"}, user(CONTEXT), user("how?")]
+    talk += [assistant("", tool_calls=calls), {"role": "tool", "content": "1"}, user(" "), assistant("ok")]
+    known = KnownHistories(kept=5)
+    for end in (*range(len(talk) + 1), *range(len(talk), 0, -1)):
+        for history in (
+            talk[:end],
+            talk[:end][1:],
+            [*talk[:end], {"role": "user", "content": "n", "n": 1 << 80}],
+        ):
+            assert Transcript.of(history, known.chain) == Transcript.of(history)
+            assert Transcript.of(history, known.at_most(10_000)) == Transcript.of(history)
+
+
+def test_new_messages_of_a_history_are_counted_and_known_ones_are_not() -> None:
+    known, talk = KnownHistories(), [user("how? " * 100), assistant("so " * 100), user("and?")]
+    with pytest.raises(TooMuchNew):
+        Transcript.of(talk, known.at_most(700))
+    for _ in range(2):
+        assert Transcript.of(talk, known.at_most(500)) == Transcript.of(talk)
+    assert Transcript.of([*talk, assistant("ok")], known.at_most(2)) == Transcript.of(
+        [*talk, assistant("ok")]
+    )
 
 
 def test_next_state_ends_at_the_next_answer() -> None:
