@@ -28,7 +28,7 @@ from openclaw.dreaming.measures import Scored
 from openclaw.dreaming.plans import Plan, Planner
 from openclaw.dreaming.settings import DreamArguments
 from openclaw.dreaming.texts import answers_of, language_of
-from openclaw.dreaming.themes import alike, pole_of, themes_of
+from openclaw.dreaming.themes import alike, themes_of
 from openclaw.dreaming.wishes import Wish
 from openclaw.errors import EngineError, StoreError
 from openclaw.formats.families import TemplateOptions
@@ -82,7 +82,8 @@ class Night:
         dreams: by person, the newest ones; those of wishes that are not to be learned are left out.
         weights: of the dreams of a person's wish, if not 1.
         bank: anchors by theme.
-        themes: weights of what the wishes are about; poles: what they ask for there, where that is known.
+        themes: weights of what the wishes are about; poles: what they ask for there, where that is sure. Elsewhere the
+            anchors ask for both: to hold the wrong pole is worse.
         is_new: a wish is of a kind that its person had not asked for before.
         is_asked: somebody asked for something in this very batch.
         learned: share of held-out answers that show the wishes, the least of all; None: not measured.
@@ -159,7 +160,7 @@ class Dreamer:
             return Night()
         night = Night(
             themes=_mean([themes_of(wish.text) for wish in wishes]),
-            poles=frozenset(pole for wish in wishes for pole in _named_poles(wish)),
+            poles=frozenset(named(pole) for wish in wishes for pole in wish.poles),
             is_asked=bool(demand.complained),
         )
         self._themes, self._poles, self._language = night.themes, night.poles, wishes[-1].language
@@ -380,12 +381,6 @@ def _is_held(anchor: Dream) -> bool:
 
 def _answered(plan: Plan, answer: Answer) -> Dream:
     return dataclasses.replace(plan.dream, completion_ids=answer.ids, version=answer.version)
-
-
-def _named_poles(wish: Wish) -> list[str]:
-    if wish.poles:
-        return [named(pole) for pole in wish.poles]
-    return [pole for pole in [pole_of(wish.text)] if pole is not None]
 
 
 def _mean(weights: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -38,7 +38,7 @@ def asked_pole(wish: str, answer: str) -> Pole | None:
     themes = wish_themes(wish)
     if themes == {"length"} and is_long(answer):
         # Of a long answer too a person may want more.
-        return "short" if pole_of(wish, least=0.0) == named("short") else None
+        return "short" if pole_of(wish) == named("short") else None
     if themes == {"layout"} and is_list(answer):
         return None if _COUNTED.search(wish) else "prose"
     return None
