@@ -11,7 +11,7 @@ source "$ROOT/launch/env.sh"
 cd "$ROOT"
 
 # Two servers, a sandbox, a browser and a maker of images that some tests start for real. Only root on a Debian can install them here; elsewhere these tests
-# skip and say so.
+# skip and report it.
 install_programs() {
   local program missing=()
   command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || missing+=(nginx-light)
@@ -43,7 +43,7 @@ ensure_env "$ROOT/requirements.txt" "$ROOT/requirements-dev.txt"
 install_programs
 install_bitsandbytes
 export TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 RAY_USAGE_STATS_ENABLED=0
-unset PYTHONDONTWRITEBYTECODE # the tests start hundreds of Pythons, and each would compile every file anew
+unset PYTHONDONTWRITEBYTECODE # the tests start hundreds of Pythons, and each would compile every file again
 processes=(-n "${TEST_PROCESSES:-2}")
 for word in "$@"; do
   if [ "$word" = quick ] || [ -e "${word%%::*}" ]; then processes=(-n 0); fi
@@ -53,8 +53,8 @@ all=()
 if [ "$*" = --all ]; then all=(--all) && shift; fi
 [ $# -gt 0 ] && exec "$PY" -m pytest --durations=15 "${processes[@]}" "$@"
 
-# What fails beside others is run once more with nothing beside it, so that a busy machine is told from a
-# defect: the first leaves a warning, the second fails. Where much fails it is no accident.
+# Tests that fail in parallel are run once more alone. This separates a busy machine, which leaves a warning, from a
+# defect, which fails. Many failures are a defect.
 status=0
 "$PY" -m pytest --durations=15 "${processes[@]}" ${all[@]+"${all[@]}"} || status=$?
 failed=$("$PY" "$ROOT/tests/last_failed.py" "$ROOT/.pytest_cache")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tells within ten seconds what this machine has for training on GPUs and what is missing; changes nothing.
+# Reports within ten seconds what this machine has for training on GPUs and what is missing; changes nothing.
 #   bash instructions/check_gpu.sh
 # Exit status 0 if all that is needed is there. VENV (default .venv) and SGLANG_PYTHON name the environments;
 # with ROLLOUT_BACKEND=vllm it looks for vLLM, in VLLM_PYTHON. HF_CKPT (or MODEL_PATH), HOST and PORT are looked at too.
@@ -25,7 +25,7 @@ good() { printf 'ok       %s\n' "$*"; }
 missing() { printf 'missing  %s\n         %s\n' "$1" "$2"; MISSING=1; }
 note() { printf 'note     %s\n' "$*"; }
 
-# ask NAME COMMAND...: runs it beside the others; its output is the answer, its last line the exit status.
+# ask NAME COMMAND...: runs it in parallel with the others; its output is the answer, its last line the exit status.
 ask() {
   local answer=$ANSWERS/$1 status=0
   shift
@@ -33,11 +33,11 @@ ask() {
   printf '\nstatus %s\n' "$status" >>"$answer"
 }
 
-# told NAME KEY: what an answer has behind a key; fails where it has none.
-told() { sed -n "s/^$2 //p" "$ANSWERS/$1" | grep .; }
+# value_of NAME KEY: the value of a key in an answer; fails if there is no value.
+value_of() { sed -n "s/^$2 //p" "$ANSWERS/$1" | grep .; }
 
 # too_slow NAME: it was ended, or killed where it did not end.
-too_slow() { case $(told "$1" status) in 124 | 137) ;; *) return 1 ;; esac; }
+too_slow() { case $(value_of "$1" status) in 124 | 137) ;; *) return 1 ;; esac; }
 
 # shellcheck disable=SC2016
 VERSIONS='
@@ -79,7 +79,7 @@ check_driver() {
     gpus=$((gpus + 1)) driver=${line##*, }
     good "GPU ${line%, *}"
   done <"$ANSWERS/gpus"
-  if [ "$(told gpus status)" != 0 ] || [ "$gpus" = 0 ]; then
+  if [ "$(value_of gpus status)" != 0 ] || [ "$gpus" = 0 ]; then
     missing "GPU" "nvidia-smi finds none: is the driver loaded, and the GPU given to this container?"
     return
   fi
@@ -107,23 +107,23 @@ check_trainer() {
     return
   fi
   reinstall="$PY -m pip install --force-reinstall $(grep '^torch==' "$ROOT/requirements.txt"), TORCH_INDEX_URL unset"
-  if ! version=$(told trainer torch); then
+  if ! version=$(value_of trainer torch); then
     missing "torch" "$PY -m pip install -r requirements.txt"
-  elif told trainer cuda >/dev/null; then
-    good "torch $version for CUDA $(told trainer cuda)"
+  elif value_of trainer cuda >/dev/null; then
+    good "torch $version for CUDA $(value_of trainer cuda)"
   elif too_slow trainer && [ "${version%+cpu}" = "$version" ]; then
     note "torch $version took longer than $LIMIT s to load, so it is not known whether it sees a GPU; a second time is quicker"
   else
     missing "torch that sees a GPU (there is $version)" "a CPU build, or a driver older than its CUDA: $reinstall"
   fi
-  if version=$(told trainer ray); then good "ray $version"; else missing "ray" "$PY -m pip install -r requirements.txt"; fi
-  if told trainer jobs >/dev/null; then good "ray job submit"; else note "no ray[default]: ray job submit needs it ($PY -m pip install -r instructions/requirements-gpu.txt)"; fi
-  if version=$(told trainer bitsandbytes); then good "bitsandbytes $version"; else note "no bitsandbytes: --load-in-4bit needs it ($PY -m pip install -r instructions/requirements-gpu.txt)"; fi
+  if version=$(value_of trainer ray); then good "ray $version"; else missing "ray" "$PY -m pip install -r requirements.txt"; fi
+  if value_of trainer jobs >/dev/null; then good "ray job submit"; else note "no ray[default]: ray job submit needs it ($PY -m pip install -r instructions/requirements-gpu.txt)"; fi
+  if version=$(value_of trainer bitsandbytes); then good "bitsandbytes $version"; else note "no bitsandbytes: --load-in-4bit needs it ($PY -m pip install -r instructions/requirements-gpu.txt)"; fi
 }
 
 check_engine() {
   local version
-  if version=$(told engine "$ENGINE"); then
+  if version=$(value_of engine "$ENGINE"); then
     good "$NAME $version ($ENGINE_PY)"
     [ "$ENGINE" != sglang ] || check_kernels
     return
@@ -144,12 +144,12 @@ check_kernels() {
     found=1
   done <"$ANSWERS/toolchain"
   [ "$found" = 1 ] || note "the parts of SGLang's compiler could not be looked at ($CHECKER)"
-  if told engine kernels >/dev/null; then
+  if value_of engine kernels >/dev/null; then
     good "sgl_kernel loads"
   elif too_slow engine; then
     note "sgl_kernel took longer than $LIMIT s to load; a second time is quicker"
   else
-    missing "sgl_kernel that loads" "$ENGINE_PY -c 'import sgl_kernel' says why; its wheels need glibc 2.34 (Ubuntu 22.04, Debian 12)"
+    missing "sgl_kernel that loads" "$ENGINE_PY -c 'import sgl_kernel' shows why; its wheels need glibc 2.34 (Ubuntu 22.04, Debian 12)"
   fi
 }
 
@@ -167,7 +167,7 @@ check_model() {
   fi
 }
 
-# check_door: whoever listens on the port, and the key without which a script listens on this machine alone.
+# check_door: the process that listens on the port, and the key without which a script listens on this machine alone.
 check_door() {
   local port=${PORT:-30000}
   if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then

@@ -91,7 +91,7 @@ check_token() {
 # shellcheck disable=SC2153  # RUN_DIR is set by gpu.sh
 last_end() { cat "$RUN_DIR/cluster.ended" 2>/dev/null || :; }
 
-# follow_head: on every machine but the first. Ends when the first says in the run folder that it has, or stays away.
+# follow_head: on every machine but the first. Ends when the first machine has ended (noted in the run folder) or is unreachable.
 follow_head() {
   local address before since short=0
   before=$(last_end)
@@ -105,7 +105,7 @@ follow_head() {
     start_ray --address "$address:${RAY_PORT:-6379}"
     while alive "$RAY_PID" && [ "$(last_end)" = "$before" ]; do sleep 2 & wait $!; done
     if [ $((SECONDS - since)) -lt 60 ]; then short=$((short + 1)); else short=0; fi
-    [ "$short" -lt 5 ] || die "Ray ended $short times within a minute of its start on this machine; it said why above"
+    [ "$short" -lt 5 ] || die "Ray ended $short times within a minute of its start on this machine; the reason is above"
     if [ "$(last_end)" = "$before" ]; then wait_for_port "$address" "${RAY_PORT:-6379}"; fi
   done
 }
@@ -133,19 +133,19 @@ meet_cluster() {
     --nodes "$@" || not_met $?
 }
 
-# not_met STATUS: 2 has said what is missing; anything else is Ray's own end of a process that it keeps waiting.
+# not_met STATUS: 2 if the missing parts were reported; anything else is Ray's own end of a process that it keeps waiting.
 not_met() {
   [ "$1" = 2 ] || die "the Ray at $RAY_ADDRESS listens and does not answer: ray status --address $RAY_ADDRESS on its" \
-    "head says why; start it again, or unset RAY_ADDRESS and let the script start its own"
+    "head has the reason; start it again, or unset RAY_ADDRESS and let the script start its own"
   exit 2
 }
 
-# wait_for_port HOST PORT [PID]: until somebody listens there; that process must live meanwhile.
+# wait_for_port HOST PORT [PID]: until a process listens there; process PID must live until then.
 wait_for_port() {
   local until=$((SECONDS + ${JOIN_TIMEOUT:-600}))
   until (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; do
-    [ -z "${3:-}" ] || alive "$3" || die "Ray ended while it started; it said why above (is RAY_PORT $2 taken?)"
-    [ "$SECONDS" -lt "$until" ] || die "nobody listens at $1:$2 after ${JOIN_TIMEOUT:-600} s: is the script running there?"
+    [ -z "${3:-}" ] || alive "$3" || die "Ray ended while it started; the reason is above (is RAY_PORT $2 taken?)"
+    [ "$SECONDS" -lt "$until" ] || die "nothing listens at $1:$2 after ${JOIN_TIMEOUT:-600} s: is the script running there?"
     sleep 2
   done
 }

@@ -97,7 +97,7 @@ locked() {
 
 HELD=75
 # lock_folder now|wait: the system lets go of it when this shell closes 9; on macOS there is no flock program. A file
-# system without locks holds nobody up.
+# system without locks blocks no start.
 lock_folder() {
   local python=$PY
   [ -x "$python" ] || python=$(find_python)
@@ -109,7 +109,7 @@ except BlockingIOError: sys.exit(int(sys.argv[2]))
 except OSError: pass' "$1" "$HELD"
 }
 
-# stamp_of FILE: its name tells folders of the repository apart, several of which have a requirements.txt.
+# stamp_of FILE: a name that differs by folder, because several folders have a requirements.txt.
 stamp_of() {
   local name=${1#"$ROOT/"}
   name=${name%.txt}
@@ -118,12 +118,12 @@ stamp_of() {
 
 content_of() { cat "$@" "$ROOT/slime/pyproject.toml" | cksum; }
 
-# make_venv: an environment with pip in VENV. One whose making was interrupted carries a mark, and is made anew.
+# make_venv: an environment with pip in VENV. An interrupted one carries a mark and is made again.
 make_venv() {
   local python unfinished=$VENV/.unfinished
   if [ -x "$PY" ] && [ ! -e "$unfinished" ] && "$PY" -c 'import pip' 2>/dev/null; then return; fi
   if [ -e "$VENV" ] && [ ! -e "$unfinished" ] && [ -n "$(ls -A "$VENV")" ]; then
-    die "$VENV is no Python environment with pip: delete it, and it is made anew; or set VENV to another folder"
+    die "$VENV is no Python environment with pip: delete it, and it is made again; or set VENV to another folder"
   fi
   python=$(find_python)
   echo "setting up $VENV (once; a minute or a few, by the speed of the line)" >&2
@@ -159,7 +159,7 @@ check_package() {
     "with requirements.txt on the cluster's machines, else every job would install one"
 }
 
-# go_past_proxies: requests to this machine and to the master of several nodes take no proxy, whoever sends them.
+# go_past_proxies: requests to this machine and to the master of several nodes take no proxy, from any program.
 go_past_proxies() {
   local hosts="127.0.0.1,localhost,::1${MASTER_ADDR:+,$MASTER_ADDR}"
   case ",${no_proxy:-},|,${NO_PROXY:-}," in *",$hosts,"*"|"*",$hosts,"*) return 0 ;; esac

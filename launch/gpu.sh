@@ -208,7 +208,7 @@ serving_arguments() {
   WORDS+=(::script "${EVERYDAY_GATE[@]}")
 }
 
-# usual_context TOKENS: CONTEXT_LENGTH where nobody set it: so many, or what the model was made for where that is less, since
+# usual_context TOKENS: CONTEXT_LENGTH if it is not set: so many, or the model's own limit if that is less, since
 # SGLang and vLLM refuse more.
 usual_context() {
   local most
@@ -332,10 +332,10 @@ start_sentence() {
   fi
 }
 
-# with_key: whether others may ask: a key is set, or nobody wants one.
+# with_key: whether other machines may connect: a key is set, or none is wanted.
 with_key() { [ -n "${SGLANG_API_KEY:-}${OPENCLAW_API_KEY:-}${OPENCLAW_API_KEYS:-}" ] || [ "${ALLOW_NO_KEY:-0}" = 1 ]; }
 
-# usual_host: where to listen unless HOST says it. Without a key this machine alone is served, so that a first start serves.
+# usual_host: the default of HOST. Without a key this machine alone is served, so that a first start serves.
 usual_host() { if with_key; then echo 0.0.0.0; else echo 127.0.0.1; fi; }
 
 # for_whom: what a start without a key means for other machines.
@@ -344,27 +344,27 @@ for_whom() {
   with_key || echo "for this machine alone, on $HOST: set SGLANG_API_KEY to a secret, and others are served too"
 }
 
-# key_problem: says what is wrong with listening beyond this machine; never shows a key.
+# key_problem: prints why listening beyond this machine is not allowed; never shows a key.
 key_problem() {
   [ "${SERVES:-1}" = 1 ] || return 0
   case $HOST in 127.0.0.1 | localhost | ::1) return ;; esac
   with_key || echo "HOST=$HOST is open to others: set SGLANG_API_KEY to a secret, or HOST=127.0.0.1, or ALLOW_NO_KEY=1"
 }
 
-# data_problem: says that a track has no tasks.
+# data_problem: prints that a track has no tasks.
 data_problem() {
   [ "${SERVES:-1}" = 0 ] && [ -z "${PROMPT_DATA:-}" ] || return 0
   echo "PROMPT_DATA is not set: give the file of the tasks, JSON Lines or Parquet"
 }
 
-# model_problem: says what is wrong with the folder of the model; a plan needs only the model's name.
+# model_problem: prints what is wrong with the folder of the model; a plan needs only the model's name.
 model_problem() {
   [ ! -f "$MODEL_PATH/config.json" ] || return 0
   echo "MODEL_PATH=$MODEL_PATH holds no config.json; give the folder of a Hugging Face model (MODEL_PATH or HF_CKPT)," \
     "for example from: hf download Qwen/$MODEL --local-dir $ROOT/models/$MODEL"
 }
 
-# check_model_files: a download that is not complete is told before gigabytes are installed and engines are started.
+# check_model_files: an incomplete download is reported before gigabytes are installed and engines are started.
 check_model_files() {
   local problem python
   python=$(any_python)
@@ -402,7 +402,7 @@ install_beside() {
   install_locked "$2" "$ROOT/instructions/requirements-$2.txt"
 }
 
-# ensure_engine: SGLang or vLLM in an environment of its own beside the trainer's, made once; nothing where a variable or
+# ensure_engine: SGLang or vLLM in an environment separate from the trainer's, made once; nothing if a variable or
 # a flag names its Python, where the trainer's has it, or where no engine is started here.
 ensure_engine() {
   local engine=${ROLLOUT_BACKEND:-sglang} variable folder file
@@ -446,13 +446,13 @@ gpu_start() {
   if [ "${SERVES:-1}" = 1 ]; then check_port "$HOST" "$PORT" "$RUN_DIR"; fi
   ensure_engine
   for_whom >&2
-  own_run_dir "$RUN_DIR" # conversations and weights: for nobody else
+  own_run_dir "$RUN_DIR" # conversations and weights: readable by this user only
   without_marks "${WORDS[@]}"
   if [ "$COLOCATE" = 1 ]; then driver=train.py; fi # the other loop overlaps training with collecting, on GPUs of its own
   if [ "${SERVES:-1}" = 1 ] && [ -n "${DATA_PATH:-}" ]; then
     "$PY" -m openclaw.store import "$DATA_PATH" --model-path "$MODEL_PATH" "${BUFFER[@]}"
   fi
-  # Megatron's overlap needs one queue; FSDP's gathers and computation need several beside each other
+  # Megatron's overlap needs one queue; FSDP's gathers and computation need several in parallel
   if [ "$TRAIN_BACKEND" = megatron ]; then export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1}; fi
   if [ -n "${RAY_ADDRESS:-}" ]; then
     meet_cluster 1
@@ -518,7 +518,7 @@ one_gpu_defaults() {
   default MAX_RESPONSE_LEN 4096
   default LOG_PROBS_CHUNK_SIZE 256
   default MEM_FRACTION_STATIC 0.45
-  default CHUNKED_PREFILL_SIZE 2048 # these two are what the plan counts beside the engine's share
+  default CHUNKED_PREFILL_SIZE 2048 # the plan counts these two in addition to the engine's share
   default CUDA_GRAPH_MAX_BS 16
   USUAL_GPU=24GB
 }

@@ -50,7 +50,7 @@ default() {
   export "${1?}"
 }
 
-# is_dry_run: a value that says neither yes nor no never starts anything.
+# is_dry_run: a value that is neither yes nor no never starts anything.
 is_dry_run() {
   local status=0
   [ "${DRY_RUN:-}" != full ] || return 0
@@ -59,7 +59,7 @@ is_dry_run() {
   return "$status"
 }
 
-# is_yes WORD: 0 where it says yes, 1 where it says no or nothing, 2 for what says neither.
+# is_yes WORD: 0 for yes, 1 for no or empty, 2 for anything else.
 is_yes() {
   case $1 in
     1 | true | yes | on) return 0 ;;
@@ -152,7 +152,7 @@ run_or_plan() {
   passing_signals run_driver "$RUN_DIR" "$driver" "${words[@]}"
 }
 
-# passing_signals COMMAND...: runs it beside this script, which hands TERM, INT and HUP on to it; returns its status.
+# passing_signals COMMAND...: runs it as a child of this script, which passes TERM, INT and HUP on to it; returns its status.
 passing_signals() {
   local pid status=0
   ("$@") &
@@ -179,7 +179,7 @@ run_driver() {
   exec "$PY" -m slime.processes.supervisor --run-dir "$run_dir" -- "$PY" "$@"
 }
 
-# run_driver_beside RUN_DIR DRIVER ARG...: the same beside the command in the array CLIENT, which is told the supervisor's
+# run_driver_beside RUN_DIR DRIVER ARG...: the same in parallel with the command in the array CLIENT, which receives the supervisor's
 # pid as its last argument; when the client or this script ends, all is stopped.
 run_driver_beside() {
   local run_dir=$1 status=0

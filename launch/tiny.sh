@@ -20,7 +20,7 @@ run_tiny() {
     esac
     shift
   done
-  [ "$demo" = 1 ] || [ ${#talker[@]} = 0 ] || die "--person says who talks in the demo: give --demo too"
+  [ "$demo" = 1 ] || [ ${#talker[@]} = 0 ] || die "--person selects the demo's user: give --demo too"
   ensure_run_env "$ROOT/requirements.txt"
   tiny_places "$demo"
   local arguments words
@@ -73,7 +73,7 @@ tiny_places() {
   check_port "$HOST" "$PORT" "$RUN_DIR"
   # shellcheck disable=SC2034  # read by leave_nothing_empty
   [ -e "$RUN_DIR" ] || NEW_RUN=$RUN_DIR
-  own_run_dir "$RUN_DIR" # conversations and weights: for nobody else
+  own_run_dir "$RUN_DIR" # conversations and weights: readable by this user only
   RUN_DIR=$(cd "$RUN_DIR" && pwd)
 }
 

@@ -28,7 +28,7 @@ METHOD=(
   --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with
   # as in the learning benchmark, openclaw-test/README.md: an epsilon above the noise of the gradient keeps the arithmetic
   --no-topk-plain-teacher --calculate-per-token-loss --lr 2e-3 --adam-eps 3e-3
-  --replay-steps 10 --anchor-share 1 # what is said is learned sooner, and explicit wishes stay obeyed
+  --replay-steps 10 --anchor-share 1 # feedback is learned sooner, and explicit wishes are still followed
   --standing-wishes people --standing-liked --teacher-guidance 1.25 # every turn teaches what anybody asked for last
   --custom-reward-post-process-path openclaw.trainer_hooks.credit.compare_with_person
   --use-kl-loss --kl-loss-coef 0.1 --kl-loss-type low_var_kl

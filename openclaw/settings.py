@@ -102,7 +102,7 @@ class Settings:
     )
     memory: bool = flag(
         False,
-        "Add the preferences from a person's complaints to their next prompts, until the weights hold them.",
+        "Add preferences from a person's complaints to their prompts, until the weights hold them.",
     )
     session_ttl: float = flag(
         900.0,
@@ -144,7 +144,7 @@ class Settings:
     )
     max_running: int = flag(
         512,
-        "Answers sampled at a time; further main turns wait, side turns wait beyond half of it.",
+        "Answers sampled at a time; other main turns wait, side turns wait beyond half.",
         env=("MAX_RUNNING",),
         least=1,
     )
@@ -174,7 +174,7 @@ class Settings:
     )
     client_timeout: float = flag(
         60.0,
-        "Time limit for a client to send headers or a body, or to read a full buffer.",
+        "Time limit for a client to send headers or a body, or to read.",
         env=("CLIENT_TIMEOUT",),
         unit="seconds",
         least=0.001,
@@ -187,7 +187,7 @@ class Settings:
     )
     standby: str = flag(
         "auto",
-        "Keep a spare gateway (and launched engine) that takes over at once; auto: if memory allows.",
+        "Keep a spare gateway (and launched engine) for failures; auto: if memory allows.",
         env=("STANDBY",),
         choices=("auto", "on", "off"),
     )
@@ -235,7 +235,7 @@ class Settings:
     admin_key: str | None = flag(
         None,
         "Key for /admin and the page. Default: with client keys, one generated in RUN_DIR/admin.key; "
-        "else none for this machine's same user.",
+        "without, the server's own user needs none.",
         env=("OPENCLAW_ADMIN_KEY",),
         variable_only=True,
     )
@@ -270,7 +270,7 @@ class Settings:
             raise ConfigError("OPENCLAW_API_KEYS: a name is there twice; write NAME=KEY,NAME=KEY")
         if len({key for _, key in self.client_keys}) != len(names):
             raise ConfigError(
-                "OPENCLAW_API_KEYS: two names have one key, so nobody could tell who is talking"
+                "OPENCLAW_API_KEYS: two names have one key, so their requests cannot be distinguished"
             )
         keys = {"OPENCLAW_ADMIN_KEY": self.admin_key} | {
             f"the key of {name!r} in OPENCLAW_API_KEYS" if name else "SGLANG_API_KEY": key

@@ -54,7 +54,7 @@ class GuiFlags:
     )
     gui_coordinate_type: Literal["relative", "absolute", "tags"] = flag(
         "relative",
-        "coordinates in actions: 0 to 999 over the screen, pixels, or element numbers of the tree",
+        "coordinates in actions: 0 to 999, pixels, or element numbers of the tree",
         env=("GUI_COORDINATE_TYPE",),
     )
     gui_screen_width: int = flag(1280, "pixels", env=("GUI_SCREEN_WIDTH",), least=200, most=4096)
@@ -88,8 +88,7 @@ class GuiFlags:
     )
     gui_max_image_history_length: int | None = flag(
         None,
-        "newest screenshots that the model sees, with one sample a turn (default: all, one sample an "
-        "episode)",
+        "newest screenshots in the prompt, one sample a turn (default: all, one sample an episode)",
         env=("GUI_MAX_IMAGE_HISTORY_LENGTH",),
         least=1,
     )

@@ -28,8 +28,7 @@ class CombineFlags:
     )
     combine_center_teacher: bool = flag(
         False,
-        "in combine, center the teacher's advantages over the response, so that an unrelated hint "
-        "teaches little",
+        "in combine, center the teacher's advantages over the response: unrelated hints teach little",
     )
 
 

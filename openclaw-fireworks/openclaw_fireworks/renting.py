@@ -104,4 +104,4 @@ def _read(folder: Path) -> Rented | None:
     try:
         return Rented(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"{path} does not say what this run has rented: {error}") from error
+        raise ConfigError(f"{path} does not name what this run has rented: {error}") from error

@@ -105,11 +105,9 @@ class Chat:
         self.train, self.last = on, ""
         if on:
             self.begin()
-            self.show(
-                f"your turns are trained on; new session {self.session}, without what you said in private"
-            )
+            self.show(f"your turns are trained on; new session {self.session}, without your private messages")
         else:
-            self.show("nothing you say is stored or trained on, until /train on")
+            self.show("your messages are not stored or trained on, until /train on")
 
     def status(self, _: str) -> None:
         found = self.server.status()
@@ -130,7 +128,7 @@ class Chat:
         if not self.train:
             self.show("this talk is private: no word about it is stored")
         elif not self.last:
-            self.show("say something first")
+            self.show("there is no answer to rate yet")
         else:
             self.show(SAID[self.server.feedback(self.last, **word)])
 

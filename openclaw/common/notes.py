@@ -59,7 +59,7 @@ def as_json(value: object) -> str:
 def say_tool_left_out(kind: str) -> None:
     """Warns once of a tool that a client offers and no client runs."""
     log.warning(
-        "a client offers tools of type %r, which this server cannot run; the model is not told of them", kind
+        "a client offers tools of type %r, which this server cannot run; the model does not see them", kind
     )
 
 

@@ -62,7 +62,7 @@ class EngineProcess:
         while True:
             ready = await self._run_once()
             if not (ready or was_ready):
-                raise ConfigError(f"the engine did not start: {self._last_words or 'it said nothing'}")
+                raise ConfigError(f"the engine did not start: {self._last_words or 'it printed nothing'}")
             was_ready = True
             pause = FIRST_PAUSE_SECONDS if ready else min(pause * 2, LONGEST_PAUSE_SECONDS)
             log.warning("the engine ended (%s); starting it again", self._last_words or "no message")

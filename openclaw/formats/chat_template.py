@@ -76,7 +76,7 @@ class FolderTemplate:
         self._template = ChatTemplate(folder)
         self.stop_ids = tuple(sorted(_stop_ids(folder, tokenizer)))
         if not self.stop_ids:
-            raise ConfigError(f"{folder}: nothing says which token ends an answer (eos_token)")
+            raise ConfigError(f"{folder}: no token is declared as the end of an answer (eos_token)")
 
     def apply_chat_template(
         self, messages: Sequence[Message], *, tools: list[Message] | None = None, add_generation_prompt: bool = False,

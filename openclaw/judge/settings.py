@@ -146,7 +146,7 @@ class JudgeSettings:
     )
     judge_attempts: int = flag(
         5,
-        "Failed tries before a turn is dropped as judge_error, not counting a judge that is down.",
+        "Failed tries before a turn is dropped as judge_error (outages do not count).",
         env=("JUDGE_ATTEMPTS",),
         aliases=("--attempts",),
         least=1,

@@ -123,7 +123,7 @@ class StandingArguments:
         rules=[
             needs(
                 "standing_wishes",
-                text="--standing-liked says what --standing-wishes person or people teaches; add that, or drop it",
+                text="--standing-liked needs --standing-wishes person or people; add it, or drop this flag",
             )
         ],
     )

@@ -203,7 +203,7 @@ class Exclusion:
 def _log_changes(trust: Trust, before: frozenset[Person], now: frozenset[Person]) -> None:
     for person in sorted(now - before, key=str):
         log.warning(
-            "held back: what this person says contradicts the facts person=%s trust=%.2f",
+            "held back: this person's ratings contradict the facts person=%s trust=%.2f",
             person,
             trust.of(person),
         )

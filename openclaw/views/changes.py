@@ -20,7 +20,7 @@ async def overrule(source: ViewSource, completion_id: str, score: float | None, 
     /v1/feedback. Raises ClientError."""
     recorder, text = source.changeable, text.strip()
     if score is None and not text:
-        raise ClientError("say good or bad, or what should have been different", "score")
+        raise ClientError("choose good or bad, or write what should have been different", "score")
     if score is not None and not -1 <= score <= 1:
         raise ClientError("score must be a number from -1 to 1", "score")
     if len(text) > LONGEST_HINT:

@@ -35,7 +35,7 @@ def convert(file: Path, output: Path, dtype: str = "float32") -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
     if not tokenizer.chat_template:
-        raise ValueError("it holds no chat template, so nobody can talk to it: take an instruct model")
+        raise ValueError("it has no chat template, so it cannot be served: use an instruct model")
     split_as_the_file_says(tokenizer, pre_tokenizer(file))
     model = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, dtype=getattr(torch, dtype), trust_remote_code=False

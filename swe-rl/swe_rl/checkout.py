@@ -224,9 +224,7 @@ def run_tests_on_image(instance: Instance, workspace: Workspace, seconds: float)
     script = images.script_of(instance.eval_script, workspace.image, workspace.place)
     files = files_of_tests((*instance.fail_to_pass, *instance.pass_to_pass))
     if not script and not files:
-        raise DataError(
-            f"{instance.instance_id}: its tests are none of pytest, and no eval_script says how they run"
-        )
+        raise DataError(f"{instance.instance_id}: its tests are not pytest's, and it has no eval_script")
     own = f"exec python -m pytest -p no:cacheprovider --tb=line {shlex.join(files or ())}\n"
     done, verdicts = run_script(workspace, script or own, seconds)
     if verdicts is not None:

@@ -93,7 +93,7 @@ def to_instance(row: Mapping[str, Any], where: str) -> Instance:
     tests = {name: _tests(row, name, where) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
     script = str(row.get("eval_script") or "")
     if not tests["FAIL_TO_PASS"] and not script:
-        raise DataError(f"{where}: FAIL_TO_PASS is empty, so nothing says what is repaired")
+        raise DataError(f"{where}: FAIL_TO_PASS is empty, so no test defines the repair")
     bug = row.get("bug")
     try:
         made = Mutation(**bug) if bug else None

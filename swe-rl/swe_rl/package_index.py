@@ -189,7 +189,7 @@ def _download(link: Link, to: Path, http: httpx.Client) -> Path:
             file.write(part)
     for name, digest in known.items():
         if digest.hexdigest() != link.digests[name].lower():
-            raise ValueError(f"{link.name} is not what its index says: another {name}")
+            raise ValueError(f"{link.name} differs from its index: another {name}")
     return to
 
 

@@ -281,7 +281,7 @@ def copies_of(file: Path, usual: str) -> tuple[str, tuple[tuple[Path, str], ...]
 def _copy(context: Path, workdir: str, number: int, source: str, target: str, into: bool) -> tuple[Path, str]:
     found = (context / source.lstrip("/")).resolve()
     if not found.is_relative_to(context.resolve()) or not found.exists():
-        raise ValueError(f"line {number}: there is no {source} beside the Dockerfile")
+        raise ValueError(f"line {number}: there is no {source} next to the Dockerfile")
     if into and found.is_file():
         target = posixpath.join(target, found.name)
     place = posixpath.relpath(posixpath.normpath(target), workdir)

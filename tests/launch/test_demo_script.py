@@ -63,7 +63,7 @@ def test_who_talks_in_the_demo_can_be_chosen(tmp_path: Path, words: tuple[str, .
 def test_a_person_without_a_demo_is_refused(tmp_path: Path) -> None:
     done = demo(tmp_path, "--person", "TA")
     assert (done.returncode, done.stderr) == (
-        2, "error: --person says who talks in the demo: give --demo too\n",
+        2, "error: --person selects the demo's user: give --demo too\n",
     )  # fmt: skip
 
 

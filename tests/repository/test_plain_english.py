@@ -21,10 +21,10 @@ WORDS = re.compile(
 ALLOWED = {
     "help texts": 0,
     "docstrings": 700,
-    "messages": 47,
-    "launch scripts": 57,
+    "messages": 9,
+    "launch scripts": 3,
     "first pages": 0,
-    "pages": 357,
+    "pages": 355,
 }
 """Uses that are left. A number only falls: lower it with each removed word."""
 FIRST_PAGES = (

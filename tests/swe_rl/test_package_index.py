@@ -183,7 +183,7 @@ def test_an_index_is_read_and_its_digest_compared(
     list_with(digest)
     assert fetch_source("A==1.0", tmp_path).read_bytes() == data
     list_with("0" * 64)
-    with pytest.raises(ConfigError, match="is not what its index says"):
+    with pytest.raises(ConfigError, match="differs from its index"):
         fetch_source("A==1.0", tmp_path)
 
 

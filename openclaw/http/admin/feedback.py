@@ -44,7 +44,7 @@ class Word:
         if word.discount is not None:
             word.check_session()
         if word.completion_id is None and word.session_id is None:
-            raise ClientError("completion_id or session_id must say which answer is meant", "completion_id")
+            raise ClientError("completion_id or session_id must name the answer", "completion_id")
         if word.score is None and not word.text:
             raise ClientError("score, thumbs or text must be given", "score")
         if len(word.text) > MAX_TEXT:
@@ -54,7 +54,7 @@ class Word:
     def check_session(self) -> None:
         """Raises ClientError for what cannot be said of a whole session."""
         if self.session_id is None:
-            raise ClientError("session_id must say which session is meant", "session_id")
+            raise ClientError("session_id must name the session", "session_id")
         if self.completion_id is not None:
             message = "completion_id names one answer: leave it out, or the scope"
             raise ClientError(message, "completion_id")
@@ -135,7 +135,7 @@ def _discount(body: dict[str, Any]) -> float | None:
 def _score(body: dict[str, Any]) -> float | None:
     score, thumbs = body.get("score"), body.get("thumbs")
     if score is not None and thumbs is not None:
-        raise ClientError("score and thumbs say the same: give one of them", "thumbs")
+        raise ClientError("score and thumbs are two forms of one value: give one of them", "thumbs")
     if thumbs is not None:
         if thumbs not in ("up", "down"):
             raise ClientError("thumbs must be up or down", "thumbs")

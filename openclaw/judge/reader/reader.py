@@ -106,7 +106,7 @@ class Reader:
                 share = sum(right) / len(right)
                 self._can_read = share >= LEAST_RIGHT
                 log.info(
-                    "the served model reads %.0f %% of %d examples of what people say right: %s",
+                    "the served model reads %.0f %% of %d example sentences right: %s",
                     100 * share,
                     len(right),
                     "it is asked where the rules are silent" if self._can_read else "it is not asked",

@@ -91,7 +91,7 @@ def _check(line: TurnLine, path: Path) -> None:
     if (turn.state is TurnState.JUDGED) != (sample is not None):
         raise StoreError(f"{path}: turn {turn.id} is {turn.state}: a judged turn, and no other, has a sample")
     if line.wishes and turn.person is None:
-        raise StoreError(f"{path}: turn {turn.id}: wishes, but nobody who has them")
+        raise StoreError(f"{path}: turn {turn.id}: wishes without a person")
     if sample is not None and not mask_fits(sample.loss_mask, turn.completion_ids):
         raise StoreError(f"{path}: turn {turn.id}: the loss mask does not fit the completion")
 

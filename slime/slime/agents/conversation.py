@@ -43,7 +43,7 @@ def continuation(tokenizer: ChatTokenizer, messages: Sequence[Message]) -> list[
 def no_pictures(ids: list[int], messages: Sequence[Message]) -> tuple[list[int], list[ImagePlace]]:
     """For conversations of text."""
     if pictures_of(messages):
-        raise DataError("a message has pictures, and nobody reads them here")
+        raise DataError("a message has pictures, and no reader for them is configured")
     return ids, []
 
 

@@ -74,6 +74,6 @@ class StalenessArguments:
     )
     logprob_gap_alarm: float = flag(
         0.05,
-        "warn if trainer and engine differ by more nats a token, at equal weights; 0: never",
+        "warn if trainer and engine differ by more nats a token; 0: never",
         least=0,
     )

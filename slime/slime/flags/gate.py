@@ -19,13 +19,12 @@ class GateArguments:
     )
     gate_max_change: float = flag(
         0.1,
-        "largest relative change of the weights per update, adapted to earlier ones; larger updates "
-        "are shrunk",
+        "largest relative change of the weights per update, adapted; larger updates are shrunk",
         above=0,
     )
     gate_max_kl: float = flag(
         0.1,
-        "largest KL of live weights to candidate, nats a token; larger updates are shrunk to half",
+        "largest KL of live weights to candidate, nats a token; larger updates are shrunk",
         above=0,
     )
     gate_max_canary_loss: float = flag(
@@ -70,7 +69,7 @@ class GateArguments:
     )
     gate_adapt_lr: bool = flag(
         False,
-        "adapt the learning rate to the KL of accepted updates, within 1/8 to 2 times --lr",
+        "adapt the learning rate to the KL of accepted updates, 1/8 to 2 times --lr",
     )
     gate_samples_path: str | None = flag(
         None,

@@ -78,7 +78,7 @@ class ModelArguments:
         rules=[
             excludes(
                 "freeze_params_name_list",
-                text="--only-train-params-name-list and --freeze-params-name-list say the same from two sides; drop one",
+                text="--only-train-params-name-list and --freeze-params-name-list exclude each other; drop one",
             ),
             ALL_ADAPTERS,
             JOINED,

@@ -38,7 +38,7 @@ class OptimizerArguments:
         rules=[
             excludes(
                 "lr_warmup_iters",
-                text="--lr-warmup-fraction and --lr-warmup-iters say the same; drop one of them",
+                text="--lr-warmup-fraction and --lr-warmup-iters set the same value; drop one of them",
             )
         ],
     )
@@ -67,7 +67,7 @@ class OptimizerArguments:
     clip_grad: float = flag(1.0, "largest norm of the gradient; 0 does not clip", least=0)
     lr_batch_reference: int = flag(
         0,
-        "batch size for the full learning rate; smaller ones get sqrt(n / this); 0: always full",
+        "batch size for the full learning rate; smaller ones get sqrt(n / this); 0: off",
         least=0,
     )
     average_steps: float = flag(

@@ -30,7 +30,7 @@ class RewardArguments:
             GENERATES_NOTHING,
             excludes(
                 "rm_type",
-                text="--custom-rm-path and --rm-type both say where rewards come from; drop one of them",
+                text="--custom-rm-path and --rm-type both select the source of rewards; drop one of them",
             ),
         ],
         main=True,

@@ -123,7 +123,7 @@ class LimitArguments:
     weight_update_timeout: float = flag(300.0, "for one stage of a weight update on one engine", least=0)
     stop_timeout: float | None = flag(
         None,
-        "for a stopping run to save (default: 120, or as large checkpoints need; 0: no limit)",
+        "for a stopping run to save (default: 120, more for large checkpoints; 0: no limit)",
         least=0,
     )
     health_timeout: float = flag(60.0, "for a heartbeat of a helper process; then it is restarted", least=0)

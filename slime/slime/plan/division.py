@@ -54,7 +54,7 @@ class Division:
         if others[1] and (others[0] <= 0 or others[0] % others[1]):
             raise ConfigError(
                 f"{shape.name} has {shape.layers} layers, which do not divide into {self.pp} stages; "
-                "--decoder-last-pipeline-num-layers says how many the last one has"
+                "--decoder-last-pipeline-num-layers sets the number of the last one"
             )
 
     def layers(self, shape: Shape, first: bool) -> float:

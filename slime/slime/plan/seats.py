@@ -118,8 +118,8 @@ def beside_trainers(
     places = [place for place, count in enumerate(trainers) for _ in range(count // each)]
     if len(places) < gpus // each:
         raise ClusterError(
-            f"--colocate: {gpus // each} engines of {each} GPUs do not fit beside the trainers, of which the machines "
-            f"have {_listed(trainers, machines)}: make ROLLOUT_GPUS or TP smaller"
+            f"--colocate: {gpus // each} engines of {each} GPUs do not fit together with the trainers, of which the "
+            f"machines have {_listed(trainers, machines)}: make ROLLOUT_GPUS or TP smaller"
         )
     return tuple(places[: gpus // each])
 

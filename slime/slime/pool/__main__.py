@@ -40,7 +40,7 @@ class PoolSettings:
     port: int | None = flag(None, f"default {POOL_PORT}, of a router {ROUTER_PORT}")
     key_file: Path | None = flag(
         None,
-        "file with the clients' key (default: a new one at each start, readable by this user)",
+        "file with the clients' key (default: a new one at each start)",
         unit="path",
     )
     tasks: Path | None = flag(None, "folder in which a request's task_path must lie", unit="path")

@@ -131,7 +131,7 @@ def check_kind(url: str, backend: str) -> None:
         info = httpx.get(f"{url}/model_info", timeout=60.0, trust_env=False).json()
         kind = info.get("backend", "sglang" if "weight_version" in info else None)
         if kind is None:
-            raise ConfigError(f"{url} ({FLAG}) does not say what its weights are; {HOST_IT}")
+            raise ConfigError(f"{url} ({FLAG}) does not report its weights; {HOST_IT}")
         if kind != backend:
             raise ConfigError(f"{url} ({FLAG}) is {kind}, and this run has --rollout-backend {backend}")
         if kind == "sglang":

@@ -131,7 +131,7 @@ class EnginePool:
         try:
             return [await self._version(url) for url in self._find_urls()]
         except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
-            raise EngineAway(f"an engine does not say which weights it serves: {error!r}") from error
+            raise EngineAway(f"an engine does not report which weights it serves: {error!r}") from error
 
     async def _version(self, url: str) -> int:
         timeout = aiohttp.ClientTimeout(total=ABORT_TIMEOUT)

@@ -78,7 +78,9 @@ class Renderer:
         bare = self.render([QUESTION], answer_next=False)
         asked = self.render([QUESTION], answer_next=True)
         if not asked.startswith(bare) or asked == bare:
-            raise ConfigError(f"the chat template of {tokenizer.folder} does not say how an answer begins")
+            raise ConfigError(
+                f"the chat template of {tokenizer.folder} does not define the beginning of an answer"
+            )
         self.begin = asked[len(bare) :].split("<think>")[0]
         self.end = tokenizer.eos_token
 

@@ -31,7 +31,7 @@ def base_folder() -> Path:
             base.mkdir(mode=0o711)
         about = base.lstat()
         if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
-            raise ConfigError(f"{base} belongs to somebody else; set TMPDIR to a folder of your own")
+            raise ConfigError(f"{base} belongs to another user; set TMPDIR to a folder of your own")
         base.chmod(0o711)
         closed = [parent for parent in base.parents if os.getuid() == 0 and not parent.stat().st_mode & 0o001]
         if closed:

@@ -119,7 +119,7 @@ def _processor(folder: str) -> Any:
         return Qwen2VLImageProcessorPil.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{folder} does not say how images are processed: {str(error).splitlines()[0]}"
+            f"{folder} does not define how images are processed: {str(error).splitlines()[0]}"
         ) from error
 
 

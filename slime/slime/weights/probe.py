@@ -146,9 +146,9 @@ def _computed(folder: str, stamps: tuple[int, ...]) -> Probe:
             model = model_class(config).from_config(config, dtype=config.dtype or torch.float32).eval()
         missing = _fill(model, Path(folder))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise EngineError(f"{folder} cannot be loaded to know what it must say: {error}") from error
+        raise EngineError(f"{folder} cannot be loaded to compute its expected output: {error}") from error
     if missing:
-        raise EngineError(f"{folder} lacks {', '.join(missing[:3])}; it cannot be known what it must say")
+        raise EngineError(f"{folder} lacks {', '.join(missing[:3])}; its expected output cannot be computed")
     return measure(model, folder, int(model.get_input_embeddings().weight.shape[0]))
 
 

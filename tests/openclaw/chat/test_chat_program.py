@@ -45,7 +45,7 @@ def test_the_second_line_answers_the_first_turn(chat, gateway):
 def test_good_bad_and_hint_reach_the_store(chat, gateway):
     gateway.says("hello there")
     converse(chat, ["/good", "hi", "/bad", "/hint be formal"])
-    assert "say something first" in chat.shown
+    assert "there is no answer to rate yet" in chat.shown
     assert gateway.wait_for(lambda: gateway.store.status.counts()["turns"].get("answered") == 1)
     assert any("judged by your word" in line for line in chat.shown)
 

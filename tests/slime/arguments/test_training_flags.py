@@ -65,12 +65,12 @@ def test_inverse_square_root_falls_from_the_end_of_the_warm_up_to_the_lowest() -
         ({"load_in_4bit": True}, "trains on the CPU"),
         ({"attn_implementation": "flash_attention_2"}, "needs a GPU"),
         ({"bf16": True, "fp32": True, "actor_num_gpus_per_node": 1}, "precisions"),
-        ({"freeze_params_name_list": ["a"], "only_train_params_name_list": ["b"]}, "two sides"),
+        ({"freeze_params_name_list": ["a"], "only_train_params_name_list": ["b"]}, "exclude each other"),
         ({"freeze_params_name_list": ["a"], "use_lora": True}, "LoRA"),
         ({"log_probs_chunk_size": 0}, "--log-probs-chunk-size"),
         ({"lr_decay_style": "WSD", "lr_decay_iters": 5, "lr_wsd_decay_iters": 6}, "--lr-wsd-decay-iters"),
         ({"lr_wsd_decay_iters": 6}, "need --lr-decay-style WSD"),
-        ({"lr_warmup_fraction": 0.5, "lr_warmup_iters": 3, "lr_decay_iters": 9}, "say the same"),
+        ({"lr_warmup_fraction": 0.5, "lr_warmup_iters": 3, "lr_decay_iters": 9}, "set the same value"),
     ],
 )
 def test_flags_that_contradict_are_refused(changes: dict[str, Any], complaint: str) -> None:

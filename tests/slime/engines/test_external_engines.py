@@ -157,9 +157,7 @@ def test_what_does_not_answer_or_is_another_engine_or_model_is_refused_at_the_st
 def test_an_engine_that_does_not_say_what_its_weights_are_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     plain_vllm = httpx.Response(404, json={"detail": "Not Found"})
     monkeypatch.setattr(external.httpx, "get", lambda *args, **options: plain_vllm)
-    with pytest.raises(
-        ConfigError, match=r"does not say what its weights are; where it is vLLM, start it by"
-    ):
+    with pytest.raises(ConfigError, match=r"does not report its weights; where it is vLLM, start it by"):
         external.check_kind("http://h:1", "vllm")
 
 

@@ -69,6 +69,6 @@ def test_what_cannot_be_converted_is_said_in_a_line(
     assert "is no GGUF file" in refused(other)
     file = tmp_path / "model.gguf"
     write_gguf(file, template=None)
-    assert "holds no chat template" in refused(file) and not output.exists()
+    assert "has no chat template" in refused(file) and not output.exists()
     output.mkdir()
     assert "exists; add -f" in refused(file)

@@ -129,7 +129,7 @@ def check_gate_engine(args: Arguments) -> None:
         args.gate_engine = engine_url(text)
     except ConfigError:
         raise ConfigError(
-            f"--gate-engine {text}: give auto, serving, cpu, or the HOST:PORT of an engine that serves nobody"
+            f"--gate-engine {text}: give auto, serving, cpu, or the HOST:PORT of a spare engine"
         ) from None
     if args.gate_engine in args.rollout_external_engine_addrs:
         raise ConfigError(f"--gate-engine {text}: this engine serves, and candidates would answer people")

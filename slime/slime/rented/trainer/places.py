@@ -163,7 +163,7 @@ def read_state(path: Path, lora: dict[str, Any] | None, model: str) -> tuple[Che
         address = str(json.loads((trainer_folder(path) / FILE).read_text(encoding="utf-8"))["state"])
     except (OSError, ValueError, KeyError) as error:
         raise CheckpointError(
-            f"checkpoint {path} does not say where the service keeps it: {error!r}"
+            f"checkpoint {path} does not name its place at the service: {error!r}"
         ) from error
     state = CheckpointState(
         meta["rollout_id"], meta["version"], meta["parent"], str(path), meta["global_step"]
