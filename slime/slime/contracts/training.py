@@ -114,7 +114,7 @@ def _pack_loss(args: Arguments, function: Callable[..., object]) -> tuple[Any, A
     data, device = _data(), torch.device("cpu")
     samples = list(data.samples)
     everyone = tuple(range(len(samples)))
-    packed = pack(samples, device)
+    packed = pack(samples, device, merge=False)
     torch.manual_seed(0)
     leaf = torch.randn(1, int(packed.input_ids.numel()), VOCABULARY, requires_grad=True)
     batch = custom_batch(samples, everyone, packed, data, device)

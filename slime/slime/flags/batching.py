@@ -31,6 +31,11 @@ class BatchArguments:
         least=1,
         main=True,
     )
+    merge_prefixes: bool = flag(
+        True,
+        "run tokens that samples of a micro-batch have in common at their start (turns of one session, answers to one "
+        "prompt) through the model once; otherwise each sample runs all of its own",
+    )
     micro_batch_size: int | None = flag(
         None,
         "samples of a micro-batch with --no-use-dynamic-batch-size (default: 1)",

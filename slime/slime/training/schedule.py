@@ -7,13 +7,16 @@ Nothing is repaired afterwards on a single rank.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+
+from slime.training.prefixes import Prefixes
 
 NOTHING_TO_TRAIN = "no trained token"
 SURPLUS = "surplus to the global batch"
 
 MicroBatch = tuple[int, ...]  # positions of samples in the rollout; may be empty
+Load = Callable[[list[int]], int]  # tokens that these samples run through the model
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,8 @@ class ScheduleLimits:
 
     Attributes:
         world_size: data-parallel ranks.
-        max_tokens: tokens of a micro-batch; a longer sample gets one of its own. None: count samples instead.
+        max_tokens: tokens of a micro-batch, those that samples share counted once; a longer sample gets one of its own.
+            None: count samples instead.
         micro_batch_size: samples of a micro-batch if `max_tokens` is None.
         global_batch_size: trajectories of a step, all samples of each; None makes one step of all.
         trim: drop what is left over beyond full steps (never below one step) instead of making a smaller
@@ -92,6 +96,7 @@ def build_schedule(
     companions: Mapping[int, int] | None = None,
     trajectories: Sequence[Hashable] | None = None,
     kinds: Mapping[int, Hashable] | None = None,
+    prefixes: Prefixes | None = None,
 ) -> Schedule:
     """Plans the steps of a rollout.
 
@@ -104,6 +109,7 @@ def build_schedule(
             are trained instead, from 1.
         trajectories: of each sample, or None: every sample is one. Those of a trajectory are trained in one step.
         kinds: of samples that may share no micro-batch with samples of another kind; None for those that are missing.
+        prefixes: what the samples have in common at their start, where it runs once. None: all run one by one.
 
     Raises:
         ValueError: lengths disagree, or a limit is below 1.
@@ -122,7 +128,7 @@ def build_schedule(
     if limits.trim and len(parts) > 1 and left_over < (limits.global_batch_size or 0):
         dropped |= {i: SURPLUS for samples in parts.pop().values() for i in samples}
     filled = [part[number] for part in parts for number in sorted(part)]
-    steps = (_step(samples, lengths, trained_tokens, limits, kinds or {}) for samples in filled)
+    steps = (_step(samples, lengths, trained_tokens, limits, kinds or {}, prefixes) for samples in filled)
     return Schedule(tuple(steps), dropped)
 
 
@@ -152,13 +158,14 @@ def _step(
     trained: Sequence[int],
     limits: ScheduleLimits,
     kind_of: Mapping[int, Hashable],
+    prefixes: Prefixes | None,
 ) -> Step:
     """Each kind is dealt by itself, so micro-batches of one number are of one kind on all ranks, whose models then make
     the same calls."""
     by_kind: dict[Hashable, list[int]] = {None: []}
     for i in samples:
         by_kind.setdefault(kind_of.get(i), []).append(i)
-    parts = {kind: _over_ranks(own, lengths, limits) for kind, own in by_kind.items() if own}
+    parts = {kind: _over_ranks(own, lengths, limits, prefixes) for kind, own in by_kind.items() if own}
     ranks = tuple(
         tuple(tuple(sorted(b)) for dealt in parts.values() for b in dealt[rank])
         for rank in range(limits.world_size)
@@ -171,12 +178,18 @@ def _step(
     )
 
 
-def _over_ranks(samples: list[int], lengths: Sequence[int], limits: ScheduleLimits) -> list[list[list[int]]]:
-    bins = (
-        _fixed_bins(samples, limits) if limits.max_tokens is None else _token_bins(samples, lengths, limits)
-    )
-    bins = _fill_ranks(bins, lengths, limits.world_size)
-    return _balanced(bins, lengths, limits.world_size) if limits.balance else _dealt(bins, limits.world_size)
+def _over_ranks(
+    samples: list[int], lengths: Sequence[int], limits: ScheduleLimits, prefixes: Prefixes | None
+) -> list[list[list[int]]]:
+    def load(part: list[int]) -> int:
+        return prefixes.size(part).load if alike and prefixes else sum(lengths[i] for i in part)
+
+    whole = limits.max_tokens
+    parts = [[i] for i in samples] if prefixes is None or whole is None else prefixes.parts(samples, whole)
+    alike = len(parts) < len(samples)
+    bins = _fixed_bins(samples, limits) if whole is None else _token_bins(parts, load, whole)
+    bins = _fill_ranks(bins, load, limits.world_size)
+    return _balanced(bins, load, limits.world_size) if limits.balance else _dealt(bins, limits.world_size)
 
 
 def _fixed_bins(samples: list[int], limits: ScheduleLimits) -> list[list[int]]:
@@ -184,24 +197,24 @@ def _fixed_bins(samples: list[int], limits: ScheduleLimits) -> list[list[int]]:
     return [samples[start : start + size] for start in range(0, len(samples), size)]
 
 
-def _token_bins(samples: list[int], lengths: Sequence[int], limits: ScheduleLimits) -> list[list[int]]:
-    """First fit, longest first. Only a bin of one sample may exceed the capacity."""
-    assert limits.max_tokens is not None
+def _token_bins(parts: list[list[int]], load: Load, capacity: int) -> list[list[int]]:
+    """First fit, longest first. Only a bin of one part may exceed the capacity."""
     bins: list[list[int]] = []
     loads: list[int] = []
-    for i in sorted(samples, key=lambda i: -lengths[i]):
-        for b, load in enumerate(loads):
-            if load + lengths[i] <= limits.max_tokens:
-                bins[b].append(i)
-                loads[b] += lengths[i]
+    tokens = [load(part) for part in parts]
+    for number in sorted(range(len(parts)), key=lambda number: -tokens[number]):
+        for b, of_bin in enumerate(loads):
+            if of_bin + tokens[number] <= capacity:
+                bins[b] += parts[number]
+                loads[b] += tokens[number]
                 break
         else:
-            bins.append([i])
-            loads.append(lengths[i])
+            bins.append(list(parts[number]))
+            loads.append(tokens[number])
     return bins
 
 
-def _fill_ranks(bins: list[list[int]], lengths: Sequence[int], world_size: int) -> list[list[int]]:
+def _fill_ranks(bins: list[list[int]], load: Load, world_size: int) -> list[list[int]]:
     """Splits the heaviest bins, and adds empty ones at last, until every rank gets equally many."""
     bins = list(bins)
     while len(bins) % world_size:
@@ -209,16 +222,16 @@ def _fill_ranks(bins: list[list[int]], lengths: Sequence[int], world_size: int) 
         if not splittable:
             bins.append([])
             continue
-        heaviest = max(splittable, key=lambda b: _load(b, lengths))
+        heaviest = max(splittable, key=load)
         bins.remove(heaviest)
-        bins += _halves(heaviest, lengths)
+        bins += _halves(heaviest, load)
     return bins
 
 
-def _halves(samples: list[int], lengths: Sequence[int]) -> list[list[int]]:
+def _halves(samples: list[int], load: Load) -> list[list[int]]:
     halves: list[list[int]] = [[], []]
-    for i in sorted(samples, key=lambda i: -lengths[i]):
-        min(halves, key=lambda half: _load(half, lengths)).append(i)
+    for i in sorted(samples, key=lambda i: -load([i])):
+        min(halves, key=load).append(i)
     return halves
 
 
@@ -226,17 +239,13 @@ def _dealt(bins: list[list[int]], world_size: int) -> list[list[list[int]]]:
     return [bins[rank::world_size] for rank in range(world_size)]
 
 
-def _balanced(bins: list[list[int]], lengths: Sequence[int], world_size: int) -> list[list[list[int]]]:
+def _balanced(bins: list[list[int]], load: Load, world_size: int) -> list[list[list[int]]]:
     """Heaviest bin to the rank with least work that still has room."""
     room = len(bins) // world_size
     ranks: list[list[list[int]]] = [[] for _ in range(world_size)]
     work = [0] * world_size
-    for b in sorted(bins, key=lambda b: -_load(b, lengths)):
+    for b in sorted(bins, key=lambda b: -load(b)):
         rank = min((r for r in range(world_size) if len(ranks[r]) < room), key=lambda r: work[r])
         ranks[rank].append(b)
-        work[rank] += _load(b, lengths)
+        work[rank] += load(b)
     return ranks
-
-
-def _load(samples: list[int], lengths: Sequence[int]) -> int:
-    return sum(lengths[i] for i in samples)

@@ -43,7 +43,7 @@ from slime.training.core.metrics import (
 )
 from slime.training.core.model import TrainedModel, ValueModel, computing_dtype
 from slime.training.core.objective import loss_spec
-from slime.training.core.packing import PackedBatch, check_samples
+from slime.training.core.packing import PackedBatch, check_samples, common_starts
 from slime.training.core.part import Part
 from slime.training.core.reference import PREFIX as REFERENCE
 from slime.training.core.reference import Reference
@@ -107,6 +107,12 @@ class Backend(Persistent):
         self.replica, self.replicas = self.divide()
         seed_all(args.seed + rank)
         self.spec = loss_spec(args)
+        if self.args.merge_prefixes and not self.merges:
+            event(
+                logger,
+                "samples are trained one by one",
+                reason="the custom loss takes the logits of each sample",
+            )
         first = self.first_weights()
         self.learner = self.load_policy(first)
         if self.spec.needs_advantages and args.advantage_estimator == "ppo":
@@ -128,6 +134,11 @@ class Backend(Persistent):
     def vocabulary(self) -> int:
         """Tokens that the policy knows."""
         return self.model.vocabulary
+
+    @property
+    def merges(self) -> bool:
+        """Tokens that samples have in common at their start run once in a step."""
+        return self.args.merge_prefixes and self.spec.on_logits is None
 
     @property
     def sees(self) -> bool:
@@ -245,12 +256,19 @@ class Trainer(Backend):
         check_samples(samples, self.vocabulary, self.sees)
         lengths = [len(sample.tokens) for sample in samples]
         responses = [sample.response_length for sample in samples]
-        schedule = build_schedule(lengths, responses, self._limits(global_batch_size=None))
+        prefixes = common_starts(samples) if self.args.merge_prefixes else None
+        limits = self._limits(global_batch_size=None)
+        schedule = build_schedule(lengths, responses, limits, prefixes=prefixes)
         log_probs: dict[int, list[float]] = {}
         for step in schedule.steps:
             micro_batches = step.ranks[self.replica]
             log_probs |= trained_log_probs(
-                self.model, micro_batches, samples, self.device, only_trained=False
+                self.model,
+                micro_batches,
+                samples,
+                self.device,
+                only_trained=False,
+                merge=self.args.merge_prefixes,
             )
         of_all_ranks = merge_over_ranks(log_probs)
         return [of_all_ranks.get(i, []) for i in range(len(samples))]
@@ -289,7 +307,10 @@ class Trainer(Backend):
         companions = {i: sample.companion for i, sample in enumerate(samples) if sample.companion}
         limits = self._limits(self.args.global_batch_size)
         kinds = {i: kind_of(sample) for i, sample in enumerate(samples)}
-        return build_schedule(lengths, trained_lengths, limits, companions, trajectories_of(samples), kinds)
+        prefixes = common_starts(samples, bool(self.args.echo_coef)) if self.merges else None
+        return build_schedule(
+            lengths, trained_lengths, limits, companions, trajectories_of(samples), kinds, prefixes
+        )
 
     def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> TrainBatch:
         """What the steps need of the models: old, reference and teacher log-probs, values, advantages.
@@ -341,7 +362,12 @@ class Trainer(Backend):
         on_distribution = self.teacher.keeping(number, step, data) if self.teacher and policy_moved else None
         micro_batches = step.plain(self.replica)
         data.old_log_probs |= trained_log_probs(
-            self.model, micro_batches, data.samples, self.device, on_distribution
+            self.model,
+            micro_batches,
+            data.samples,
+            self.device,
+            on_distribution,
+            merge=self.args.merge_prefixes,
         )
 
     def _moves_before(self, number: int, step: Step, samples: Sequence[Sample]) -> bool:

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime.training.schedule import NOTHING_TO_TRAIN, SURPLUS, ScheduleLimits, Step, build_schedule
+from slime.training.prefixes import KEYS, Prefixes
+from slime.training.schedule import (
+    NOTHING_TO_TRAIN,
+    SURPLUS,
+    MicroBatch,
+    ScheduleLimits,
+    Step,
+    build_schedule,
+)
 
 sizes = st.lists(st.tuples(st.integers(1, 120), st.integers(0, 3)), max_size=40)
 limits = st.builds(
@@ -167,3 +175,52 @@ def plan(samples: list[tuple[int, int]], limits: ScheduleLimits, kinds: Any = No
 
 def loads(step: Step, samples: list[tuple[int, int]]) -> list[int]:
     return [sum(samples[i][0] for m in rank for i in m) for rank in step.ranks]
+
+
+def alike(count: int, prompt: int, answer: int) -> list[list[int]]:
+    """Turns of one session, each with all before it."""
+    return [list(range(prompt + answer * (turn + 1))) for turn in range(count)]
+
+
+def merged(
+    sequences: list[list[int]], ranks: int = 1, max_tokens: int = 100, trained: int = 5
+) -> tuple[tuple[MicroBatch, ...], ...]:
+    lengths, targets = [len(sequence) for sequence in sequences], [trained] * len(sequences)
+    limits = ScheduleLimits(world_size=ranks, max_tokens=max_tokens)
+    (step,) = build_schedule(lengths, targets, limits, prefixes=Prefixes(sequences, targets)).steps
+    return step.ranks
+
+
+def test_turns_of_a_session_share_a_micro_batch_and_count_once() -> None:
+    sequences = [*alike(5, 40, 10), [1000 + i for i in range(90)]]
+    assert merged(sequences) == (((0, 1, 2, 3, 4), (5,)),) or merged(sequences) == (((5,), (0, 1, 2, 3, 4)),)
+
+
+def test_a_session_beyond_the_limit_runs_as_its_longest_turn_would() -> None:
+    assert merged(alike(5, 200, 10)) == (((0, 1, 2, 3, 4),),)
+
+
+def test_predicted_tokens_of_a_micro_batch_stay_within_its_limit() -> None:
+    same = [list(range(50))] * 6
+    assert sorted(map(len, merged(same, trained=30)[0])) == [3, 3]
+
+
+def test_keys_before_branches_stay_within_a_multiple_of_the_limit() -> None:
+    answers = [[*range(90), 1000 + i] for i in range(12)]
+    parts = merged(answers, max_tokens=110)[0]
+    assert sorted(i for part in parts for i in part) == list(range(12))
+    assert all((len(part) + 1) * 90 + len(part) <= KEYS * 110 for part in parts)
+
+
+def test_samples_with_nothing_in_common_are_dealt_as_without_looking() -> None:
+    sequences = [[number * 100 + i for i in range(10 + 7 * number % 23)] for number in range(20)]
+    lengths = [len(sequence) for sequence in sequences]
+    for ranks in (1, 2, 3):
+        plain = build_schedule(lengths, [5] * 20, ScheduleLimits(world_size=ranks, max_tokens=60))
+        assert merged(sequences, ranks, 60) == plain.steps[0].ranks
+
+
+def test_ranks_get_equally_many_micro_batches_of_a_session() -> None:
+    ranks = merged(alike(7, 40, 5), ranks=2)
+    assert [len(rank) for rank in ranks] == [1, 1]
+    assert sorted(i for rank in ranks for part in rank for i in part) == list(range(7))

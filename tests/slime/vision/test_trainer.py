@@ -65,7 +65,7 @@ def test_a_prompt_with_its_images_stands_once_and_another_image_makes_another_pr
     packed = pack(samples[:3], CPU)
     assert [len(run) for run in packed.layout] == [3, 1]
     assert len(packed.images) == 4 and packed.position_ids.shape == (3, 1, packed.input_ids.numel())
-    apart = pack(samples[:3], CPU, share_prompts=False)
+    apart = pack(samples[:3], CPU, merge=False)
     assert len(apart.images) == 6
 
 

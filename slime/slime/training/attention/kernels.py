@@ -3,7 +3,7 @@
 All kernels read the same layout and compute the same. It travels as the keyword argument `packed_layout` from the model's
 forward to here.
 
-* `sdpa`: one causal SDPA call a sequence, no mask over the whole pack. The reference; it runs wherever torch does.
+* `sdpa`: one SDPA call a piece of the pack, no mask over the whole pack. The reference; it runs wherever torch does.
 * `varlen`, `flash_attention_2`: one FlashAttention call for the whole pack. torch brings such a kernel for GPUs since
   Ampere, in 16 bits; the flash-attn package has the same one.
 * `flex_attention`: one call, its mask written down block by block. torch's own way to such a mask computes all N x N
@@ -27,7 +27,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from slime.errors import ConfigError, TrainError, unknown_name
-from slime.training.core.packing import Layout
+from slime.training.core.packing import Layout, pieces_of
 from slime.utils.logging import event
 
 if TYPE_CHECKING:
@@ -55,19 +55,25 @@ def packed_attention(
     Raises:
         TrainError: the model wants an attention that this function does not compute.
     """
-    layout = layout_of(query, packed_layout, attention_mask, others)
+    pieces = pieces_of(layout_of(query, packed_layout, attention_mask, others))
     how = {"dropout_p": dropout, "scale": scaling}
-    parts = (torch.split(x, [n for run in layout for n in run], dim=2) for x in (query, key, value))
-    pieces = zip(*parts, strict=True)
+    queries, keys, values = (
+        torch.split(x, [piece.length for piece in pieces], 2) for x in (query, key, value)
+    )
     outputs = []
-    for run in layout:
-        q, trunk_k, trunk_v = next(pieces)
-        outputs.append(_attend(q, trunk_k, trunk_v, 0, sliding_window, how))
-        for _ in run[1:]:
-            q, k, v = next(pieces)
-            k, v = torch.cat([trunk_k, k], dim=2), torch.cat([trunk_v, v], dim=2)
-            outputs.append(_attend(q, k, v, run[0], sliding_window, how))
+    for number, piece in enumerate(pieces):
+        seen, before = (*piece.path, number), piece.before
+        k, v = (_joined([parts[i] for i in seen]) for parts in (keys, values))
+        # Plain causal attention of the whole path costs less than a mask over it, unless the path is long.
+        whole = 0 < before <= piece.length and _mask(k.shape[2], 0, sliding_window, k.device) is None
+        q = _joined([queries[i] for i in seen]) if whole else queries[number]
+        output = _attend(q, k, v, 0 if whole else before, sliding_window, how)
+        outputs.append(output[:, :, before:] if whole else output)
     return torch.cat(outputs, dim=2).transpose(1, 2).contiguous(), None
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return torch.cat(parts, dim=2) if len(parts) > 1 else parts[0]
 
 
 def layout_of(
@@ -225,7 +231,8 @@ def rows(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> tuple[Ten
 
 def longest(layout: Layout) -> tuple[int, int]:
     """Tokens of the longest piece, and the most keys that a piece sees."""
-    return max(n for run in layout for n in run), max(run[0] + max(run[1:], default=0) for run in layout)
+    pieces = pieces_of(layout)
+    return max(piece.length for piece in pieces), max(piece.before + piece.length for piece in pieces)
 
 
 @lru_cache(maxsize=2)
@@ -233,20 +240,17 @@ def varlen_layout(layout: Layout, device: torch.device) -> tuple[Tensor, Tensor,
     """Ends of the query pieces and of their keys, each from 0 on, and the positions of these keys in the pack; None
     where these are the pack as it is.
 
-    A branch has the trunk's keys before its own, and its queries stand at the end of them.
+    A branch has the keys on its path before its own, and its queries stand at the end of them.
     """
-    queries, keys, start = [0], [0], 0
-    order: list[int] = []
-    for run in layout:
-        trunk = range(start, start + run[0])
-        for number, length in enumerate(run):
-            own = range(start, start + length)
-            order += [*trunk, *own] if number else own
-            queries.append(queries[-1] + length)
-            keys.append(len(order))
-            start += length
+    pieces = pieces_of(layout)
+    queries, keys, order = [0], [0], list[int]()
+    for piece in pieces:
+        for start, length in (*(pieces[i][:2] for i in piece.path), piece[:2]):
+            order += range(start, start + length)
+        queries.append(piece.start + piece.length)
+        keys.append(len(order))
     ends = [torch.tensor(x, dtype=torch.int32, device=device) for x in (queries, keys)]
-    return ends[0], ends[1], None if len(order) == start else torch.tensor(order, device=device)
+    return ends[0], ends[1], None if len(order) == queries[-1] else torch.tensor(order, device=device)
 
 
 BLOCK = 128
@@ -283,7 +287,7 @@ def _compiled() -> Any:
 def block_mask(layout: Layout, window: int | None, device: torch.device) -> BlockMask:
     """What flex attention needs to know of a pack, from the ends of its pieces: memory grows with N and with the square
     of pieces and blocks, never with that of N."""
-    tokens = sum(n for run in layout for n in run)
+    tokens = sum(piece.length for piece in pieces_of(layout))
     partial, full = _blocks(_fragments(layout), -(-tokens // BLOCK), window)
     some, some_ids, all_, all_ids = (x.to(device) for kind in (partial, full) for x in _ordered(kind))
     sees, lengths = visible(layout, window, device), (tokens, tokens)
@@ -294,46 +298,40 @@ def visible(
     layout: Layout, window: int | None, device: torch.device
 ) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
     """Whether the token at place q of the pack sees the one at k, as flex attention asks for it."""
-    pieces = [
-        (number, branch, n, run[0]) for number, run in enumerate(layout) for branch, n in enumerate(run)
-    ]
-    lengths = torch.tensor([n for _, _, n, _ in pieces])
-    run_of, branch_of = (
-        torch.tensor([piece[i] for piece in pieces]).repeat_interleave(lengths).to(device) for i in (0, 1)
-    )
-    behind = torch.tensor([trunk if branch else 0 for _, branch, _, trunk in pieces])
-    first = lengths.cumsum(0) - lengths
-    place_of = (torch.arange(int(lengths.sum())) + (behind - first).repeat_interleave(lengths)).to(device)
+    pieces = pieces_of(layout)
+    lengths = torch.tensor([piece.length for piece in pieces])
+    number, until = torch.arange(len(pieces)), torch.tensor([piece.until for piece in pieces])
+    piece_of, until_of = (x.repeat_interleave(lengths).to(device) for x in (number, until))
+    shift = torch.tensor([piece.before - piece.start for piece in pieces])
+    place_of = (torch.arange(int(lengths.sum())) + shift.repeat_interleave(lengths)).to(device)
 
     def sees(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        known = (branch_of[k] == 0) | (branch_of[k] == branch_of[q])
+        known = (piece_of[k] <= piece_of[q]) & (piece_of[q] < until_of[k])
         distance = place_of[q] - place_of[k]
         near = distance >= 0 if window is None else (distance >= 0) & (distance < window)
-        return (run_of[q] == run_of[k]) & known & near
+        return known & near
 
     return sees
 
 
 class _Fragments(NamedTuple):
-    """Pieces, cut where blocks end; all [F]. `first`, `last`: places of their ends in what they see of their run."""
+    """Pieces, cut where blocks end; all [F]. `first`, `last`: places of their ends on their path."""
 
-    run: Tensor
-    branch: Tensor
+    piece: Tensor
+    until: Tensor
     block: Tensor
     first: Tensor
     last: Tensor
 
 
 def _fragments(layout: Layout) -> _Fragments:
-    found, start = [], 0
-    for number, run in enumerate(layout):
-        for branch, length in enumerate(run):
-            shift = (run[0] if branch else 0) - start
-            cuts = [start, *range((start // BLOCK + 1) * BLOCK, start + length, BLOCK), start + length]
-            for a, b in pairwise(cuts):
-                if a < b:
-                    found.append((number, branch, a // BLOCK, a + shift, b - 1 + shift))
-            start += length
+    found = []
+    for number, piece in enumerate(pieces_of(layout)):
+        start, end, shift = piece.start, piece.start + piece.length, piece.before - piece.start
+        cuts = [start, *range((start // BLOCK + 1) * BLOCK, end, BLOCK), end]
+        found += [
+            (number, piece.until, a // BLOCK, a + shift, b - 1 + shift) for a, b in pairwise(cuts) if a < b
+        ]
     return _Fragments(*torch.tensor(found).unbind(1))
 
 
@@ -341,7 +339,7 @@ def _blocks(parts: _Fragments, blocks: int, window: int | None) -> tuple[Tensor,
     """[blocks, blocks] of queries by keys: those of which some pairs see each other, and those of which all do."""
     q, k = (_Fragments(*(x.unsqueeze(dim) for x in parts)) for dim in (1, 0))
     least, most = q.first - k.last, q.last - k.first
-    within = (q.run == k.run) & ((k.branch == 0) | (k.branch == q.branch))
+    within = (k.piece <= q.piece) & (q.piece < k.until)
     near = within & (most >= 0)
     whole = within & (least >= 0)
     if window is not None:

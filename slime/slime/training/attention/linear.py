@@ -25,7 +25,7 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
 from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeGatedDeltaNet
 
 from slime.errors import ConfigError
-from slime.training.core.packing import Layout
+from slime.training.core.packing import Layout, pieces_of
 from slime.utils.logging import event
 
 if TYPE_CHECKING:
@@ -119,16 +119,17 @@ def packed_delta_rule(
         kernel: [C, K], of the convolution. widths: of one key and of one value.
     """
     tell_kernels()
-    lengths = [length for run in layout for length in run]
-    pieces = zip(*(torch.split(x, lengths, dim=1) for x in (qkv, beta, left)), strict=True)
-    outputs = []
-    for run in layout:
-        trunk = next(pieces)
-        output, state = _piece(trunk, kernel, widths, keep=len(run) > 1)
+    pieces, back = pieces_of(layout), kernel.shape[1] - 1
+    parts = zip(
+        *(torch.split(x, [one.length for one in pieces], dim=1) for x in (qkv, beta, left)), strict=True
+    )
+    outputs, ends = [], list[tuple[Tensor, Tensor | None]]()
+    for number, (piece, part) in enumerate(zip(pieces, parts, strict=True)):
+        seen, state = ends[piece.path[-1]] if piece.path else (None, None)
+        output, after = _piece(part, kernel, widths, seen, state, keep=piece.until > number + 1)
         outputs.append(output)
-        seen = trunk[0][:, max(run[0] - kernel.shape[1] + 1, 0) :]
-        for _ in run[1:]:
-            outputs.append(_piece(next(pieces), kernel, widths, seen, state)[0])
+        row = part[0] if seen is None else torch.cat([seen, part[0]], dim=1)
+        ends.append((row[:, max(row.shape[1] - back, 0) :], after))
     return torch.cat(outputs, dim=1)
 
 

@@ -19,7 +19,7 @@ from slime.training.core.model import ValueModel, values_of_all
 from slime.training.core.packing import PackedBatch, pack
 from slime.training.core.part import Part
 from slime.training.core.step import by_sample, step_reducer, summed, values_of
-from slime.training.schedule import Schedule, Step
+from slime.training.schedule import MicroBatch, Schedule, Step
 from slime.types import Sample
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Critic:
         by_position: dict[int, list[float]] = {}
         self.model.eval()
         micro_batches = [micro_batch for step in schedule.steps for micro_batch in step.plain(self.replica)]
-        packs = [pack([samples[i] for i in micro_batch], self.device) for micro_batch in micro_batches]
+        packs = [self._pack(micro_batch, samples) for micro_batch in micro_batches]
         for micro_batch, packed, values in zip(
             micro_batches, packs, values_of_all(self.model, packs), strict=True
         ):
@@ -97,9 +97,7 @@ class Critic:
 
         try:
             self.learner.clear()
-            packs = [
-                pack([data.samples[i] for i in micro_batch], self.device) for micro_batch in micro_batches
-            ]
+            packs = [self._pack(micro_batch, data.samples) for micro_batch in micro_batches]
             self.learner.accumulate(packs, loss_of)
             metrics = self.learner.add_up(summed(metrics_of))
             norm = self.learner.clip(metrics["value_loss"], self.args.clip_grad, where)
@@ -109,3 +107,6 @@ class Critic:
             self.learner.clear()
         self.steps += 1
         return metrics | {"critic_grad_norm": norm, "critic_lr": rate}
+
+    def _pack(self, micro_batch: MicroBatch, samples: Sequence[Sample]) -> PackedBatch:
+        return pack([samples[i] for i in micro_batch], self.device, merge=self.args.merge_prefixes)

@@ -1,26 +1,68 @@
-"""Samples of one micro-batch as one flat sequence without padding, in which equal prompts stand once.
+"""Samples of one micro-batch as one flat sequence without padding, in which common starts stand once.
 
-A policy's hidden states of a prompt do not depend on what answers it. So the samples of one group share their prompt:
-its tokens run through the model once, every response attends to them, and gradients add up by themselves.
+A policy's hidden states of a token depend on the tokens before it alone. So samples that begin alike (turns of one
+session, answers to one prompt) share these tokens: they run through the model once, whatever follows attends to them,
+and gradients add up by themselves.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain
+from typing import NamedTuple, Union
 
 import torch
 from torch import Tensor
 
 from slime.errors import DataError
+from slime.training.prefixes import Node, Prefixes
 from slime.types import Sample
 from slime.vision.place import ImagePlace
 from slime.vision.positions import rope_positions
 
-Layout = tuple[tuple[int, ...], ...]
-"""For each run of tokens: the length of its trunk, then those of the branches that follow it one after the other.
-Every branch sees the trunk and itself."""
+Run = tuple[Union[int, "Run"], ...]
+Layout = tuple[Run, ...]
+"""For each run of tokens: the length of its trunk, then the branches that follow it one after the other. A branch is a
+length, or a run of its own. Every branch sees the trunk and itself, not the branches beside it."""
+
+
+class Piece(NamedTuple):
+    """A trunk or branch of a layout.
+
+    Attributes:
+        start, length: its tokens in the pack.
+        path: numbers of the pieces before it, from the root of its run on. before: their tokens.
+        until: number of the first piece that does not go on from here.
+    """
+
+    start: int
+    length: int
+    path: tuple[int, ...]
+    before: int
+    until: int
+
+
+@lru_cache(maxsize=8)
+def pieces_of(layout: Layout) -> tuple[Piece, ...]:
+    """The pieces of a layout as they stand in the pack."""
+    found: list[Piece] = []
+    start = 0
+    left: list[tuple[int | Run, tuple[int, ...]]] = [(run, ()) for run in reversed(layout)]
+    while left:
+        run, path = left.pop()
+        length, *branches = (run,) if isinstance(run, int) else run
+        assert isinstance(length, int)
+        number = len(found)
+        before = found[path[-1]].before + found[path[-1]].length if path else 0
+        found.append(Piece(start, length, path, before, number + 1))
+        for i in path:
+            found[i] = found[i]._replace(until=number + 1)
+        left += [(branch, (*path, number)) for branch in reversed(branches)]
+        start += length
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -28,11 +70,11 @@ class PackedBatch:
     """N tokens of several samples, of which T are to be predicted.
 
     Attributes:
-        input_ids, position_ids: [1, N]; positions restart with every sample. With images positions are [3, 1, N].
+        input_ids, position_ids: [1, N]; positions are those within each sample. With images positions are [3, 1, N].
         layout: which of the N tokens see each other; the sum of its numbers is N.
         lengths: tokens of each sample, prompt and response.
-        logit_positions: [T], where in N the logits that predict each target stand. Samples that share a prompt
-            name its last token several times.
+        logit_positions: [T], where in N the logits that predict each target stand. Samples that part
+            name the last token before that several times.
         targets: [T] token ids. temperatures: [T].
         counts: targets of each sample; their sum is T.
         observed: tokens of each sample that somebody else wrote and that are to be predicted too: as many more targets,
@@ -107,28 +149,28 @@ def pack(
     samples: Sequence[Sample],
     device: torch.device,
     only_trained: bool = True,
-    share_prompts: bool = True,
+    merge: bool = True,
     observed: bool = False,
 ) -> PackedBatch:
     """Packs samples that `check_samples` has passed; no sample gives a filler.
 
     Args:
         only_trained: predict only tokens with loss mask 1; otherwise every response token.
-        share_prompts: let equal prompts stand once; otherwise the pack is the samples one after the other.
+        merge: let common starts stand once; otherwise the pack is the samples one after the other.
         observed: predict too what somebody else wrote, within the response and behind it.
     """
     if not samples:
         return _filler(device)
-    groups = _alike(samples) if share_prompts else _apart(samples)
-    tokens, sources = _lay_out(samples, groups, behind=observed)
+    tokens, places = _lay_out(samples, merge, behind=observed)
     wanted = [[t for t, kept in enumerate(s.mask) if kept or not only_trained] for s in samples]
     temperatures = [s.temperature for s, predicted in zip(samples, wanted, strict=True) for _ in predicted]
     targets = [
         s.tokens[s.prompt_length + t] for s, predicted in zip(samples, wanted, strict=True) for t in predicted
     ]
-    logit_positions = [sources[i][t] for i, predicted in enumerate(wanted) for t in predicted]
     seen = [observed_targets(sample) if observed else {} for sample in samples]
-    logit_positions += [sources[i][t] for i, others in enumerate(seen) for t in others]
+    logit_positions = [
+        places[i][t] for asked in (wanted, seen) for i, tokens_of in enumerate(asked) for t in tokens_of
+    ]
     targets += [token for others in seen for token in others.values()]
     temperatures += [1.0 for others in seen for _ in others]
     images = tokens.images(samples)
@@ -161,7 +203,7 @@ class _Tokens:
 
     ids: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
-    layout: list[tuple[int, ...]] = field(default_factory=list)
+    layout: list[Run] = field(default_factory=list)
     pieces: list[tuple[int, int, int]] = field(default_factory=list)
     """For each piece its sample, where it begins there, and here."""
 
@@ -199,39 +241,51 @@ class _Tokens:
         return found.unsqueeze(1)
 
 
-def _lay_out(
-    samples: Sequence[Sample], groups: list[list[int]], behind: bool
-) -> tuple[_Tokens, dict[int, list[int]]]:
-    """The tokens, with those `behind` the responses or without, and where the logits of each sample's tokens from its
-    response on stand."""
+def _lay_out(samples: Sequence[Sample], merge: bool, behind: bool) -> tuple[_Tokens, list[list[int]]]:
+    """The tokens, with those `behind` the responses or without, and where those of each sample stand, from the last of
+    its prompt on."""
+    sequences = [sample.tokens + (sample.next_tokens if behind else []) for sample in samples]
+    apart = [Node(i, 0, len(sequence), [i]) for i, sequence in enumerate(sequences)]
     tokens = _Tokens()
-    sources: dict[int, list[int]] = {}
-    for members in groups:
-        one = samples[members[0]]
-        prompt, branches = one.prompt_length, members if len(members) > 1 else []
-        rest = {i: samples[i].tokens[prompt:] + (samples[i].next_tokens if behind else []) for i in members}
-        start = tokens.add(one.tokens[:prompt] + ([] if branches else rest[members[0]]), members[0])
-        for i in members:
-            first = tokens.add(rest[i], i, prompt) if branches else start + prompt
-            sources[i] = [start + prompt - 1, *range(first, first + len(rest[i]) - 1)]
-        trunk = prompt if branches else prompt + len(rest[members[0]])
-        tokens.layout.append((trunk, *(len(rest[i]) for i in branches)))
-    return tokens, sources
+    places: list[list[int]] = [[] for _ in samples]
+    for root in common_starts(samples, behind).trees(range(len(samples))) if merge else apart:
+        nodes = root.preorder()
+        for node in nodes:
+            here = tokens.add(sequences[node.of][node.start : node.end], node.of, node.start)
+            for i in node.members:
+                first = max(node.start, samples[i].prompt_length - 1)
+                last = min(node.end, len(sequences[i]))
+                places[i] += range(here + first - node.start, here + last - node.start)
+        tokens.layout.append(_run(nodes))
+    return tokens, places
 
 
-def _apart(samples: Sequence[Sample]) -> list[list[int]]:
-    return [[i] for i in range(len(samples))]
+def _run(nodes: Sequence[Node]) -> Run:
+    """The layout of a tree, of which the nodes come before their children."""
+    runs: dict[int, Run] = {}
+    for node in reversed(nodes):
+        branches = (runs[id(child)] if child.children else child.end - child.start for child in node.children)
+        runs[id(node)] = (node.end - node.start, *branches)
+    return runs[id(nodes[0])]
 
 
-def _alike(samples: Sequence[Sample]) -> list[list[int]]:
-    """Positions of the samples, those with the same prompt, its images too, and a response together, in the order of
-    the first."""
-    found: dict[tuple[object, ...], list[int]] = {}
-    for i, sample in enumerate(samples):
-        prompt = sample.tokens[: sample.prompt_length]
-        seen = (image for image in sample.images if image.start < sample.prompt_length)
-        found.setdefault((*prompt, *seen) if sample.response_length else (-1, i), []).append(i)
-    return list(found.values())
+def common_starts(samples: Sequence[Sample], behind: bool = False) -> Prefixes:
+    """What the samples have in common at their start, with the tokens `behind` their responses or without. Tokens of an
+    image are equal only where the images are."""
+    sequences = [
+        (_with_images(sample) if sample.images else sample.tokens) + (sample.next_tokens if behind else [])
+        for sample in samples
+    ]
+    return Prefixes(sequences, [sample.effective_response_length for sample in samples])
+
+
+def _with_images(sample: Sample) -> list[int]:
+    """Its tokens, those of each image replaced by a number that stands for the image."""
+    tokens = list(sample.tokens)
+    for image in sample.images:
+        named = hashlib.blake2b(repr((image.grid, image.file)).encode(), digest_size=8)
+        tokens[image.start : image.end] = [int.from_bytes(named.digest())] * image.length
+    return tokens
 
 
 def trained_values(sample: Sample, values: Sequence[float]) -> list[float]:

@@ -44,7 +44,7 @@ class Reference:
     def __init__(
         self, args: TrainingSide, policy: TrainedModel, first: str, load: Callable[[str], TrainedModel]
     ) -> None:
-        self.policy, self.interval = policy, args.ref_update_interval
+        self.policy, self.interval, self.merge = policy, args.ref_update_interval, args.merge_prefixes
         self.model, self.folder = policy, Path(args.ref_load).resolve()
         if args.use_lora and self.is_always(first):
             return
@@ -70,7 +70,7 @@ class Reference:
     ) -> dict[int, list[float]]:
         """Log-probs of the trained tokens, by position of the sample."""
         with self.policy.without_adapters() if self.model is self.policy else nullcontext():
-            return trained_log_probs(self.model, micro_batches, samples, device)
+            return trained_log_probs(self.model, micro_batches, samples, device, merge=self.merge)
 
     def follow(self, rollout_id: int) -> bool:
         """Takes over the policy's weights if `rollout_id`, just trained, ends an interval. Tells whether it did."""

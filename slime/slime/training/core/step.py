@@ -71,11 +71,13 @@ class StepInputs:
 
     def packs(self) -> list[PackedBatch]:
         """Each micro-batch as one flat sequence, laid out as the loss takes it."""
+        merge = self.args.merge_prefixes
+        plain: LayOut = partial(pack, merge=merge)
         lay_out: LayOut = custom_pack
         if self.spec.on_logits is None:
-            lay_out = partial(pack, observed=self.args.echo_coef > 0)
+            lay_out = partial(pack, merge=merge, observed=self.args.echo_coef > 0)
         return [
-            (pack if number in self.following.taught else lay_out)(
+            (plain if number in self.following.taught else lay_out)(
                 [self.data.samples[i] for i in part], self.device
             )
             for number, part in enumerate(self.micro_batches)

@@ -91,7 +91,7 @@ class Teacher:
         k = min(self.args.distill_topk or LIKELY_IDS, self.model.vocabulary)
 
         def ask(micro_batches: Sequence[MicroBatch]) -> Candidates:
-            packed = pack([samples[i] for i in micro_batches[self.rank]], device)
+            packed = self._pack([samples[i] for i in micro_batches[self.rank]], device)
             return self._candidates(micro_batches, samples, packed, None, k)
 
         everywhere = step.numbered(number)
@@ -129,7 +129,7 @@ class Teacher:
             for number, micro_batch in enumerate(step.plain(self.rank))
             for sequences in self._rounds(step.numbered(number), samples)
         ]
-        packs = [pack([one.sample for one in sequences], device) for _, sequences in rounds]
+        packs = [self._pack([one.sample for one in sequences], device) for _, sequences in rounds]
         said = self._log_probs([sequences for _, sequences in rounds], packs)
         for (micro_batch, sequences), packed, values in zip(rounds, packs, said, strict=True):
             parts = torch.split(values, list(packed.counts) or [1])
@@ -225,7 +225,7 @@ class Teacher:
         everywhere = [samples[i] for micro_batch in micro_batches for i in micro_batch]
         is_guided = any(tokens != sample.tokens for sample in everywhere for tokens in self.prompts(sample))
         for part in self._rounds(micro_batches, samples):
-            packed = pack([one.sample for one in part], device)
+            packed = self._pack([one.sample for one in part], device)
             yield part, packed, self._ask(part, packed, is_guided)
 
     def _ask(
@@ -238,10 +238,13 @@ class Teacher:
         with self.computing():
             dist = model.distribution(packed)
             if is_guided and self.args.teacher_guidance != 1:
-                plain = pack([one.plain for one in sequences], packed.targets.device)
+                plain = self._pack([one.plain for one in sequences], packed.targets.device)
                 dist = dist.guided(model.distribution(plain), self.args.teacher_guidance)
         model.train()
         return dist
+
+    def _pack(self, samples: Sequence[Sample], device: torch.device) -> PackedBatch:
+        return pack(samples, device, merge=self.args.merge_prefixes)
 
     def _rounds(
         self, micro_batches: Sequence[MicroBatch], samples: Sequence[Sample]

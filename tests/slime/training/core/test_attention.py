@@ -27,10 +27,14 @@ from slime.training.attention.kernels import (
     varlen_layout,
     visible,
 )
+from slime.training.core.packing import pieces_of
 from tests.fakes.fixtures import MakeSamples, MakeTrainer
 
 CPU = torch.device("cpu")
 LAYOUT = ((7, 3, 9, 1), (12,), (2, 4))
+TREE: Any = ((7, 3, (4, 2, (3, 1, 5), 2)), (5, (4, 2)))
+"""38 tokens too."""
+WIDE_TREE: Any = ((130, 30, (129, 140, (3, 200, 1), 64)), (5,), (140, (150, (260, 40))))
 WIDE_LAYOUT = ((200, 30, 129), (1,), (3,) * 40, (5,), (256,), (64, 64))
 
 
@@ -66,7 +70,9 @@ def slow_varlen_attn(*given: object, **named: object) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("window", [None, 5])
-@pytest.mark.parametrize("layout", [LAYOUT, ((38,),), ((20,), (18,))], ids=["branches", "one", "two"])
+@pytest.mark.parametrize(
+    "layout", [LAYOUT, TREE, ((38,),), ((20,), (18,))], ids=["branches", "tree", "one", "two"]
+)
 def test_one_varlen_call_a_pack_and_the_loop_over_sequences_agree(
     monkeypatch: pytest.MonkeyPatch, window: int | None, layout: Any
 ) -> None:
@@ -125,9 +131,10 @@ def test_varlen_pieces_name_the_keys_that_each_query_sees() -> None:
 
 
 @pytest.mark.parametrize("window", [None, 5])
-def test_flex_attention_and_the_loop_over_sequences_agree(window: int | None) -> None:
+@pytest.mark.parametrize("layout", [LAYOUT, TREE], ids=["branches", "tree"])
+def test_flex_attention_and_the_loop_over_sequences_agree(layout: Any, window: int | None) -> None:
     q, k, v = (x.detach() for x in inputs())  # flex attention has gradients on GPUs only
-    how: dict[str, Any] = {"scaling": 0.3, "sliding_window": window, "packed_layout": LAYOUT}
+    how: dict[str, Any] = {"scaling": 0.3, "sliding_window": window, "packed_layout": layout}
     expected, found = (
         attend(torch.nn.Module(), q, k, v, None, **how)[0]
         for attend in (packed_attention, flex_packed_attention)
@@ -136,11 +143,11 @@ def test_flex_attention_and_the_loop_over_sequences_agree(window: int | None) ->
 
 
 @pytest.mark.parametrize("window", [None, 1, 100, 300])
-@pytest.mark.parametrize("layout", [LAYOUT, WIDE_LAYOUT, ((128,), (384,)), ((700, 100),)])
+@pytest.mark.parametrize("layout", [LAYOUT, WIDE_LAYOUT, WIDE_TREE, ((128,), (384,)), ((700, 100),)])
 def test_the_mask_of_flex_attention_is_the_one_that_torch_makes_of_all_pairs(
     layout: Any, window: int | None
 ) -> None:
-    n = sum(sum(run) for run in layout)
+    n = sum(piece.length for piece in pieces_of(layout))
     found = block_mask(layout, window, CPU)
     expected = create_block_mask(visible(layout, window, CPU), None, None, n, n, device="cpu")
     assert found.seq_lengths == expected.seq_lengths
@@ -164,6 +171,26 @@ def test_what_a_token_sees_is_what_the_layout_says() -> None:
     grid = torch.arange(38)
     found = visible(LAYOUT, None, CPU)(grid, grid, grid[:, None], grid[None, :])
     assert torch.equal(found, mask)
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_every_piece_of_a_tree_sees_its_path_alone(window: int | None) -> None:
+    """Against textbook attention of each path, written out by hand."""
+    paths = [[0, 1], [0, 2, 3], [0, 2, 4, 5], [0, 2, 4, 6], [0, 2, 7], [8, 9, 10]]
+    pieces = [list(range(one.start, one.start + one.length)) for one in pieces_of(TREE)]
+    assert [len(piece) for piece in pieces] == [7, 3, 4, 2, 3, 1, 5, 2, 5, 4, 2]
+    q, k, v = (x.detach() for x in inputs())
+    found = packed_attention(
+        torch.nn.Module(), q, k, v, None, scaling=0.3, sliding_window=window, packed_layout=TREE
+    )[0]
+    for path in paths:
+        at = [place for piece in path for place in pieces[piece]]
+        near = torch.arange(len(at))[:, None] - torch.arange(len(at))
+        seen = (near >= 0) & (near < (window or len(at)))
+        keys, values = (x[:, :, at].repeat_interleave(2, 1) for x in (k, v))
+        scores = (q[:, :, at] @ keys.transpose(2, 3) * 0.3).masked_fill(~seen, -torch.inf)
+        expected = (scores.softmax(-1) @ values).transpose(1, 2)
+        torch.testing.assert_close(found[:, at], expected, atol=1e-5, rtol=1e-4)
 
 
 class Peak(torch.utils._python_dispatch.TorchDispatchMode):

@@ -25,7 +25,7 @@ from transformers.models.qwen3_5 import modeling_qwen3_5
 from slime.errors import ConfigError
 from slime.training.attention import linear
 from slime.training.attention.linear import decay, kernel_of, packed_delta_rule, tell_kernels
-from slime.training.core.packing import pack
+from slime.training.core.packing import pack, pieces_of
 from slime.types import Sample
 from tests.fakes.fixtures import MakeArgs, MakeTrainer
 from tests.fakes.forks import Forks
@@ -78,13 +78,13 @@ SAMPLES = [
 ]
 
 
-@pytest.mark.parametrize("share_prompts", [True, False])
+@pytest.mark.parametrize("merge", [True, False])
 def test_each_sample_of_a_pack_has_the_log_probs_and_gradients_that_it_has_alone(
-    make_trainer: MakeTrainer, hybrid: str, share_prompts: bool
+    make_trainer: MakeTrainer, hybrid: str, merge: bool
 ) -> None:
     model = make_trainer(hf_checkpoint=hybrid, ref_load=hybrid).model
     alone = AutoModelForCausalLM.from_pretrained(hybrid, attn_implementation="eager")
-    packed = pack(SAMPLES, torch.device("cpu"), share_prompts=share_prompts)
+    packed = pack(SAMPLES, torch.device("cpu"), merge=merge)
     ours = model.distribution(packed).log_probs(packed.targets)
     rows = []
     for one in SAMPLES:
@@ -261,12 +261,13 @@ def by_the_book(
     return torch.stack(rows)
 
 
+@pytest.mark.parametrize("layout", [((2, 3, 1), (40, 30), (66,)), ((2, (1, 40, (2, 3, 1)), 7), (66,))])
 def test_in_float64_a_pack_is_the_rule_token_by_token_with_its_gradients(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, layout: Any
 ) -> None:
     monkeypatch.setattr(modeling_qwen3_5, "torch", Wide())
-    layout = ((2, 3, 1), (40, 30), (66,))
-    size = sum(length for run in layout for length in run)
+    pieces = pieces_of(layout)
+    size = sum(piece.length for piece in pieces)
     torch.manual_seed(0)
     draw = partial(torch.rand, dtype=torch.float64)
     inputs = draw(1, size, 80) - 0.5, draw(1, size, 4), -draw(1, size, 4), draw(80, 4) - 0.5
@@ -274,15 +275,12 @@ def test_in_float64_a_pack_is_the_rule_token_by_token_with_its_gradients(
         x.requires_grad_()
     qkv, beta, left, kernel = inputs
     found = packed_delta_rule(*inputs, (8, 12), layout)
-    weight, first, expected = torch.randn_like(found), 0, []
-    for run in layout:
-        trunk = list(range(first, first + run[0]))
-        for number, length in enumerate(run):
-            own = list(range(first, first + length))
-            seen = [*trunk, *own] if number else own
-            rows = by_the_book(qkv[0, seen], beta[0, seen], left[0, seen], kernel)
-            expected.append(rows[-length:])
-            first += length
+    weight, expected = torch.randn_like(found), []
+    places = [list(range(piece.start, piece.start + piece.length)) for piece in pieces]
+    for number, piece in enumerate(pieces):
+        seen = [place for one in (*piece.path, number) for place in places[one]]
+        rows = by_the_book(qkv[0, seen], beta[0, seen], left[0, seen], kernel)
+        expected.append(rows[-piece.length :])
     theirs = torch.cat(expected).unsqueeze(0)
     assert_close(found, theirs, atol=1e-13, rtol=1e-13)
     for ours, wanted in zip(

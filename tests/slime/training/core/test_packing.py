@@ -115,7 +115,7 @@ def test_sharing_prompts_changes_neither_log_probs_nor_gradients(
     samples = grouped(make_samples(7))
     found = []
     for share in (True, False):
-        packed = pack(samples, CPU, share_prompts=share)
+        packed = pack(samples, CPU, merge=share)
         values = model.distribution(packed).log_probs(packed.targets)
         model.zero_grad()
         (values * torch.linspace(-1, 1, len(values))).sum().backward()

@@ -1,0 +1,149 @@
+"""What token sequences have in common at their start: no torch.
+
+Turns of one session, answers to one prompt and hints of one turn begin alike. Sorted, sequences with a common start are
+neighbours, so the lengths that neighbours share say everything about any set of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+WORTH = 32
+"""A branch costs calls and copies of its own, so a common start counts from one such part of what follows it on."""
+
+KEYS = 4
+"""Attention copies the keys before each branch. So many keys take at most the memory that one token takes."""
+
+
+@dataclass
+class Node:
+    """Tokens [start, end) of the sequence `of`, which all `members` have alike as far as they reach."""
+
+    of: int
+    start: int
+    end: int
+    members: list[int]
+    children: list[Node] = field(default_factory=list)
+
+    def preorder(self) -> list[Node]:
+        """This node and all below it, each before its children."""
+        found, left = [], [self]
+        while left:
+            node = left.pop()
+            found.append(node)
+            left += reversed(node.children)
+        return found
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of sequences that run together.
+
+    Attributes:
+        tokens: that run. keys: that all pieces see, each with those before it. longest: tokens of the longest sequence.
+        targets: tokens that are predicted.
+    """
+
+    tokens: int
+    keys: int
+    longest: int
+    targets: int
+
+    @property
+    def load(self) -> int:
+        """Tokens of a micro-batch whose memory they take: rows of logits and copied keys count too."""
+        return max(self.tokens, self.targets, -(-self.keys // KEYS))
+
+
+class Prefixes:
+    """The common starts of sequences.
+
+    Args:
+        sequences: token ids, or any whole numbers from 0 that are equal where tokens are.
+        targets: how many tokens of each are predicted (default: none).
+    """
+
+    def __init__(self, sequences: Sequence[Sequence[int]], targets: Sequence[int] | None = None) -> None:
+        keys = [np.asarray(sequence, dtype=">u8") for sequence in sequences]
+        self._lengths = [len(key) for key in keys]
+        self._targets = targets or [0] * len(keys)
+        order = sorted(range(len(keys)), key=lambda i: keys[i].tobytes())
+        self._place = {i: place for place, i in enumerate(order)}
+        self._common = [_common(keys[a], keys[b]) for a, b in pairwise(order)]
+
+    def trees(self, members: Sequence[int]) -> list[Node]:
+        """The roots of these sequences, in the order of their first members, and so are children."""
+        order = sorted(members, key=self._place.__getitem__)
+        common = [min(self._common[self._place[a] : self._place[b]]) for a, b in pairwise(order)]
+        roots: list[Node] = []
+        ranges = [(0, len(order), 0, roots)] if order else []
+        while ranges:
+            low, high, start, siblings = ranges.pop()
+            end, ended, cuts = self._fork(order, common, low, high)
+            if cuts:
+                rest = max(self._lengths[i] for i in order[low:high]) - end
+                if (end - start) * WORTH < rest:
+                    groups = pairwise([low, *cuts, high])
+                    ranges += [(a, b, start, siblings) for a, b in groups]
+                    continue
+            node = Node(order[high - 1], start, end, order[low:high])
+            siblings.append(node)
+            groups = pairwise([ended, *cuts, high]) if cuts else pairwise([])
+            ranges += [(a, b, end, node.children) for a, b in groups]
+        for siblings in (roots, *(node.children for root in roots for node in root.preorder())):
+            siblings.sort(key=lambda node: min(node.members))
+        return roots
+
+    def _fork(
+        self, order: Sequence[int], common: Sequence[int], low: int, high: int
+    ) -> tuple[int, int, list[int]]:
+        """How far the sequences [low, high) of an order go together, the first of them that goes on from there, and where
+        those that part begin; none of these if all others end on the way of one."""
+        first = low
+        while first + 1 < high:
+            end = min(common[first : high - 1])
+            if self._lengths[order[first]] > end:
+                return end, first, [j + 1 for j in range(first, high - 1) if common[j] == end]
+            first += 1
+        return self._lengths[order[first]], first, []
+
+    def size(self, members: Sequence[int]) -> Size:
+        """Of these sequences."""
+        nodes = [node for root in self.trees(members) for node in root.preorder()]
+        return Size(
+            tokens=sum(node.end - node.start for node in nodes),
+            keys=sum(node.end for node in nodes),
+            longest=max((self._lengths[i] for i in members), default=0),
+            targets=sum(self._targets[i] for i in members),
+        )
+
+    def parts(self, members: Sequence[int], most: int) -> list[list[int]]:
+        """The sequences, those with a common start together up to a load of `most`, or what the longest of them has.
+
+        The longest of a line comes first: what it contains takes no more tokens.
+        """
+        found = []
+        for root in self.trees(members):
+            left = root.members[::-1]
+            while left:
+                counts = range(2, len(left) + 1)
+                count = 1 + bisect_left(counts, True, key=lambda n: _exceeds(self.size(left[:n]), most))
+                found.append(left[:count])
+                left = left[count:]
+        return found
+
+
+def _exceeds(size: Size, most: int) -> bool:
+    return size.load > max(most, size.longest)
+
+
+def _common(a: np.ndarray, b: np.ndarray) -> int:
+    """How many numbers at the start of both are equal."""
+    length = min(len(a), len(b))
+    differ = a[:length] != b[:length]
+    return int(differ.argmax()) if differ.any() else length
