@@ -199,13 +199,13 @@ def megatron_step(folder: str, plan: TrainerMemory) -> float:
 
 
 def samples_of(tokens: int) -> PackedBatch:
-    """A pack in which every token is trained."""
+    """A pack in which every token is trained, and runs."""
     each = min(tokens, LENGTH)
     samples = [
         Sample(index=i, tokens=[1] * each, response_length=each - 1, loss_mask=[1] * (each - 1))
         for i in range(tokens // each)
     ]
-    return pack(samples, torch.device("cpu"))
+    return pack(samples, torch.device("cpu"), merge=False)
 
 
 def loss_of(seen: Any, packed: PackedBatch, entropy: bool) -> Tensor:
