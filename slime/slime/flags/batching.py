@@ -32,9 +32,7 @@ class BatchArguments:
         main=True,
     )
     merge_prefixes: bool = flag(
-        True,
-        "run tokens that samples of a micro-batch have in common at their start (turns of one session, answers to one "
-        "prompt) through the model once; otherwise each sample runs all of its own",
+        True, "compute once the tokens that samples of a micro-batch share at their start"
     )
     micro_batch_size: int | None = flag(
         None,

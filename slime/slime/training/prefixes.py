@@ -1,7 +1,7 @@
 """What token sequences have in common at their start: no torch.
 
 Turns of one session, answers to one prompt and hints of one turn begin alike. Sorted, sequences with a common start are
-neighbours, so the lengths that neighbours share say everything about any set of them.
+neighbours, so the lengths that neighbours share give those of any set of them.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from slime.vision.positions import rope_positions
 Run = tuple[Union[int, "Run"], ...]
 Layout = tuple[Run, ...]
 """For each run of tokens: the length of its trunk, then the branches that follow it one after the other. A branch is a
-length, or a run of its own. Every branch sees the trunk and itself, not the branches beside it."""
+length, or a run of its own. Every branch sees the trunk and itself, not its siblings."""
 
 
 class Piece(NamedTuple):
