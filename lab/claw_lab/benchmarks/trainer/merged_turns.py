@@ -1,4 +1,4 @@
-"""Turns of one session trained together against one by one: seconds, peak memory, and how both grow with the turns.
+"""Turns of one session trained together against one by one: processor seconds, peak memory, growth with the turns.
 
     bash lab/run.sh benchmarks.trainer.merged_turns --turns 2 4 8 16 32 --system 600 --new 60
 
@@ -93,13 +93,13 @@ class Bench:
             self.trainers[merge] = FSDPTrainer(args)
 
     def measured(self, samples: Sequence[Sample], merge: bool) -> tuple[float, float]:
-        """Seconds of a step, and MiB of its peak above what was held before."""
+        """Processor seconds of a step, and MiB of its peak above what was held before."""
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")
-        before, start = _status("VmRSS"), time.perf_counter()
+        before, start = _status("VmRSS"), time.process_time()
         self.trainers[merge].train(0, samples)
-        return time.perf_counter() - start, _status("VmHWM") - before
+        return time.process_time() - start, _status("VmHWM") - before
 
     def report(self, kind: str, samples: Sequence[Sample], merge: bool, **how: Any) -> tuple[float, float]:
         """Measures, and prints a line."""
