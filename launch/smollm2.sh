@@ -31,15 +31,15 @@ ensure_smollm2() {
 # multiplies_in_bf16: whether this processor does, at twice the speed of float32. Others emulate it.
 multiplies_in_bf16() { grep -qE '\b(avx512_bf16|amx_bf16|bf16)\b' /proc/cpuinfo 2>/dev/null; }
 
-# fast_on_this_cpu MODEL: fills FAST with flags for a language model: threads, and bf16 where the processor and the model's
-# folder have it (one that is not made yet will). Both take every processor: dreams and the gate's answers come while
-# training waits, and training stands back behind answers (--train-nice).
+# fast_on_this_cpu MODEL: fills FAST with flags for a language model: a half of the processors for answers and one for
+# training, of which a thread that waits for a busy processor would hold up the others; and bf16 where the processor and the
+# model's folder have it (one that is not made yet will).
 fast_on_this_cpu() {
-  local cores config=$1/config.json
+  local cores half config=$1/config.json
   cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
-  cores=$((cores > 8 ? 8 : cores))
+  half=$((cores > 16 ? 8 : cores > 3 ? cores / 2 : 1))
   # shellcheck disable=SC2034  # read by the script
-  FAST=(--train-threads "$cores" --engine-threads "$cores")
+  FAST=(--engine-threads "$half" --train-threads "$half")
   if ! multiplies_in_bf16; then return; fi
   if [ ! -f "$config" ] || grep -qE '"(torch_)?dtype": *"bfloat16"' "$config"; then FAST+=(--bf16); fi
 }
