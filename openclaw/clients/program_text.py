@@ -126,7 +126,7 @@ def is_marked(text: str) -> bool:
 
 
 def _between(text: str, tag: re.Pattern[str]) -> str:
-    """What stands between such tags; "" where nothing does."""
+    """What stands between such tags; "" if nothing does."""
     found: list[str] = []
     at = 0
     while len(found) < _MOST_BLOCKS and (opening := tag.search(text, at)) is not None:

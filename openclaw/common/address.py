@@ -45,7 +45,7 @@ class ServerAddress:
 
 def admin_key_for(url: str, given: str | None, run_dir: str | None = None, runs: Path = RUNS) -> str | None:
     """The admin key to send to a server: the given one; else the one that this user's run at this address of this machine
-    keeps in its folder; None where there is none to know."""
+    keeps in its folder; None if there is none to know."""
     if given is not None:
         return given
     if run_dir is not None:

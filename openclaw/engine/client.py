@@ -293,7 +293,7 @@ class EngineClient:
             raise EngineError(f"{url}: {error or type(error).__name__}") from error
 
     async def try_weights(self, url: str, asked: TrialRequest) -> list[dict[str, Any]] | None:
-        """Greedy answers (`ids`, `log_probs`, `text`, `ended`) of weights that need not be live, one a prompt; None where
+        """Greedy answers (`ids`, `log_probs`, `text`, `ended`) of weights that need not be live, one a prompt; None if
         the engine holds one set of weights. Raises EngineError, and ClientError when it refuses."""
         try:
             async with self._http.post(

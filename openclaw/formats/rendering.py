@@ -137,7 +137,7 @@ class ChatFormat:
     def known_head(
         self, messages: Sequence[Message], tools: list[Message] | None, options: TemplateOptions
     ) -> Head | None:
-        """What is known of a request's head, for `render`; None where heads are not kept."""
+        """What is known of a request's head, for `render`; None if heads are not kept."""
         if self._heads is None or isinstance(messages[0], RawPrompt):
             return None
         return self._heads.find(messages, tools or None, [options, self.tokenizer.text_is_plain])
@@ -166,7 +166,7 @@ class ChatFormat:
         tools: list[Message] | None,
         options: TemplateOptions,
     ) -> list[int] | None:
-        """The ids of a turn, followed by new messages. None where the template rewrites history (a new
+        """The ids of a turn, followed by new messages. None if the template rewrites history (a new
         question drops old reasoning): then a full render is due."""
         prepared = [renderable(message) for message in new_messages]
         rendered = self._renderer(options).bridge_to_next_turn(
@@ -198,7 +198,7 @@ def renderable(message: Message) -> Message:
 
 
 def _has_tokens_of(renderer: str, path: Path) -> bool:
-    """False for a folder of a known type with somebody else's tokens: many models are of type llama and write ChatML."""
+    """False for a folder of a known type with another user's tokens: many models are of type llama and write ChatML."""
     if renderer not in _FIRST_TOKEN:
         return True
     try:

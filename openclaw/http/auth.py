@@ -161,7 +161,7 @@ def _asked_host(request: Request) -> str | None:
 
 
 def _host(url: str) -> str | None:
-    """None where there is none, or what is there is no address at all."""
+    """None if there is none, or what is there is no address at all."""
     try:
         return urlsplit(url).hostname
     except ValueError:

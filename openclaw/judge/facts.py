@@ -69,7 +69,7 @@ def agreement(turn: Turn, score: float, fact: bool | None, said: str | None = No
 
 
 def words_behind(turn: Turn) -> str | None:
-    """What people wrote behind the answer; None where only tools did."""
+    """What people wrote behind the answer; None if only tools did."""
     found = said_in(turn.next_state or [])
     return "\n".join(found) if found else None
 

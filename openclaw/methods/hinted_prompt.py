@@ -34,7 +34,7 @@ def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
 
 
 def with_memory(messages: Sequence[Message], memory: Sequence[str] | None) -> list[Message]:
-    """The conversation with what is remembered of the person, as one hint; as it is where nothing is."""
+    """The conversation with what is remembered of the person, as one hint; as it is if nothing is."""
     return with_hint(messages, "\n".join(memory)) if memory else list(messages)
 
 
@@ -126,7 +126,7 @@ class HintedPrompts:
 
     def behind(self, turn: Turn, said: Sequence[Message]) -> list[int] | None:
         """Ids of the turn and of what was said behind it, as the next prompt has them, cut to what the model has room
-        for; None where the template rewrites what was before (it drops old reasoning), or cannot write the messages."""
+        for; None if the template rewrites what was before (it drops old reasoning), or cannot write the messages."""
         options = turn.sampling.get("enable_thinking", True)
         own = turn.prompt_ids + turn.completion_ids
         try:

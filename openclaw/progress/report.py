@@ -46,7 +46,7 @@ class Row:
     Attributes:
         name: stable, for programs; label: for people.
         kind: `share` from 0 to 1, or `number`.
-        before, now, prompted: values; None where not known. `prompted`: the first model with all wishes in the prompt.
+        before, now, prompted: values; None if not known. `prompted`: the first model with all wishes in the prompt.
         interval: 95 % of `now`; count: prompts.
         p: exact McNemar of now against before, for shares.
     """

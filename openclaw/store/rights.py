@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Table, and_, case, or_, select
 from openclaw.store import schema
 
 NO_NAME = ""
-"""Name of the key of a request that has none: the common key, or no key where none is asked."""
+"""Name of the key of a request that has none: the common key, or no key if none is asked."""
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def runs(found: Json, by: By, rows: list[ShownToken]) -> list[Json]:
 
 
 def values_of(found: Json, by: By) -> Sequence[float | None] | None:
-    """What a colour stands for, a number a token; None where it is not known of this turn."""
+    """What a colour stands for, a number a token; None if it is not known of this turn."""
     if by == "surprise":
         return None if found["log_probs"] is None else [-value for value in found["log_probs"]]
     values: Sequence[float | None] | None = found["versions" if by == "version" else by]

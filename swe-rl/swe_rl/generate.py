@@ -103,7 +103,7 @@ async def generate(
 
 
 def environment_use(args: GenerationSide) -> EnvironmentUse | None:
-    """For the plan: what a box and its workspace may take, for each episode at a time; None where others have them."""
+    """For the plan: what a box and its workspace may take, for each episode at a time; None if others have them."""
     flags = read(SweFlags, args)
     here = pool_of(flags) is None
     return EnvironmentUse(flags.parallel_envs, LIMITS.memory, WORKSPACE_BYTES) if here else None

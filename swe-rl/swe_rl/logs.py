@@ -51,7 +51,7 @@ def outcomes_of_log(text: str) -> dict[str, str]:
 
 
 def files_of_tests(tests: Iterable[str]) -> list[str] | None:
-    """Files of tests of pytest, in their order; None where one is named in another way."""
+    """Files of tests of pytest, in their order; None if one is named in another way."""
     named = list(tests)
     if not all("::" in test for test in named):
         return None

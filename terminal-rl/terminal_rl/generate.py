@@ -59,7 +59,7 @@ async def generate(
 
 
 def environment_use(args: GenerationSide) -> EnvironmentUse | None:
-    """For the plan: what a box and its workspace may take, for each episode at a time; None where a pool has them."""
+    """For the plan: what a box and its workspace may take, for each episode at a time; None if a pool has them."""
     flags = read(TerminalFlags, args)
     use = EnvironmentUse(flags.parallel_envs, LIMITS.memory, WORKSPACE_BYTES)
     return use if flags.env_server_url is None else None

@@ -55,7 +55,7 @@ def _of_json(text: str) -> dict[str, float]:
 
 
 def reward_of(rewards: Mapping[str, float]) -> float:
-    """The one to train on, from 0 to 1: `reward`, or the mean where none is named so."""
+    """The one to train on, from 0 to 1: `reward`, or the mean if none is named so."""
     value = rewards.get("reward", sum(rewards.values()) / len(rewards))
     return min(1.0, max(0.0, value))
 

@@ -28,7 +28,7 @@ class ReToolFormat(CallFormat):
     """The markup of ReTool.
 
     Args:
-        python: name of the tool that `<code>` and fences go to; None where there is none.
+        python: name of the tool that `<code>` and fences go to; None if there is none.
         tool_role: whether the model's template shows messages of the role tool; otherwise the user shows them, in
             `<interpreter>`.
     """

@@ -23,7 +23,7 @@ KEYS = {
 
 
 def words_of(action: GuiAction, size: ScreenSize) -> list[str]:
-    """Arguments of one call; none where there is nothing to do. Points stand in the place of tags; a drag has a
+    """Arguments of one call; none if there is nothing to do. Points stand in the place of tags; a drag has a
     start."""
     return list(_words(action, size))
 

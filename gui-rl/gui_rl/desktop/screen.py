@@ -63,7 +63,7 @@ class DesktopScreen:
             await self._settled()
 
     def _browser(self) -> DevTools | None:
-        """None where there is none, or it has been closed."""
+        """None if there is none, or it has been closed."""
         self.programs.check()
         return self.devtools if self.programs.browsing_now else None
 
@@ -107,7 +107,7 @@ class DesktopScreen:
         return (browser, target) if browser and target else None
 
     async def _unless_closed(self, call: Awaitable[Found]) -> Found | None:
-        """What the browser answers; None where it does not because it is just being closed."""
+        """What the browser answers; None if it does not because it is just being closed."""
         try:
             return await call
         except EnvironmentAway:

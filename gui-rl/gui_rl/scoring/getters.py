@@ -73,7 +73,7 @@ async def _command_error(screen: OpenScreen, visit: Visit, settings: Json) -> An
 
 
 async def _file(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
-    """The text of a file of the home; None where there is none."""
+    """The text of a file of the home; None if there is none."""
     data = await desktop_of(screen, "getter vm_file").file(str(settings["path"]))
     return None if data is None else data.decode(errors="replace")
 

@@ -46,7 +46,7 @@ class Desktop(Protocol):
         ...
 
     async def file(self, path: str) -> bytes | None:
-        """None where there is no such file in the home."""
+        """None if there is no such file in the home."""
         ...
 
     async def window(self, name: str, strict: bool, what: Literal["windowactivate", "windowclose"]) -> bool:

@@ -36,7 +36,7 @@ async def judges(request: Request) -> Response:
 
 @router.put("/admin/judges")
 async def scale(request: Request) -> Response:
-    """`{"workers": 4}`: so many, until the run is started anew. One that has to go gets some seconds to finish; what it
+    """`{"workers": 4}`: so many, until the run is started again. One that has to go gets some seconds to finish; what it
     leaves is judged by another."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)

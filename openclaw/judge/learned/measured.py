@@ -75,7 +75,7 @@ def choose_threshold(
 
 
 def agreement(examples: Sequence[Example], scores: Sequence[int]) -> dict[str, float]:
-    """Shares: right; the opposite sign; a sign where the label is 0; none where it is a sign."""
+    """Shares: right; the opposite sign; a sign where the label is 0; none if it is a sign."""
     pairs = [(example.label, score) for example, score in zip(examples, scores, strict=True)]
     signs, neutral = [pair for pair in pairs if pair[0]], [pair for pair in pairs if not pair[0]]
     return {

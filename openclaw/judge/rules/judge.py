@@ -100,7 +100,7 @@ def vote_by_rules(question: JudgeQuestion) -> Vote:
 
 
 def hint_by_rules(question: JudgeQuestion) -> str:
-    """What a complaint of the person says should be different, in the person's words. "" where nobody complains, or a
+    """What a complaint of the person says should be different, in the person's words. "" if nobody complains, or a
     complaint says only that the answer is wrong."""
     said = _said(question)
     asked, response = _last_request(question.messages), bounded(question.response)

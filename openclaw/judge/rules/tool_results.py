@@ -258,7 +258,7 @@ def _programs(call: ToolCall) -> list[str]:
 
 @dataclass(frozen=True)
 class Report:
-    """code: the exit code, None where the result names none; body: what the program printed, empty for nothing;
+    """code: the exit code, None if the result names none; body: what the program printed, empty for nothing;
     value: the JSON object that the result is, unless it is one that only wraps an output."""
 
     code: int | None
@@ -362,7 +362,7 @@ def _said(body: str) -> str:
 
 
 def text_failed(text: str) -> str | None:
-    """Why a tool's plain text is a failure, in a few words; None where nothing says so."""
+    """Why a tool's plain text is a failure, in a few words; None if nothing says so."""
     read = _NO_FAILURE.sub(" ", _ends(text))
     found = TOOLS["failure"].search(read)
     if found is None and is_report(read):
@@ -372,7 +372,7 @@ def text_failed(text: str) -> str | None:
 
 
 def text_succeeded(text: str) -> str | None:
-    """What in a tool's plain text says that it worked; None where nothing does."""
+    """What in a tool's plain text says that it worked; None if nothing does."""
     found = TOOLS["success"].search(_ends(text))
     return None if found is None else f"success text: {found.group().strip()[:60]}"
 

@@ -88,7 +88,7 @@ class Episode:
 
         Raises:
             EngineRefused: the opening alone does not fit the context.
-            EngineAway, EnvironmentAway: nobody answered; the sample must be begun anew.
+            EngineAway, EnvironmentAway: nobody answered; the sample must be begun again.
         """
         state = GenerateState.of(self.args)
         start = checked_start(await self.environment.reset(task))
@@ -245,7 +245,7 @@ class EpisodeReward:
     Attributes:
         total: of the whole episode.
         steps: of each step.
-        step_mean: mean score of the steps that have one; None where none has.
+        step_mean: mean score of the steps that have one; None if none has.
     """
 
     total: float

@@ -42,7 +42,7 @@ def agent(
     """The generate function of an agent in environments of one kind.
 
     The reward is {"score", "acc"}, so the run needs --reward-key score. The task of an episode is its prompt, label and
-    metadata. An interrupted episode is begun anew.
+    metadata. An interrupted episode is begun again.
 
     Args:
         parallel: episodes at a time in this process.

@@ -87,7 +87,7 @@ class Step:
     Attributes:
         text, calls: of the action.
         shown: what the environment answered.
-        error: why a call could not be made, None where it could.
+        error: why a call could not be made, None if it could.
     """
 
     text: str

@@ -46,7 +46,7 @@ def _cells(cells: Sequence[str]) -> str:
 
 
 def of_dataset(run_dir: Path, dataset: str | None = None) -> list[Evaluation]:
-    """The evaluations of one data set, oldest first; where none is named, of the only one.
+    """The evaluations of one data set, oldest first; if none is named, of the only one.
 
     Raises:
         ConfigError: there is none, or several to choose from.
@@ -66,7 +66,7 @@ def summary(run_dir: Path, dataset: str | None = None, seconds: float | None = N
     """The first evaluation against the last, and what came between, as the tracks print it.
 
     `episodes` are the trajectories that were trained on; `infra_failures` are environments that were away, replaced ones
-    included, and attempts at held-out tasks that infrastructure failed. What is after training is None where the run was
+    included, and attempts at held-out tasks that infrastructure failed. What is after training is None if the run was
     ended before its second evaluation.
 
     Args:

@@ -58,7 +58,7 @@ def _is(value: object, kind: str) -> bool:
 
 
 def problem_of(schema: object) -> str | None:
-    """Why no call can be what a tool's schema asks for, or why it is no schema of arguments; None where some can."""
+    """Why no call can be what a tool's schema asks for, or why it is no schema of arguments; None if some can."""
     if not isinstance(schema, Mapping) or schema.get("type", "object") != "object":
         return f"it must be a JSON schema of an object, got {schema!r:.80}"
     known, required = schema.get("properties", {}), schema.get("required", [])

@@ -68,7 +68,7 @@ class StepJudge:
         }
 
     async def _vote(self, messages: list[Message], seed: int) -> dict[str, Any]:
-        """`score` is 1 or -1, 0 for a reply that says neither, None where none came (`ok` is false)."""
+        """`score` is 1 or -1, 0 for a reply that says neither, None if none came (`ok` is false)."""
         async with self.places:
             began = time.monotonic()
             try:
@@ -94,7 +94,7 @@ class JudgeModel(Protocol):
     """Called concurrently; the caller limits time and number."""
 
     async def reply(self, messages: list[Message], seed: int) -> str:
-        """Raises EngineError or RewardError where none is to be had."""
+        """Raises EngineError or RewardError if none is to be had."""
 
 
 def judge_model(args: GenerationSide) -> JudgeModel:

@@ -65,7 +65,7 @@ def through_gateway(
     attempts: int = 3,
     per_turn: bool = False,
 ) -> Callable[[GenerationSide, Sample, dict[str, Any]], Awaitable[Sample | list[Sample]]]:
-    """The generate function of an agent whose loop is somebody else's.
+    """The generate function of an agent whose loop is another user's.
 
     The gateway at `url` must record turns and serve this run's engines. The reward is {"score", "acc"}. Turns are not
     rewarded in the gateway's store, so that its own methods never train on what slime trains on.

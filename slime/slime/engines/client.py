@@ -158,7 +158,7 @@ class EngineControl:
                 all: ().
 
         Returns:
-            For each prompt ids, log_probs, text, ended; None where this backend holds one set of weights.
+            For each prompt ids, log_probs, text, ended; None if this backend holds one set of weights.
         """
         routes = self._routes
         if not isinstance(routes, EmbeddedRoutes) or not routes.tries:

@@ -23,7 +23,7 @@ class EngineControlError(EngineError):
 class EngineInfo:
     """What an engine says it serves now; `checksum` is of the tensors that are live in it.
 
-    `max_context_length`: tokens of prompt and answer; None where the engine does not say. `forgotten`: a service that
+    `max_context_length`: tokens of prompt and answer; None if the engine does not say. `forgotten`: a service that
     holds the weights has lost them.
     """
 

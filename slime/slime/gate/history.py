@@ -78,7 +78,7 @@ class GateHistory:
         return self.obeyed
 
     def compared_with(self, purpose: str, live: Outcomes) -> Outcomes:
-        """The reference version's outcomes; those of the live weights where nothing older is known of a prompt."""
+        """The reference version's outcomes; those of the live weights if nothing older is known of a prompt."""
         self.reference[purpose] = {**live, **self.reference.get(purpose, {})}
         return self.reference[purpose]
 

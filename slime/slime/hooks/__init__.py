@@ -19,7 +19,7 @@ __all__ = ["HOOKS", "Call", "Hook", "call_of", "load_hook", "load_hooks", "load_
 
 
 def load_hook(args: object, name: str) -> Any:
-    """The function (or class) behind the flag of this name, None where the flag is not given.
+    """The function (or class) behind the flag of this name, None if the flag is not given.
 
     Raises:
         ConfigError: it cannot be loaded, or could not be called as slime calls it.

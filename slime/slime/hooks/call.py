@@ -58,7 +58,7 @@ class Hook:
         called: when slime calls it.
         attr: what is taken from a file that is named without an attribute.
         repeatable: the flag may be given several times; the hooks run in that order.
-        refused: why no training backend that exists can call it; None where it acts.
+        refused: why no training backend that exists can call it; None if it acts.
     """
 
     name: str

@@ -33,7 +33,7 @@ TeacherKind = Literal["sampled", "topk"]
 
 @dataclass(frozen=True)
 class LossBatch:
-    """The trained response tokens of one micro-batch, all [T]; None where there is no such value.
+    """The trained response tokens of one micro-batch, all [T]; None if there is no such value.
 
     `old_log_probs` is None while the policy has not moved since sampling's weights were taken over: they are
     then the new log-probs themselves, and the importance ratio is exactly 1.

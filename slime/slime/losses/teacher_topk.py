@@ -26,7 +26,7 @@ class Candidates:
     Attributes:
         present: [C, T] of bool, whether the sample of the token has this hint; hint 0 is the shortest.
         log_probs: [C, T, K], of `student_ids` where these are given, else of `own_ids`.
-        own_ids: [C, T, K], the teacher's most likely ids; None where nobody asked for them.
+        own_ids: [C, T, K], the teacher's most likely ids; None if nobody asked for them.
         student_ids: [T, K], the student's.
     """
 

@@ -54,7 +54,7 @@ class ModelServers:
         part: their part of the placement, and the key of their own `--...sglang-` flags.
         prefix: of their names.
         role: "engine" gets every version of the policy's weights; `GATE` answers with those of candidates.
-        count: how many; each has `gpus` GPUs, none where that is 0.
+        count: how many; each has `gpus` GPUs, none if that is 0.
     """
 
     part: str

@@ -67,7 +67,7 @@ class EvalDataset:
 
 
 def eval_datasets(args: GenerationSide) -> list[EvalDataset]:
-    """The data sets of `--eval-config`, else of `--eval-prompt-data`; none where neither is given.
+    """The data sets of `--eval-config`, else of `--eval-prompt-data`; none if neither is given.
 
     A setting comes from the data set, else from the file's defaults, else from `--eval-*`, else from training.
 

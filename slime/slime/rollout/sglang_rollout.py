@@ -2,7 +2,7 @@
 
 More groups than a batch needs may be under way (`--over-sampling-batch-size`, dropped groups). Once it is full the
 rest is interrupted and goes back to the data source: finished groups as they are, answers under way to be continued
-(`--partial-rollout`) or started anew.
+(`--partial-rollout`) or started again.
 """
 
 from __future__ import annotations

@@ -83,13 +83,13 @@ class Box:
         watch(self)
 
     def send(self, data: bytes) -> None:
-        """Raises BrokenPipeError where nobody reads any more."""
+        """Raises BrokenPipeError if nobody reads any more."""
         assert self.process.stdin is not None
         self.process.stdin.write(data)
         self.process.stdin.flush()
 
     def read_some(self, seconds: float) -> bytes | None:
-        """What comes next; empty at the end of the program, also where another thread closed the box, None where nothing
+        """What comes next; empty at the end of the program, also where another thread closed the box, None if nothing
         comes in time."""
         assert self.process.stdout is not None
         ready = select.poll()
@@ -100,7 +100,7 @@ class Box:
             return b""
 
     def read_line(self, seconds: float, longest: int) -> bytes | None:
-        """The next line without its end; None where there is none in time, or a longer one, or the program has ended.
+        """The next line without its end; None if there is none in time, or a longer one, or the program has ended.
         What came behind it is kept for the next call."""
         line = self.read_until(lambda data: b"\n" in data, seconds, longest)
         if line is None:
@@ -109,7 +109,7 @@ class Box:
         return line
 
     def read_until(self, complete: Callable[[bytes], bool], seconds: float, longest: int) -> bytes | None:
-        """What comes up to where it is complete; None where it is not in time, or longer, or the program has ended."""
+        """What comes up to where it is complete; None if it is not in time, or longer, or the program has ended."""
         data, until = self._ahead, time.monotonic() + seconds
         self._ahead = b""
         while not complete(data):
@@ -199,7 +199,7 @@ def _spawned(
 
 
 def _first_process(told: int) -> int | None:
-    """A descriptor of the first process in a box, which ends after all others there; None where the box did not begin.
+    """A descriptor of the first process in a box, which ends after all others there; None if the box did not begin.
     bubblewrap itself may end before them."""
     with open(told, "rb") as file, contextlib.suppress(ValueError, KeyError, OSError):
         return os.pidfd_open(int(json.loads(file.read())["child-pid"]))

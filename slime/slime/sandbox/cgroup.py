@@ -80,7 +80,7 @@ class Group:
 
 
 def make_group(limits: Limits) -> Group | None:
-    """A cgroup for one box; None where the watcher has to do."""
+    """A cgroup for one box; None if the watcher has to do."""
     groups = own_groups()
     with contextlib.suppress(OSError):
         return groups.make(limits.memory + limits.disk_bytes) if groups else None

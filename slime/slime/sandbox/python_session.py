@@ -115,7 +115,7 @@ def _reason(box: Box, answered: bool, late: bool, seconds: float) -> str:
 
 
 def _head(data: bytes) -> tuple[int, int, int] | None:
-    """Number and lengths of an answer that the worker began; None where it is something else."""
+    """Number and lengths of an answer that the worker began; None if it is something else."""
     words = data.partition(b"\n")[0].split()
     try:
         number, output, error = (int(word) for word in words)
@@ -132,7 +132,7 @@ def _complete(data: bytes) -> bool:
 
 
 def _answer(data: bytes | None, number: int) -> tuple[str, str | None] | None:
-    """Output and error; None where the data is not the worker's answer to this snippet."""
+    """Output and error; None if the data is not the worker's answer to this snippet."""
     head = _head(data) if data is not None else None
     if data is None or head is None or head[0] != number:
         return None

@@ -160,7 +160,7 @@ class Shells:
             return Shown(error=f"{reason}; all shells were ended{where}", restarted=True)
 
     def _shown(self, line: bytes | None) -> Shown | None:
-        """None where the line is not the worker's answer to this order."""
+        """None if the line is not the worker's answer to this order."""
         try:
             said: dict[str, Any] = json.loads(line or b"")
             if said["number"] != self.number:
@@ -184,7 +184,7 @@ class Finished:
     """A command's end.
 
     Attributes:
-        exit_code: 128 + signal where a signal ended it; None where it was ended for a limit, which `error` names.
+        exit_code: 128 + signal where a signal ended it; None if it was ended for a limit, which `error` names.
         output: what it printed on both streams; the middle of a long one is left out.
     """
 

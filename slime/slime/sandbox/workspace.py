@@ -36,7 +36,7 @@ class Workspace:
     Attributes:
         place: where boxes see it.
         path: where it is on this machine. Links in it may lead anywhere: use the methods here.
-        image: whose folders it began with; None where there was none.
+        image: whose folders it began with; None if there was none.
         folders: all its folders on this machine and where boxes see them; `path` and `place` are the first.
     """
 

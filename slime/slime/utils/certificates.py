@@ -10,5 +10,5 @@ import httpx
 
 @cache
 def certificates() -> ssl.SSLContext:
-    """What httpx makes anew for each client and each single call, which takes 45 ms of processor time."""
+    """What httpx makes again for each client and each single call, which takes 45 ms of processor time."""
     return httpx.create_ssl_context(trust_env=False)

@@ -54,7 +54,7 @@ class ImagePlace:
 
 def problem(places: Sequence[ImagePlace], tokens: int, prompt: int, mask: Sequence[int]) -> str | None:
     """What is wrong with the images of a sample: they must follow each other within its tokens, each within the prompt or
-    behind it, where nothing is trained.
+    behind it, if nothing is trained.
 
     Args:
         prompt: tokens before the response. mask: the loss mask [R].

@@ -1,4 +1,4 @@
-"""A process of another Python in which somebody else's environments run; a line of JSON a message."""
+"""A process of another Python in which another user's environments run; a line of JSON a message."""
 
 from __future__ import annotations
 

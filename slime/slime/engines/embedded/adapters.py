@@ -71,7 +71,7 @@ class AdapterDelta:
 
 
 def read_adapter(folder: str) -> AdapterDelta | None:
-    """The adapter in a folder; None where the folder has none.
+    """The adapter in a folder; None if the folder has none.
 
     Raises:
         AdapterError: files that do not read, a kind of adapter that is not plain LoRA, half of a pair.

@@ -28,7 +28,7 @@ from slime.weights.mapped import ReadMemories
 from slime.weights.slots import hold, is_slot
 
 ONE_IN = 16
-"""Large tensors of a slot of which one is digested anew."""
+"""Large tensors of a slot of which one is digested again."""
 SMALL = 1 << 20
 """Bytes below which a tensor of a slot always is."""
 
@@ -101,7 +101,7 @@ class WeightReader:
 
 def proven(folder: str, stored: dict[str, Tensor], left: dict[str, TensorDigest]) -> dict[str, TensorDigest]:
     """The digests that the trainer left, where they are of these tensors. Small tensors and, by chance, one large one in
-    `ONE_IN` are digested anew.
+    `ONE_IN` are digested again.
 
     Raises:
         EngineError: another name, shape or dtype, or other bits.

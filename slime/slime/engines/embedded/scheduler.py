@@ -95,7 +95,7 @@ class Scheduler:
         sequence.cached = 0
 
     def retract(self, sequence: Sequence) -> None:
-        """Send an admitted sequence back to the front of the queue; its store is computed anew later."""
+        """Send an admitted sequence back to the front of the queue; its store is computed again later."""
         self.drop(sequence)
         sequence.retractions += 1
         self.waiting.appendleft(sequence)

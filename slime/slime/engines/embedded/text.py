@@ -66,6 +66,6 @@ def held_back(text: str, stops: list[str]) -> int:
 
 
 def load_tokenizer(folder: str) -> Tokenizer | None:
-    """The folder's tokenizer.json; None where there is none (the engine then takes and gives ids only)."""
+    """The folder's tokenizer.json; None if there is none (the engine then takes and gives ids only)."""
     path = Path(folder) / "tokenizer.json"
     return Tokenizer.from_file(str(path)) if path.is_file() else None

@@ -124,7 +124,7 @@ def greedy_answers(
 
     Args:
         most: tokens of the longest answer.
-        drafts: what an earlier version answered, one a prompt, empty where nothing is known; none at all: ().
+        drafts: what an earlier version answered, one a prompt, empty if nothing is known; none at all: ().
         before_step: may raise, to give up.
 
     Raises:

@@ -39,7 +39,7 @@ def apart_from_others(engine_python: str | None) -> str:
 
 
 def locked_packages(lock: Path) -> dict[str, str]:
-    """Versions of torch and NCCL in a lock file; none where there is no such file."""
+    """Versions of torch and NCCL in a lock file; none if there is no such file."""
     lines = lock.read_text(encoding="utf-8").splitlines() if lock.is_file() else []
     pins = (line.split(";")[0].strip().partition("==") for line in lines)
     return {name: version for name, _, version in pins if name == "torch" or name.startswith(PREFIX)}

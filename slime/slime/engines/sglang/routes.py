@@ -2,7 +2,7 @@
 
 SGLang has one set of weights. `prepare` reads and checks the artifact without telling the engine; `switch` brings it
 into the engine (see `slime.engines.sglang.transport`) while its requests wait (`retract`: they keep their tokens, and
-their keys and values are computed anew by the new weights, so that nothing of the old ones is left in the cache).
+their keys and values are computed again by the new weights, so that nothing of the old ones is left in the cache).
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Disk:
 
 @contextmanager
 def waiting(call: HttpCall, held: bool) -> Iterator[None]:
-    """Requests wait meanwhile: none is refused, and their keys and values are computed anew by the new weights."""
+    """Requests wait meanwhile: none is refused, and their keys and values are computed again by the new weights."""
     call("POST", "/pause_generation", {"mode": "retract"})
     whole = True
     try:

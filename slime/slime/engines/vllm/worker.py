@@ -181,7 +181,7 @@ class Wanted:
             self._parts |= dict.fromkeys((f"{HEAD}.weight", f"language_model.{HEAD}.weight"), shared[0])
 
     def __getitem__(self, live: str) -> list[Tensor]:
-        """Its parts, one after the other along their first dimension; none where no file holds it under a name that is
+        """Its parts, one after the other along their first dimension; none if no file holds it under a name that is
         known here."""
         parts = self._parts.get(live, {})
         if len(parts) == 1:

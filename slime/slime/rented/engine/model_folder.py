@@ -15,7 +15,7 @@ from slime.errors import ConfigError
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """`tokenizer` is None where the folder has no tokenizer.json."""
+    """`tokenizer` is None if the folder has no tokenizer.json."""
 
     path: str
     limits: ModelLimits

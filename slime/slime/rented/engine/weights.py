@@ -37,7 +37,7 @@ class RentedVersion:
             return self._sampler
 
     def connect_again(self, failed: Sampler) -> None:
-        """The next request connects anew, unless another one has done so meanwhile."""
+        """The next request connects again, unless another one has done so meanwhile."""
         with self._turn:
             if self._sampler is failed:
                 self._sampler = None

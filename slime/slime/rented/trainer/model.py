@@ -98,7 +98,7 @@ class RentedModel:
         return self._base.log_probs(ids)
 
     def forget_base(self) -> None:
-        """The next question connects anew."""
+        """The next question connects again."""
         self._base = None
 
     def ask_ahead(self, sequences: Sequence[Sequence[int]]) -> None:
@@ -154,7 +154,7 @@ def at_targets(packed: PackedBatch, log_probs: list[float]) -> Tensor:
 
 
 def over_sequence(packed: PackedBatch, values: Tensor) -> list[float]:
-    """Values at the targets [T] as [N - 1] over the sequence, 0 where nothing is trained."""
+    """Values at the targets [T] as [N - 1] over the sequence, 0 if nothing is trained."""
     wide = torch.zeros(packed.input_ids.shape[1] - 1)
     wide[packed.logit_positions] = values.float()
     found: list[float] = wide.tolist()

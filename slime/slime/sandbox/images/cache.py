@@ -98,7 +98,7 @@ def _cached(folder: Path, name: str, tools: Sequence[Tool] | None, again: bool) 
 
 
 def cached_image(folder: Path, name: str) -> Image | None:
-    """The image that the name stood for when it was asked for last; None where it is not in the cache."""
+    """The image that the name stood for when it was asked for last; None if it is not in the cache."""
     named = _file_of(folder, name)
     place = folder / named.read_text() if named.is_file() else None
     return _read(place, name) if place is not None and (place / ABOUT).is_file() else None

@@ -16,7 +16,7 @@ MADE = ("proc", "dev", "tmp", ".box")
 
 def image_mounts(image: Image, places: Iterable[str]) -> list[str]:
     """Arguments of bubblewrap. An image that has all of the places is one mount; a folder that lacks one is made
-    anew, with a mount of each of its entries.
+    again, with a mount of each of its entries.
 
     Raises:
         ConfigError: a place is reached through a link of the image, which could lead out of it.

@@ -50,7 +50,7 @@ class Tool:
             return subprocess.CompletedProcess(words, 1, "", f"it took longer than {SECONDS:g} s")
 
     def about(self, image: str) -> dict[str, Any] | None:
-        """What it knows of an image that it has; None where it has none of that name."""
+        """What it knows of an image that it has; None if it has none of that name."""
         said = self.ask("image", "inspect", image)
         try:
             found = json.loads(said.stdout) if said.returncode == 0 else []
@@ -102,7 +102,7 @@ def tools() -> list[Tool]:
 
 
 def tool_with(image: str, chosen: Sequence[Tool] | None = None) -> tuple[Tool, dict[str, Any]]:
-    """One that has the image, pulled where none has it, and what it knows of it.
+    """One that has the image, pulled if none has it, and what it knows of it.
 
     Raises:
         ConfigError: there is none here. DataError: none can get it; with their reasons.

@@ -124,7 +124,7 @@ class Played:
         self.bridge.episodes[trace.id] = self
 
     async def next(self) -> list[Json] | None:
-        """Messages that the model has not seen; None where the episode is over."""
+        """Messages that the model has not seen; None if the episode is over."""
         waiting = asyncio.ensure_future(self.asked.get())
         await asyncio.wait([waiting, self.playing], return_when=asyncio.FIRST_COMPLETED)
         if not waiting.done():
@@ -156,7 +156,7 @@ class Played:
         await self.playing
 
     def trouble(self) -> str:
-        """What went wrong in verifiers or in the environment; "" where nothing did."""
+        """What went wrong in verifiers or in the environment; "" if nothing did."""
         if not self.playing.done():
             return ""
         episode = self.playing.result()
