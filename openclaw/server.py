@@ -8,6 +8,7 @@ replaced, by a spare when it dies, by a new program on SIGHUP. Elsewhere it is o
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -44,6 +45,9 @@ GRACE_SECONDS = 5
 LAST_REQUESTS_SECONDS = 0.5
 KEEP_ALIVE_SECONDS = 75
 CANNOT_WORK = 2
+COLLECT_AFTER = 10_000
+"""Containers that were made since garbage was collected, until it is again. The prompt of a long talk is several lists of
+many thousand ids, and a collection looks at each id."""
 LOOKED_AT = 50
 """Newest turns whose temperatures are looked at."""
 
@@ -105,6 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # one text at a time: a pool of threads only adds waiting
         os.putenv("TOKENIZERS_PARALLELISM", "false")
         allow_many()
+        gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
         if settings.run_dir and Path(settings.run_dir).is_dir():
             own_run_folder(Path(settings.run_dir))
         if settings.enable_rl_intercept and settings.rl_buffer_dir:

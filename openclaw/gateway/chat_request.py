@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -202,6 +203,16 @@ class ChatRequest:
     parallel_tool_calls: bool = True
     forced_tool: str | None = None
     """Function that must be called; "" for any."""
+
+    @cached_property
+    def parts(self) -> int:
+        """Text parts, tool calls and tools: each costs time, however short it is."""
+        count = len(self.tools or ())
+        for message in self.messages:
+            content, calls = message.get("content"), message.get("tool_calls")
+            count += len(content) if isinstance(content, list) else 0
+            count += len(calls) if isinstance(calls, list) else 0
+        return count
 
 
 def chat_request(body: dict[str, Any]) -> ChatRequest:
@@ -449,7 +460,7 @@ def check_number(request: ChatRequest, most: int) -> None:
     if len(request.messages) > most:
         message = f"messages: at most {most} in one request, not {len(request.messages)}"
         raise ClientError(message, "messages", "too_many_messages")
-    if _parts(request) > PARTS_PER_MESSAGE * most:
+    if request.parts > PARTS_PER_MESSAGE * most:
         what = f"at most {PARTS_PER_MESSAGE * most} parts, tool calls and tools together in one request"
         raise ClientError(f"messages: {what}", "messages", "too_many_messages")
 
@@ -463,14 +474,4 @@ def is_large(request: ChatRequest) -> bool:
 
 def has_many_parts(request: ChatRequest) -> bool:
     """Whether its pieces alone take so long."""
-    return _parts(request) >= LARGE_PARTS
-
-
-def _parts(request: ChatRequest) -> int:
-    """Text parts, tool calls and tools: each costs time, however short it is."""
-    count = len(request.tools or ())
-    for message in request.messages:
-        content, calls = message.get("content"), message.get("tool_calls")
-        count += len(content) if isinstance(content, list) else 0
-        count += len(calls) if isinstance(calls, list) else 0
-    return count
+    return request.parts >= LARGE_PARTS

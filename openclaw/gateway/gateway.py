@@ -105,12 +105,12 @@ class Gateway:
             await self._admission.wait()
         self._check(request)
         await self._check_length(request)
+        transcript = await self._transcript(request)
         temperature = max(
             request.sampling.get("temperature", self._temperature), self.settings.min_temperature
         )
         request = replace(request, sampling={**request.sampling, "temperature": temperature})
         recorder = self.recorder if caller.train else None
-        transcript = await self._transcript(request)
         parent = await _find_parent(recorder, request, transcript, caller)
         wishes = await active_preferences(self.settings, self.recorder, request, caller)
         prompt = await self._render(request, parent, wishes)

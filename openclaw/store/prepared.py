@@ -7,32 +7,46 @@ that a connection broke. Values are such that no type converts them: texts, numb
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Insert, Select
+from sqlalchemy import Connection, Insert, RowMapping, Select, Update
 from sqlalchemy.dialects import sqlite
 
 
 class Prepared:
     """A statement and its compiled form."""
 
-    def __init__(self, statement: Select[Any] | Insert) -> None:
+    def __init__(self, statement: Select[Any] | Insert | Update) -> None:
         self._statement = statement
         self._compiled: dict[tuple[str, ...], tuple[str, dict[str, Any]]] = {}
 
-    def run(self, connection: Connection, values: Mapping[str, Any]) -> None:
-        """Executes it with all the values that it has names for."""
-        self._cursor(connection, values)
+    def run(self, connection: Connection, values: Mapping[str, Any]) -> int:
+        """Executes it with all the values that it has names for; returns how many rows changed."""
+        return int(self._cursor(connection, values).rowcount)
 
     def value(self, connection: Connection, values: Mapping[str, Any]) -> Any:
         """The first column of the first row; None without a row."""
         row = self._cursor(connection, values).fetchone()
         return None if row is None else row[0]
 
+    def rows(
+        self, connection: Connection, values: Mapping[str, Any]
+    ) -> Iterator[RowMapping | Mapping[str, Any]]:
+        """Its rows, by column."""
+        cursor = self._cursor(connection, values)
+        if connection.dialect.name != "sqlite":
+            yield from cursor.mappings()
+            return
+        names = [column[0] for column in cursor.description]
+        for row in cursor:
+            yield dict(zip(names, row, strict=True))
+
     def _cursor(self, connection: Connection, values: Mapping[str, Any]) -> Any:
         if connection.dialect.name != "sqlite":
             return connection.execute(self._statement, values)
+        if not connection.in_transaction():
+            connection.begin()
         text, defaults = self._for_sqlite(tuple(values))
         driver: Any = connection.connection.driver_connection
         return driver.execute(text, {**defaults, **values})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -142,7 +142,7 @@ def select_turns(*where: ColumnElement[bool]) -> Select[Any]:
     )
 
 
-def turn_from_row(row: RowMapping) -> Turn:
+def turn_from_row(row: RowMapping | Mapping[str, Any]) -> Turn:
     completion_ids = unpack_ids(row["completion_ids"])
     log_probs = unpack_floats(row["completion_log_probs"])
     return Turn(

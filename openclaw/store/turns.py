@@ -18,7 +18,7 @@ from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, slices
 from openclaw.store.prepared import Prepared
-from openclaw.store.rights import ADMINISTRATOR, Asker, owner_after, usable
+from openclaw.store.rights import ADMINISTRATOR, Asker, may_use, owner_after, usable
 from openclaw.store.rows import body_row, check_new_turn, pack_json, select_turns, turn_from_row, turn_row
 from openclaw.types import ENVIRONMENT, Message, NewTurn, Session, Turn, TurnState
 
@@ -130,12 +130,34 @@ def _end(
 
 
 _DIGESTS_A_QUERY = 500
+_LOOKED_AT = 20
+"""Newest turns of one transcript among which the asker's is looked for, before a query asks for it alone."""
 
 # Made once: these run for every answer of the gateway.
 _KNOWN = Prepared(select(schema.turn.c.id).where(schema.turn.c.completion_id == bindparam("completion")))
 _LAST_INDEX = Prepared(
     select(func.max(schema.turn.c.turn_index)).where(schema.turn.c.session_id == bindparam("session"))
 )
+_NEWEST = Prepared(
+    select(schema.turn.c.id, schema.turn.c.session_id, schema.turn.c.key_name, schema.turn.c.person)
+    .where(
+        schema.turn.c.transcript_digest == bindparam("digest"), schema.turn.c.created_at >= bindparam("since")
+    )
+    .order_by(schema.turn.c.created_at.desc())
+    .limit(_LOOKED_AT)
+)
+_STATE = Prepared(select(schema.turn.c.state).where(schema.turn.c.id == bindparam("of")).with_for_update())
+_GIVE = Prepared(
+    update(schema.turn_body)
+    .where(schema.turn_body.c.turn_id == bindparam("of"), schema.turn_body.c.next_state.is_(None))
+    .values(next_state=bindparam("given"))
+)
+_ANSWERED = Prepared(
+    update(schema.turn)
+    .where(schema.turn.c.id == bindparam("of"), schema.turn.c.source != ENVIRONMENT)
+    .values(state=str(TurnState.ANSWERED), answered_at=bindparam("now"))
+)
+_TURN = Prepared(select_turns(schema.turn.c.id == bindparam("turn")))
 _INSERT_TURN = Prepared(insert(schema.turn))
 _INSERT_BODY = Prepared(insert(schema.turn_body))
 
@@ -183,6 +205,9 @@ class TurnTable:
         `since` (Unix seconds), that the asker may use."""
         turn, mine = schema.turn.c, usable(asker)
         with self._database.reading() as connection:
+            newest = _newest(connection, digests[0], session_id, since, asker) if digests else None
+            if newest is not None:
+                return _turn(connection, newest)
             for start in range(0, len(digests), _DIGESTS_A_QUERY):
                 wanted = digests[start : start + _DIGESTS_A_QUERY]
                 query = select(turn.id, turn.transcript_digest).where(
@@ -193,7 +218,7 @@ class TurnTable:
                 found = {digest: id_ for id_, digest in connection.execute(query.order_by(turn.created_at))}
                 first = next((digest for digest in wanted if digest in found), None)
                 if first is not None:
-                    return _one_turn(connection, turn.id == found[first])
+                    return _turn(connection, found[first])
         return None
 
     def last_main(self, session_id: str, asker: Asker = ADMINISTRATOR) -> Turn | None:
@@ -220,23 +245,13 @@ class TurnTable:
         """Give a captured or imported turn its next state. False, and no change, for a turn that waits for none (answered
         already, expired, side, aborted, ...). A turn of an environment stays captured: its reward comes as feedback,
         and is not judged by what followed. Raises StoreError for an unknown turn."""
-        turn, body = schema.turn.c, schema.turn_body.c
         with self._database.transaction() as connection:
             state = turn_state(connection, turn_id)
             if state not in (TurnState.CAPTURED, TurnState.IMPORTED):
                 return False
-            given = connection.execute(
-                update(schema.turn_body)
-                .where(body.turn_id == turn_id, body.next_state.is_(None))
-                .values(next_state=pack_json(next_state))
-            )
-            if given.rowcount == 0:
+            if not _GIVE.run(connection, {"given": pack_json(next_state), "of": turn_id}):
                 return False
-            connection.execute(
-                update(schema.turn)
-                .where(turn.id == turn_id, turn.source != ENVIRONMENT)
-                .values(state=str(TurnState.ANSWERED), answered_at=time.time())
-            )
+            _ANSWERED.run(connection, {"now": time.time(), "of": turn_id})
         return True
 
     def of_sessions(
@@ -272,8 +287,7 @@ class TurnTable:
 
 def turn_state(connection: Connection, turn_id: str) -> str:
     """The state of a turn, locked until the transaction ends. Raises StoreError for an unknown turn."""
-    query = select(schema.turn.c.state).where(schema.turn.c.id == turn_id).with_for_update()
-    state = connection.scalar(query)
+    state = _STATE.value(connection, {"of": turn_id})
     if state is None:
         raise StoreError(f"no turn {turn_id} in the store")
     return str(state)
@@ -286,6 +300,22 @@ def _stored(connection: Connection, completion_id: str) -> Turn:
 
 def _one_turn(connection: Connection, *where: object) -> Turn | None:
     row = connection.execute(select_turns(*where)).mappings().first()  # type: ignore[arg-type]
+    return None if row is None else turn_from_row(row)
+
+
+def _newest(
+    connection: Connection, digest: str, session_id: str | None, since: float, asker: Asker
+) -> str | None:
+    """The id of the newest turn with a transcript: in most requests that of the longest one is there."""
+    for row in _NEWEST.rows(connection, {"digest": digest, "since": since}):
+        here = session_id is None or row["session_id"] == session_id
+        if here and may_use(asker, row["key_name"], row["person"]):
+            return str(row["id"])
+    return None
+
+
+def _turn(connection: Connection, turn_id: str) -> Turn | None:
+    row = next(_TURN.rows(connection, {"turn": turn_id}), None)
     return None if row is None else turn_from_row(row)
 
 

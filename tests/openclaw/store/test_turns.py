@@ -13,6 +13,7 @@ from sqlalchemy import event
 
 from openclaw.errors import StoreError
 from openclaw.store import RolloutStore
+from openclaw.store.rights import Asker
 from openclaw.store.rows import pack_floats, pack_ids, pack_json, unpack_floats, unpack_ids, unpack_json
 from openclaw.types import NewTurn, TurnState
 
@@ -116,6 +117,19 @@ def test_of_two_turns_with_one_transcript_the_newer_is_the_parent(
     store.turns.record(make_turn(transcript_digest="d", created_at=100.0))
     newer = store.turns.record(make_turn(transcript_digest="d", created_at=200.0))
     assert store.turns.find_by_digest(["d"]) == newer
+
+
+@pytest.mark.every_database
+def test_the_parent_is_found_behind_many_turns_of_others_with_its_transcript(
+    store: RolloutStore, make_turn: MakeTurn
+) -> None:
+    mine = store.turns.record(make_turn(transcript_digest="d", session_id="mine", key_name="ann"))
+    for number in range(25):
+        store.turns.record(make_turn(transcript_digest="d", session_id=f"s{number}", key_name="bob"))
+    assert store.turns.find_by_digest(["d"], "mine") == mine
+    assert store.turns.find_by_digest(["?", "d"], asker=Asker("ann", "ann")) == mine
+    assert store.turns.find_by_digest(["d"], asker=Asker("ann", "ann")) == mine
+    assert store.turns.find_by_digest(["d"], asker=Asker("eve", "eve")) is None
 
 
 def test_the_parent_search_stays_within_session_and_time(store: RolloutStore, make_turn: MakeTurn) -> None:

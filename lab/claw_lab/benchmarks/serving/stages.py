@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+import gc
 import http.client
 import importlib
 import inspect
@@ -39,7 +40,7 @@ from claw_lab import environment
 from claw_lab.benchmarks.serving.fake_engine import fake_engine
 from claw_lab.benchmarks.serving.gateway_servers import REQUEST_CHARACTERS, model_folder
 from claw_lab.benchmarks.serving.long_talk import INTERNAL_CONTEXT, TEXT, long_talk
-from openclaw.server import _Server, create_app, http_config
+from openclaw.server import COLLECT_AFTER, _Server, create_app, http_config
 from openclaw.settings import load_settings
 
 KINDS = ("alone", "stream", "talk")
@@ -311,6 +312,8 @@ async def serve_and_measure(folder: Path, engine_url: str, count: int, watch: Wa
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             await app.state.gateway.engines.wait_ready()
+            gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
+            gc.freeze()  # as the door does
             return await measure(f"http://127.0.0.1:{listener.getsockname()[1]}", count, watch)
         finally:
             server.stop()
