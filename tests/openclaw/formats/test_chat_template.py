@@ -123,7 +123,7 @@ def test_what_cannot_be_served_is_told_at_once(tmp_path: Path) -> None:
         chat_format(model(tmp_path / "broken", "{% if %}"))
     endless = model(tmp_path / "endless")
     (endless / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHATML}))
-    with pytest.raises(ConfigError, match="which token ends an answer"):
+    with pytest.raises(ConfigError, match="no token is declared as the end of an answer"):
         chat_format(endless)
 
 

@@ -224,7 +224,7 @@ def test_a_large_engine_is_seated_before_small_ones_take_its_room() -> None:
         (
             GpuSplit((RunPart("actor", 6, True), RunPart("rollout", 0, True, 2)), shared=6),
             (3, 3),
-            "--colocate: 3 engines of 2 GPUs do not fit beside the trainers, of which the machines have m0: 3, m1: 3",
+            "3 engines of 2 GPUs do not fit together with the trainers, of which the machines have m0: 3, m1: 3",
         ),
     ],
 )

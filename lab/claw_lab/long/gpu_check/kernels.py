@@ -16,9 +16,10 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 from claw_lab.long.gpu_check.bench import EPSILON, GIB, Bench, refuse
 from slime.training.attention.kernels import KERNELS, block_mask, packed_attention, takes_varlen
 from slime.training.core.fused import compiled_swiglu, rms_norm, swiglu
+from slime.training.core.packing import pieces_of
 
 PACKAGES = ("torch", "transformers", "peft", "triton", "megatron-core", "bitsandbytes", "flash-attn")
-LAYOUT = ((100, 30, 20), (61,), (200,), (130,))
+LAYOUT = ((100, 30, (20, 15, 25)), (61,), (200,), (130,))
 PACKED_BOUND = 8 * EPSILON
 """Inputs, scores, probabilities and sums are rounded, forward and backward: a dozen roundings that do not all add up."""
 FUSED_BOUND = 4 * EPSILON
@@ -75,7 +76,7 @@ def packed(bench: Bench) -> None:
     Raises Wrong where a kernel fails, or the output or gradients of a token are further away than `PACKED_BOUND`.
     """
     torch.manual_seed(0)
-    total = sum(sum(run) for run in LAYOUT)
+    total = sum(piece.length for piece in pieces_of(LAYOUT))
     wide = [torch.randn(1, heads, total, 64) for heads in (8, 2, 2)]
     wrong = list[str]()
     for name, kernel in KERNELS.items():

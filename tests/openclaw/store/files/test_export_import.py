@@ -79,7 +79,7 @@ def test_what_people_asked_for_goes_along(
     nobody = [json.loads(line) for line in lines]
     nobody[-1]["turn"]["person"] = None
     (tmp_path / "wrong.jsonl").write_text("\n".join(map(json.dumps, nobody)))
-    with pytest.raises(StoreError, match="nobody"):
+    with pytest.raises(StoreError, match="without a person"):
         import_lines(other, tmp_path / "wrong.jsonl")
 
 
