@@ -123,7 +123,7 @@ class Prefixes:
         )
 
     def parts(self, members: Sequence[int], most: int) -> list[list[int]]:
-        """The sequences, those with a common start together up to a load of `most`, or what the longest of them has.
+        """The sequences, those with a common start together up to a load of `most`, or the tokens of the longest of them.
 
         The longest of a line comes first: what it contains takes no more tokens.
         """
@@ -139,7 +139,8 @@ class Prefixes:
 
 
 def _exceeds(size: Size, most: int) -> bool:
-    return size.load > max(most, size.longest)
+    """A long sequence needs more tokens than `most` alone too, but no more targets."""
+    return size.load > max(most, size.longest) or size.targets > most
 
 
 def _common(a: np.ndarray, b: np.ndarray) -> int:

@@ -224,3 +224,12 @@ def test_ranks_get_equally_many_micro_batches_of_a_session() -> None:
     ranks = merged(alike(7, 40, 5), ranks=2)
     assert [len(rank) for rank in ranks] == [1, 1]
     assert sorted(i for rank in ranks for part in rank for i in part) == list(range(7))
+
+
+def test_a_long_session_shares_its_tokens_and_not_more_targets_than_the_limit() -> None:
+    """The last turn alone has more tokens than the limit; its turns together would have 30 times the targets."""
+    turns = [list(range(1000 * number)) for number in range(1, 41)]
+    parts = Prefixes(turns, [750] * 40).parts(range(40), 8192)
+    assert sorted(i for part in parts for i in part) == list(range(40))
+    assert max(map(len, parts)) == 8192 // 750
+    assert Prefixes(turns, [9000] * 40).parts(range(40), 8192) == [[i] for i in reversed(range(40))]

@@ -271,12 +271,13 @@ def _run(nodes: Sequence[Node]) -> Run:
 
 def common_starts(samples: Sequence[Sample], behind: bool = False) -> Prefixes:
     """What the samples have in common at their start, with the tokens `behind` their responses or without. Tokens of an
-    image are equal only where the images are."""
+    image are equal only where the images are. Every token of a response counts as a target: old log-probs are of all."""
     sequences = [
         (_with_images(sample) if sample.images else sample.tokens) + (sample.next_tokens if behind else [])
         for sample in samples
     ]
-    return Prefixes(sequences, [sample.effective_response_length for sample in samples])
+    targets = [sample.response_length + (len(sample.next_tokens) if behind else 0) for sample in samples]
+    return Prefixes(sequences, targets)
 
 
 def _with_images(sample: Sample) -> list[int]:

@@ -261,7 +261,7 @@ class Teacher:
         parts: list[list[TeacherSequence]] = []
         tokens = 0
         for one in self._sequences(micro_batch, samples):
-            follows = parts and parts[-1][-1].owner == one.owner
+            follows = args.merge_prefixes and parts and parts[-1][-1].owner == one.owner
             length = one.sample.response_length if follows else len(one.sample.tokens)
             full = (
                 tokens + length > args.max_tokens_per_gpu
