@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,11 +32,13 @@ PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 SEEN: list[str] = []
 """What a pickle made Python do, by the names of its audit events."""
 
-watching = False
+watching: int | None = None
+"""The thread that is watched: others, of earlier tests, may still be at work."""
+KINDS = ("pickle.find_class", "exec", "os.system", "subprocess.Popen", "open", "import")
 
 
 def note(event: str, arguments: tuple[object, ...]) -> None:
-    if watching and event in ("pickle.find_class", "exec", "os.system", "subprocess.Popen", "open", "import"):
+    if watching == threading.get_ident() and event in KINDS:
         SEEN.append(f"{event} {arguments}")
 
 
@@ -47,11 +50,11 @@ def watched() -> Iterator[None]:
     """Fails if what is done within imports, calls or opens something."""
     global watching
     SEEN.clear()
-    watching = True
+    watching = threading.get_ident()
     try:
         yield
     finally:
-        watching = False
+        watching = None
     assert SEEN == []
 
 
