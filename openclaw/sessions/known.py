@@ -18,7 +18,7 @@ _DIGEST_BYTES = 16
 
 
 class TooMuchNew(Exception):
-    """More of a history is new than whoever reads it has time for."""
+    """More of a history is new than its reader has time for."""
 
 
 class KnownHistories:

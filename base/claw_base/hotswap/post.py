@@ -108,7 +108,7 @@ class Post:
             self._connection = found
 
     async def _message(self, steps_in: bool = False) -> bytes | None:
-        """The next one; empty when the other side is gone; None if it steps in, and nobody is ahead any more."""
+        """The next message; empty when the other side is gone; None if it steps in and no other process is before it."""
         there = False
         while not there:
             alone = steps_in and not self.spare

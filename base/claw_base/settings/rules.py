@@ -115,7 +115,7 @@ def _pairs(equal: dict[str, object]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    """What a field is if nobody gives it."""
+    """A field's default."""
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 

@@ -40,7 +40,7 @@ def stored_examples(store: RolloutStore, most: int) -> list[Example]:
 
 
 def target_of(judgements: Sequence[Judgement]) -> tuple[tuple[float, float, float], float] | None:
-    """The share of the votes for each class, and what they weigh; None if nobody else than a learned judge voted.
+    """The share of the votes for each class, and what they weigh; None if only a learned judge voted.
 
     What a person said last is all that counts where a person said anything.
     """

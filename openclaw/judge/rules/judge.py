@@ -100,8 +100,8 @@ def vote_by_rules(question: JudgeQuestion) -> Vote:
 
 
 def hint_by_rules(question: JudgeQuestion) -> str:
-    """What a complaint of the person says should be different, in the person's words. "" if nobody complains, or a
-    complaint says only that the answer is wrong."""
+    """The change that a complaint asks for, in the person's words. "" without a complaint, and for one that only calls
+    the answer wrong."""
     said = _said(question)
     asked, response = _last_request(question.messages), bounded(question.response)
     if not said or result_of_user(said) is not None or _vote_on_message(said, asked, response).score != -1:

@@ -63,7 +63,7 @@ def has_english(text: str) -> bool:
 
 def language_of(text: str, conversation: str = "") -> str:
     """The language whose words a message has most of, else (none, or only one) that of the conversation; "other" for
-    one that no list knows. English if nothing tells."""
+    a language without a list. English by default."""
     script = _language_of_script(text[:_TEXT_LENGTH], conversation)
     if script:
         return script

@@ -66,7 +66,7 @@ def loss_spec(args: Any) -> LossSpec:
 
 
 def jensen_shannon(beta: float, dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
-    """In nats, over K + 1 bins a token; 0 if nobody teaches."""
+    """In nats, over K + 1 bins a token; 0 without a teacher."""
     targets = targets_of(batch)
     student = in_bins(dist.log_probs(targets.ids), targets.valid)
     teacher = in_bins(targets.teacher_log_probs, targets.valid)

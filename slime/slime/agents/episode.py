@@ -88,7 +88,7 @@ class Episode:
 
         Raises:
             EngineRefused: the opening alone does not fit the context.
-            EngineAway, EnvironmentAway: nobody answered; the sample must be begun again.
+            EngineAway, EnvironmentAway: no answer came; the sample must be begun again.
         """
         state = GenerateState.of(self.args)
         start = checked_start(await self.environment.reset(task))

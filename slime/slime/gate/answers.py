@@ -45,7 +45,7 @@ class AnswerCheck:
             candidate need not wait for that.
         liked_length: see `mean_length`.
         first_answers: to facts of the pool, when they were first asked; drafts of later answers.
-        given_up: somebody ends what is being asked, so an engine that says so is no news.
+        given_up: the questions are ended on purpose, so the engine's report of that is not logged.
         live_right: share of right answers of the live weights, asked again because the candidate fell; None: it did not,
             or no engine could answer.
     """

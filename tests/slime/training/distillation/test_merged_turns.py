@@ -6,10 +6,12 @@ import pickle
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import patch
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 
 from slime.training.core.packing import common_starts, pack
 from slime.types import Sample
@@ -96,16 +98,17 @@ def samples() -> list[Sample]:
 def gradients(trainer: Trainer, given: list[Sample]) -> dict[str, torch.Tensor]:
     """Of the step, and its loss."""
     found: dict[str, torch.Tensor] = {}
-    clip = trainer.learner.clip
+    clip, model = trainer.learner.clip, cast(torch.nn.Module, trainer.learner.model)
 
     def watching(*how: Any) -> float:
-        for name, parameter in trainer.learner.model.named_parameters():  # type: ignore[attr-defined]
+        for name, parameter in model.named_parameters():
             if parameter.grad is not None:
+                assert isinstance(parameter.grad, DTensor)
                 found[name] = parameter.grad.full_tensor().clone()
         return clip(*how)
 
-    trainer.learner.clip = watching  # type: ignore[method-assign]
-    found["loss"] = torch.tensor(trainer.train(0, given)["loss"])
+    with patch.object(trainer.learner, "clip", watching):
+        found["loss"] = torch.tensor(trainer.train(0, given)["loss"])
     return found
 
 
