@@ -88,9 +88,10 @@ class JsonHttp:
             try:
                 return await handler(request)
             except RequestError as error:
+                code = {} if error.code is None else {"code": error.code}
                 if request.url.path == "/generate":
-                    return self.answer({"error": {"message": str(error)}}, error.status)
-                return self.answer({"success": False, "message": str(error)}, error.status)
+                    return self.answer({"error": {"message": str(error), **code}}, error.status)
+                return self.answer({"success": False, "message": str(error), **code}, error.status)
             except WeightsError as error:
                 return self.answer({"success": False, "message": str(error)}, 400)
 

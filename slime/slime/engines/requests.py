@@ -18,12 +18,21 @@ class RequestError(ValueError):
     """A request this engine cannot serve; the message goes to the client with HTTP status `status`."""
 
     status = 400
+    code: str | None = None
+    """A word for programs."""
 
 
 class RunningRequestError(RequestError):
     """The request id belongs to a request that still runs; right after a disconnect a retry helps."""
 
     status = 409
+
+
+class UnknownAdapterError(RequestError):
+    """The request names an adapter that this engine does not have; it can be loaded."""
+
+    status = 404
+    code = "adapter_not_loaded"
 
 
 class WeightsError(EngineError):
@@ -119,6 +128,7 @@ class GenerateRequest(_Body):
     no such field); the answer's `meta_info` repeats it.
     `join_key`: what a connection that breaks leaves is sampled on for a while; the same request with `join` then gets it
     from its beginning. An abort ends it. Only the embedded engine has that (`"joins": true` in its model_info).
+    `lora_path`: name of the adapter that answers, as SGLang calls it; none: the base alone.
     """
 
     input_ids: list[int] | None = None
@@ -135,6 +145,7 @@ class GenerateRequest(_Body):
     rid: str | None = Field(default=None, min_length=1)
     join_key: str | None = None
     join: bool = False
+    lora_path: str | None = Field(default=None, min_length=1)
 
     @field_validator("sampling_params", mode="before")
     @classmethod
@@ -202,6 +213,26 @@ class SwitchRequest(_Body):
 
 class PrepareRequest(SwitchRequest):
     model_path: str = Field(min_length=1)
+
+
+ADAPTER_NAME = r"^[^\s:/?#]{1,128}$"
+
+
+class UnloadAdapterRequest(_Body):
+    """SGLang's body of `POST /unload_lora_adapter`."""
+
+    lora_name: str = Field(pattern=ADAPTER_NAME)
+
+
+class LoadAdapterRequest(UnloadAdapterRequest):
+    """SGLang's body of `POST /load_lora_adapter`, and the version of the adapter; none: the next one."""
+
+    lora_path: str = Field(min_length=1)
+    weight_version: str | None = Field(default=None, pattern=r"^[0-9]{1,18}$")
+
+    @property
+    def version(self) -> int | None:
+        return None if self.weight_version is None else int(self.weight_version)
 
 
 class TryRequest(SwitchRequest):

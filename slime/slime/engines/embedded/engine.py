@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
+from slime.engines.embedded.lora.table import AdapterTable
 from slime.engines.embedded.model import ServedModel, first_line
 from slime.engines.embedded.sampler import sample, score_prompt
 from slime.engines.embedded.scheduler import Chunk, Scheduler, SchedulerLimits
@@ -38,11 +39,19 @@ class Counters:
 
 
 class Engine:
-    """Continuous batching over one model. `version` is the live weight version, stamped on every token."""
+    """Continuous batching over one model. `version` is the live weight version, stamped on every token.
 
-    def __init__(self, model: ServedModel, limits: SchedulerLimits, threads: int = 1) -> None:
+    `adapters`: at most so many are in memory at a time; 0: the engine serves none.
+    """
+
+    def __init__(
+        self, model: ServedModel, limits: SchedulerLimits, threads: int = 1, adapters: int = 0
+    ) -> None:
         self.model = model
         self.scheduler = Scheduler(limits)
+        self.adapters = AdapterTable(model, adapters, self) if adapters else None
+        if self.adapters is not None:
+            self.scheduler.is_ready = self.adapters.is_ready
         self.counters = Counters()
         self.version: Callable[[], int] = lambda: 0
         self.on_progress: Callable[[list[Sequence]], None] = lambda sequences: None
@@ -71,11 +80,11 @@ class Engine:
         return self._thread.is_alive()
 
     def submit(self, sequence: Sequence) -> None:
-        self._post(lambda: self._add(sequence))
+        self.post(lambda: self._add(sequence))
 
     def abort(self, rid: str | None) -> None:
         """End the request `rid` (None: all requests) with finish reason "abort"; unknown ids are ignored."""
-        self._post(lambda: self._abort(rid))
+        self.post(lambda: self._abort(rid))
 
     def pause(self, mode: str) -> None:
         """Stop decoding. abort: end all requests; retract: requeue them without store; in_place: keep."""
@@ -108,7 +117,7 @@ class Engine:
             else:
                 done.set_result(None)
 
-        self._post(run)
+        self.post(run)
         done.result()
 
     def replace_weights(self, install: Callable[[], None]) -> None:
@@ -121,7 +130,8 @@ class Engine:
 
         self.between_steps(replace)
 
-    def _post(self, call: Callable[[], None]) -> None:
+    def post(self, call: Callable[[], None]) -> None:
+        """Run `call` in the decode thread between two steps; does not wait, and `call` must not raise."""
         self._calls.append(call)
         self._wake.set()
 
@@ -140,6 +150,8 @@ class Engine:
                 else:
                     self._guarded_step()
                     self.last_step = time.monotonic()
+                    if self.scheduler.waits_for_adapters:
+                        self._wake.wait(timeout=1.0)
 
     def _guarded_step(self) -> None:
         step = EngineStep()
@@ -158,6 +170,8 @@ class Engine:
         step.assemble(self.scheduler, self.model)
         if not step.ids:
             return
+        if self.adapters is not None:
+            self.adapters.begin(step)
         logits = self.model.forward(step.ids, step.positions, step.keep, step.batch, step.images)
         self._advance(step)
         for part in step.scored:
@@ -187,7 +201,7 @@ class Engine:
             if not math.isfinite(log_prob):
                 self._finish(row, failure("the model gave logits that are not finite"))
                 continue
-            row.append(token, log_prob, version)
+            row.append(token, log_prob, version if row.adapter is None else self._version_of(row))
             if row.finish is not None:
                 self._finish(row, row.finish)
             row.published = len(row.output_ids)
@@ -196,7 +210,7 @@ class Engine:
     def _finish_scoring(self, chunks: list[Chunk]) -> None:
         for chunk in chunks:
             if chunk.completes and chunk.sequence.max_new_tokens == 0:
-                chunk.sequence.version = self.version()
+                chunk.sequence.version = self._version_of(chunk.sequence)
                 self._finish(chunk.sequence, {"type": "length", "length": 0})
 
     def _finish(self, sequence: Sequence, reason: dict[str, object]) -> None:
@@ -207,9 +221,37 @@ class Engine:
             sequence.end(reason)
         self.counters.finished += 1
 
+    def _version_of(self, sequence: Sequence) -> int:
+        """The live version of what answers: the base's, or that of the request's adapter."""
+        if sequence.adapter is None or self.adapters is None:
+            return self.version()
+        return self.adapters.version(sequence.adapter)
+
     def _add(self, sequence: Sequence) -> None:
-        sequence.version = self.version()
+        if sequence.adapter is not None and (
+            self.adapters is None or not self.adapters.knows(sequence.adapter)
+        ):
+            sequence.end({"type": "abort", "message": f"the adapter {sequence.adapter!r} was unloaded"})
+            self.on_progress([sequence])
+            return
+        sequence.version = self._version_of(sequence)
         self.scheduler.add(sequence)
+
+    def adapters_of(self, waiting: bool) -> set[str]:
+        """Names of the adapters of requests that wait, or of those that run."""
+        some = self.scheduler.queued if waiting else self.scheduler.active
+        return {sequence.adapter for sequence in some if sequence.adapter is not None}
+
+    def adapter_replaced(self, name: str) -> None:
+        """Keys and values of an earlier version serve no more; half-read prompts of this adapter start again."""
+        self.scheduler.restart_prefills(name)
+
+    def end_requests(self, name: str, reason: dict[str, object]) -> None:
+        """Ends the requests of an adapter, also those that wait."""
+        found = [sequence for sequence in self.scheduler.find(None) if sequence.adapter == name]
+        for sequence in found:
+            self._finish(sequence, reason)
+        self.on_progress(found)
 
     def _abort(self, rid: str | None) -> None:
         found = self.scheduler.find(rid)
@@ -228,6 +270,8 @@ class Engine:
         self.released = True
         self._pause("retract")
         self.scheduler.prefixes.clear()
+        if self.adapters is not None:
+            self.adapters.drop_all()
         self.model.move(torch.device("cpu"))
 
     def _resume_memory(self) -> None:

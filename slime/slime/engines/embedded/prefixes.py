@@ -1,7 +1,7 @@
 """Keys and values of what the engine read and wrote lately, so that a prompt that begins with it is read from there on.
 
 The next turn of a conversation then costs its new tokens, not its length. What is kept was made by the live weights from
-its first token to its last: it is dropped when they are replaced.
+its first token to its last: it is dropped when they are replaced. It serves requests of the same adapter alone.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ class Prefix:
     Attributes:
         ids: 4 bytes a token.
         bytes: of ids, keys and values.
+        adapter: that had a part in them; None: the base alone.
         was_used: another prompt began with it: it outlives those that none began with.
     """
 
     ids: bytes
     layers: dict[int, LayerView]
     bytes: int
+    adapter: str | None = None
     was_used: bool = False
 
 
@@ -50,10 +52,14 @@ class Prefixes:
     def clear(self) -> None:
         self._kept.clear()
 
-    def copy_into(self, cache: PrefillCache, tokens: Sequence[int]) -> int:
+    def drop(self, adapter: str) -> None:
+        """Drops what an adapter had a part in."""
+        self._kept = [one for one in self._kept if one.adapter != adapter]
+
+    def copy_into(self, cache: PrefillCache, tokens: Sequence[int], adapter: str | None = None) -> int:
         """Fills the beginning of a sequence's cache with what is kept of these tokens; returns how many tokens."""
         wanted = _packed(tokens)
-        shared = [_common(one.ids, wanted) for one in self._kept]
+        shared = [_common(one.ids, wanted) if one.adapter == adapter else 0 for one in self._kept]
         count = max(shared, default=0)
         if count < SHORTEST:
             return 0
@@ -64,18 +70,21 @@ class Prefixes:
         self._kept.append(found)
         return count
 
-    def keep(self, tokens: Sequence[int], layers: Mapping[int, LayerView]) -> None:
+    def keep(
+        self, tokens: Sequence[int], layers: Mapping[int, LayerView], adapter: str | None = None
+    ) -> None:
         """Keeps a copy of the keys and values of these tokens in place of shorter beginnings of the same."""
         if len(tokens) < SHORTEST:
             return
         ids = _packed(tokens)
         size = len(ids) + sum(tensor.nbytes for pair in layers.values() for tensor in pair)
-        if size > self._most_bytes or any(one.ids.startswith(ids) for one in self._kept):
+        mine = [one for one in self._kept if one.adapter == adapter]
+        if size > self._most_bytes or any(one.ids.startswith(ids) for one in mine):
             return
-        shorter = [one for one in self._kept if ids.startswith(one.ids)]
-        self._kept = [one for one in self._kept if not ids.startswith(one.ids)]
+        shorter = [one for one in mine if ids.startswith(one.ids)]
+        self._kept = [one for one in self._kept if one not in shorter]
         copied = {layer: (_copy(keys), _copy(values)) for layer, (keys, values) in layers.items()}
-        self._kept.append(Prefix(ids, copied, size, any(one.was_used for one in shorter)))
+        self._kept.append(Prefix(ids, copied, size, adapter, any(one.was_used for one in shorter)))
         self._make_room()
 
     def _make_room(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from slime.engines.embedded.kv_cache import KVStore, length_class, reserved
@@ -46,7 +46,10 @@ class Scheduler:
         self.store = KVStore()
         self.prefixes = Prefixes(limits.kept)
         self._weights = 0
+        self._replaced: dict[str | None, int] = {}
+        self.is_ready: Callable[[str], bool] = lambda adapter: True
         self.waiting: deque[Sequence] = deque()
+        self._passed: list[Sequence] = []
         self.prefilling: list[Sequence] = []
 
     @property
@@ -56,6 +59,16 @@ class Scheduler:
     @property
     def active(self) -> list[Sequence]:
         return [*self.prefilling, *self.decoding]
+
+    @property
+    def queued(self) -> list[Sequence]:
+        """All that wait, also while requests are admitted."""
+        return [*self._passed, *self.waiting]
+
+    @property
+    def waits_for_adapters(self) -> bool:
+        """Whether after a step nothing runs, and something waits."""
+        return bool(self.waiting) and not self.prefilling and not self.store.slabs
 
     @property
     def has_work(self) -> bool:
@@ -107,24 +120,34 @@ class Scheduler:
     def keep(self, sequence: Sequence) -> None:
         """Keeps what a sequence that ends has stored, for prompts that begin with it: of one that is scored what comes
         before the scored tokens, which others share. What older weights had a part in is left out."""
-        if not self.limits.kept or sequence.weights != self._weights or sequence.images is not None:
+        if not self.limits.kept or not self._is_of_live_weights(sequence) or sequence.images is not None:
             return
         if sequence.slab is not None:
             layers = sequence.slab.row_views(sequence.row)
-            self.prefixes.keep(sequence.tokens(0, sequence.cached), layers)
+            self.prefixes.keep(sequence.tokens(0, sequence.cached), layers, sequence.adapter)
         elif sequence.prefill is not None and sequence.logprob_start > 0:
             count = min(sequence.cached, sequence.logprob_start)
-            self.prefixes.keep(sequence.tokens(0, count), sequence.prefill.views(count))
+            self.prefixes.keep(sequence.tokens(0, count), sequence.prefill.views(count), sequence.adapter)
 
-    def restart_prefills(self) -> None:
-        """The weights were replaced: forget what older ones made, and read half-read prompts again from the start; at
-        most MOST_RESTARTS times, so that none starves."""
+    def restart_prefills(self, adapter: str | None = None) -> None:
+        """The base's weights were replaced, or those of one adapter: forget what older ones made, and read half-read
+        prompts again from the start; at most MOST_RESTARTS times, so that none starves."""
         self._weights += 1
-        self.prefixes.clear()
+        self._replaced[adapter] = self._weights
+        if adapter is None:
+            self.prefixes.clear()
+        else:
+            self.prefixes.drop(adapter)
         for sequence in self.prefilling:
+            if adapter is not None and sequence.adapter != adapter:
+                continue
             if sequence.cached and not sequence.output_ids and sequence.restarts < MOST_RESTARTS:
                 sequence.restart_prompt()
                 sequence.weights = self._weights
+
+    def _is_of_live_weights(self, sequence: Sequence) -> bool:
+        """Whether neither the base nor the sequence's adapter was replaced since it began."""
+        return sequence.weights >= max(self._replaced.get(None, 0), self._replaced.get(sequence.adapter, 0))
 
     def find(self, rid: str | None) -> list[Sequence]:
         """Sequences with this id; all of them for None."""
@@ -143,16 +166,22 @@ class Scheduler:
             self.retract(youngest)
 
     def _admit(self) -> None:
+        """In the order of arrival; requests whose adapter is not in memory are passed by."""
         running, total = len(self.prefilling) + self.store.rows, self.tokens_reserved
         while self.waiting and running < self.limits.running:
             sequence = self.waiting[0]
             need = length_class(sequence.length + 1)
             if running and total + need > self.limits.total:
-                return
+                break
             self.waiting.popleft()
+            if sequence.adapter is not None and not self.is_ready(sequence.adapter):
+                self._passed.append(sequence)
+                continue
             self._begin(sequence)
             self.prefilling.append(sequence)
             running, total = running + 1, total + need
+        self.waiting.extendleft(reversed(self._passed))
+        self._passed.clear()
 
     def _begin(self, sequence: Sequence) -> None:
         """Gives an admitted sequence its cache, with what is kept of its beginning. The last token is always read, and so
@@ -161,7 +190,9 @@ class Scheduler:
         sequence.weights = self._weights
         if self.limits.kept and sequence.images is None:
             most = min(sequence.length, sequence.next_scored) - 1
-            sequence.cached = self.prefixes.copy_into(sequence.prefill, sequence.tokens(0, most))
+            sequence.cached = self.prefixes.copy_into(
+                sequence.prefill, sequence.tokens(0, most), sequence.adapter
+            )
             sequence.reused = max(sequence.reused, min(sequence.cached, len(sequence.prompt_ids)))
 
 

@@ -46,6 +46,8 @@ class Sequence:
     chosen_ids: list[int] | None = None
     stop_strings: StopStrings | None = None
     images: PromptImages | None = None
+    adapter: str | None = None
+    """Name of the adapter that answers; None: the base alone."""
 
     output_ids: list[int] = field(default_factory=list)
     output: LogProbs = field(default_factory=LogProbs)

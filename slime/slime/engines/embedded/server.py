@@ -27,11 +27,13 @@ from slime.engines.requests import (
     AbortRequest,
     EmptyRequest,
     GenerateRequest,
+    LoadAdapterRequest,
     MemoryRequest,
     PauseRequest,
     PrepareRequest,
     SwitchRequest,
     TryRequest,
+    UnloadAdapterRequest,
 )
 
 STUCK_AFTER = 120.0
@@ -63,9 +65,16 @@ class EngineServer:
             "/switch_weights": self.switch_weights,
             "/discard_weights": self.discard_weights,
             "/try_weights": self.try_weights,
+            "/load_lora_adapter": self.load_adapter,
+            "/unload_lora_adapter": self.unload_adapter,
             "/update_weights_from_disk": self.update_weights,
         }
-        get = {"/health": self.health, "/model_info": self.model_info, "/server_info": self.server_info}
+        get = {
+            "/health": self.health,
+            "/model_info": self.model_info,
+            "/server_info": self.server_info,
+            "/lora_adapters": self.adapters,
+        }
         return Starlette(routes=WIRE.routes(post, get), lifespan=self._lifespan)
 
     @asynccontextmanager
@@ -158,6 +167,28 @@ class EngineServer:
             }
         )
 
+    async def load_adapter(self, request: Request) -> Response:
+        body = await WIRE.parse(request, LoadAdapterRequest)
+        loaded = await run_in_threadpool(
+            self.service.adapters.register, body.lora_name, body.lora_path, body.version
+        )
+        return WIRE.answer(
+            {
+                "success": True,
+                "message": "loaded",
+                "weight_version": str(loaded.version),
+                "checksum": loaded.checksum,
+            }
+        )
+
+    async def unload_adapter(self, request: Request) -> Response:
+        body = await WIRE.parse(request, UnloadAdapterRequest)
+        await run_in_threadpool(self.service.adapters.unregister, body.lora_name)
+        return WIRE.answer({"success": True, "message": "unloaded"})
+
+    async def adapters(self, request: Request) -> Response:
+        return WIRE.answer({"adapters": self.service.adapters.listing()})
+
     async def health(self, request: Request) -> Response:
         engine = self.engine
         idle = engine.paused or not engine.scheduler.has_work
@@ -179,6 +210,8 @@ class EngineServer:
             "decoding": scheduler.store.rows,
             "open_streams": self.streams.open,
             "max_total_tokens": scheduler.limits.total,
+            "adapter_bytes": self.service.adapters.nbytes,
+            "adapter_loads": self.service.adapters.loads,
             "uptime_s": time.time() - self.started,
         }
         return WIRE.answer({**asdict(self.service.args), **load, **asdict(self.engine.counters)})

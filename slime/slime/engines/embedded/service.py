@@ -13,6 +13,7 @@ from slime.engines.embedded.arguments import EmbeddedArguments
 from slime.engines.embedded.attention import ChunkSpan, RaggedBatch
 from slime.engines.embedded.engine import Engine
 from slime.engines.embedded.images import images_of_prompt
+from slime.engines.embedded.lora.table import AdapterTable
 from slime.engines.embedded.model import ModelError, ServedModel, build_model, first_line, stop_token_ids
 from slime.engines.embedded.scheduler import SchedulerLimits
 from slime.engines.embedded.sequence import Sequence
@@ -44,8 +45,14 @@ class EngineService:
         )
         kept = _budget(self.model.device) // 2
         limits = SchedulerLimits(args.max_running_requests, args.chunked_prefill_size, total, kept)
-        self.engine = Engine(self.model, limits, args.threads)
+        self.engine = Engine(self.model, limits, args.threads, args.max_loaded_adapters)
         self.engine.version = lambda: self.weights.live.version
+
+    @property
+    def adapters(self) -> AdapterTable:
+        """The adapters that requests may name."""
+        assert self.engine.adapters is not None  # the flag is at least 1
+        return self.engine.adapters
 
     def refresh(self) -> None:
         """Before it serves: loads the weights that are live by now, if they are others.
@@ -67,6 +74,8 @@ class EngineService:
         params = request.sampling_params
         prompt = self._prompt(request)
         self.limits.check(request, prompt)
+        if request.lora_path is not None:
+            self.adapters.check(request.lora_path)
         stops = None
         if params.stop:
             if self.tokenizer is None:
@@ -85,6 +94,7 @@ class EngineService:
             chosen_ids=request.token_ids_logprob,
             stop_strings=stops,
             images=images_of_prompt(request.image_data, len(prompt), self.model.placed),
+            adapter=request.lora_path,
         )
 
     def _prompt(self, request: GenerateRequest) -> list[int]:

@@ -57,7 +57,11 @@ class Streams:
         found = self._left.pop(key, None)
         if found is None:
             return wanted
-        same = (found.prompt_ids, found.sampling) == (wanted.prompt_ids, wanted.sampling)
+        same = (found.prompt_ids, found.sampling, found.adapter) == (
+            wanted.prompt_ids,
+            wanted.sampling,
+            wanted.adapter,
+        )
         aborted = found.finish is not None and found.finish.get("type") == "abort"
         if not same or aborted or found.return_logprob < wanted.return_logprob:
             self._engine.abort(found.rid)

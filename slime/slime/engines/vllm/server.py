@@ -262,6 +262,8 @@ def new_tokens(request: GenerateRequest, prompt: int, limits: ModelLimits) -> in
 def _check(request: GenerateRequest, prompt: list[int], limits: ModelLimits) -> None:
     params, chosen = request.sampling_params, request.token_ids_logprob
     limits.check(request, prompt)
+    if request.lora_path is not None:
+        raise RequestError("lora_path: this engine serves no adapters beside its model")
     if chosen and (request.top_logprobs_num or request.logprob_start_len >= 0):
         raise RequestError(
             "token_ids_logprob: vLLM gives them for sampled tokens alone, and without top_logprobs_num"

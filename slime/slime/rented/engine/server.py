@@ -284,6 +284,7 @@ def check_request(request: GenerateRequest, folder: ModelFolder) -> tuple[list[i
     """
     params = request.sampling_params
     lacking = {
+        "lora_path": request.lora_path is not None,
         "top_logprobs_num": request.top_logprobs_num > 0,
         "token_ids_logprob": bool(request.token_ids_logprob),
         "return_text_in_logprobs": request.return_text_in_logprobs,

@@ -1,0 +1,99 @@
+"""The low-rank factors of one adapter, read from a folder of PEFT's and checked against the model that is served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from slime.engines.embedded.adapters import AdapterDelta, AdapterError, read_adapter
+from slime.engines.embedded.model import ServedModel
+from slime.engines.requests import WeightsError
+
+
+@dataclass(frozen=True, eq=False)
+class AdapterFactors:
+    """One version of an adapter, on the model's device and in its dtype.
+
+    Attributes:
+        checksum: of the tensors in the adapter's own file.
+        down: A [rank, in] by the name of a linear layer.
+        up: B transposed, [rank, out], by the name of a linear layer.
+    """
+
+    name: str
+    version: int
+    path: str
+    checksum: str
+    rank: int
+    scale: float
+    down: dict[str, Tensor]
+    up: dict[str, Tensor]
+
+    @property
+    def nbytes(self) -> int:
+        """Of all factors."""
+        return sum(tensor.nbytes for part in (self.down, self.up) for tensor in part.values())
+
+
+def adaptable_layers(model: ServedModel) -> dict[str, Any]:
+    """The linear layers that an adapter may change, by name: those that see the tokens of a step, so none of a vision
+    tower."""
+    inside = {id(layer) for layer in model.module.get_decoder().modules()}
+    inside.add(id(model.module.get_output_embeddings()))
+    return {
+        name: layer
+        for name, layer in model.module.named_modules()
+        if isinstance(layer, nn.Linear) and id(layer) in inside
+    }
+
+
+def read_factors(folder: str, model: ServedModel, name: str, version: int) -> AdapterFactors:
+    """The adapter of a folder, as `name` at `version`.
+
+    Raises:
+        WeightsError: no folder of an adapter, or one that cannot be added to this model row by row: weights that replace
+            the base's, layers or shapes that the model lacks, ranks that differ, values that are not finite.
+    """
+    try:
+        adapter = read_adapter(folder)
+    except AdapterError as error:
+        raise WeightsError(str(error)) from error
+    if adapter is None:
+        raise WeightsError(f"{folder} is no adapter: it has no adapter_config.json")
+    if adapter.whole:
+        raise WeightsError(
+            f"{folder} replaces {min(adapter.whole)} of the base; beside a base only low-rank factors are served. "
+            "Merge it, and serve it as a model of its own"
+        )
+    rank = _rank(folder, adapter)
+    down: dict[str, Tensor] = {}
+    up: dict[str, Tensor] = {}
+    layers = adaptable_layers(model)
+    for weight, (first, second) in adapter.factors.items():
+        layer = weight.removesuffix(".weight")
+        found = layers.get(layer)
+        if found is None:
+            raise WeightsError(f"{folder} changes {layer}, which is no linear layer of this model")
+        if (second.shape[0], first.shape[1]) != (found.out_features, found.in_features):
+            raise WeightsError(
+                f"{folder}: the factors of {layer} do not fit its shape {list(found.weight.shape)}"
+            )
+        down[layer], up[layer] = _placed(folder, layer, first, model), _placed(folder, layer, second.T, model)
+    return AdapterFactors(name, version, folder, adapter.checksum, rank, adapter.scale, down, up)
+
+
+def _rank(folder: str, adapter: AdapterDelta) -> int:
+    ranks = {size for first, second in adapter.factors.values() for size in (first.shape[0], second.shape[1])}
+    if len(ranks) != 1:
+        raise WeightsError(f"{folder} has factors of {len(ranks)} ranks; give all layers one rank")
+    return int(ranks.pop())
+
+
+def _placed(folder: str, layer: str, factor: Tensor, model: ServedModel) -> Tensor:
+    placed = factor.to(device=model.device, dtype=model.dtype).contiguous()
+    if not bool(torch.isfinite(placed).all()):
+        raise WeightsError(f"{folder}: the factors of {layer} hold values that are not finite")
+    return placed

@@ -1,0 +1,255 @@
+"""Which adapters an engine knows, and which of them are in memory.
+
+An adapter is registered with a folder and a version. At most `most` are in memory; the one used longest ago makes room.
+A request for one that is not waits in the queue while a thread reads it. If all in memory are in use, the one that was
+asked for longest ago takes no more requests, so that it becomes idle: no adapter waits for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from slime.engines.embedded.lora.factors import AdapterFactors, read_factors
+from slime.engines.embedded.lora.layers import AdaptedChunk, AdaptedLayers
+from slime.engines.embedded.model import ServedModel
+from slime.engines.embedded.step import EngineStep
+from slime.engines.requests import UnknownAdapterError, WeightsError
+
+
+@dataclass(frozen=True)
+class RegisteredAdapter:
+    """One version of an adapter: where it lies, the checksum of its tensors, and by what they are scaled."""
+
+    name: str
+    version: int
+    path: str
+    checksum: str
+    scale: float
+
+    def holds(self, found: AdapterFactors) -> bool:
+        """Whether these factors are its own."""
+        return (self.checksum, self.scale) == (found.checksum, found.scale)
+
+
+class DecodeLoop(Protocol):
+    """What the table asks of the engine."""
+
+    def between_steps(self, call: Callable[[], None]) -> None:
+        """Runs `call` in the decode thread and returns when it has run."""
+
+    def post(self, call: Callable[[], None]) -> None:
+        """As `between_steps`, and does not wait."""
+
+    def adapters_of(self, waiting: bool) -> set[str]:
+        """Names of the adapters of requests that wait, or of those that run."""
+
+    def adapter_replaced(self, name: str) -> None:
+        """Keys and values of an earlier version serve no more."""
+
+    def end_requests(self, name: str, reason: dict[str, object]) -> None:
+        """Ends the requests of an adapter, also those that wait."""
+
+
+class AdapterTable:
+    """The adapters of one engine. `register`, `unregister` and `check` may be called by any thread."""
+
+    def __init__(self, model: ServedModel, most: int, loop: DecodeLoop) -> None:
+        self._model, self._most, self._loop = model, most, loop
+        self._layers = AdaptedLayers(model)
+        self._lock = threading.Lock()
+        self._registered: dict[str, RegisteredAdapter] = {}
+        # The one that was asked for longest ago comes first.
+        self._loaded: OrderedDict[str, AdapterFactors] = OrderedDict()
+        self._loading: set[str] = set()
+        self._fresh: set[str] = set()
+        self._leaving: set[str] = set()
+        self._reader = ThreadPoolExecutor(1, "adapters")
+        self.loads = 0
+
+    # Called from other threads.
+
+    def check(self, name: str) -> None:
+        """Raises UnknownAdapterError."""
+        if name not in self._registered:
+            raise UnknownAdapterError(f"lora_path: the adapter {name!r} is not loaded")
+
+    def register(self, name: str, path: str, version: int | None = None) -> RegisteredAdapter:
+        """Adds an adapter, or replaces it between two steps: its streams go on with the new version, those of others do
+        not notice. Repeating it is harmless.
+
+        Args:
+            version: None: 0 for a new adapter, one more than its last for a known one with other weights.
+
+        Raises:
+            WeightsError: the folder cannot be served, or the version is one that was other weights.
+        """
+        with self._lock:
+            old = self._registered.get(name)
+            found = read_factors(path, self._model, name, 0 if version is None else version)
+            if version is None:
+                version = 0 if old is None else old.version + (not old.holds(found))
+                found = replace(found, version=version)
+            new = RegisteredAdapter(name, version, path, found.checksum, found.scale)
+            if old is not None and old.version == version and old.holds(found):
+                self._registered[name] = new
+                return new
+            if old is not None and old.version == version:
+                raise WeightsError(
+                    f"version {version} of the adapter {name!r} was other weights: give it a higher one"
+                )
+            self._loop.between_steps(lambda: self._install(new, found, known=old is not None))
+            return new
+
+    def unregister(self, name: str) -> None:
+        """Forgets an adapter with its keys and values, and ends its requests. Raises UnknownAdapterError."""
+        with self._lock:
+            self.check(name)
+            self._loop.between_steps(lambda: self._forget(name))
+
+    def listing(self) -> dict[str, dict[str, object]]:
+        """Version, path and checksum of every adapter by name, and whether it is in memory."""
+        known = dict(self._registered)
+        return {
+            name: {
+                "weight_version": str(one.version),
+                "lora_path": one.path,
+                "checksum": one.checksum,
+                "in_memory": name in self._loaded,
+            }
+            for name, one in known.items()
+        }
+
+    @property
+    def nbytes(self) -> int:
+        """Of the factors in memory."""
+        return sum(one.nbytes for one in list(self._loaded.values()))
+
+    # The decode thread.
+
+    def version(self, name: str) -> int:
+        return self._registered[name].version
+
+    def knows(self, name: str) -> bool:
+        return name in self._registered
+
+    def is_ready(self, name: str) -> bool:
+        """Whether a request of this adapter may start now; asked only if nothing else keeps it from starting. If not, the
+        adapter is read, or room is made for it."""
+        if name in self._leaving and not self._is_any_wanted():
+            self._leaving.clear()
+        if name in self._loaded and name not in self._leaving:
+            self._loaded.move_to_end(name)
+            self._fresh.discard(name)
+            return True
+        if name not in self._loaded and name not in self._loading and self._make_room():
+            self._loading.add(name)
+            one = self._registered[name]
+            self._reader.submit(self._read, one)
+        return False
+
+    def begin(self, step: EngineStep) -> None:
+        """Before a forward pass: the layers get the adapters of its rows."""
+        self._layers.now = None
+        if not self._loaded:
+            return
+        rows = [row.adapter for span in step.batch.decode for row in span.slab.rows]
+        chunks = self._chunks(step, len(rows))
+        found = [None if name is None else self._loaded[name] for name in rows]
+        if chunks or any(found):
+            self._layers.begin(found, chunks)
+
+    def drop_all(self) -> None:
+        """Gives the memory back; requests that wait have their adapters read again."""
+        self._loaded.clear()
+        self._fresh.clear()
+        self._leaving.clear()
+        self._layers.clear()
+
+    def _chunks(self, step: EngineStep, rows: int) -> list[AdaptedChunk]:
+        found = []
+        kept = rows
+        for span, chunk in zip(step.batch.chunks, step.chunks, strict=True):
+            start, end = span.start, span.start + chunk.last - chunk.first
+            first = kept
+            while kept < len(step.keep) and step.keep[kept] < end:
+                kept += 1
+            if (name := chunk.sequence.adapter) is not None:
+                found.append(AdaptedChunk(start, end, first, kept, self._loaded[name]))
+        return found
+
+    def _make_room(self) -> bool:
+        """Whether one more may be read. An idle adapter gives its place; if none is idle, one takes no more requests."""
+        if len(self._loaded) + len(self._loading) < self._most:
+            return True
+        kept = self._loop.adapters_of(waiting=False) | (self._fresh & self._loop.adapters_of(waiting=True))
+        idle = [name for name in self._loaded if name not in kept]
+        if idle:
+            victim = next((name for name in idle if name in self._leaving), idle[0])
+            self._layers.release(self._loaded.pop(victim))
+            self._fresh.discard(victim)
+            self._leaving.clear()
+            return True
+        if not self._leaving:
+            asked_for = (name for name in self._loaded if name not in self._fresh)
+            self._leaving.update(list(asked_for)[:1])
+        return False
+
+    def _is_any_wanted(self) -> bool:
+        """Whether a request waits for an adapter that is neither in memory nor being read."""
+        return bool(self._loop.adapters_of(waiting=True) - self._loaded.keys() - self._loading)
+
+    def _read(self, one: RegisteredAdapter) -> None:
+        """In the reader's thread."""
+        try:
+            found = read_factors(one.path, self._model, one.name, one.version)
+            if not one.holds(found):
+                raise WeightsError(
+                    f"{one.path} holds other weights than version {one.version} of the adapter {one.name!r}: "
+                    "load it as a new version"
+                )
+        except WeightsError as error:
+            message = str(error)
+            self._loop.post(lambda: self._failed(one, message))
+        except Exception as error:  # such as memory that is not there: the requests must not wait for ever
+            message = f"the adapter {one.name!r} cannot be read: {error!r}"
+            self._loop.post(lambda: self._failed(one, message))
+        else:
+            self._loop.post(lambda: self._arrived(one, found))
+
+    def _arrived(self, one: RegisteredAdapter, found: AdapterFactors) -> None:
+        self._loading.discard(one.name)
+        if self._registered.get(one.name) == one and one.name not in self._loaded:
+            self._loaded[one.name] = found
+            self._fresh.add(one.name)
+            self.loads += 1
+
+    def _failed(self, one: RegisteredAdapter, message: str) -> None:
+        self._loading.discard(one.name)
+        if self._registered.get(one.name) == one:
+            self._loop.end_requests(one.name, {"type": "abort", "message": message, "status_code": 400})
+
+    def _install(self, new: RegisteredAdapter, found: AdapterFactors, known: bool) -> None:
+        name = new.name
+        self._registered[name] = new
+        if name in self._loaded:
+            self._layers.release(self._loaded[name])
+            self._loaded[name] = found
+        elif len(self._loaded) + len(self._loading) < self._most:
+            self._loaded[name] = found
+            self.loads += 1
+        if known:
+            self._loop.adapter_replaced(name)
+
+    def _forget(self, name: str) -> None:
+        del self._registered[name]
+        self._loaded.pop(name, None)
+        self._fresh.discard(name)
+        self._leaving.discard(name)
+        self._loop.end_requests(name, {"type": "abort", "message": f"the adapter {name!r} was unloaded"})
+        self._loop.adapter_replaced(name)
+        self._layers.clear()
