@@ -65,6 +65,12 @@ class Settings:
         "Reject requests that name another model (404); otherwise answer them and log one warning.",
         env=("STRICT_MODEL_NAME",),
     )
+    adapter: tuple[str, ...] = flag(
+        (),
+        "Serve the LoRA adapter of a folder (PEFT's form) as MODEL:NAME; repeatable.",
+        env=("ADAPTERS",),
+        unit="NAME=FOLDER",
+    )
     policy_id: str = flag("policy", "Name of the trained policy, stored with every turn.", env=("POLICY_ID",))
     temperature: float | None = flag(
         None,
@@ -253,6 +259,7 @@ class Settings:
                 "--enable-rl-intercept needs --rl-buffer-dir or --rl-buffer-url to record turns in"
             )
         self._check_keys()
+        self._check_adapters()
         for origin in self.cors_origin:
             if not re.fullmatch(r"https?://[^/\s*]+", origin):
                 raise ConfigError(
@@ -281,6 +288,25 @@ class Settings:
                 raise ConfigError(
                     f"{name} is empty or has a blank, a line break or a character that is no ASCII in it"
                 )
+
+    def _check_adapters(self) -> None:
+        """Raises ConfigError."""
+        for entry in self.adapter:
+            name, _, folder = entry.partition("=")
+            if not (re.fullmatch(r"[^\s:/?#=,]{1,128}", name) and folder):
+                raise ConfigError(
+                    f"--adapter {entry}: write NAME=FOLDER; a name has no blank and none of : / ? # = ,"
+                )
+        if len(self.adapters) != len(self.adapter):
+            raise ConfigError("--adapter: a name is there twice; give each adapter its own")
+        if self.adapter and "::" in self.policy_id:
+            raise ConfigError(f"--policy-id {self.policy_id}: with --adapter it may have no '::' in it")
+
+    @functools.cached_property
+    def adapters(self) -> dict[str, Path]:
+        """Folders of the adapters by name."""
+        parts = [entry.partition("=") for entry in self.adapter]
+        return {name: Path(folder).expanduser().resolve() for name, _, folder in parts}
 
     @functools.cached_property
     def client_keys(self) -> tuple[tuple[str, str], ...]:

@@ -36,6 +36,11 @@ _PENALTIES = {"frequency_penalty", "presence_penalty", "repetition_penalty"}
 RenderMode = Literal["full", "bridge"]
 """A prompt rendered from all messages, or the parent turn's own ids and what is new."""
 
+ADAPTER_MARK = "::"
+"""In a policy's id, before the name of the adapter that answered."""
+OF_ADAPTER = "adapter"
+"""Why a turn cannot be trained that an adapter answered: no trainer has that adapter as its policy."""
+
 DEFAULT_TRAINER = "trainer"
 """Name of the only trainer of a store. Two trainers on one store need two names."""
 
@@ -82,6 +87,11 @@ class VersionStatus(StrEnum):
     SUPERSEDED = "superseded"
     REJECTED = "rejected"
     ROLLED_BACK = "rolled_back"
+
+
+def policy_of(policy_id: str, adapter: str | None) -> str:
+    """The id of the policy that answers: the trained one, or an adapter beside it."""
+    return policy_id if adapter is None else f"{policy_id}{ADAPTER_MARK}{adapter}"
 
 
 def unsampled(sampling: Mapping[str, Json]) -> str | None:
@@ -134,6 +144,11 @@ class TurnContext:
     def unsampled(self) -> str | None:
         """Why no score of this turn can be trained (greedy, grammar, logit_bias, penalties); None if one can."""
         return unsampled(self.sampling)
+
+    @property
+    def is_of_adapter(self) -> bool:
+        """Whether an adapter beside the trained policy answered."""
+        return ADAPTER_MARK in self.policy_id
 
     @property
     def temperature(self) -> float:

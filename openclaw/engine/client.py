@@ -22,6 +22,7 @@ import aiohttp
 import orjson
 
 from claw_base.connections import watched_socket
+from openclaw.engine.adapters import Adapter
 from openclaw.engine.trial import TrialRequest
 from openclaw.errors import ClientError, EngineError
 
@@ -194,8 +195,14 @@ NO_TRIALS = (404, 405, 501)
 AVOID_SECONDS = 5.0
 """How long new requests go first to other engines than one that could not be reached."""
 READY_POLL_SECONDS = 0.2
+ADAPTER_NOT_LOADED = "adapter_not_loaded"
+"""Code with which an engine says that it must load the adapter of a request first."""
 REFUSED = (400, 413, 422)
 """HTTP status with which an engine says that the request is wrong; any other failure is the engine's."""
+
+
+class AdapterNotLoaded(EngineError):
+    """The engine does not have the adapter of a request, as after a restart; it can load it."""
 
 
 class EngineClient:
@@ -292,6 +299,31 @@ class EngineClient:
                 self._avoided[url] = time.monotonic() + AVOID_SECONDS
             raise EngineError(f"{url}: {error or type(error).__name__}") from error
 
+    async def load_adapter(self, url: str, adapter: Adapter) -> None:
+        """An engine serves this version of an adapter when it returns; harmless if it already does. Raises EngineError,
+        and ClientError when the engine refuses."""
+        try:
+            async with self._http.post(
+                f"{url}/load_lora_adapter", data=orjson.dumps(adapter.body()), timeout=TRIAL_TIMEOUT
+            ) as answer:
+                data = await answer.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise EngineError(f"{url}: {error or type(error).__name__}") from error
+        if answer.status in NO_TRIALS:
+            raise ClientError(f"this engine serves no adapters: {adapter.name!r} cannot be loaded", "model")
+        if answer.status != 200:
+            raise _refusal(answer.status, data)
+
+    async def load_adapters(self, adapters: Sequence[Adapter]) -> None:
+        """Returns when every engine was asked to load all of them, once it answers; what an engine refuses is logged."""
+        await self.learn()
+        for url in self.urls:
+            for adapter in adapters:
+                try:
+                    await self.load_adapter(url, adapter)
+                except (ClientError, EngineError) as error:
+                    log.error("the adapter %r is not served by %s: %s", adapter.name, url, error)
+
     async def try_weights(self, url: str, asked: TrialRequest) -> list[dict[str, Any]] | None:
         """Greedy answers (`ids`, `log_probs`, `text`, `ended`) of weights that need not be live, one a prompt; None if
         the engine holds one set of weights. Raises EngineError, and ClientError when it refuses."""
@@ -375,11 +407,15 @@ async def _answers(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any
 
 
 def _refusal(status: int, body: bytes) -> ClientError | EngineError:
+    code = None
     try:
         told = orjson.loads(body)
+        code = told["error"].get("code") if "error" in told else None
         message = told["error"]["message"] if "error" in told else told["message"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         message = body[:500].decode("utf-8", "replace")
+    if code == ADAPTER_NOT_LOADED:
+        return AdapterNotLoaded(message)
     if status in REFUSED:
         return ClientError(f"the engine refused the request: {message}")
     return EngineError(f"status {status}: {message}")

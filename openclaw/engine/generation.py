@@ -13,7 +13,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from openclaw.engine.client import REFUSED, SKIPPED, EngineClient
+from openclaw.engine.adapters import Adapter
+from openclaw.engine.client import REFUSED, SKIPPED, AdapterNotLoaded, EngineClient
 from openclaw.errors import ClientError, EngineError
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ class EngineRequest:
 
     log_probs: whether log-probs of the sampled tokens are wanted; top_log_probs: of how many best tokens too.
     join_key: the same for every attempt of a request, also through another gateway; repeated: it was sent before.
+    adapter: that answers; None: the model itself.
     """
 
     id: str
@@ -39,6 +41,7 @@ class EngineRequest:
     top_log_probs: int = 0
     join_key: str | None = None
     repeated: bool = False
+    adapter: Adapter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,8 @@ class Generation:
     async def _attempt(self, url: str) -> AsyncGenerator[Increment, None]:
         done = False
         try:
-            async with aclosing(self._engines.stream(url, self._body(url))) as answers:
+            stream = self._answers if self._request.adapter is not None else self._engines.stream
+            async with aclosing(stream(url, self._body(url))) as answers:
                 async for answer in answers:
                     increment = self._take(answer)
                     if increment.ids:
@@ -123,14 +127,32 @@ class Generation:
             if not done:
                 self._engines.abort(url, self._request.id)
 
+    async def _answers(self, url: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """As `EngineClient.stream`; an engine that lacks the request's adapter loads it first."""
+        adapter = self._request.adapter
+        try:
+            async with aclosing(self._engines.stream(url, body)) as answers:
+                async for answer in answers:
+                    yield answer
+            return
+        except AdapterNotLoaded:
+            if adapter is None:
+                raise
+            await self._engines.load_adapter(url, adapter)
+        async with aclosing(self._engines.stream(url, body)) as answers:
+            async for answer in answers:
+                yield answer
+
     def _body(self, url: str) -> dict[str, Any]:
         request = self._request
         self._attempt_start = len(self.ids)
         join: dict[str, Any] = {}
         if request.join_key is not None and not self.ids and url in self._engines.joining:
             join = {"join_key": request.join_key, "join": request.repeated}
+        named = {} if request.adapter is None else {"lora_path": request.adapter.name}
         return {
             **join,
+            **named,
             "input_ids": request.prompt_ids + self.ids if self.ids else request.prompt_ids,
             "sampling_params": {
                 **request.sampling,

@@ -20,22 +20,24 @@ import orjson
 
 from openclaw.common.messages import said_in, text_of
 from openclaw.common.wish_themes import gives_way
+from openclaw.engine.adapters import Adapter
 from openclaw.engine.client import EngineClient
 from openclaw.engine.generation import EngineRequest
-from openclaw.errors import ClientError, PromptTooLongError
+from openclaw.errors import PromptTooLongError
 from openclaw.formats.rendering import ChatFormat, ModelFolder, RawPrompt
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import SURELY_READ, Tokenizer, TooManyTokens
+from openclaw.gateway.adapter_versions import adapters_of
 from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import (
     LARGE_HISTORY_CHARACTERS,
-    SHOWN,
     ChatRequest,
     check_number,
     has_many_parts,
     is_large,
 )
 from openclaw.gateway.exchange import Exchange
+from openclaw.gateway.model_names import ModelNames
 from openclaw.gateway.recorder import Recorder
 from openclaw.gateway.running import Admission, InFlight, RunningAnswers, SharedGeneration
 from openclaw.gateway.spans import spans_of
@@ -43,7 +45,7 @@ from openclaw.methods.hinted_prompt import with_memory
 from openclaw.sessions.known import KnownHistories, TooMuchNew
 from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
 from openclaw.settings import Settings
-from openclaw.types import Message, RenderMode, Turn, TurnContext, TurnState
+from openclaw.types import Message, RenderMode, Turn, TurnContext, TurnState, policy_of
 
 log = logging.getLogger(__name__)
 
@@ -67,10 +69,6 @@ class Prompt:
     memory: Sequence[str] | None = None
 
 
-MOST_NAMES = 100
-"""Unknown model names that are warned of; a client may invent any number."""
-
-
 class Gateway:
     """Everything that requests share. `recorder` is None when nothing is recorded.
 
@@ -92,7 +90,10 @@ class Gateway:
         if not self.tokenizer.read_text_as_plain(lambda: probe(self.format)):
             log.warning("this model's template needs special tokens in texts: a message can spell them out")
         self.model_name = settings.model_name
-        self._unknown_names: set[str] = set()
+        self.adapters = adapters_of(settings)
+        self.names = ModelNames(
+            settings.model_name, self.adapters, settings.key_names, settings.strict_model_name
+        )
         self.spans = spans_of(settings)
         self.context_length = min(settings.context_length or folder.context_length, folder.context_length)
         own = settings.temperature if settings.temperature is not None else folder.temperature
@@ -103,7 +104,8 @@ class Gateway:
         of the completion's id. Raises ClientError and, where the store fails, StoreError."""
         if request.stream:
             await self._admission.wait()
-        self._check(request)
+        adapter = self.names.adapter(request.model, caller.asker.key_name)
+        check_number(request, self.settings.max_messages)
         await self._check_length(request)
         transcript = await self._transcript(request)
         temperature = max(
@@ -114,7 +116,7 @@ class Gateway:
         parent = await _find_parent(recorder, request, transcript, caller)
         wishes = await active_preferences(self.settings, self.recorder, request, caller)
         prompt = await self._render(request, parent, wishes)
-        generation = self._join_or_begin(request, caller, parent, prompt, recorder is not None)
+        generation = self._join_or_begin(request, caller, parent, prompt, recorder is not None, adapter)
         if recorder and parent and caller.turn_type == "main":
             recorder.answer_soon(parent.turn, next_state(request.messages, parent.start))
         return Exchange(
@@ -128,6 +130,7 @@ class Gateway:
             timeout=self.settings.request_timeout,
             asker=caller.asker,
             spans=self.spans,
+            model=self.names.of(adapter),
         )
 
     async def _transcript(self, request: ChatRequest) -> Transcript:
@@ -146,32 +149,11 @@ class Gateway:
 
     async def prompt_ids(self, request: ChatRequest) -> list[int]:
         """A request's prompt [T], as of a conversation that nobody knows. Raises ClientError."""
-        self._check(request)
+        if request.model is not None and not self.names.is_adapter(request.model):
+            self.names.adapter(request.model, None)
+        check_number(request, self.settings.max_messages)
         await self._check_length(request)
         return await self._rendered(request)
-
-    def _check(self, request: ChatRequest) -> None:
-        if request.model not in (None, self.model_name):
-            self._name_is_unknown(str(request.model))
-        check_number(request, self.settings.max_messages)
-
-    def _name_is_unknown(self, name: str) -> None:
-        """Every client has some name in its settings, and there is one model: it answers. Raises ClientError (404) with
-        --strict-model-name."""
-        if self.settings.strict_model_name:
-            self.check_model(name)
-        shown = name[:SHOWN]
-        if shown not in self._unknown_names and len(self._unknown_names) < MOST_NAMES:
-            self._unknown_names.add(shown)
-            log.warning(
-                "requests for the model %r are answered by %r, the one that is served", shown, self.model_name
-            )
-
-    def check_model(self, name: str) -> None:
-        """Raises ClientError (404) for a model that is not served here."""
-        if name != self.model_name:
-            message = f"the model {name[:SHOWN]!r} does not exist; this server has {self.model_name!r}"
-            raise ClientError(message, "model", "model_not_found", 404)
 
     async def _check_length(self, request: ChatRequest) -> None:
         """Raises ClientError for messages and tools that cannot fit, before they are read as tokens. What the model
@@ -242,7 +224,13 @@ class Gateway:
             raise PromptTooLongError(least, self.context_length, length) from error
 
     def _join_or_begin(
-        self, request: ChatRequest, caller: Caller, parent: Parent | None, prompt: Prompt, recorded: bool
+        self,
+        request: ChatRequest,
+        caller: Caller,
+        parent: Parent | None,
+        prompt: Prompt,
+        recorded: bool,
+        adapter: Adapter | None,
     ) -> SharedGeneration:
         """The generation of the first attempt, if the request repeats one that runs; else a new one. Raises
         ClientError when the prompt fills the context."""
@@ -265,6 +253,7 @@ class Gateway:
                 top_log_probs=request.top_log_probs,
                 join_key=caller.key.digest.hex() if request.n == 1 else None,
                 repeated=caller.key.repeated,
+                adapter=adapter,
             )
         generation = SharedGeneration(self.engines, wanted, session_id, turn_id, first, mode, memory)
         return self._in_flight.add(caller.key, generation)
@@ -296,7 +285,7 @@ class Gateway:
             task_id=caller.task,
             memory=generation.memory,
             source=caller.source,
-            policy_id=self.settings.policy_id,
+            policy_id=policy_of(self.settings.policy_id, wanted.adapter.name if wanted.adapter else None),
             tokenizer_fingerprint=self.tokenizer.fingerprint,
             template_fingerprint=self.format.fingerprint,
         )

@@ -131,7 +131,7 @@ class Spans:
         """Of the answer."""
         found: Attributes = {
             "gen_ai.response.id": exchange.turn.completion_id,
-            "gen_ai.response.model": self._model,
+            "gen_ai.response.model": exchange.model or self._model,
             "gen_ai.response.finish_reasons": [completion.finish_reason],
         }
         if self._content:

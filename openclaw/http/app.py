@@ -56,7 +56,9 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        beside = []
+        beside: list[asyncio.Task[None]] = []
+        if adapters := list(app.state.gateway.adapters.values()):
+            beside.append(asyncio.create_task(engines.load_adapters(adapters)))
         if settings.memory and recorder is not None:
             beside.append(asyncio.create_task(watch(app.state.gateway, recorder.store)))
         yield

@@ -13,7 +13,7 @@ from openclaw.store.database import Database
 from openclaw.store.people import others_than
 from openclaw.store.rows import select_turns, turn_from_row
 from openclaw.store.shares import Person
-from openclaw.types import SampleState, Turn, TurnState
+from openclaw.types import ADAPTER_MARK, SampleState, Turn, TurnState
 
 LOOKED_AT = 2000
 """Newest liked turns among which some are picked."""
@@ -43,6 +43,7 @@ class GateTurnTable:
             select(turn.id, turn.session_id, turn.person, judgement.score)
             .where(judgement.turn_id == turn.id, judgement.kind == "eval", turn.turn_type == "main")
             .where(turn.source == "gateway", turn.state == str(TurnState.JUDGED), ~put_away.exists())
+            .where(~turn.policy_id.contains(ADAPTER_MARK))
             .order_by(judgement.id.desc())
             .limit(LOOKED_AT)
         )
@@ -61,6 +62,7 @@ class GateTurnTable:
         """The newest main turns with log-probs of the policy, newest first."""
         turn = schema.turn.c
         mine = (turn.turn_type == "main") & turn.state.in_([str(state) for state in _TRAINABLE])
+        mine &= ~turn.policy_id.contains(ADAPTER_MARK)
         query = select_turns(mine, turn.source == "gateway").order_by(turn.created_at.desc()).limit(count)
         with self._database.reading() as connection:
             found = [turn_from_row(row) for row in connection.execute(query).mappings()]

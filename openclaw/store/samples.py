@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, Connection, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, update
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
@@ -15,7 +15,7 @@ from openclaw.store.database import Database, slices, take_turns
 from openclaw.store.people import others_than
 from openclaw.store.rows import select_turns, turn_from_row, unpack_json, unpack_teacher
 from openclaw.store.shares import WINDOW_SECONDS, Person, bounded
-from openclaw.types import DEFAULT_TRAINER, SampleRecord, SampleState
+from openclaw.types import ADAPTER_MARK, DEFAULT_TRAINER, SampleRecord, SampleState
 
 T = TypeVar("T")
 
@@ -24,7 +24,13 @@ STALE = "stale"
 LOOKED_AT = 1000
 """Oldest ready samples among which a batch is chosen if one person's share is bounded."""
 _FREE = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
-_IS_READY = schema.sample.c.state == str(SampleState.READY)
+_IS_OF_POLICY = (
+    ~select(schema.turn.c.id)
+    .where(schema.turn.c.id == schema.sample.c.turn_id, schema.turn.c.policy_id.contains(ADAPTER_MARK))
+    .exists()
+)
+"""Of a turn that the trained policy answered, and no adapter beside it."""
+_IS_READY = and_(schema.sample.c.state == str(SampleState.READY), _IS_OF_POLICY)
 
 
 class SampleTable:
@@ -177,7 +183,7 @@ class SampleTable:
         kept = sample.state.in_([str(SampleState.LEASED), str(SampleState.TRAINED)])
         query = (
             select(sample.id)
-            .where(sample.trainer == trainer, sample.rollout_id < rollout_id, kept)
+            .where(sample.trainer == trainer, sample.rollout_id < rollout_id, kept, _IS_OF_POLICY)
             .order_by(sample.id.desc())
             .limit(count)
         )

@@ -39,7 +39,7 @@ from openclaw.trainer_hooks.arguments import (
 
 GATEWAY_FLAGS = (
     "host", "port", "served_model_name", "policy_id", "temperature", "min_temperature", "max_tokens_default",
-    "default_turn_type", "request_timeout", "durable", "allow_no_key", "log_level", "memory",
+    "default_turn_type", "request_timeout", "durable", "allow_no_key", "log_level", "memory", "adapter",
 )  # fmt: skip
 """Settings of the gateway that the driver's command line takes and passes on."""
 

@@ -16,9 +16,9 @@ class FakeEngine:
 
     Prompts that begin with an earlier prompt and a part of its answer are continued. After `die_after`
     tokens it drops every connection for `down` seconds. After `switch_after` tokens `version` is one higher. `tries` is
-    what the weights of a version answer that are tried; `score` the log-prob of the ids behind a place. `incremental`:
-    as with --incremental-streaming-output, ids and log-probs of an event are those that are new, and
-    `completion_tokens` counts all.
+    what the weights of a version answer that are tried; `adapters` what was loaded (None: it serves none); `score` the
+    log-prob of the ids behind a place. `incremental`: as with --incremental-streaming-output, ids and log-probs of an
+    event are those that are new, and `completion_tokens` counts all.
     """
 
     say: list[int] = field(default_factory=list)
@@ -32,6 +32,7 @@ class FakeEngine:
     refuse: str | None = None
     incremental: bool = False
     requests: list[dict[str, Any]] = field(default_factory=list)
+    adapters: dict[str, dict[str, Any]] | None = field(default_factory=dict)
     tries: dict[int, list[int]] = field(default_factory=dict)
     score: Callable[[list[int], int], float] = lambda ids, start: -1.0
     tried: list[dict[str, Any]] = field(default_factory=list)
@@ -112,6 +113,17 @@ class FakeEngine:
             self.aborted.append(body["rid"])
         if path == "/try_weights":
             self._try(body, writer)
+            return
+        if path == "/load_lora_adapter" and self.adapters is not None:
+            self.adapters[body["lora_name"]] = body
+            self._whole(writer, 200, {"success": True})
+            return
+        if path == "/load_lora_adapter":
+            self._whole(writer, 404, {"message": "Not Found"})
+            return
+        if path == "/generate" and body.get("lora_path", "") not in ("", *(self.adapters or ())):
+            error = {"message": "not loaded", "code": "adapter_not_loaded"}
+            self._whole(writer, 404, {"error": error})
             return
         if path != "/generate":
             self._whole(writer, 200, {"weight_version": str(self.version), "checksum": "c0ffee"})

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from claw_base.run_folder.records import live_processes
 from claw_base.run_folder.usage import rented_usage
 from openclaw.errors import ClientError, StoreError
+from openclaw.gateway.caller import person_of
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_admin, check_client
 from openclaw.store.rights import ADMINISTRATOR
@@ -45,17 +46,19 @@ async def readyz(request: Request) -> Response:
 
 @router.get("/v1/models")
 async def models(request: Request) -> Response:
+    """What the bearer of the key may name: the model, and adapters beside it."""
     gateway = _gateway(request)
     check_client(request, gateway.settings)
-    return _json({"object": "list", "data": [_model(gateway, request.app.state.started)]})
+    names, created = gateway.names.usable(person_of(request.headers)), request.app.state.started
+    return _json({"object": "list", "data": [_model(gateway, name, created) for name in names]})
 
 
 @router.get("/v1/models/{name}")
 async def model(request: Request, name: str) -> Response:
     gateway = _gateway(request)
     check_client(request, gateway.settings)
-    gateway.check_model(name)
-    return _json(_model(gateway, request.app.state.started))
+    gateway.names.check(name, person_of(request.headers))
+    return _json(_model(gateway, name, request.app.state.started))
 
 
 @router.get("/status")
@@ -173,14 +176,16 @@ def _gateway(request: Request) -> Gateway:
     return gateway
 
 
-def _model(gateway: Gateway, created: float) -> dict[str, Any]:
-    return {
-        "id": gateway.model_name,
+def _model(gateway: Gateway, name: str, created: float) -> dict[str, Any]:
+    """As vLLM lists them: an adapter names its base as `parent`."""
+    found = {
+        "id": name,
         "object": "model",
         "created": int(created),
         "owned_by": "openclaw-rl",
         "max_model_len": gateway.context_length,
     }
+    return found if name == gateway.model_name else found | {"parent": gateway.model_name}
 
 
 def _engine(url: str, info: dict[str, Any] | None) -> dict[str, Any]:

@@ -48,7 +48,7 @@ async def _chat(request: Request, path_session: str | None) -> Response:
     checked = chat_request(body)
     exchanges = await prepare_all(gateway, checked, caller, "chatcmpl-")
     dialect = Chunks if checked.stream else Whole
-    answer = dialect(exchanges, gateway.model_name, gateway.tokenizer)
+    answer = dialect(exchanges, exchanges[0].model, gateway.tokenizer)
     return AnswerResponse(request, exchanges, answer, checked.stream)
 
 

@@ -63,7 +63,7 @@ async def complete(request: Request) -> Response:
     stop = gateway.format.stop_ids
     exchanges = [replace(exchange, parser=RawText(gateway.tokenizer, stop)) for exchange in exchanges]
     stream = checked[0].stream
-    texts = Texts(exchanges, gateway.model_name, gateway.tokenizer, stream, body.get("echo") is True)
+    texts = Texts(exchanges, exchanges[0].model, gateway.tokenizer, stream, body.get("echo") is True)
     return AnswerResponse(request, exchanges, texts, stream)
 
 

@@ -84,7 +84,7 @@ async def _create(request: Request, body: Json) -> Response:
     checked = chat_request(translated)
     caller = Caller.of(request.headers, translated, None, gateway.settings)
     exchanges = await prepare_all(gateway, checked, caller, "msg_")
-    events = MessageEvents(exchanges[0], gateway.model_name, checked.stream)
+    events = MessageEvents(exchanges[0], exchanges[0].model, checked.stream)
     return AnswerResponse(request, exchanges, events, checked.stream)
 
 

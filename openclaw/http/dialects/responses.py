@@ -74,7 +74,7 @@ async def create(request: Request) -> Response:
     if previous is not None and caller.scope is None:
         caller = replace(caller, scope=previous.session_id)
     exchanges = await prepare_all(gateway, checked, caller, "resp_")
-    events = ResponseEvents(exchanges[0], gateway.model_name, body)
+    events = ResponseEvents(exchanges[0], exchanges[0].model, body)
     return AnswerResponse(request, exchanges, events, checked.stream)
 
 

@@ -170,9 +170,9 @@ class AdaptedLayers:
         places, rank = self._pack.places, self._pack.rank
         like = next(iter(wanted[0].down.values()))
         mask = torch.zeros(len(rows), len(places))
-        for row, one in enumerate(rows):
-            if one is not None:
-                mask[row, places.index(one)] = one.scale
+        for row, factors in enumerate(rows):
+            if factors is not None:
+                mask[row, places.index(factors)] = factors.scale
         mask = mask.to(like).repeat_interleave(rank, dim=1)
         return AdaptedStep(mask, self._pack.used(self._pack.down), self._pack.used(self._pack.up), [])
 

@@ -1,0 +1,23 @@
+"""An adapter that engines serve beside their model: what they are asked to load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One version of a LoRA adapter in a folder of PEFT's, which every engine can read at this path.
+
+    `version` None: the engine counts versions itself.
+    """
+
+    name: str
+    folder: str
+    version: int | None = None
+
+    def body(self) -> dict[str, Any]:
+        """Of the request that loads it; a name that is loaded is replaced."""
+        body = {"lora_name": self.name, "lora_path": self.folder}
+        return body if self.version is None else body | {"weight_version": str(self.version)}

@@ -1,0 +1,92 @@
+"""Which models a request may name: `MODEL`, the one that is served, and `MODEL:NAME`, an adapter beside it.
+
+An adapter that is called like a client's key belongs to that key: no other key may use it or learn that it is there.
+Every other adapter is for all clients.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+
+from openclaw.engine.adapters import Adapter
+from openclaw.errors import ClientError
+from openclaw.gateway.chat_request import SHOWN
+
+log = logging.getLogger(__name__)
+
+MOST_NAMES = 100
+"""Unknown model names that are warned of; a client may invent any number."""
+SEPARATOR = ":"
+
+
+class ModelNames:
+    """The names of one gateway.
+
+    Args:
+        model: name of the model that is served.
+        adapters: by name.
+        key_names: of client keys.
+        strict: whether a request for another model is rejected.
+    """
+
+    def __init__(
+        self, model: str, adapters: Mapping[str, Adapter], key_names: Collection[str], strict: bool
+    ) -> None:
+        self.model = model
+        self._adapters = adapters
+        self._key_names = key_names
+        self._strict = strict
+        self._unknown: set[str] = set()
+
+    def of(self, adapter: Adapter | None) -> str:
+        """The name of the model that answers."""
+        return self.model if adapter is None else f"{self.model}{SEPARATOR}{adapter.name}"
+
+    def usable(self, key_name: str | None) -> list[str]:
+        """What the bearer of a key may name, the model itself first."""
+        mine = [one for one in self._adapters.values() if self._may_use(one, key_name)]
+        return [self.model, *map(self.of, mine)]
+
+    def adapter(self, name: str | None, key_name: str | None) -> Adapter | None:
+        """The adapter that a request names; None: the model itself answers.
+
+        Raises ClientError (404) for an adapter that the bearer of the key cannot use, and with `strict` for every other
+        name that is not served."""
+        if name is None or name == self.model:
+            return None
+        found = self._adapters.get(name.removeprefix(f"{self.model}{SEPARATOR}"))
+        if self.is_adapter(name):
+            if found is None or not self._may_use(found, key_name):
+                raise self._absent(name, key_name)
+            return found
+        if self._strict:
+            raise self._absent(name, key_name)
+        self._warn(name)
+        return None
+
+    def is_adapter(self, name: str) -> bool:
+        """Whether a name can only mean an adapter: one that is not there is never answered by another."""
+        return bool(self._adapters) and name.startswith(f"{self.model}{SEPARATOR}")
+
+    def check(self, name: str, key_name: str | None) -> None:
+        """Raises ClientError (404) for a model that is not served here, or not to the bearer of this key."""
+        if name not in self.usable(key_name):
+            raise self._absent(name, key_name)
+
+    def _may_use(self, adapter: Adapter, key_name: str | None) -> bool:
+        return adapter.name not in self._key_names or adapter.name == key_name
+
+    def _absent(self, name: str, key_name: str | None) -> ClientError:
+        known = ", ".join(map(repr, self.usable(key_name)[:10]))
+        message = f"the model {name[:SHOWN]!r} does not exist; this server has {known}"
+        return ClientError(message, "model", "model_not_found", 404)
+
+    def _warn(self, name: str) -> None:
+        """Every client has some name in its settings, and there is one model: it answers."""
+        shown = name[:SHOWN]
+        if shown not in self._unknown and len(self._unknown) < MOST_NAMES:
+            self._unknown.add(shown)
+            log.warning(
+                "requests for the model %r are answered by %r, the one that is served", shown, self.model
+            )

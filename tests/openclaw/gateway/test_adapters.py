@@ -1,0 +1,239 @@
+"""Adapters beside the model: named as `MODEL:NAME`, stored with every turn, and never trained into the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import update
+
+from openclaw.errors import ConfigError, StoreError
+from openclaw.gateway.adapter_versions import adapters_of
+from openclaw.settings import Settings
+from openclaw.store import RolloutStore, schema
+from openclaw.types import OF_ADAPTER, TurnState, policy_of
+from tests.fakes.running_gateway import RunningGateway, StartGateway
+
+HELLO = [{"role": "user", "content": "hello"}]
+KEYS = {"ada": "key-ada", "bob": "key-bob", "": "secret-key"}
+NAMED = {"api_keys": "ada=key-ada,bob=key-bob"}
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> dict[str, Path]:
+    """Folders that look like adapters; the scripted engine reads none."""
+    found = {name: tmp_path / f"lora-{name}" for name in ("ada", "bob", "team")}
+    for name, folder in found.items():
+        folder.mkdir()
+        (folder / "adapter_config.json").write_text("{}")
+        (folder / "adapter_model.safetensors").write_text(name)
+    return found
+
+
+@pytest.fixture
+def flags(folders: dict[str, Path]) -> tuple[str, ...]:
+    return tuple(f"{name}={folder}" for name, folder in folders.items())
+
+
+@pytest.fixture
+def gateway(start_gateway: StartGateway, flags: tuple[str, ...]) -> RunningGateway:
+    found = start_gateway(adapter=flags)
+    found.says("hello there")
+    return found
+
+
+def ask(
+    gateway: RunningGateway, model: str, key: str = "", path: str = "chat/completions", **body: Any
+) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {KEYS[key]}"}
+    sent = {"model": model, "messages": HELLO, "max_tokens": 9} | body
+    return httpx.post(f"{gateway.url}/v1/{path}", json=sent, headers=headers, timeout=20)
+
+
+def models(gateway: RunningGateway, key: str = "") -> list[str]:
+    headers = {"Authorization": f"Bearer {KEYS[key]}"}
+    return [one["id"] for one in httpx.get(f"{gateway.url}/v1/models", headers=headers).json()["data"]]
+
+
+def test_a_request_that_names_an_adapter_is_answered_by_it(gateway: RunningGateway) -> None:
+    base = gateway.app.state.gateway.model_name
+    assert models(gateway) == [base, f"{base}:ada", f"{base}:bob", f"{base}:team"]
+    answers = {name: ask(gateway, name).json() for name in (base, f"{base}:ada", f"{base}:team")}
+    assert [one["model"] for one in answers.values()] == list(answers)
+    assert [one.get("lora_path") for one in gateway.engine.requests] == [None, "ada", "team"]
+    turns = [gateway.turn(one["id"]) for one in answers.values()]
+    assert [turn.policy_id for turn in turns] == ["policy", "policy::ada", "policy::team"]
+    assert [(turn.state, turn.state_reason) for turn in turns] == [
+        (TurnState.CAPTURED, None),
+        *[(TurnState.UNTRAINABLE, OF_ADAPTER)] * 2,
+    ]
+    one = gateway.http.get(f"/v1/models/{base}:ada").json()
+    assert (one["id"], one["parent"]) == (f"{base}:ada", base)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions", {"stream": True}),
+        ("completions", {"prompt": "hello", "messages": None}),
+        ("messages", {}),
+        ("responses", {"input": "hello", "messages": None, "max_tokens": None}),
+    ],
+)
+def test_every_dialect_takes_the_name(gateway: RunningGateway, path: str, body: dict[str, Any]) -> None:
+    name = f"{gateway.app.state.gateway.model_name}:bob"
+    sent = {field: value for field, value in body.items() if value is not None}
+    dropped = {field for field, value in body.items() if value is None}
+    request = {"model": name, "messages": HELLO, "max_tokens": 9} | sent
+    answer = httpx.post(
+        f"{gateway.url}/v1/{path}", json={k: v for k, v in request.items() if k not in dropped}, timeout=20
+    )
+    assert answer.status_code == 200, answer.text
+    assert f'"model":"{name}"' in answer.text.replace('": "', '":"')
+    assert gateway.engine.requests[-1]["lora_path"] == "bob"
+
+
+def test_an_engine_that_lost_its_adapters_loads_them_again(
+    gateway: RunningGateway, folders: dict[str, Path]
+) -> None:
+    """As after a restart. At the start it was asked for all, before any request."""
+    known = gateway.engine.adapters
+    assert known is not None
+    gateway.wait_for(lambda: len(known) == 3)
+    known.clear()
+    answer = ask(gateway, f"{gateway.app.state.gateway.model_name}:ada")
+    assert answer.status_code == 200
+    assert known == {"ada": {"lora_name": "ada", "lora_path": str(folders["ada"]), "weight_version": "0"}}
+
+
+def test_an_engine_that_serves_no_adapters_is_no_reason_to_wait(gateway: RunningGateway) -> None:
+    gateway.engine.adapters = None
+    answer = ask(gateway, f"{gateway.app.state.gateway.model_name}:ada")
+    assert answer.status_code == 400 and "serves no adapters" in answer.json()["error"]["message"]
+    assert ask(gateway, "anything").status_code == 200
+
+
+def test_an_adapter_that_is_not_there_is_never_answered_by_another(gateway: RunningGateway) -> None:
+    base = gateway.app.state.gateway.model_name
+    refused = ask(gateway, f"{base}:eve")
+    assert refused.status_code == 404
+    assert refused.json()["error"]["code"] == "model_not_found"
+    assert refused.json()["error"]["message"].startswith(
+        f"the model '{base}:eve' does not exist; this server has '{base}'"
+    )
+    assert ask(gateway, "gpt-5").json()["model"] == base
+    assert len(gateway.engine.requests) == 1
+
+
+def test_without_adapters_any_name_is_answered_as_before(start_gateway: StartGateway) -> None:
+    gateway = start_gateway()
+    gateway.says("hello")
+    base = gateway.app.state.gateway.model_name
+    assert models(gateway) == [base]
+    assert ask(gateway, f"{base}:latest").json()["model"] == base
+
+
+def test_an_adapter_called_like_a_key_is_for_that_key(
+    start_gateway: StartGateway, flags: tuple[str, ...]
+) -> None:
+    gateway = start_gateway(adapter=flags, **NAMED)
+    gateway.says("hello")
+    base = gateway.app.state.gateway.model_name
+    shown = {"ada": ["ada", "team"], "bob": ["bob", "team"], "": ["team"]}
+    for key, names in shown.items():
+        assert models(gateway, key) == [base, *(f"{base}:{name}" for name in names)]
+        headers = {"Authorization": f"Bearer {KEYS[key]}"}
+        for name in ("ada", "bob", "team"):
+            status = 200 if name in names else 404
+            assert ask(gateway, f"{base}:{name}", key).status_code == status, (key, name)
+            found = httpx.get(f"{gateway.url}/v1/models/{base}:{name}", headers=headers)
+            assert found.status_code == status
+            if status == 404:
+                shown_names = ", ".join(repr(one) for one in models(gateway, key))
+                message = f"the model '{base}:{name}' does not exist; this server has {shown_names}"
+                assert found.json()["error"]["message"] == message
+    asked = [one.get("lora_path") for one in gateway.engine.requests]
+    assert asked == ["ada", "team", "bob", "team", "team"]
+
+
+def test_the_next_turn_may_be_another_adapters(gateway: RunningGateway) -> None:
+    """One conversation, three policies: only what the model itself answered is learned from."""
+    base = gateway.app.state.gateway.model_name
+    messages, ids = list(HELLO), []
+    for name in (base, f"{base}:ada", base, f"{base}:bob"):
+        answer = ask(gateway, name, messages=messages, session_id="talk").json()
+        ids.append(answer["id"])
+        messages += [answer["choices"][0]["message"], {"role": "user", "content": "No, shorter please."}]
+    gateway.wait_for(lambda: gateway.turn(ids[2]).state is TurnState.ANSWERED)
+    states = [gateway.turn(one).state for one in ids]
+    assert states == [TurnState.ANSWERED, TurnState.UNTRAINABLE, TurnState.ANSWERED, TurnState.UNTRAINABLE]
+    said = gateway.http.post("/v1/feedback", json={"completion_id": ids[1], "score": -1, "text": "Be brief."})
+    assert said.json()["status"] == "recorded"
+    claimed = gateway.store.judgements.claim("judge", 10, 60)
+    assert [turn.completion_id for turn in claimed] == [ids[0], ids[2]]
+
+
+def test_no_trainer_of_the_model_leases_what_an_adapter_answered(
+    store: RolloutStore, make_sample: Any, make_turn: Any
+) -> None:
+    """Even if a sample of it were in the store."""
+    for state in (TurnState.CAPTURED, TurnState.IMPORTED):
+        with pytest.raises(StoreError, match="not trained into another policy"):
+            store.turns.record(make_turn(policy_id=policy_of("policy", "ada"), state=state))
+    own, other = make_sample(), make_sample()
+    with store.database.transaction() as connection:
+        mine = schema.turn.c.id == other.id
+        connection.execute(update(schema.turn).where(mine).values(policy_id=policy_of("policy", "ada")))
+    assert store.samples.ready_count() == store.samples.leasable_count(4) == 1
+    assert store.samples.leasable_count(4, share=0.5) == 1
+    assert [one.id for one in store.gate_turns.liked(4)] == [own.id]
+    assert [one.id for one in store.gate_turns.newest(4)] == [own.id]
+    assert [one.turn.id for one in store.samples.lease(0, 4)] == [own.id]
+    assert store.samples.lease(1, 4) == []
+    store.samples.commit_lease(0, 1)
+    assert [one.turn.id for one in store.samples.learned_before(5, 4)] == [own.id]
+
+
+def test_the_same_weights_have_the_same_version_after_a_restart(
+    model: Path, folders: dict[str, Path], flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    def versions(**changes: object) -> list[int | None]:
+        values = {"model_path": str(model), "adapter": flags} | changes
+        return [one.version for one in adapters_of(Settings(**values)).values()]  # type: ignore[arg-type]
+
+    recorded = {"enable_rl_intercept": True, "rl_buffer_dir": str(tmp_path)}
+    weights = folders["bob"] / "adapter_model.safetensors"
+    assert versions(**recorded) == versions(**recorded) == [0, 0, 0]
+    weights.write_text("retrained")
+    assert versions(**recorded) == [0, 1, 0]
+    weights.write_text("bob")
+    assert versions(**recorded) == [0, 0, 0]
+    assert versions() == [None, None, None]
+    (tmp_path / "adapters.json").write_text("[]")
+    with pytest.raises(ConfigError, match="cannot be used"):
+        versions(**recorded)
+    weights.unlink()
+    with pytest.raises(
+        ConfigError, match=r"is no LoRA adapter: No such file or directory: adapter_model\.safetensors"
+    ):
+        versions(**recorded)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "changes", "message"),
+    [
+        (("ada",), {}, "write NAME=FOLDER"),
+        (("=x",), {}, "write NAME=FOLDER"),
+        (("ada=",), {}, "write NAME=FOLDER"),
+        (("a:b=x",), {}, "write NAME=FOLDER"),
+        (("ada=x", "ada=y"), {}, "a name is there twice"),
+        (("ada=x",), {"policy_id": "p::q"}, "no '::' in it"),
+    ],
+)
+def test_a_flag_that_names_no_adapter_is_refused(
+    adapter: tuple[str, ...], changes: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Settings(model_path="x", adapter=adapter, **changes)
