@@ -38,24 +38,29 @@ run_gpu() {
   fi
 }
 
-# named_by_flags WORD...: these flags decide which others the script gives, as the variables of the same meaning do.
+# Flags that decide what else the script gives, checks and counts, each with the variable of the same meaning.
+NAMED=(--train-backend:TRAIN_BACKEND --rollout-backend:ROLLOUT_BACKEND --backend:ROLLOUT_BACKEND
+  --tensor-model-parallel-size:TRAIN_TP --tp:TRAIN_TP --pipeline-model-parallel-size:TRAIN_PP --pp:TRAIN_PP
+  --context-parallel-size:TRAIN_CP --cp:TRAIN_CP
+  --actor-num-nodes:ACTOR_NODES --actor-num-gpus-per-node:ACTOR_GPUS --rollout-num-gpus:ROLLOUT_GPUS --prm-num-gpus:PRM_GPUS
+  --rollout-num-gpus-per-engine:TP --hf-checkpoint:HF_CKPT --run-dir:RUN_DIR --save:SAVE_CKPT --host:HOST --port:PORT)
+
+# named_by_flags WORD...: the variable of each of these flags gets the flag's value, unless lists of GPUs give the counts.
 named_by_flags() {
-  local word before=''
+  local word before='' pair
   for word in "$@"; do
-    case $before in
-      --train-backend) TRAIN_BACKEND=$word ;;
-      --rollout-backend | --backend) ROLLOUT_BACKEND=$word ;;
-      --tensor-model-parallel-size | --tp) TRAIN_TP=$word ;;
-      --pipeline-model-parallel-size | --pp) TRAIN_PP=$word ;;
-      --context-parallel-size | --cp) TRAIN_CP=$word ;;
-    esac
     case $word in
-      --train-backend=*) TRAIN_BACKEND=${word#*=} ;;
-      --rollout-backend=* | --backend=*) ROLLOUT_BACKEND=${word#*=} ;;
-      --tensor-model-parallel-size=* | --tp=*) TRAIN_TP=${word#*=} ;;
-      --pipeline-model-parallel-size=* | --pp=*) TRAIN_PP=${word#*=} ;;
-      --context-parallel-size=* | --cp=*) TRAIN_CP=${word#*=} ;;
+      --colocate) COLOCATE=1 ;;
+      --no-colocate) COLOCATE=0 ;;
+      --allow-no-key) ALLOW_NO_KEY=1 ;;
     esac
+    for pair in "${NAMED[@]}"; do
+      case ${TRAIN_GPUS:+$pair} in *_GPUS) continue ;; esac
+      case ${pair%:*} in
+        "$before") printf -v "${pair#*:}" '%s' "$word" ;;
+        "${word%%=*}") [ "$word" = "${word%%=*}" ] || printf -v "${pair#*:}" '%s' "${word#*=}" ;;
+      esac
+    done
     before=$word
   done
 }
@@ -73,7 +78,7 @@ gpu_defaults() {
   default NNODES 1
   default ACTOR_NODES 1
   default COLOCATE 0
-  default SERVED_MODEL_NAME "$(tr '[:upper:]' '[:lower:]' <<< "$MODEL")"
+  default SERVED_MODEL_NAME "$(family_of "$MODEL")"
   if [ -n "${TRAIN_GPUS:-}" ]; then
     default PRM_GPUS 0
     [ -n "${ROLLOUT_GPUS:-}" ] || [ "$COLOCATE" = 1 ] || die "TRAIN_GPUS lists GPUs, so ROLLOUT_GPUS must list some too"
@@ -87,6 +92,15 @@ gpu_defaults() {
   RUN_DIR=${RUN_DIR:-$ROOT/runs/$RUN_NAME}
   case $RUN_DIR in /*) ;; *) RUN_DIR=$PWD/$RUN_DIR ;; esac # other machines have other working folders
   if [ -n "${WANDB_KEY:-}" ]; then export WANDB_API_KEY=$WANDB_KEY; fi
+}
+
+# family_of MODEL: the name that clients of every release of a model have in their settings, such as qwen3-4b.
+family_of() {
+  local name
+  name=$(tr '[:upper:]' '[:lower:]' <<< "$1")
+  name=${name%-2507}
+  name=${name%-thinking}
+  echo "${name%-instruct}"
 }
 
 # yes_or_no NAME: the variable becomes 1 or 0 where it is set.

@@ -131,27 +131,33 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
         ConfigError: pictures are asked for of a model that does not see, or of engines that take none; there is no
             browser, or no folder of tasks (a pool elsewhere has its own).
     """
+    check_arguments(args)
     flags = read(GuiFlags, args)
     if flags.gui_observation_type != "a11y_tree":
-        _check_sight(args, f"--gui-observation-type {flags.gui_observation_type} (GUI_OBSERVATION_TYPE)")
+        try:
+            load_reader(args.hf_checkpoint, args.run_dir)
+        except ConfigError as error:
+            raise ConfigError(f"{_asked(flags)}: {error}") from error
     if flags.env_server_url is None:
         require_backend(flags.screenshot_backend)
-        if flags.gui_tasks_dir is not None and not Path(flags.gui_tasks_dir).is_dir():
-            raise ConfigError(
-                f"--gui-tasks-dir (GUI_TEST_CONFIG_BASE_DIR) {flags.gui_tasks_dir} is no folder"
-            )
     return []
 
 
-def _check_sight(args: GenerationSide, asked: str) -> None:
-    if args.rollout_backend not in ("embedded", "sglang"):
+def check_arguments(args: GenerationSide, endpoints: object = None, env: object = None) -> None:
+    """For a dry run too: raises ConfigError for engines that take no pictures if some are shown, and for a folder of
+    tasks that is not there."""
+    flags = read(GuiFlags, args)
+    if flags.gui_observation_type != "a11y_tree" and args.rollout_backend not in ("embedded", "sglang"):
         raise ConfigError(
-            f"{asked}: --rollout-backend {args.rollout_backend} takes no pictures; embedded and sglang do"
+            f"{_asked(flags)}: --rollout-backend {args.rollout_backend} takes no pictures; embedded and sglang do"
         )
-    try:
-        load_reader(args.hf_checkpoint, args.run_dir)
-    except ConfigError as error:
-        raise ConfigError(f"{asked}: {error}") from error
+    folder = flags.gui_tasks_dir if flags.env_server_url is None else None
+    if folder is not None and not Path(folder).is_dir():
+        raise ConfigError(f"--gui-tasks-dir (GUI_TEST_CONFIG_BASE_DIR) {folder} is no folder")
+
+
+def _asked(flags: GuiFlags) -> str:
+    return f"--gui-observation-type {flags.gui_observation_type} (GUI_OBSERVATION_TYPE)"
 
 
 @functools.lru_cache

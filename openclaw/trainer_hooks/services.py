@@ -27,7 +27,7 @@ from openclaw.formats.tokenizer import Tokenizer
 from openclaw.judge import settings as judge_settings
 from openclaw.judge.teacher import settings as teacher_settings
 from openclaw.methods.method import Method
-from openclaw.settings import add_flags, as_flags, load_settings
+from openclaw.settings import Settings, add_flags, as_flags, load_settings
 from openclaw.trainer_hooks import dreams, replay, standing_preferences, trust
 from openclaw.trainer_hooks.arguments import (
     BATCH_FLAGS,
@@ -88,6 +88,27 @@ def start(args: object, endpoints: Mapping[str, list[str]]) -> list[dict[str, An
         ConfigError: a model that cannot be served, a port that another program holds, settings that contradict, or a
             count that makes no sense.
     """
+    services = checked_services(args, endpoints)
+    workers = [services.judge(index) for index in range(read(JudgeProcessArguments, args).num_judge_workers)]
+    return [services.gateway(endpoints["policy"]), *workers]
+
+
+def check_arguments(args: object, endpoints: Mapping[str, list[str]], env: Mapping[str, str]) -> None:
+    """For a dry run: raises ConfigError for what `start` would refuse on any machine. Whether the port is free depends on
+    the machine. Arguments as of `start`; `env`: the variables of its processes."""
+    services = checked_services(argparse.Namespace(**vars(args)), endpoints, env)
+    services.judge(0)
+    services.gateway_settings(endpoints["policy"])
+
+
+def checked_services(
+    args: object, endpoints: Mapping[str, list[str]], env: Mapping[str, str] | None = None
+) -> Services:
+    """The services of a run whose settings do not contradict one another; `args` get the addresses of its engines.
+
+    Raises:
+        ConfigError: as `start`.
+    """
     settings, judges = HookSettings.of(args), read(JudgeProcessArguments, args)
     if not judges.method_path:
         raise ConfigError(
@@ -96,14 +117,13 @@ def start(args: object, endpoints: Mapping[str, list[str]]) -> list[dict[str, An
     check_model(Path(settings.trainer.hf_checkpoint))
     # The run folder records the arguments, these included.
     vars(args).update(started_engines(by_name(ServedFlags, args), settings.trainer.hf_checkpoint, endpoints))
-    services = Services(settings, judges.method_path, argparse.Namespace(**vars(args)))
+    services = Services(settings, judges.method_path, argparse.Namespace(**vars(args)), env)
     services.check_teacher()
     replay.check(settings)
     dreams.check(settings)
     standing_preferences.check(settings)
     trust.check(settings)
-    workers = [services.judge(index) for index in range(judges.num_judge_workers)]
-    return [services.gateway(endpoints["policy"]), *workers]
+    return services
 
 
 def check_model(folder: Path) -> None:
@@ -134,19 +154,21 @@ def started_engines(flags: ServedFlags, model: str, endpoints: Mapping[str, list
 
 @dataclass(frozen=True)
 class Services:
-    """The processes of one run; `given` are all flags of the driver by name."""
+    """The processes of one run; `given` are all flags of the driver by name, `env` its variables (None: those of this
+    process)."""
 
     settings: HookSettings
     method_path: str
     given: argparse.Namespace
+    env: Mapping[str, str] | None = None
 
     @property
     def method(self) -> Method:
         return Method.load(self.method_path)
 
-    def gateway(self, engine_urls: list[str]) -> dict[str, Any]:
-        """The gateway in front of engines that the driver starts. Settings that the driver does not give come from the
-        gateway's environment."""
+    def gateway_settings(self, engine_urls: list[str]) -> tuple[list[str], Settings]:
+        """The flags of the gateway in front of engines that the driver starts, and what they come to. Settings that the
+        driver does not give come from the gateway's environment. Raises ConfigError for values that contradict."""
         trainer, known = self.settings.trainer, vars(self.given)
         values: dict[str, object] = {name: known[name] for name in GATEWAY_FLAGS}
         values |= {"model_path": trainer.hf_checkpoint, "run_dir": trainer.run_dir}
@@ -154,7 +176,12 @@ class Services:
         values |= {"engine_url": engine_urls, "enable_rl_intercept": True}
         values |= {"session_ttl": self.settings.buffer.session_ttl}
         flags = as_flags(values) + store_flags(self.settings.buffer)
-        gateway = load_settings(flags)
+        return flags, load_settings(flags, self.env)
+
+    def gateway(self, engine_urls: list[str]) -> dict[str, Any]:
+        """The gateway's process. Raises as `gateway_settings`, and ConfigError for a port that is taken."""
+        trainer = self.settings.trainer
+        flags, gateway = self.gateway_settings(engine_urls)
         check_port(gateway.host, gateway.port, trainer.run_dir)
         asks = (
             ""
@@ -192,7 +219,8 @@ class Services:
 
     def check_teacher(self) -> None:
         """Raises ConfigError for settings of judge and teacher that contradict."""
-        judge, engines = judge_settings.load_settings(self.given), teacher_settings.load_settings(self.given)
+        judge = judge_settings.load_settings(self.given, self.env)
+        engines = teacher_settings.load_settings(self.given, self.env)
         options = {"eval_mode": judge.eval_mode, **self.method.chosen(vars(self.given))}
         source = self.settings.trainer.teacher_source or "trainer"
         if teacher_settings.is_asked(self.method.needs(options), source):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slime.plan import refusals
 from tests import ROOT
 from tests.fakes.dry_run import bash, dry
 
@@ -95,6 +96,72 @@ def test_a_dry_run_says_what_its_start_would_refuse() -> None:
     told = dry(SELECT, HF_CKPT="Qwen/Qwen3-4B").stdout
     assert "MODEL_PATH=Qwen/Qwen3-4B holds no config.json" in told and "hf download Qwen/" in told
     assert "set SGLANG_API_KEY to a secret" in told
+
+
+NEWER = "openclaw-combine/run_qwen35_4b_openclaw_combine.sh"
+
+
+@pytest.mark.parametrize(
+    ("script", "flags", "env", "said"),
+    [
+        (SELECT, ["--judge-backend", "openai"], {}, "the openai judge needs --judge-url and --judge-model"),
+        (SELECT, [], {"PRM_GPUS": "0", "JUDGE_BACKEND": "openai"}, "the openai judge needs --judge-url"),
+        (SELECT, ["--temperature", "-1"], {}, "--temperature must be from 0 to 2"),
+        (SELECT, ["--use-wandb"], {}, "--use-wandb needs the package wandb"),
+        (SELECT, [], {"RL_BUFFER_URL": "postgresql://me:secret@h/db"}, "--rl-buffer-url has a password"),
+        (NEWER, ["--gate-engine", "cpu"], {}, "--gate-engine cpu: the embedded engine runs no mixtures"),
+        (SELECT, [], {"OPENCLAW_API_KEYS": "no pair"}, "write NAME=KEY"),
+        (SELECT, ["--host", "0.0.0.0"], {}, "set SGLANG_API_KEY"),
+        (SELECT, [], {"HOST": "everybody"}, "listening on everybody without a key"),
+        (
+            "openclaw-rl/run_qwen3_4b_openclaw_rl.sh",
+            ["--dream-steps", "2"],
+            {},
+            "--dream-steps needs a method",
+        ),
+        ("gui-rl/gui_qwen3vl_8b_rl.sh", [], {"ROLLOUT_BACKEND": "vllm"}, "vllm takes no pictures"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_gateway_judge_or_gate_of_a_start_would(
+    script: str, flags: list[str], env: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "find_spec", lambda name: None)
+    done = dry(script, *flags, **env)
+    told = [line for line in done.stdout.splitlines() if line.startswith("problem  a start is refused: ")]
+    assert done.returncode == 1 and len(told) == 1 and said in told[0], done.stdout + done.stderr
+    assert "me:secret" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "flags", "variables"),
+    [
+        (
+            SELECT,
+            ["--actor-num-gpus-per-node", "2", "--rollout-num-gpus=4"],
+            {"ACTOR_GPUS": "2", "ROLLOUT_GPUS": "4"},
+        ),
+        (SELECT, ["--rollout-num-gpus-per-engine", "1"], {"TP": "1"}),
+        (SELECT, ["--colocate", "--use-lora", "--prm-num-gpus", "4"], {"COLOCATE": "1", "PRM_GPUS": "4"}),
+        (SELECT, ["--host", "::1", "--port", "31000"], {"HOST": "::1", "PORT": "31000"}),
+        (SELECT, ["--run-dir=/tmp/r", "--save", "/tmp/s"], {"RUN_DIR": "/tmp/r", "SAVE_CKPT": "/tmp/s"}),
+    ],
+)
+def test_a_flag_counts_as_the_variable_of_the_same_meaning(
+    script: str, flags: list[str], variables: dict[str, str]
+) -> None:
+    lora = ["--use-lora"] if "--colocate" in flags else []
+    small = {"MEM_FRACTION_STATIC": "0.4"}
+    done = dry(script, *flags, *lora, **small), dry(script, *lora, **small, **variables)
+    shown = [{name: value for name, (value, _) in arguments(one.stdout).items()} for one in done]
+    plans = [re.findall(r"^.* of \d+ GPUs.*$", one.stdout, re.M) for one in done]
+    assert done[0].returncode == 0 and plans[0], done[0].stdout + done[0].stderr
+    assert shown[0] == shown[1] and plans[0] == plans[1]
+
+
+def test_a_4b_model_has_the_name_that_clients_of_every_release_ask_for() -> None:
+    assert arguments(dry(SELECT).stdout)["--served-model-name"][0] == "qwen3-4b"
+    assert arguments(dry(SELECT, SERVED_MODEL_NAME="mine").stdout)["--served-model-name"][0] == "mine"
+    assert arguments(dry(NEWER).stdout)["--served-model-name"][0] == "qwen3.5-4b"
 
 
 @pytest.mark.parametrize(

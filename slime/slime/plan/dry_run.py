@@ -2,7 +2,7 @@
 
 WORDS are those of the driver. A launch script marks them: all after `::SOURCE` are from there, up to the next mark. A
 well-known model whose folder is not there yet is planned by its published shape. Exit status 0 if the arguments are
-right and the plan fits, 1 if it does not fit, 2 for arguments that the driver would refuse.
+right and the plan fits, 1 if it does not fit or a start would be refused, 2 for arguments that the driver would refuse.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from slime.plan.hardware import DEFAULT, gpus_here, named_gpu
 from slime.plan.judging import line as judging_line
 from slime.plan.of_arguments import plan_of
 from slime.plan.placement_plan import host_problems, problems
+from slime.plan.refusals import refusals
 from slime.plan.report import as_text
 from slime.plan.seats import equal_machines, seats_of
 from slime.plan.shape import KNOWN, known_name
@@ -76,10 +77,12 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
             told = origins(args, marked, env, own.script_variables.split())
             text, fits = planned(args, own.num_gpus, own.gpu, own.usual_gpu)
             seats, room = seated(args, own)
+            refused = refusals(args, env)
         except ConfigError as error:
             print(f"error: {str(error).replace(stand_in or named, named)}", file=sys.stderr)
             return 2
-    text, fits = "\n".join([text, *seats]), fits and room
+    seats += [f"problem  a start is refused: {one}" for one in refused]
+    text, fits = "\n".join([text, *seats]), fits and room and not refused
     if stand_in:
         text = text.replace(stand_in, named)
         told = [Origin(one.flag, one.value.replace(stand_in, named), one.source) for one in told]

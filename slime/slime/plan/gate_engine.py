@@ -38,6 +38,19 @@ def gate_engine_of(args: ServingSide) -> str:
     return CPU if why_no_cpu(args) is None else SERVING
 
 
+def check_gate_engine(args: ServingSide) -> None:
+    """Raises ConfigError if the gate gets an engine on the CPU, which does not run this model."""
+    if not args.gate or gate_engine_of(args) != CPU:
+        return
+    config, _ = read_config(args.hf_checkpoint)
+    if {**config, **(config.get("text_config") or {})}.get("model_type") in FAMILIES:
+        shape = shape_of(config, args.hf_checkpoint)
+        if shape.experts or shape.linear_attention:
+            raise ConfigError(
+                "--gate-engine cpu: the embedded engine runs no mixtures of experts and no linear attention; drop it"
+            )
+
+
 def tell_gate_engine(args: ServingSide) -> None:
     """Logs which engine examines updates, or a warning that none does."""
     if not args.gate or args.gate_samples_path is None:

@@ -48,11 +48,16 @@ class PoolFlags:
 FLAGS: tuple[type, ...] = (PoolFlags,)
 
 
+def check_arguments(args: object, endpoints: object = None, env: object = None) -> None:
+    """For a dry run too: raises ConfigError if no environment is named."""
+    if not read(PoolFlags, args).environment_path:
+        raise ConfigError("a pool needs --environment-path (or ENV_TYPE): what makes an environment")
+
+
 def start(args: GenerationSide, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
     """The pool as a server for slime to start. Raises ConfigError: there is no such environment, or it cannot be made."""
+    check_arguments(args)
     flags = read(PoolFlags, args)
-    if not flags.environment_path:
-        raise ConfigError("a pool needs --environment-path (or ENV_TYPE): what makes an environment")
     most = flags.parallel_envs
     chosen: dict[str, Any] = {"max_runs": most, "max_tasks": most, "max_runs_per_task": most}
     chosen |= {"environment": path_of(flags.environment_path), "port": flags.environment_port}

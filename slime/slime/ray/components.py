@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Self
 from claw_base.files import own_run_folder
 from claw_base.run_folder import records
 from slime.arguments.record import write_arguments
-from slime.errors import ConfigError
 from slime.plan.gpu_split import GpuSplit, split_of
+from slime.plan.refusals import check_before_start
 from slime.processes import control
 from slime.ray.actor_process import of_servers
 from slime.ray.engine_clients import end_released, weight_sender, weight_sharer
@@ -28,14 +27,12 @@ from slime.ray.train_group import TrainGroup
 from slime.ray.watch_actor import WatcherHandle
 from slime.tracking import Tracker
 from slime.utils.logging import log_to_file
-from slime.weights import checkpoints
 from slime.weights.versions import forget_lost
 
 if TYPE_CHECKING:
     from slime.flags import Arguments
 
 logger = logging.getLogger(__name__)
-TRACKERS = {"use_wandb": "wandb", "use_trackio": "trackio"}
 
 
 class RunComponents:
@@ -123,21 +120,3 @@ class RunComponents:
         """With --offload-train: trainers leave the GPUs until the next batch is there."""
         if self.args.offload_train and self.trainers is not None:
             self.trainers.sleep()
-
-
-def check_before_start(args: Arguments) -> None:
-    """Refuses what a start would fail at later: trackers that are not installed, and a checkpoint of other adapters.
-
-    Raises:
-        ConfigError: a package is missing.
-        CheckpointError: the checkpoint that the run would go on from does not fit it, or is not there.
-    """
-    for flag, package in TRACKERS.items():
-        if vars(args)[flag] and find_spec(package) is None:
-            words = f"--{flag.replace('_', '-')}"
-            raise ConfigError(f"{words} needs the package {package}: pip install {package}")
-    if args.debug_rollout_only:
-        return
-    folder = checkpoints.find(args.save) or checkpoints.find(args.load)
-    if folder is not None:
-        checkpoints.check_adapters(folder, checkpoints.read_meta(folder), checkpoints.lora_settings(args))

@@ -18,9 +18,8 @@ from slime.engines.sglang.nccl import check_same_nccl
 from slime.engines.third_party import ThirdPartyEngine
 from slime.errors import ConfigError
 from slime.hooks import load_path
-from slime.plan.gate_engine import CPU, gate_engine_of, tell_gate_engine, usable_cpus
+from slime.plan.gate_engine import CPU, check_gate_engine, gate_engine_of, tell_gate_engine, usable_cpus
 from slime.plan.of_arguments import share_words, smallest_gpu
-from slime.plan.shape import FAMILIES, read_config, shape_of
 from slime.processes.servers import ServerManager, ServerSpec
 from slime.ray.placement import BundleSite, Placement
 from slime.weights.versions import live_file
@@ -233,6 +232,8 @@ def engine_spec(
             value = args.prm_context_length or value
         if value is not None:
             command += ["--" + option.replace("_", "-"), str(value)]
+    if args.rollout_backend == "vllm" and policy and args.weight_probe_limit is not None:
+        command += ["--probe-limit", f"{args.weight_probe_limit:g}"]
     if args.rollout_backend != "embedded":
         command += ["--engine-python", args.engine_python] if args.engine_python else []
         if args.offload_rollout and policy:
@@ -246,18 +247,8 @@ def engine_spec(
 
 def gate_spec(args: ServingSide, name: str, port: int) -> ServerSpec:
     """An embedded engine on the CPU without clients: it receives a version at a time, and answers the gate with it. It
-    computes in fp32: bf16 takes ten times as long on CPUs that do not multiply it.
-
-    Raises:
-        ConfigError: a model that the embedded engine does not run.
-    """
-    config, _ = read_config(args.hf_checkpoint)
-    if {**config, **(config.get("text_config") or {})}.get("model_type") in FAMILIES:
-        shape = shape_of(config, args.hf_checkpoint)
-        if shape.experts or shape.linear_attention:
-            raise ConfigError(
-                "--gate-engine cpu: the embedded engine runs no mixtures of experts and no linear attention; drop it"
-            )
+    computes in fp32: bf16 takes ten times as long on CPUs that do not multiply it. Raises as `check_gate_engine`."""
+    check_gate_engine(args)
     threads = max(1, usable_cpus() // 2)
     command = launch("embedded", args.hf_checkpoint, port)
     command += ["--device", "cpu", "--cast-weights", "--threads", str(threads), "--nice", "5"]

@@ -9,8 +9,8 @@ import pytest
 
 from slime.arguments import Arguments
 from slime.errors import CheckpointError, ConfigError
-from slime.ray import components
-from slime.ray.components import check_before_start
+from slime.plan import refusals
+from slime.plan.refusals import check_before_start
 from slime.weights.checkpoints import make_latest
 
 
@@ -39,7 +39,7 @@ def test_adapters_that_the_checkpoint_does_not_have_are_refused_before_anything_
 def test_a_tracker_that_is_not_installed_is_refused_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(components, "find_spec", lambda name: None)
+    monkeypatch.setattr(refusals, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="--use-wandb needs the package wandb: pip install wandb"):
         check_before_start(Arguments(save=str(tmp_path), use_wandb=True))
     check_before_start(Arguments(save=str(tmp_path)))
