@@ -27,7 +27,8 @@ NO_KEY = "gateway and trainer reach engines on this machine without a key"
 class LaunchRequest:
     """One engine to start: whose Python, where, with which words of its own.
 
-    `device` is cpu or cuda where the launcher itself checks it; else it is among the words.
+    `device` is cpu or cuda where the launcher itself checks it; else it is among the words. `probe_limit`: of an engine
+    that proves its weights itself.
     """
 
     python: str
@@ -38,6 +39,7 @@ class LaunchRequest:
     threads: int | None
     words: list[str]
     device: str | None = None
+    probe_limit: float | None = None
 
     @property
     def url(self) -> str:
@@ -87,6 +89,7 @@ class ThirdPartyEngine:
             parser.add_argument(
                 "--device", choices=["cpu", "cuda"], help="rejected if the engine runs on another device"
             )
+        parser.add_argument("--probe-limit", type=float, help="--weight-probe-limit of the run")
         for name, own in self.common.items():
             parser.add_argument("--" + name, help=f"{self.name}'s --{own}")
         args, rest = parser.parse_known_args(argv)
@@ -105,6 +108,7 @@ class ThirdPartyEngine:
             args.threads,
             words,
             device,
+            args.probe_limit,
         )
 
     def translate(self, words: list[str]) -> list[str]:

@@ -101,6 +101,18 @@ class EngineArguments:
         least=1,
         rules=[needs(update_weight_transport=("nccl", "tensor"))],
     )
+    weight_probe_limit: float | None = flag(
+        None,
+        "largest mean difference of log-probs between SGLang or vLLM and the trainer, in nats (default: by dtype, "
+        "0.1 in bfloat16)",
+        least=0,
+        rules=[
+            needs(
+                rollout_backend=("sglang", "vllm"),
+                text="{flag} is for engines of --rollout-backend sglang and vllm; drop it",
+            )
+        ],
+    )
     engine_port: int = flag(
         0, "port of the first engine, the next ones follow; 0 takes free ports", least=0, most=65535
     )

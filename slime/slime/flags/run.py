@@ -120,7 +120,11 @@ class LimitArguments:
     eval_timeout: float = flag(3600.0, "for an evaluation", least=0)
     train_timeout: float = flag(3600.0, "for a training step; then the trainer is restarted", least=0)
     save_timeout: float = flag(1800.0, "for a checkpoint or an export of weights", least=0)
-    weight_update_timeout: float = flag(300.0, "for one stage of a weight update on one engine", least=0)
+    weight_update_timeout: float | None = flag(
+        None,
+        "for one stage of a weight update on one engine (default: 300, more for large models; 0: no limit)",
+        least=0,
+    )
     stop_timeout: float | None = flag(
         None,
         "for a stopping run to save (default: 120, more for large checkpoints; 0: no limit)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FOR_EVER = 86400.0  # seconds
+UPDATE = 300.0
+"""Seconds for a stage of a weight update of any model."""
+SLOW_DISK = 100e6
+"""Bytes a second of a network disk, from which an engine reads a version."""
+
+
+def update_limit(args: ServingSide) -> float:
+    """Seconds of --weight-update-timeout, infinite for 0; without it, what a slow disk needs for the model's files."""
+    if args.weight_update_timeout is not None:
+        return args.weight_update_timeout or math.inf
+    size = sum(file.stat().st_size for file in Path(args.hf_checkpoint).glob("*.safetensors"))
+    return max(UPDATE, size / SLOW_DISK)
 
 
 def weight_sender(args: ServingSide, placement: Placement) -> SenderHandle | None:
@@ -62,16 +75,18 @@ def engine_client(
         end: ends its process when it hangs, where that is on another machine.
     """
     folder = folder or Path(args.run_dir)
-    limit = args.weight_update_timeout or FOR_EVER
+    limit = min(update_limit(args), FOR_EVER)
     if args.rollout_backend != "sglang":
         return EngineControl(url, args.rollout_backend, prepare_timeout=limit)
     from slime.engines.sglang.broadcast import Broadcast
     from slime.engines.sglang.memory import ThroughMemory
     from slime.engines.sglang.routes import SGLangRoutes
 
-    memory = ReleasedEngine(folder, own)
+    memory, probe_limit = ReleasedEngine(folder, own), args.weight_probe_limit
     if sender is None:
-        return EngineControl(url, "sglang", prepare_timeout=limit, routes=SGLangRoutes(memory=memory))
+        return EngineControl(
+            url, "sglang", prepare_timeout=limit, routes=SGLangRoutes(memory=memory, limit=probe_limit)
+        )
 
     def folder_of_version(version: int) -> Path:
         return artifact_folder(Path(args.update_weight_disk_dir), version)
@@ -88,19 +103,21 @@ def engine_client(
         on_stuck=end or end_process(folder, own),
         over_gloo=over_gloo,
     )
-    return EngineControl(url, "sglang", prepare_timeout=limit, routes=SGLangRoutes(transport, memory))
+    return EngineControl(
+        url, "sglang", prepare_timeout=limit, routes=SGLangRoutes(transport, memory, probe_limit)
+    )
 
 
 def gate_client(args: ServingSide, url: str) -> EngineControl:
     """The client of the engine that answers the gate alone."""
-    return EngineControl(url, "embedded", prepare_timeout=args.weight_update_timeout or FOR_EVER)
+    return EngineControl(url, "embedded", prepare_timeout=min(update_limit(args), FOR_EVER))
 
 
 def spare_clients(args: ServingSide) -> list[SpareEngine]:
     """The client of the spare engine that --gate-engine names; none if it names none."""
     if not args.gate or "://" not in args.gate_engine:
         return []
-    return [SpareEngine(args.gate_engine, prepare_timeout=args.weight_update_timeout or FOR_EVER)]
+    return [SpareEngine(args.gate_engine, prepare_timeout=min(update_limit(args), FOR_EVER))]
 
 
 def end_process(run_dir: Path, name: str | None) -> Callable[[], None]:

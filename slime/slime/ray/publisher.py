@@ -15,7 +15,7 @@ from slime.gate.gate import CandidateGate
 from slime.gate.interruptible import Tries
 from slime.hooks import load_hook
 from slime.processes.servers import ServerSpec
-from slime.ray.engine_clients import engine_client, gate_client, spare_clients
+from slime.ray.engine_clients import engine_client, gate_client, spare_clients, update_limit
 from slime.ray.engines import GATE
 from slime.ray.external import ExternalEngines
 from slime.ray.train_actor import TrainerState
@@ -59,7 +59,7 @@ class Publisher:
         self.files.claim()
         # a hook that cannot be loaded is an error before anything is trained
         load_hook(args, "on_weights_live_path")
-        limit = args.weight_update_timeout or float("inf")
+        limit = update_limit(args)
         self.external, self.nodes = external, nodes
         self.own_engines = [
             engine_client(args, spec.url, sender or sharer(spec), own=spec.name)

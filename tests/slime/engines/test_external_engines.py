@@ -42,6 +42,7 @@ def arguments(run_dir: Path, model: Path, backend: str, *urls: str) -> Namespace
         rollout_backend=backend,
         rollout_external_engine_addrs=list(urls),
         weight_update_timeout=20.0,
+        weight_probe_limit=None,
         engine_start_timeout=1.0,
         debug_train_only=False,
     )

@@ -12,6 +12,7 @@ import pytest
 from slime.arguments import parse_args
 from slime.plan.shape import KNOWN
 from slime.ray import stop_limit as limits
+from slime.ray.engine_clients import update_limit
 from slime.ray.stop_limit import LEAST, STEP, disk_speed, stop_limit
 
 MB = 1e6
@@ -55,6 +56,25 @@ def test_the_limit_follows_the_bytes_of_a_checkpoint_and_the_disk(
     monkeypatch.setattr(limits, "disk_speed", lambda folder: speed)
     found = stop_limit(arguments(tmp_path, model, *flags))
     assert found == pytest.approx(seconds, rel=0.05) and found >= min(seconds, LEAST) and STEP < LEAST
+
+
+@pytest.mark.parametrize(
+    ("flags", "size", "seconds"),
+    [
+        ((), 8 * 10**9, 300),
+        ((), 65 * 10**9, 650),  # 32 billion numbers from a network disk
+        (("--weight-update-timeout", "30"), 65 * 10**9, 30),
+        (("--weight-update-timeout", "0"), 8 * 10**9, math.inf),
+    ],
+)
+def test_an_engine_has_the_time_that_its_model_takes_from_a_slow_disk(
+    tmp_path: Path, flags: tuple[str, ...], size: int, seconds: float
+) -> None:
+    args = arguments(tmp_path, "Qwen3-4B", *flags)
+    for part in range(2):
+        with (Path(args.hf_checkpoint) / f"model-{part}.safetensors").open("wb") as file:
+            file.truncate(size // 2)
+    assert update_limit(args) == seconds
 
 
 def test_a_trainer_on_the_cpu_has_the_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ class Bar:
 BARS = (
     Bar("packed", "output", most=8 * 2.0**-8),
     Bar("packed", "gradients", most=8 * 2.0**-8),
-    Bar("probe", "text", most=0.15),
+    Bar("probe", "text", most=0.1),
     Bar("ipc", "equal", least=1),
     Bar("fsdp.step", "plan_over_most", 1.0, 1.15),
     Bar("large.step", "plan_over_most", 1.0, 1.15),

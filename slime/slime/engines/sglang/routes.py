@@ -8,7 +8,8 @@ their keys and values are computed again by the new weights, so that nothing of 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from slime.engines.protocol import EngineControlError, EngineInfo, HttpCall
@@ -20,6 +21,13 @@ from slime.weights.probe import expected_probe
 
 logger = logging.getLogger(__name__)
 
+JOINED = (
+    (r"\.[qkv]_proj\.weight$", ".qkv_proj.weight"),
+    (r"\.experts\.\d+\.(gate|up)_proj\.weight$", ".experts.w13_weight"),
+    (r"\.experts\.\d+\.down_proj\.weight$", ".experts.w2_weight"),
+    (r"\.(gate|up)_proj\.weight$", ".gate_up_proj.weight"),
+)
+"""Matrices of a folder by pattern, and the matrix that SGLang joins them to, which has a name of its own."""
 MIXED = -1
 """The version of an engine that holds tensors of two."""
 
@@ -73,9 +81,16 @@ class SGLangRoutes:
         doubted: (version, folder) that the engine was told to load and that could not be proven since.
         memory: notes on whose memory was given back, for the next driver.
         gave_back: the process whose memory was given back by this client.
+        limit: --weight-probe-limit.
     """
 
-    def __init__(self, transport: Transport | None = None, memory: MemoryNotes | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport | None = None,
+        memory: MemoryNotes | None = None,
+        limit: float | None = None,
+    ) -> None:
+        self.limit = limit
         self.transport = transport or Disk()
         self.prepared: Loaded | None = None
         self.proven: Proof | None = None
@@ -172,7 +187,7 @@ class SGLangRoutes:
         if self.proven is not None:
             check_digests(self.proven, new, digests)
         if not self.released:
-            check_probe(call, new)
+            check_probe(call, new, self.limit)
         return Proof(new, digests)
 
 
@@ -184,6 +199,11 @@ def tensor_digests(call: HttpCall) -> dict[str, str]:
         for rank, found in enumerate(answer["ranks"])
         for name, digest in found["checksums"].items()
     }
+
+
+def joined(name: str) -> set[str]:
+    """The names of the engine's tensors that hold this tensor of a folder, its own name included."""
+    return {name} | {re.sub(pattern, whole, name) for pattern, whole in JOINED}
 
 
 def check_digests(old: Proof, new: Loaded, digests: dict[str, str]) -> None:
@@ -203,6 +223,7 @@ def check_digests(old: Proof, new: Loaded, digests: dict[str, str]) -> None:
         )
     if any(name.endswith(EMBEDDING_SUFFIX) for name in changed) and LM_HEAD not in new.artifact.shapes:
         changed.add(LM_HEAD)  # tied: an engine that keeps a head of its own must have loaded that too
+    changed = {one for name in changed for one in joined(name)}
     ranks, names = {rank for rank, _ in moved}, {name for _, name in moved}
     held = [key.split("/", 1) for key in digests]
     stale = sorted(
@@ -217,14 +238,14 @@ def check_digests(old: Proof, new: Loaded, digests: dict[str, str]) -> None:
         )
 
 
-def check_probe(call: HttpCall, wanted: Loaded) -> None:
-    """Compares log-probs of fixed ids with those that the artifact gives.
+def check_probe(call: HttpCall, wanted: Loaded, limit: float | None = None) -> None:
+    """Compares log-probs of fixed ids with those that the artifact gives; `limit` in place of the usual one.
 
     Raises:
         EngineControlError: they are another model's.
     """
     try:
-        probe = expected_probe(wanted.path)
+        probe = replace(expected_probe(wanted.path), limit=limit)
     except EngineError as error:
         raise EngineControlError(str(error), REFUSED) from error
     dtype = str(call("GET", "/server_info").get("dtype"))

@@ -1,8 +1,8 @@
 """Runs in the Python that has vLLM: checks its flags, then serves.
 
 `child.py --check FLAGS` checks and leaves; `child.py JSON FLAGS` serves, and needs `slime` on PYTHONPATH. The JSON object
-is what the launcher asks for: host, port, model_path, version, checksum, device. A refusal is one line on stderr and exit
-status 2.
+is what the launcher asks for: host, port, model_path, version, checksum, device, probe_limit. A refusal is one line on
+stderr and exit status 2.
 """
 
 from __future__ import annotations

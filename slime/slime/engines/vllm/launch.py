@@ -68,6 +68,7 @@ def serve(request: LaunchRequest) -> int:
         "version": first.version,
         "checksum": first.checksum,
         "device": request.device,
+        "probe_limit": request.probe_limit,
     }
     command = [*child_command(request.python, child.__file__), json.dumps(ours), "--model", first.path]
     command += ["--tokenizer", request.model_path, *request.words]

@@ -296,7 +296,7 @@ async def _serve(args: Any, request: dict[str, Any], version: str) -> int:
         lambda **options: SamplingParams(output_kind=RequestOutputKind.DELTA, **options),
         (ValueError, VLLMClientError),
     )
-    weights = HostedWeights(engine)
+    weights = HostedWeights(engine, request["probe_limit"])
     try:
         await engine.start()
         await weights.prove_first(args.model, request["version"], request["checksum"])

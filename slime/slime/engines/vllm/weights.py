@@ -38,10 +38,11 @@ class Version:
 
 
 class HostedWeights:
-    """The live version of one engine and at most one prepared version. `lock` is held while weights change."""
+    """The live version of one engine and at most one prepared version. `lock` is held while weights change; `limit`:
+    --weight-probe-limit."""
 
-    def __init__(self, engine: HostedEngine) -> None:
-        self._engine = engine
+    def __init__(self, engine: HostedEngine, limit: float | None = None) -> None:
+        self._engine, self._limit = engine, limit
         self.lock = asyncio.Lock()
         self._prepared: Version | None = None
         self._live: Version | None = None
@@ -155,7 +156,8 @@ class HostedWeights:
         if self._engine.paused:
             return
         live = self.live
-        difference = live.probe.difference(await self._engine.score(live.probe.ids), self._engine.dtype)
+        probe = replace(live.probe, limit=self._limit)
+        difference = probe.difference(await self._engine.score(probe.ids), self._engine.dtype)
         if difference is not None:
             self._live = replace(live, checksum="")
             raise WeightsError(f"version {live.number}: {difference}: vLLM does not serve {live.path}")

@@ -239,6 +239,29 @@ def test_a_shard_whose_rows_did_not_change_is_not_stale(model_path, second, stal
         check_digests(old, Loaded(2, "", changed), new)
 
 
+LAYER = "model.layers.0."
+
+
+@pytest.mark.parametrize(
+    ("on_disk", "stale"),
+    [
+        ("self_attn.k_proj.weight", "self_attn.qkv_proj.weight"),
+        ("mlp.up_proj.weight", "mlp.gate_up_proj.weight"),
+        ("mlp.experts.7.gate_proj.weight", "mlp.experts.w13_weight"),
+        ("mlp.experts.7.down_proj.weight", "mlp.experts.w2_weight"),
+        ("mlp.down_proj.weight", "mlp.down_proj.weight"),
+    ],
+)
+def test_a_matrix_that_sglang_joins_from_several_is_found_if_it_stayed_old(on_disk, stale):
+    changed = SimpleNamespace(changed=lambda new: {LAYER + on_disk, "norm.weight"}, shapes={})
+    old = Proof(Loaded(1, "", changed), digests_of({LAYER + stale: "1", "norm.weight": "1"}))
+    check_digests(old, Loaded(2, "", changed), digests_of({LAYER + stale: "2", "norm.weight": "2"}))
+    with pytest.raises(
+        EngineControlError, match=f"1 tensors are still the old ones, for example 0/{LAYER}{stale}"
+    ):
+        check_digests(old, Loaded(2, "", changed), digests_of({LAYER + stale: "1", "norm.weight": "2"}))
+
+
 def test_a_probe_beside_the_weights_is_what_counts(other_weights, other_reference, tmp_path):
     folder = tmp_path / "version"
     shutil.copytree(other_weights, folder)

@@ -50,6 +50,7 @@ def test_it_gets_the_live_weights_its_own_flags_and_this_package_alone(
         str(live),
     ]
     command += ["--device", "cpu", "--threads", "3", "--context-length", "2048", "--vllm-max-num-seqs", "8"]
+    command += ["--probe-limit", "0.25"]
     env = {**os.environ, "PYTHONPATH": str(SLIME)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
     try:
@@ -62,7 +63,7 @@ def test_it_gets_the_live_weights_its_own_flags_and_this_package_alone(
         process.stdout.close()  # type: ignore[union-attr]
     assert (ready["version"], ready["backend"], ready["engine_version"]) == (12, "vllm", "0.32.0")
     wanted = {"host": "127.0.0.1", "port": port, "model_path": str(model_path), "version": 12}
-    assert seen["order"] == wanted | {"checksum": "abc", "device": "cpu"}
+    assert seen["order"] == wanted | {"checksum": "abc", "device": "cpu", "probe_limit": 0.25}
     flags = {name: value for name, value in seen["flags"].items() if value is not None}
     assert flags == {
         "model": str(other_weights), "tokenizer": str(model_path), "max_model_len": "2048", "max_num_seqs": "8",

@@ -1,0 +1,146 @@
+"""Whether the probe of log-probs lets every correct program pass, and what of a wrong one it and the digests find.
+
+    bash lab/run.sh benchmarks.trainer.weight_probe MODEL_FOLDER [--draws 200]
+
+On a CPU, one thread, a language model in bf16. A draw of "correct" is another text of the repository's pages, scored by
+two correct programs: attention by sdpa, and written out. A draw of "stale" is one tensor of a served version that stayed
+that of the version before; a step of 1e-5 in the direction of a random sign lies between them. A draw of "wrong" is a
+matrix that is loaded into another layer. Prints one JSON line a measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slime.engines.protocol import EngineControlError
+from slime.engines.sglang.routes import Loaded, Proof, check_digests, joined
+from slime.weights.digests import digest_tensors
+from slime.weights.probe import TEXT_LENGTH, Probe, probe_ids
+
+ROOT = Path(__file__).parents[4]
+STEP = 1e-5
+
+
+def load(folder: str, attention: str) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.bfloat16, attn_implementation=attention, trust_remote_code=False
+    ).eval()
+
+
+def scores(model: Any, ids: list[int]) -> list[float]:
+    """Log-probs [T - 1] of ids after those before them."""
+    with torch.no_grad():
+        table = model(torch.tensor([ids])).logits[0].float().log_softmax(-1)
+    return [float(table[place, token]) for place, token in enumerate(ids[1:])]
+
+
+def texts(folder: str, draws: int, seed: int) -> Iterator[list[int]]:
+    """Ids of different places in the repository's pages, code and prompts in many languages."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+    rng = random.Random(seed)
+    files = sorted([*ROOT.glob("*.md"), *ROOT.glob("instructions/*.md"), *ROOT.glob("slime/slime/*/*.py")])
+    while draws:
+        text = rng.choice(files).read_text(encoding="utf-8")
+        start = rng.randrange(max(1, len(text) - 800))
+        ids = tokenizer.encode(text[start : start + 800], add_special_tokens=False).ids[:TEXT_LENGTH]
+        if len(ids) == TEXT_LENGTH:
+            draws -= 1
+            yield ids
+
+
+def correct(folder: str, draws: int) -> dict[str, Any]:
+    """How far two correct programs differ, and how many draws the probe refuses."""
+    one, other = load(folder, "sdpa"), load(folder, "eager")
+    means, refused = [], 0
+    for ids in texts(folder, draws, 0):
+        probe, found = Probe(ids, scores(one, ids), "bfloat16", True), scores(other, ids)
+        means.append(probe.gap(found))
+        refused += probe.difference(found, "bfloat16") is not None
+    ids, _ = probe_ids(folder, int(one.get_input_embeddings().weight.shape[0]))
+    own = Probe(ids, scores(one, ids), "bfloat16", True).gap(scores(other, ids))
+    return {
+        "measurement": "correct", "draws": draws, "refused": refused, "mean": sum(means) / draws,
+        "median": median(means), "largest": max(means), "of_the_probes_text": own,
+    }  # fmt: skip
+
+
+def stale(folder: str, draws: int) -> dict[str, Any]:
+    """How many stale tensors the comparison of an SGLang's digests finds, one at a time."""
+    before = {name: x.detach() for name, x in load(folder, "sdpa").named_parameters()}
+    torch.manual_seed(0)
+    after = {name: step(x) for name, x in before.items()}
+    old, new = digest_tensors(before), digest_tensors(after)
+    changed = {name for name in old if old[name].digest != new[name].digest}
+    artifact: Any = SimpleNamespace(changed=lambda other: changed, shapes=dict.fromkeys(old, ()))
+    names = {max(joined(name), key=len) for name in old}
+    proof = Proof(Loaded(1, "", artifact), {f"0/{name}": "old" for name in names})
+    rng, found = random.Random(0), 0
+    for name in rng.choices(sorted(names), k=draws):
+        digests = {f"0/{one}": "old" if one == name else "new" for one in names}
+        try:
+            check_digests(proof, Loaded(2, "", artifact), digests)
+        except EngineControlError:
+            found += 1
+    return {
+        "measurement": "stale",
+        "draws": draws,
+        "found": found,
+        "tensors_changed": len(changed) / len(old),
+    }
+
+
+def step(x: Tensor) -> Tensor:
+    return (x.float() + STEP * torch.randn(x.shape).sign()).to(x.dtype)
+
+
+def wrong(folder: str, draws: int) -> dict[str, Any]:
+    """How many matrices that are loaded into another layer the probe finds by itself, as at an engine's start."""
+    model = load(folder, "sdpa")
+    parameters = dict(model.named_parameters())
+    ids, of_text = probe_ids(folder, int(model.get_input_embeddings().weight.shape[0]))
+    probe = Probe(ids, scores(model, ids), "bfloat16", of_text)
+    rng, gaps, found = random.Random(0), [], 0
+    matrices = [name for name, x in parameters.items() if x.dim() == 2 and ".layers." in name]
+    for name in rng.choices(matrices, k=draws):
+        head, _, rest = name.partition(".layers.")
+        tail = rest.partition(".")[2]
+        others = [
+            one for one in matrices if one != name and one.endswith("." + tail) and one.startswith(head)
+        ]
+        kept = parameters[name].detach().clone()
+        parameters[name].data.copy_(parameters[rng.choice(others)].detach())
+        answer = scores(model, ids)
+        parameters[name].data.copy_(kept)
+        gaps.append(probe.gap(answer))
+        found += probe.difference(answer, "bfloat16") is not None
+    return {
+        "measurement": "wrong", "draws": draws, "found": found, "median": median(gaps), "smallest": min(gaps),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", help="folder of a language model")
+    parser.add_argument("--draws", type=int, default=200)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    for measure in (correct, stale, wrong):
+        print(json.dumps({"model": Path(args.model).name, **measure(args.model, args.draws)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
