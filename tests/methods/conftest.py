@@ -12,7 +12,9 @@ from openclaw.methods.method import MethodContext
 from openclaw.store import RolloutStore
 from openclaw.types import NewTurn, Turn
 from tests.fakes import tiny_turns
+from tests.fakes.unsynced import unsynced_stores
 
+__all__ = ["unsynced_stores"]
 chat_format, make_turn, prompts = tiny_turns.chat_format, tiny_turns.make_turn, tiny_turns.prompts
 
 

@@ -24,7 +24,9 @@ from tests.fakes.gateway_model import build_model
 from tests.fakes.postgresql import running_server
 from tests.fakes.running_gateway import KEY, RunningGateway, StartGateway
 from tests.fakes.scripted_engine import FakeEngine
+from tests.fakes.unsynced import unsynced_stores
 
+__all__ = ["unsynced_stores"]
 THANKS = [{"role": "user", "content": "Thanks!"}]
 
 

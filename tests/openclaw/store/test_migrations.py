@@ -8,11 +8,12 @@ import pytest
 from sqlalchemy import inspect
 
 from openclaw.errors import StoreError
-from openclaw.store import RolloutStore
+from openclaw.store import RolloutStore, database
 from openclaw.store.migrations import MIGRATIONS
 from openclaw.store.rights import asker_of
 from openclaw.store.schema import SCHEMA_VERSION
 from openclaw.types import Drop, Judgement, NewTurn
+from tests.fakes import unsynced
 
 pytestmark = pytest.mark.every_database
 
@@ -205,7 +206,10 @@ def test_an_unknown_url_is_refused(url: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(("durable", "synchronous"), [(False, 1), (True, 2)])
-def test_durable_asks_for_power_loss_safety(tmp_path: Path, durable: bool, synchronous: int) -> None:
+def test_durable_asks_for_power_loss_safety(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, durable: bool, synchronous: int
+) -> None:
+    monkeypatch.setattr(database, "_sqlite_settings", unsynced.SETTINGS)
     store = RolloutStore(tmp_path, durable=durable)
     with store.database.reading() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == synchronous
