@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from renderers.base import MODEL_RENDERER_MAP, create_renderer
-from renderers.configs import DefaultRendererConfig, config_from_name
-from renderers.default import DefaultRenderer
-
 from openclaw.errors import ClientError, ConfigError
 from openclaw.formats.chat_template import FolderTemplate
 from openclaw.formats.deltas import AnswerParser
 from openclaw.formats.qwen_parser import Qwen3Format, Qwen3StreamParser
+from openclaw.formats.renderers_only import (
+    MODEL_RENDERER_MAP,
+    DefaultRenderer,
+    DefaultRendererConfig,
+    config_from_name,
+    create_renderer,
+)
 from openclaw.formats.reparser import WholeFormat, WholeParser
 from openclaw.formats.tokenizer import PieceTokenizer, Tokenizer
 
