@@ -7,7 +7,7 @@ from array import array
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -70,7 +70,14 @@ TEXTS = ["hello", " there", "\n", "\n\n", "  ", "你好", "🦀", "{", "}", "<",
 @cache
 def family(name: str) -> ChatFormat:
     """A byte-level tokenizer without merges, with the special tokens of a family."""
-    folder = Path(mkdtemp()) / FOLDERS.get(name, name)
+    with TemporaryDirectory() as place:
+        folder = Path(place) / FOLDERS.get(name, name)
+        write_family(name, folder)
+        return ChatFormat(ModelFolder.read(folder), Tokenizer(folder))
+
+
+def write_family(name: str, folder: Path) -> None:
+    """Writes what a gateway reads of such a model."""
     folder.mkdir()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     core = CoreTokenizer(models.BPE({letter: index for index, letter in enumerate(alphabet)}, []))
@@ -83,7 +90,6 @@ def family(name: str) -> ChatFormat:
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": (ends or ["<|endoftext|>"])[0]}))
     config = {"model_type": model_type, "text_config": {"max_position_embeddings": 4096}}
     (folder / "config.json").write_text(json.dumps(config))
-    return ChatFormat(ModelFolder.read(folder), Tokenizer(folder))
 
 
 def parsed(name: str, pieces: list[list[int]], prompt: list[int]) -> tuple[str, str, list[Any]]:
