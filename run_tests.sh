@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up what is missing and runs the tests on a CPU, in two processes; or what the arguments of pytest name.
+# Sets up what is missing and runs the tests on a CPU, in three processes; or what the arguments of pytest name.
 #   bash run_tests.sh                        what every commit must pass, about a quarter of an hour (TEST_PROCESSES=4: in four)
 #   bash run_tests.sh --all                  before a release: also the tests of tests/before_release.toml
 #   bash run_tests.sh -m quick               about a minute
@@ -44,7 +44,8 @@ install_programs
 install_bitsandbytes
 export TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 RAY_USAGE_STATS_ENABLED=0
 unset PYTHONDONTWRITEBYTECODE # the tests start hundreds of Pythons, and each would compile every file again
-processes=(-n "${TEST_PROCESSES:-2}")
+# One more than the two cores that a small machine has: whole runs mostly wait for their processes.
+processes=(-n "${TEST_PROCESSES:-3}")
 for word in "$@"; do
   if [ "$word" = quick ] || [ -e "${word%%::*}" ]; then processes=(-n 0); fi
 done

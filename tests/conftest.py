@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.all_tests = config.option.all_tests or named
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules are no garbage: imports take a seventh less without a search for it, and later searches skip them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what waits for `--all`. In several processes, the longest queue is the first one."""
+    """Leaves out what waits for `--all`. In several processes, what takes longest begins first."""
     if not config.option.all_tests and not config.option.markexpr:
         nodes = [item.nodeid for item in items]
         if lost := before_release.unused(nodes):
@@ -54,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
         items[:] = [item for item in items if item.nodeid not in out]
     if config.pluginmanager.has_plugin("dsession") or hasattr(config, "workerinput"):
-        items.sort(key=lambda item: not parts.is_whole(item.path))
+        items.sort(key=lambda item: parts.rank(item.path))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -68,6 +68,20 @@ WHOLE = (
     "openclaw_client/",
 )
 """Whole runs, clusters and supervisors: many processes that mostly wait. They run one after another, beside the rest."""
+LONG = (
+    "repository/test_style.py",
+    "lab/long/",
+    "terminal_rl/test_cheats.py",
+    "lab/offline/",
+    "slime/training/megatron/",
+    "slime/training/distillation/",
+    "slime/training/fsdp/",
+    "slime/test_rl_in_one_file.py",
+    "openclaw/judge/test_adversarial.py",
+    "slime/training/core/test_safe_loading.py",
+    "launch/test_scripts.py",
+)
+"""Files of more than ten seconds. They begin before the others, so that no process is left alone with one at the end."""
 
 
 def is_quick(path: Path) -> bool:
@@ -76,6 +90,14 @@ def is_quick(path: Path) -> bool:
 
 def is_whole(path: Path) -> bool:
     return _place(path).startswith(WHOLE)
+
+
+def rank(path: Path) -> int:
+    """The order of files in several processes: whole runs, long files, the others."""
+    place = _place(path)
+    if place.startswith(WHOLE):
+        return 0
+    return next((at for at, start in enumerate(LONG, 1) if place.startswith(start)), len(LONG) + 1)
 
 
 def _place(path: Path) -> str:
