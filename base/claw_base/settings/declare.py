@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from types import NoneType, SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -143,10 +144,19 @@ class Flag:
 
 def flags_of(group: type, inherited: bool = False) -> list[Flag]:
     """The flags that a dataclass declares itself; `inherited`: those of its bases too, before its own."""
+    # a caller may change the list that is its default
+    return [
+        replace(item, default=[*item.default]) if isinstance(item.default, list) else item
+        for item in _declared(group, inherited)
+    ]
+
+
+@cache
+def _declared(group: type, inherited: bool) -> tuple[Flag, ...]:
     hints = get_type_hints(group)
     found = flag_fields(group)
     own = found if inherited else [field for field in found if field.name in group.__annotations__]
-    return [_flag(field, hints[field.name]) for field in own]
+    return tuple(_flag(field, hints[field.name]) for field in own)
 
 
 def _flag(field: dataclasses.Field[Any], hint: Any) -> Flag:

@@ -77,7 +77,7 @@ def all_flags(groups: Sequence[type], variables: Mapping[str, tuple[str, ...]] |
     """The flags of all groups; `variables` as in `build_parser`."""
     more = variables or {}
     flags = [item for group in groups for item in flags_of(group)]
-    return [replace(item, env=(*item.env, *more.get(item.name, ()))) for item in flags]
+    return [replace(item, env=(*item.env, *more[item.name])) if item.name in more else item for item in flags]
 
 
 def add_yielding_flags(parser: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
