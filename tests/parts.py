@@ -68,17 +68,30 @@ WHOLE = (
     "openclaw_client/",
 )
 """Whole runs, clusters and supervisors: many processes that mostly wait. They run one after another, beside the rest."""
+TOGETHER = (
+    ("slime/training/megatron/",),
+    (
+        "slime/training/fsdp/",
+        "slime/training/distillation/",
+        "slime/training/core/",
+        "slime/vision/test_ranks.py",
+    ),
+    (
+        "openclaw/store/",
+        *(f"openclaw/trainer_hooks/test_{name}.py" for name in ("credit", "lease", "replay", "trust")),
+    ),
+    ("slime/engines/embedded/",),
+    ("slime/rollout/",),
+    ("swe_rl/",),
+)
+"""Each row shares what is started once a process: a trainer that is forked, PostgreSQL, an engine, packages of boxes."""
 LONG = (
     "repository/test_style.py",
     "lab/long/",
-    "terminal_rl/test_cheats.py",
     "lab/offline/",
-    "slime/training/megatron/",
-    "slime/training/distillation/",
-    "slime/training/fsdp/",
     "slime/test_rl_in_one_file.py",
     "openclaw/judge/test_adversarial.py",
-    "slime/training/core/test_safe_loading.py",
+    "terminal_rl/test_cheats.py",
     "launch/test_scripts.py",
 )
 """Files of more than ten seconds. They begin before the others, so that no process is left alone with one at the end."""
@@ -88,16 +101,19 @@ def is_quick(path: Path) -> bool:
     return _place(path).startswith(QUICK) and path.name not in WITH_PROCESSES
 
 
-def is_whole(path: Path) -> bool:
-    return _place(path).startswith(WHOLE)
-
-
 def rank(path: Path) -> int:
-    """The order of files in several processes: whole runs, long files, the others."""
+    """The order of files in several processes: whole runs, then those of `TOGETHER` and `LONG`, then the others."""
+    queues = (WHOLE, *TOGETHER, *((name,) for name in LONG))
+    place = _place(path)
+    return next((at for at, names in enumerate(queues) if place.startswith(names)), len(queues))
+
+
+def queue(path: Path) -> str:
+    """What runs one after another in one process: whole runs, those of one row of `TOGETHER`, else a file."""
     place = _place(path)
     if place.startswith(WHOLE):
-        return 0
-    return next((at for at, start in enumerate(LONG, 1) if place.startswith(start)), len(LONG) + 1)
+        return "whole runs"
+    return next((names[0] for names in TOGETHER if place.startswith(names)), str(path))
 
 
 def _place(path: Path) -> str:
@@ -106,13 +122,12 @@ def _place(path: Path) -> str:
 
 
 def scheduler(config: Any, log: Any) -> Any:
-    """Of pytest-xdist: a file stays in one process with its fixtures, and what is `WHOLE` is one queue."""
+    """Of pytest-xdist: each `queue` stays in one process with its fixtures."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.split("::", 1)[0]
-            return "whole runs" if is_whole(ROOT / file) else file
+            return queue(ROOT / nodeid.split("::", 1)[0])
 
     config.option.loadscopereorder = False  # what is whole comes first
     return ByFile(config, log)

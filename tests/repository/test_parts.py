@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
 from tests import ROOT, parts
@@ -9,7 +11,7 @@ from tests import ROOT, parts
 TESTS = ROOT / "tests"
 
 
-@pytest.mark.parametrize("name", [*parts.QUICK, *parts.WHOLE, *parts.LONG])
+@pytest.mark.parametrize("name", [*parts.QUICK, *parts.WHOLE, *parts.LONG, *chain(*parts.TOGETHER)])
 def test_every_entry_names_a_file_or_folder(name: str) -> None:
     assert (TESTS / name).is_dir() if name.endswith("/") else (TESTS / name).is_file()
 
@@ -23,3 +25,12 @@ def test_whole_runs_begin_first_then_long_files_then_the_others() -> None:
     ]
     assert sorted(names, key=lambda name: parts.rank(TESTS / name)) == names[::-1]
     assert parts.rank(ROOT / "elsewhere.py") == parts.rank(TESTS / "slime/test_types.py")
+
+
+def test_what_shares_a_process_of_the_trainer_is_one_queue() -> None:
+    queues = [
+        parts.queue(TESTS / name)
+        for name in ("slime/training/core/test_objects.py", "slime/vision/test_ranks.py")
+    ]
+    assert queues[0] == queues[1] != parts.queue(TESTS / "slime/vision/test_trainer.py")
+    assert parts.queue(TESTS / "system/test_loop.py") == parts.queue(TESTS / "lab/e2e/test_scenario.py")
