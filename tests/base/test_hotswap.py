@@ -184,7 +184,7 @@ def test_a_killed_door_leaves_its_worker_serving_and_the_next_door_gets_the_sock
         until(lambda: answers(port))
         first = ask(port)
         killed.kill()
-        killed.wait(10)
+        killed.wait(30)
         assert ask(port) == first
         with a_door(port, f"test-{port}/new") as door:
             until(lambda: ask(port) != first)

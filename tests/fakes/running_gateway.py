@@ -61,7 +61,7 @@ class RunningGateway:
         return self.engine.say
 
     @staticmethod
-    def wait_for(condition: Callable[[], Any], timeout_s: float = 5.0) -> Any:
+    def wait_for(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
         """Polls until true. Raises AssertionError after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:

@@ -56,17 +56,17 @@ class FakeEngine:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> FakeEngine:
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(20)
         return self
 
     def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(20)
 
     def end(self) -> None:
         """For good, with its thread."""
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(20)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(20)
 
     def start_later(self, seconds: float) -> None:
         self._loop.call_soon_threadsafe(

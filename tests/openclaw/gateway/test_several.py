@@ -101,7 +101,7 @@ def two_processes(gateway: RunningGateway) -> Iterator[tuple[Process, Process]]:
     finally:
         for process in (one, two):
             process.kill()
-            process.wait(10)
+            process.wait(30)
 
 
 def client_of(process: subprocess.Popen[str]) -> httpx.Client:

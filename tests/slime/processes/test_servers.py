@@ -41,7 +41,7 @@ def spec_for(manager: ServerManager, name: str = "engine-0", *arguments: str) ->
     return ServerSpec(name, "engine", command, f"http://127.0.0.1:{port}", start_timeout=20)
 
 
-def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
+def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"

@@ -90,7 +90,7 @@ def supervised(tmp_path: Path) -> Iterator[Supervised]:
     ServerManager(tmp_path).stop_all()
 
 
-def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
+def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"

@@ -143,7 +143,7 @@ def test_an_engine_that_ends_takes_its_launcher_along(launch):
     process = launch()
     ready = json.loads(process.stdout.readline())
     os.kill(httpx.get(ready["url"] + "/server_info", trust_env=False).json()["pid"], signal.SIGKILL)
-    assert process.wait(timeout=10) != 0
+    assert process.wait(timeout=20) != 0
 
 
 def test_what_sglang_refuses_is_its_own_last_line(launch):
