@@ -138,7 +138,7 @@ def _work(settings: Settings, listener: socket.socket, launched: EngineProcess |
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to its caller. `post`: where it tells that it serves."""
+    """Leaves signals to its caller. `post`: the channel on which it reports that it serves."""
 
     def __init__(self, config: uvicorn.Config, post: Post | None = None) -> None:
         super().__init__(config)
@@ -173,7 +173,8 @@ def _engines(settings: Settings, launched: EngineProcess | None) -> tuple[Sequen
 
 
 def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
-    """How uvicorn serves it: a client is who connects, whatever its headers say, unless a trusted proxy does."""
+    """Returns uvicorn's configuration. The client is the connected address; its forwarding headers count only if a
+    trusted proxy connects."""
     return uvicorn.Config(
         app,
         http=patient_for(settings.client_timeout),

@@ -62,7 +62,7 @@ class TurnState(StrEnum):
     ABORTED = "aborted"
     """The client left, or the engine gave up; the answer is partial."""
     UNTRAINABLE = "untrainable"
-    """Complete, but cannot be trained on; `state_reason` says why."""
+    """Complete, but cannot be trained on; `state_reason` has the reason."""
     EXPIRED = "expired"
     """Its session ended before anything followed it."""
     IMPORTED = "imported"
@@ -95,8 +95,8 @@ def policy_of(policy_id: str, adapter: str | None) -> str:
 
 
 def unsampled(sampling: Mapping[str, Json]) -> str | None:
-    """Why no score of an answer with these settings can be trained: its tokens come from another distribution than the
-    policy's. None if they are samples. A hint needs none: its teacher says what is likely at each token."""
+    """Returns why no score of an answer with these settings can be trained: its tokens come from another distribution
+    than the policy's. None if they are samples. A hint needs none: its teacher has a distribution for each token."""
     if sampling["temperature"] < COLDEST:
         return GREEDY
     if "json_schema" in sampling:
@@ -135,8 +135,8 @@ class TurnContext:
     """Turns whose rewards are compared with each other: the attempts at one task."""
     task_id: str | None = None
     memory: list[str] | None = None
-    """What was remembered of the person and stands in the prompt beside `messages`, the oldest first; None: nothing was
-    to be, and no hint about the turn is remembered."""
+    """Remembered preferences of the person in the prompt, in addition to `messages`, the oldest first; None: memory
+    is off for the turn, and no hint about it is remembered."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created_at: float = field(default_factory=time.time)
 
@@ -217,8 +217,8 @@ REASON_CHARACTERS = 160
 
 
 def reason_of(score: float, votes: Sequence[Vote]) -> str:
-    """Why a judgement has its score, in one line: what the first vote with the same sign says; "" if none says
-    anything."""
+    """Returns the reason of a judgement's score, in one line: the text of the first vote with the same sign; "" if
+    none has a text."""
     sign = (score > 0) - (score < 0)
     text = next((vote.text for vote in votes if vote.score == sign and vote.text.strip()), "")
     line = " ".join(text.split())

@@ -1,4 +1,4 @@
-"""Build hook: a wheel of slime carries the package `claw_base`, which lies beside this folder."""
+"""Build hook: a wheel of slime carries the package `claw_base`, which is next to this folder."""
 
 from __future__ import annotations
 

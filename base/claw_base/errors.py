@@ -1,4 +1,4 @@
-"""The errors that runtime and trainer share. Messages say what is wrong, where, and what to do."""
+"""The errors that runtime and trainer share. A message names the fault, its place, and the remedy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class ClawError(Exception):
 
 
 class ConfigError(ClawError):
-    """Flags, environment variables or files that cannot work; raised at start, in one line that says what to do."""
+    """Flags, environment variables or files that cannot work; raised at start with a one-line remedy."""
 
     refusal = True
     """The trainer shows it without the name of the hook that raised it."""

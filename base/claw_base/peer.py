@@ -38,7 +38,8 @@ _MAPPED = bytes(10) + b"\xff\xff"
 
 
 def user_of(client: Address, server: Address) -> int | None:
-    """The id of the user whose process made a connection of this machine; None: it is not open, or nobody can tell.
+    """Returns the id of the user whose process opened a local connection; None if it is closed or the kernel cannot
+    name the user.
 
     Args:
         client, server: (address, port) of both ends, as the server sees them.
@@ -53,8 +54,9 @@ def user_of(client: Address, server: Address) -> int | None:
 
 @cache
 def can_tell() -> bool:
-    """Whether `user_of` works here: not outside Linux, nor in WSL, whose relay of Windows' connections belongs to root.
-    Tried once, at the start of a server: later, somebody could have taken all files that this process may open."""
+    """Returns whether `user_of` works here: not outside Linux, nor in WSL, whose relay of Windows' connections
+    belongs to root. Servers test it once at start, since later a client could have used up the file descriptors of
+    this process."""
     if not sys.platform.startswith("linux") or "microsoft" in os.uname().release.lower():
         return False
     with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", 0)) as listener:
@@ -91,8 +93,9 @@ def _asked(client: Address, server: Address) -> int | None:
 
 
 def _exchange(question: bytes) -> bytes:
-    """By a socket that stays open, so that a process which may open no file any more can still tell users apart. A fork
-    has its own, as the answers of one come to whoever reads first."""
+    """Asks through a socket that stays open, so that a process without free file descriptors can still identify
+    users. Each fork has a socket of its own, since the first reader of a shared one would take the answers of the
+    others."""
     with _lock:
         own = os.getpid()
         try:

@@ -118,7 +118,7 @@ async def generate(
 
 
 def environment_use(args: GenerationSide) -> EnvironmentUse | None:
-    """For the plan: what a page takes, for each episode at a time; None where a pool has them."""
+    """Returns the resources of each concurrent page, for the plan; None if a pool has them."""
     flags = read(GuiFlags, args)
     use = EnvironmentUse(flags.parallel_envs, MEMORY[flags.screenshot_backend], PAGE_DISK, 0.5)
     return use if flags.env_server_url is None else None

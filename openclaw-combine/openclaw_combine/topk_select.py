@@ -1,5 +1,5 @@
-"""The hybrid: several hints, each a teacher; the trainer selects among them and distils over few tokens, beside
-Binary RL."""
+"""The hybrid: several hints, each a teacher; the trainer selects among them and distils over few tokens, in addition
+to Binary RL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from openclaw.types import Drop, Judgement, SampleDraft, Turn
 from openclaw_combine.flags import TopkSelectFlags
 
 MOST_HINTS = 3
-"""Of a turn, where --hint-m does not say."""
+"""Of a turn, if --hint-m is not given."""
 
 
 def needs(options: Options) -> Needs:

@@ -93,7 +93,8 @@ class FireworksService:
             return ShapedTrained(client, types, "sum")
 
     def _connected(self) -> Any:
-        """A client of the trainer, which is woken where it sleeps. It sends no telemetry unless somebody asks for it."""
+        """Returns a client of the trainer, and wakes a sleeping trainer. It sends no telemetry unless the user
+        enables it."""
         os.environ.setdefault("TINKER_TELEMETRY", "0")
         from fireworks.training.sdk import FiretitanServiceClient
 

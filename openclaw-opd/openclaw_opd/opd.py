@@ -1,4 +1,5 @@
-"""On-policy distillation of the sampled tokens: the same model, told the hint, is the teacher (arXiv 2603.10165)."""
+"""On-policy distillation of the sampled tokens: the same model, with the hint in its prompt, is the teacher (arXiv
+2603.10165)."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class TinkerService:
 
     @property
     def client(self) -> Any:
-        """The SDK's client, made where there is none. It sends no telemetry unless somebody asks for it."""
+        """Returns the SDK's client, created at the first call. It sends no telemetry unless the user enables it."""
         if self._client is None:
             os.environ.setdefault("TINKER_TELEMETRY", "0")
             import tinker

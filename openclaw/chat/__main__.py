@@ -95,8 +95,8 @@ def talk(server: Server, wait: float) -> None:
 
 
 def watch(server: Server, admin_key: str | None) -> None:
-    """Tells of all turns as they change. Raises ChatError when the server is not there at the
-    start, and KeyboardInterrupt; later it waits for it."""
+    """Prints the status of all turns as they change. Raises ChatError if the server is not there at the start, and
+    KeyboardInterrupt; later it waits for the server."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     turns = AllTurns(lambda: server.newest_turns(admin_key))
     console.print(

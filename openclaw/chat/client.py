@@ -15,7 +15,7 @@ CONNECT_SECONDS = 5.0
 
 
 class ChatError(ClawError):
-    """The server cannot be reached, or refuses; the message says what to do. `status`: of the HTTP answer, if any."""
+    """The server cannot be reached, or refuses; the message names the remedy. `status`: of the HTTP answer, if any."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""One person's talk with the model: what is said, the words about answers, and the commands that begin with /."""
+"""One person's conversation with the model: messages, ratings of answers, and the commands that begin with /."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Chat:
         self.begin()
 
     def begin(self) -> None:
-        """A new session: nothing that was said before is sent again."""
+        """Begins a new session: no earlier message is sent again."""
         self.session = uuid.uuid4().hex[:12]
         self.messages: list[dict[str, str]] = []
         self.last = ""

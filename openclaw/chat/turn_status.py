@@ -47,8 +47,8 @@ class TurnWatch:
 
 
 class AllTurns:
-    """The turns of all clients. `ask` gives the newest ones, newest first; turns that had ended before are
-    not reported. Says once when most are greedy."""
+    """The turns of all clients. `ask` returns the newest ones, newest first; turns that had ended before are not
+    reported. Reports once that most are greedy."""
 
     def __init__(self, ask: Callable[[], list[dict[str, Any]]]) -> None:
         self._ask = ask

@@ -1,7 +1,7 @@
 """Cline, and its relatives Roo Code and Kilo Code, over /v1/chat/completions.
 
-Without native tool calls, results of tools come in the user role after a bracket with the tool's name. What a person says
-to a question or a result stands between tags inside of such a text.
+Without native tool calls, results of tools come in the user role after a bracket with the tool's name. A person's
+reply to a question or a result is between tags inside such a text.
 """
 
 from __future__ import annotations

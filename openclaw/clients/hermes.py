@@ -1,6 +1,6 @@
 """Hermes Agent (measured with 0.19.0), over /v1/chat/completions.
 
-It names no session: its conversations are found by their transcripts. Its housekeeping is told by its texts.
+It names no session: its conversations are recognised by their transcripts, its housekeeping by its texts.
 """
 
 from __future__ import annotations

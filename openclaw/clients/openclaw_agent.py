@@ -2,8 +2,8 @@
 
 It stamps user texts with the time, ends the first one with a line on its runtime, and closes every request
 with a message of internal context that is gone from the history of the next one. A request that failed comes
-again with its user text wrapped. Its own housekeeping (heartbeats, memory, summaries, subagents) comes over
-the same route; without a plug-in only the text tells. Marks of side turns drift by version: this is their one place.
+again with its user text wrapped. Its own housekeeping (heartbeats, memory, summaries, subagents) comes over the same
+route; without a plug-in only the text identifies it. Marks of side turns drift by version: this is their one place.
 
 Its settings are written into its own file: `openclaw/connect/entries.py`.
 """

@@ -1,7 +1,7 @@
-"""Texts that programs write in the role of the user: what of one is a person's, and what is the program's own.
+"""Texts that programs write in the role of the user: separates a person's part from the program's own.
 
 Clients put commands, reminders, results of tools and summaries into user messages. None of it is a person's judgement of
-an answer. Known texts are listed with their clients; the signs here are for clients that nobody has listed.
+an answer. Known texts are listed with their clients; the signs here are for clients that are not listed.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from openclaw.common.plain_sentences import Pole
 LONG_ANSWER, LONG_CHARACTERS = 50, 300
 """Words, or characters, from which an answer is long."""
 SHORT_ANSWER = 45
-"""Words, about two sentences: what pleases somebody who asks for one or two."""
+"""Words, about two sentences: the longest answer that satisfies a request for one or two."""
 VERY_SHORT_ANSWER, VERY_SHORT_CHARACTERS = 15, 100
 """Words and characters below which hardly anybody wants less."""
 LIST_LINES = 2
@@ -59,7 +59,7 @@ def greets(answer: str) -> bool:
 
 
 def has_form(pole: Pole, answer: str) -> bool:
-    """Whether an answer is as somebody wishes who asks for this."""
+    """Returns whether an answer has the form that is asked for."""
     if pole == "short":
         return count_words(answer) <= SHORT_ANSWER
     checks = {"long": is_long, "prose": is_prose, "list": is_list, "greet": greets}
@@ -67,8 +67,8 @@ def has_form(pole: Pole, answer: str) -> bool:
 
 
 def already_has(answer: str) -> frozenset[Pole]:
-    """What nobody who complains about this answer asks for, because it is so already. Of a long answer too a person may
-    want more."""
+    """Returns the forms that a complaint about this answer cannot ask for, because it has them already. `long` is
+    never among them: a person may want more of a long answer too."""
     found: set[Pole] = {"prose"} if is_prose(answer) else {"list"}
     if is_very_short(answer):
         found.add("short")

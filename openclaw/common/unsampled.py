@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from openclaw.types import GREEDY
 
 _FEWEST = 5
-"""Turns that say something about a client's habit."""
+"""Fewest turns that show a client's habit."""
 
 
 def advice(reasons: Sequence[str | None]) -> str | None:

@@ -1,9 +1,10 @@
-"""What a text says about the form of an answer: its layout, its length, its tone; in the languages of the rules judge.
+"""Recognises what a text asks of the form of an answer: its layout, its length, its tone; in the languages of the
+rules judge.
 
-A wish that only repeats what its own request had asked for ("I asked for a list") is about that request. It is told
-by themes, not by words: "bullet points" and "numbered list" are one. A request asks for a form by a phrase ("as a list,
-please"), for lists, tables and short things are what requests are about; a complaint is about an answer, and names its
-form by a word. What `wish_themes.toml` does not know asks for nothing.
+A wish that only repeats what its own request had asked for ("I asked for a list") is about that request. It is
+recognised by themes, not by words: "bullet points" and "numbered list" are one. A request asks for a form by a phrase
+("as a list, please"), for lists, tables and short things are what requests are about; a complaint is about an answer,
+and names its form by a word. What `wish_themes.toml` does not know asks for nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _MANNER = re.compile(
     r"(?:in|as|with|using|use|without|no|only|just|nothing|step|briefly|concise|point|line|one|max|at most|under|like"
     r"|als|ohne|nur|en|como|con|sin|sólo|solo|sous|sans|avec|seulement|em|com|sem|senza|come|kurz|ganz|по|в|без)\b|用|以|不|只"
 )
-"""How a form begins that says in which manner to answer."""
+"""The first words of a form that describes the manner of an answer."""
 _OWN = re.compile(r"\b(?:my|our|mein\w*|mi|mis|mon|mes)\b")
 
 
@@ -63,8 +64,8 @@ def _asked_themes(request: str) -> frozenset[Theme]:
 
 
 def _asks_by(pattern: re.Pattern[str], part: str) -> bool:
-    """Whether a part of a request asks for a form. What a question is about is no wish ("how do I make a table?"),
-    but in a question a form counts that says in which manner, or that stands behind its last comma."""
+    """Returns whether a part of a request asks for a form. The topic of a question is no wish ("how do I make a
+    table?"). In a question a form counts if it describes the manner, or follows the last comma."""
     if not _QUESTION.search(part):
         return pattern.search(part) is not None
     tail = max(part.rfind(sign) for sign in ",，、") + 1

@@ -154,7 +154,7 @@ def check_server(settings: ConnectSettings) -> Model:
 
 
 def chosen_extension(settings: ConnectSettings, program: Program) -> str | None:
-    """The plug-in's folder, where it is wanted and can be loaded; says so where not."""
+    """Returns the plug-in's folder if it is wanted and can be loaded; else prints why not."""
     if program.problem:
         print(f"warning: {program.problem}", file=sys.stderr)
     if settings.no_extension:
@@ -208,7 +208,7 @@ def remove(settings: ConnectSettings) -> None:
 
 
 def notes_file(settings: ConnectSettings) -> Path:
-    """Beside openclaw.json: what was there before."""
+    """Returns the file next to openclaw.json that keeps the previous settings."""
     return settings.config_file.with_name("openclaw-rl-connect.json")
 
 

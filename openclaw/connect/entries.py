@@ -137,7 +137,7 @@ def _is_ours(config: Mapping[str, Any], notes: Mapping[str, Any] | None) -> bool
 
 
 def _merged(known: object, entry: Config) -> Config:
-    """The entry, with what a person has set in the known one beside it: further fields, and other models."""
+    """Returns the entry, with a person's additions to the known one: further fields, and other models."""
     if not isinstance(known, dict):
         return entry
     (ours,) = entry["models"]

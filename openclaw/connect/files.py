@@ -53,10 +53,10 @@ def write_config(file: Path, content: dict[str, Any], keep_old: bool = True) -> 
 
 
 def write_text(file: Path, text: str, keep_old: bool = True) -> Path | None:
-    """Replaces the file at once, with its permissions and owner; returns the backup of what was there, if one is kept.
-    A link stays a link: the file that it leads to is replaced, and the backup lies beside the link.
+    """Replaces the file atomically, with its permissions and owner; returns the backup of the previous file, if one
+    is kept. A link stays a link: its target is replaced, and the backup is next to the link.
 
-    Raises ConfigError when it cannot be written or is read-only; the old file is then still there.
+    Raises ConfigError if it cannot be written or is read-only; the old file then remains.
     """
     try:
         target = file.resolve()

@@ -1,7 +1,7 @@
 """Connects a client through its own settings file, and undoes it.
 
-The file as it was stays beside it. If nobody has changed the file since, undoing brings that back byte for byte; else it
-takes out what is ours and leaves the rest.
+A copy of the original file stays next to it. If the file was not changed since, undoing restores the copy byte for
+byte; else it removes our entries and leaves the rest.
 """
 
 from __future__ import annotations

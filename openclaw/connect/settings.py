@@ -11,7 +11,7 @@ from openclaw.common.address import ServerAddress
 from openclaw.connect.entries import DEFAULT_PROVIDER
 
 WRITTEN = {client.name: client.own_file for client in CLIENTS if client.own_file is not None}
-"""Clients whose settings are written, beside OpenClaw's."""
+"""Clients whose settings are written, in addition to OpenClaw's."""
 PRINTED = {client.name: client.settings for client in CLIENTS if client.settings is not None}
 """Clients whose settings are printed, to be copied."""
 

@@ -124,7 +124,7 @@ def _begin(data: bytes, key: bytes, at: int) -> int:
 
 
 def _lists(data: bytes, answer: dict[str, Any]) -> list[_List]:
-    """The lists of an answer that was read as a whole; [] where their places cannot be told."""
+    """Returns the lists of an answer that was read as a whole; [] if their places are ambiguous."""
     ids, meta = answer.get("output_ids"), answer.get("meta_info")
     if not isinstance(ids, list) or not isinstance(meta, dict):
         return []
@@ -152,7 +152,8 @@ class StreamedAnswers:
         self._incremental = False
 
     def read(self, events: Sequence[bytes]) -> dict[str, Any]:
-        """What the answers that came together say, its lists without what was left out before them (see SKIPPED).
+        """Returns the content of answers that arrived together, its lists without the part that was left out before
+        them (see SKIPPED).
 
         Raises:
             JSONDecodeError, AttributeError, KeyError, TypeError: an answer that is none.
@@ -198,7 +199,7 @@ READY_POLL_SECONDS = 0.2
 ADAPTER_NOT_LOADED = "adapter_not_loaded"
 """Code with which an engine says that it must load the adapter of a request first."""
 REFUSED = (400, 413, 422)
-"""HTTP status with which an engine says that the request is wrong; any other failure is the engine's."""
+"""HTTP status of an engine that rejects a wrong request; any other failure is the engine's."""
 
 
 class AdapterNotLoaded(EngineError):
@@ -271,7 +272,7 @@ class EngineClient:
         return any(found is not None for found in await asyncio.gather(*map(self.info, self.urls)))
 
     async def learn(self) -> None:
-        """Returns once every engine has told what it can."""
+        """Returns once every engine has reported its abilities."""
         unknown = set(self.urls)
         while unknown:
             unknown = {url for url in unknown if await self.info(url) is None}
@@ -368,7 +369,7 @@ class EngineClient:
             raise EngineError(f"{url} gave no log-probs of the ids: {error!r}") from error
 
     def abort(self, url: str, request_id: str) -> None:
-        """Tell an engine to stop working for a request that nobody waits for. Does not wait."""
+        """Orders an engine to stop a request that no client waits for. Does not wait."""
         task = asyncio.get_running_loop().create_task(self._abort(url, request_id))
         self._farewells.add(task)
         task.add_done_callback(self._farewells.discard)

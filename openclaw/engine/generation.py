@@ -227,7 +227,8 @@ class Generation:
 
 
 def _version(version: Any) -> int:
-    """Weight versions are whole numbers; an engine that was never updated says "default"."""
+    """Returns the weight version as a whole number; 0 for "default", which an engine reports before its first
+    update."""
     try:
         return int(version)
     except ValueError:

@@ -1,8 +1,8 @@
 """The model folder's own chat template, for models of families that have no renderer here.
 
-A template is a program in Jinja that comes with the model; it runs in Jinja's sandbox, with what Hugging Face's
-documentation of chat templates says that it may use. A text that spells a special token stays plain text: its name is
-cut in two before the template runs, and the two halves become ids apart.
+A template is a program in Jinja that comes with the model; it runs in Jinja's sandbox, with the functions that
+Hugging Face's documentation of chat templates allows. A text that spells a special token stays plain text: its name
+is cut in two before the template runs, and the two halves become ids apart.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class AnswerParser(Protocol):
     stop_ids: frozenset[int]
 
     def begin(self, prompt_ids: Sequence[int], tools: list[dict[str, Any]] | None) -> None:
-        """Once, before the first ids: the prompt may have opened the reasoning, tools tell types."""
+        """Called once, before the first ids: the prompt may have opened the reasoning, and tools define types."""
 
     def feed(self, ids: Sequence[int]) -> list[Delta]:
         """Deltas that these further ids make certain."""

@@ -54,7 +54,7 @@ BY_MODEL_TYPE = {
 TEMPLATE = "template"
 """In place of a renderer: the folder's own chat template, with tool calls as Qwen's and Hermes' models write them."""
 _BY_FOLDER = {name.rpartition("/")[2].lower(): renderer for name, renderer in MODEL_RENDERER_MAP.items()}
-"""Models of one type with templates of their own (DeepSeek R1, GLM-5.3, Qwen3.8, ...): told by the folder."""
+"""Models of one type with templates of their own (DeepSeek R1, GLM-5.3, Qwen3.8, ...): identified by the folder."""
 
 _THINKING_OPTIONS = ("enable_thinking", "thinking")
 _JSON_CALLS = ("qwen3", "qwen3-vl")

@@ -1,6 +1,6 @@
 """Messages to prompt ids, and the parser of the answer, for the model family named in config.json.
 
-Rendering is `renderers`' (the ids a chat template gives, without transformers). Where nothing was edited, the
+The package `renderers` renders (the ids of a chat template, without transformers). If no message was edited, the
 prompt of the next turn is the last turn's own ids, prompt and completion, followed by the new messages.
 """
 
@@ -38,7 +38,7 @@ KEPT_RENDERERS = 16
 _STRING_TOGETHER = ("qwen3", "qwen3.5", "qwen3.6", "qwen3.8")
 """Renderers that never look at the ids of a text (their code was read, and a test compares)."""
 _HEADS = ("qwen3", "qwen3.5", "qwen3.6")
-"""Of these, the renderers that write a head as `heads` says. Qwen3.8's adds a system prompt to what has none."""
+"""Of these, the renderers that write a head as in `heads`. Qwen3.8's adds a system prompt to what has none."""
 
 
 _FIRST_TOKEN = {"llama-3": "<|begin_of_text|>"}
@@ -46,8 +46,8 @@ _FIRST_TOKEN = {"llama-3": "<|begin_of_text|>"}
 
 
 class RawPrompt(dict[str, Any]):
-    """The only message of a request that is no conversation: the prompt as it stands, in ids. Stored like any
-    message, it is a user message that says `"format": "raw"`."""
+    """The only message of a request that is no conversation: the unchanged prompt, in ids. Stored like any message,
+    it is a user message with `"format": "raw"`."""
 
     def __init__(self, text: str, ids: list[int]) -> None:
         super().__init__(role="user", content=text, format="raw")

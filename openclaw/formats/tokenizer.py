@@ -41,7 +41,7 @@ _ENTRY_BYTES = 150
 
 
 class TooManyTokens(Exception):
-    """Texts have more tokens than whoever reads them can use."""
+    """Texts have more tokens than their reader can use."""
 
 
 class Tokenizer:

@@ -96,8 +96,8 @@ def is_admin_key(request: Request, given: bytes, key: str) -> bool:
 
 
 def _is_own_user(request: Request) -> bool:
-    """Whether the other end is a process of this one's user, on this machine; where that cannot be told, whether it is
-    on this machine."""
+    """Returns whether the client is a local process of this process's user; if the kernel cannot name the user,
+    whether it is local."""
     if request.scope.get(INSIDE) is True:
         return True
     client, server = request.scope.get("client"), request.scope.get("server")

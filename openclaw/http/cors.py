@@ -10,7 +10,8 @@ API = ("/v1/", "/sessions/")
 
 
 class Cors:
-    """Middleware. Answers a browser's question whether a page of these origins may ask, and says so in answers."""
+    """Middleware. Answers a browser's preflight requests for pages of these origins, and adds the headers to
+    answers."""
 
     def __init__(self, app: ASGIApp, origins: tuple[str, ...]) -> None:
         self._app = app

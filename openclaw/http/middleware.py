@@ -49,11 +49,12 @@ _REFUSAL += b"content-length: %d\r\n\r\n%s" % (len(_TOO_LONG), _TOO_LONG)
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection, with a limit on what a client may send beside bodies: address, headers, trailers, chunk extensions.
+    """One connection, with a limit on the bytes that a client may send outside bodies: address, headers, trailers,
+    chunk extensions.
 
-    What is neither head nor body yet is counted, and a head when it is whole, as it may come in one piece; when it is too
-    much, the client is let go. So is one whose head is not whole within `head_seconds` from when it connected or began
-    it, for a connection that asks nothing takes one of the files that this process may have open.
+    Bytes before a complete head are counted, and the complete head too, since it may come in one piece; above the
+    limit the connection is closed. A connection whose head is not complete within `head_seconds` of its start is
+    closed too, since idle connections use up this process's file descriptors.
     """
 
     head_seconds = 60.0
@@ -143,7 +144,7 @@ _KEY = "openclaw.access"
 
 @dataclass
 class Access:
-    """What a route tells of a request while it runs."""
+    """What a route reports of a request while it runs."""
 
     session: str = ""
     prompt_tokens: int = 0
@@ -151,7 +152,7 @@ class Access:
 
 
 def access_of(scope: MutableMapping[str, Any]) -> Access:
-    """Of a request that the log passes on; of any other, one that nobody reads."""
+    """Returns the access record of a request that the log reports; for any other, a record that is not read."""
     found = scope.get(_KEY)
     return found if isinstance(found, Access) else Access()
 
@@ -253,8 +254,8 @@ class RequestGuard:
             )  # fmt: skip
 
     def _share(self, scope: Scope, name: str | None) -> Share:
-        """What the client may have open; administration and the page have a share apart from talk, so that whoever
-        floods the one does not close the other. Raises ClientError (429) where it has all of it open."""
+        """Returns the share of open requests of a client. Administration and the page have a share of their own, so
+        that a client which uses up one can still use the other. Raises ClientError (429) if all of it is in use."""
         if scope["path"] in PROBES:
             return Share(0, 0)
         client = _client(scope, name)

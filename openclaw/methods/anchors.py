@@ -1,9 +1,9 @@
 """Anchors: the same turn with an explicit wish in its prompt, where the policy is held to the model that it began as.
 
-What people reward is a habit: how to answer when nobody says how. Nothing in such turns tells the model that a wish in
-so many words comes first, so it unlearns to obey them. An anchor is the turn's own answer behind a prompt that asks for
-something, in words that have nothing to do with what was said in the turn; its teacher reads the very same prompt, so
-a loss that distils draws the policy back to how the first model goes on there. Nobody's score takes part.
+People's scores teach a habit: the form of answers to requests that name none. Such turns do not show the model that
+an explicit wish comes first, so it unlearns to obey explicit wishes. An anchor is the turn's own answer after a
+prompt with a wish that is unrelated to the turn. Its teacher reads the same prompt, so a distillation loss draws the
+policy back to the first model's continuation. No score takes part.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Anchors:
 
 
 def wished(rng: random.Random, turn: Turn, wish: str) -> list[Message]:
-    """The turn's conversation with the wish behind its last user message, in the system message, or said about the
-    turn's answer."""
+    """Returns the turn's conversation with the wish after its last user message, in the system message, or in a
+    message about the turn's answer."""
     place = rng.choice(("beside", "below", "system", "system", "about the answer"))
     messages = list(turn.messages)
     answer = turn.response_message

@@ -39,8 +39,8 @@ def with_memory(messages: Sequence[Message], memory: Sequence[str] | None) -> li
 
 
 def hinted_prompt_ids(chat_format: ChatFormat, turn: Turn, hint: str) -> list[int]:
-    """Ids of the turn's prompt with the hint in it, beside what the prompt remembers, rendered with the turn's tools and
-    template options.
+    """Returns the ids of the turn's prompt with the hint in it, in addition to remembered preferences, rendered with
+    the turn's tools and template options.
 
     Only the ids around the hint are new: where the prompt that the student saw agrees with a rendering of its messages
     up to there, the rest of it is kept as the student saw it (a continued turn, a forced beginning of the answer).
@@ -125,8 +125,9 @@ class HintedPrompts:
         return self._fitting(prompt + turn.completion_ids)
 
     def behind(self, turn: Turn, said: Sequence[Message]) -> list[int] | None:
-        """Ids of the turn and of what was said behind it, as the next prompt has them, cut to what the model has room
-        for; None if the template rewrites what was before (it drops old reasoning), or cannot write the messages."""
+        """Returns the ids of the turn and of the messages after it, as in the next prompt, cut to the model's
+        context; None if the template rewrites earlier messages (it drops old reasoning), or cannot write the
+        messages."""
         options = turn.sampling.get("enable_thinking", True)
         own = turn.prompt_ids + turn.completion_ids
         try:

@@ -49,7 +49,7 @@ class Needs:
 
 
 class MethodContext:
-    """What a method has beside turn and judgements.
+    """The context of a method, in addition to turn and judgements.
 
     Args:
         prompts: makes hinted prompts of the policy's model; None for a method without hints.
@@ -144,7 +144,7 @@ def chosen(group: type[Flags], options: Options) -> Flags:
 
 
 def eval_score(judgements: Iterable[Judgement]) -> float | None:
-    """The score of the turn; None when nobody was asked for one."""
+    """Returns the score of the turn; None if no judge was asked for one."""
     return next((judgement.score for judgement in judgements if judgement.kind == "eval"), None)
 
 
@@ -154,9 +154,10 @@ def is_liked(judgements: Iterable[Judgement]) -> bool:
 
 
 def hints_of(judgements: Sequence[Judgement]) -> list[str]:
-    """Every different hint of a turn, the shortest first (of equal length, the one given first); none of a liked turn.
+    """Returns every different hint of a turn, the shortest first (of equal length, the one given first); none of a
+    liked turn.
 
-    Praise says nothing that should be different, and a teacher that reads it writes the liked answer less often.
+    Praise asks for no change, and a teacher that reads it writes the liked answer less often.
     """
     if is_liked(judgements):
         return []

@@ -1,4 +1,4 @@
-"""What scores count for in training, beside each other."""
+"""Compares scores with each other: the rewards that training uses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ScoredSample(Protocol):
 def compare_in_batch(args: RewardFlags, samples: Sequence[ScoredSample]) -> tuple[list[object], list[float]]:
     """For --custom-reward-post-process-path: each reward less the mean of the rewards in its optimizer step, a baseline.
 
-    Once most turns please, rewards of +1 alone would go on reinforcing whatever is said; compared with each other they
+    Once most turns please, rewards of +1 alone would go on reinforcing every answer; compared with each other they
     teach what pleases more. A reward of 0 stands for no score and stays 0; one score alone stays as it is.
 
     Args:

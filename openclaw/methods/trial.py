@@ -25,7 +25,7 @@ HINT = "Please write whole sentences."
 
 @dataclass(frozen=True)
 class Case:
-    """What followed an answer, and what a judge said of it. `hint`: what the person wants to be different."""
+    """The message after an answer, and a judge's verdict on it. `hint`: the change that the person wants."""
 
     name: str
     said: str
@@ -42,13 +42,13 @@ CASES = (
 
 
 def tried(method: Method, prompts: HintedPrompts | None, options: Options) -> Iterator[tuple[Case, str]]:
-    """Each case, and in words what the method makes of it.
+    """Yields each case, and a text about the method's result for it.
 
     Args:
         prompts: of the model whose turns these are; None: ids of no model, which methods with hints cannot use.
 
     Raises:
-        ConfigError: the method raises, or returns what a run could not train on; it says for which case.
+        ConfigError: the method raises, or returns samples that a run could not train on; the message names the case.
     """
     for case in CASES:
         turn = _turn(case, prompts)

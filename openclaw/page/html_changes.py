@@ -36,7 +36,7 @@ async def verdict(request: Request) -> Response:
 
 @router.post("/page/turn/again")
 async def try_again(request: Request) -> Response:
-    """The new answer beside the stored one; a part of a page for htmx."""
+    """Returns the new answer next to the stored one; a part of a page for htmx."""
     check_change(request)
     given = await form(request)
     version = whole(given["version"], "version", 0, 0, 2**31) if given.get("version") else None

@@ -15,7 +15,7 @@ from openclaw.page.html_routes import PageRoute
 from openclaw.views.source import source_of
 
 LONGEST_LOGIN = 8 << 10
-"""Bytes; whoever sends it has shown no key yet."""
+"""Bytes; small, since the client has not shown a key yet."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 

@@ -106,7 +106,7 @@ def openings(store: RolloutStore) -> list[str]:
 
 
 def _opening(messages: list[Message]) -> str:
-    """What a person said first, on one line."""
+    """Returns a person's first message, on one line."""
     asked = next((one for one in messages if one.get("role") == "user"), None)
     return "" if asked is None else " ".join(text_of(asked).split())
 
@@ -118,7 +118,7 @@ def on_disk(store: RolloutStore) -> list[int]:
 
 
 def gone_back(version: int, told: Json) -> str:
-    """What has come of an order to go back; `told`: the answer to it."""
+    """Returns the result of an order to go back; `told`: the driver's answer to it."""
     if told.get("status") == "waiting":
         return f"Version {version} goes live as soon as the driver answers."
     if told.get("status") == "serving":

@@ -26,7 +26,7 @@ from openclaw.progress.report import Measured, Row, Wish, as_json, rows_of, summ
 from openclaw.progress.table import table
 
 NO_WISHES = 3
-"""Exit status: nobody has asked for anything yet."""
+"""Exit status: no person has asked for anything yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class ProgressSettings(ServerAddress):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0; 1 when the server cannot be used; 2 for a wrong command line; 3 when nobody has asked for
+    """Exit status: 0; 1 when the server cannot be used; 2 for a wrong command line; 3 if no person has asked for
     anything yet."""
     about = "What the model learned from a person and what it kept, before and now."
     parser = command_line.parser_of(ProgressSettings, "python -m openclaw.progress", about, VERSION)

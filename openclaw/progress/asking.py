@@ -19,7 +19,7 @@ AT_A_TIME = 4
 """Requests to the live model at once: people's requests come first, and this many leave them room."""
 FIRST_AT_A_TIME = 8
 NOT_ALLOWED = (401, 403)
-"""HTTP status of a server that wants another key; any other one says that the first model cannot be asked here."""
+"""HTTP status of a server that requires another key; any other one means that the first model cannot be asked here."""
 
 Answers = dict[str, Reply]
 """Replies by the id of their prompt."""

@@ -76,7 +76,7 @@ OPPOSITES: Mapping[str, frozenset[str]] = MappingProxyType(
         "greeting": frozenset({"no_greeting"}),
     }
 )
-"""By a wish's form: those that somebody who asks for the opposite asks for."""
+"""By a wish's form: the forms of opposite wishes."""
 
 
 def pleases(forms: tuple[str, ...], reply: Reply) -> bool:

@@ -1,10 +1,10 @@
 """Reward centring: a score counts as far as it differs from what its person usually gives.
 
 +1 of a person who is nearly always content teaches little, the first -1 after many +1 teaches much. Complaint after
-complaint of one person counts less each time (-1, -0.8, -0.67, ...) and never nothing, as an advantage of equal scores
-cannot say what would please; their hints go on teaching in full, and the first +1 then counts nearly twice.
-`openclaw.methods.rewards.compare_in_batch` compares with the other people of the batch instead, so that a person alone
-is learned from differently than four.
+complaint of one person counts less each time (-1, -0.8, -0.67, ...) and never nothing, as an advantage of equal
+scores cannot show what would please; their hints go on teaching in full, and the first +1 then counts nearly twice.
+`openclaw.methods.rewards.compare_in_batch` compares with the other people of the batch instead, so that a person
+alone is learned from differently than four.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Steps of dreams after a batch: rows whose teacher reads a person's wish, beside anchors that hold the policy elsewhere.
+"""Steps of dreams after a batch: rows whose teacher reads a person's wish, and anchors that hold the policy elsewhere.
 
 A dream (`openclaw.dreaming`) is trained after a prompt without the wish, toward the teacher that reads the wish (forward
 KL). An anchor's teacher reads the anchor's own prompt. Neither has a reward.
@@ -71,7 +71,7 @@ def demand_of(
 
 
 def count_steps(arguments: DreamArguments, night: Night) -> int:
-    """How many steps of dreams follow a batch: few if the wishes are learned and nobody asked for anything."""
+    """Returns how many steps of dreams follow a batch: few if the wishes are learned and the batch has no new ones."""
     if not night.dreams:
         return 0
     if night.is_new:

@@ -74,8 +74,8 @@ def _length(turn: Turn) -> int:
 
 @functools.lru_cache(maxsize=4)
 def questions(path: Path, model_path: str, what: str = QUESTION) -> tuple[Row, ...]:
-    """The rows of a file as prompts of this model, with what each answer must say, or the form of it, as label. A row
-    with a system message is left out if the model's template takes none.
+    """Returns the rows of a file as prompts of this model, with the required content or form of each answer as label.
+    A row with a system message is left out if the model's template takes none.
 
     Args:
         what: what a row with an answer is for.

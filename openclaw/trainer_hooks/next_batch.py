@@ -195,7 +195,7 @@ class Backlog:
 
 
 class BacklogWatch:
-    """Says what is new: each kind when it begins, then every `REPEAT_SECONDS` while it lasts."""
+    """Logs new conditions: each kind when it begins, then every `REPEAT_SECONDS` while it lasts."""
 
     def __init__(self) -> None:
         self._said: dict[str, float] = {}

@@ -19,7 +19,7 @@ def add_targets(
     records: Sequence[SampleRecord],
     rows: Sequence[Row],
 ) -> None:
-    """Gives each of the rows that stands for a whole turn what was said next."""
+    """Adds the next messages to each row that stands for a whole turn."""
     turns = {record.turn.id: record.turn for record in records}
     for row in rows:
         turn = turns[row["metadata"]["turn_id"]]
@@ -30,7 +30,7 @@ def add_targets(
 def next_state_fields(
     prompts: HintedPrompts, turn: Turn, roles: Sequence[str], longest: int
 ) -> dict[str, list[int]]:
-    """`next_tokens` and `observed` of the turn's sample; {} if nothing was said, or the template rewrites
+    """Returns `next_tokens` and `observed` of the turn's sample; {} if no message followed, or the template rewrites
     history.
 
     The ids are those of the next prompt. Only the texts of `roles` are to be predicted: not the template around them.

@@ -1,4 +1,4 @@
-"""Probation: what people say of newer versions, compared with what they said of the versions before.
+"""Probation: people's judgements of newer versions, compared with those of the versions before.
 
 Judged turns are taken in blocks. The turns of the present block are compared, one by one as they come, with those of the
 block before, by a sequential test whose false alarms are bounded however often one looks: the product of e-variables

@@ -1,9 +1,8 @@
 """Replay: turns from this and earlier batches that are trained again in extra steps after a batch.
 
-A person says little, and one step a turn leaves most of it unlearned; but more steps on the same few turns make a
-habit that overrides what people ask for in so many words. So each extra step takes several turns, old and new, with
-their hints and scores, together with anchors (`anchors.py`), and finds what is right for both. Experience replay, Lin
-1992.
+A person gives little feedback, and one step for each turn leaves most of it unlearned; but more steps on the same few
+turns make a habit that overrides explicit requests. So each extra step takes several turns, old and new, with their
+hints and scores, together with anchors (`anchors.py`), and improves both. Experience replay, Lin 1992.
 
 A turn's score counts from the weights that wrote it: the importance ratio of a replayed token is to the log-prob that
 the engine sampled it with, so that PPO's clip (Schulman 2017) bounds how far all its trainings together move it. Without

@@ -1,13 +1,14 @@
 """Standing preferences: what people asked for lately, in the teacher's prompt of every turn, not only of the turn that a
 complaint was about.
 
-A hint teaches the turn after which it was said. The next turn of another person brings another hint, whose teacher lacks
+A hint teaches the turn before it. The next turn of another person brings another hint, whose teacher lacks
 the first one and draws the policy back; and a turn that pleased has no teacher at all. With --standing-wishes a teacher
 reads what its person asked for last (`person`), or what everyone who shares the model asked for, the turn's own person
 last (`people`). It is context distillation (Snell et al. 2022, arXiv 2209.15189) of preferences that no prompt states.
 
 An explicit request comes before a preference. A complaint that repeats what its own request asked for is used for that
-turn only, and a turn whose request asks for a form (`openclaw.common.wish_themes`) is taught only what was said about it.
+turn only, and a turn whose request asks for a form (`openclaw.common.wish_themes`) is taught only the feedback about
+itself.
 """
 
 from __future__ import annotations

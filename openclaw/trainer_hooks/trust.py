@@ -144,7 +144,7 @@ class Trust:
 def without_untrusted(
     trust: Trust | None, ask: Callable[[Collection[Person]], T], people_in: Callable[[T], Iterable[Person]]
 ) -> T:
-    """The store's answer with all people below the bar excluded; without `trust`, nobody is excluded.
+    """Returns the store's answer with all people below the bar excluded; without `trust`, none are excluded.
 
     Args:
         ask: queries the store with the people to exclude.

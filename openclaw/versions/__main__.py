@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class VersionsError(Exception):
-    """The server cannot be reached, or refuses; the message says why."""
+    """The server cannot be reached, or refuses; the message gives the reason."""
 
 
 def _answer(command: str, asked: VersionsSettings) -> str:

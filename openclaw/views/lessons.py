@@ -1,4 +1,4 @@
-"""What a version learned from: the turns of its training step, with what people said of them."""
+"""The lessons of a version: the turns of its training step, with people's judgements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING = {"turns": 0, "good": 0, "bad": 0}
 def lessons(store: RolloutStore, number: int, after: int = 0, limit: int = TURNS_A_PAGE) -> Json:
     """`{"version", "turns", "good", "bad", "data": [...], "next": after of the next page or None}`: the turns as in a
     session, each with its `session_id`, in the order in which they were stored; of a rejected version those that it
-    would have learned from. Turns of before that were replayed beside them are not among them.
+    would have learned from. Replayed earlier turns are not among them.
 
     Raises:
         ClientError: there is no such version (404).

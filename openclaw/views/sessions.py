@@ -1,4 +1,4 @@
-"""Sessions, a session's turns, and which person said how much: bounded reads along the store's indexes."""
+"""Sessions, a session's turns, and each person's number of turns: bounded reads along the store's indexes."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def select_turns() -> Any:
 
 
 def shown_turn(row: RowMapping, judged: list[Json]) -> Json:
-    """A turn as the page has it: what was said, the answer, what followed, and what became of it."""
+    """Returns a turn as the page shows it: messages, answer, the messages after it, and its status."""
     messages = unpack_json(row["messages"])
     following = None if row["next_state"] is None else unpack_json(row["next_state"])
     return {

@@ -138,7 +138,7 @@ class ViewSource:
         return self.recorder
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Runs reads and rendering beside the event loop, a few at a time."""
+        """Runs reads and rendering in threads, a few at a time, without blocking the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def close(self) -> None:

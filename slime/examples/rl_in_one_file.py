@@ -7,7 +7,7 @@ person wants plain sentences. Each answer is judged, a trainer learns from the e
 the new weights go live while the engine answers. It needs no GPU and takes about a minute.
 
 Everything here is what the project itself uses; `slime/train_async.py` adds Ray, several machines, restarts and the gate,
-and `openclaw/` adds the OpenAI-compatible API, the store and judges that read what people really say.
+and `openclaw/` adds the OpenAI-compatible API, the store and judges that read the messages of real people.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def publish(trainer: FSDPTrainer, update: WeightUpdate, folder: Path, rollout_id
 
 
 class Visitor(threading.Thread):
-    """Somebody who talks to the model all the time: counts answers, failures, and answers that span an update."""
+    """A client that talks to the model all the time: counts answers, failures, and answers that span an update."""
 
     def __init__(self, policy: Policy) -> None:
         super().__init__(daemon=True)

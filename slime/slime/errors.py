@@ -1,4 +1,4 @@
-"""The errors of the trainer, one a boundary. Messages say what is wrong, where, and what to do."""
+"""The errors of the trainer, one for each boundary. A message names the fault, its place, and the remedy."""
 
 from __future__ import annotations
 

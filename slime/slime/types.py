@@ -51,7 +51,7 @@ class Sample:
             them at `temperature`.
         teacher_tokens_candidates: for each hint, the shortest first, ids of the prompt with that hint + the
             ids of the response, for a teacher in the trainer; an empty list: the turn has no hint.
-        next_tokens: [N] ids of what was said right behind the response; never part of it.
+        next_tokens: [N] ids of the message right after the response; never part of it.
         observed: [R + N] of 0 or 1: which tokens with loss mask 0, and which of next_tokens, the environment or a person
             wrote: --echo-coef learns to predict them. None: none.
         images: those among the tokens, in their order; a prompt's stand before its end, others where loss_mask is 0.

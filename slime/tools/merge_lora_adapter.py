@@ -26,8 +26,8 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
 
 
 def merge(base: Path, adapter: Path, output: Path) -> None:
-    """Writes base + scale * B A for every adapted module, in the dtype of the base, and what that model says
-    (`probe.json`), by which an engine that loads it is proven."""
+    """Writes base + scale * B A for every adapted module, in the dtype of the base, and that model's log-probs
+    (`probe.json`), with which an engine that loads it is verified."""
     model = AutoModelForCausalLM.from_pretrained(
         base, dtype="auto", local_files_only=True, trust_remote_code=False
     )

@@ -113,11 +113,11 @@ def complaint_of(
     test_files: frozenset[str],
     installed: frozenset[str],
 ) -> str | None:
-    """Why what a patch did is not graded, or None.
+    """Returns why a patch is not graded, or None.
 
     Args:
         before: of the workspace without the patch.
-        installed: top-level names that tests find beside the repository's.
+        installed: top-level names that tests can import in addition to the repository's.
     """
     after = entries_of(workspace)
     files = changed(before, after)

@@ -109,7 +109,7 @@ def in_box(
 
 
 def agents_box(command: str, seconds: float, workspace: Workspace) -> Finished:
-    """The same for an agent's command, which sees no tests that an image keeps beside the repository."""
+    """The same for an agent's command, which sees no tests that an image keeps outside the repository."""
     return in_box(command, seconds, workspace, images.hidden_places_of(workspace))
 
 
@@ -138,7 +138,7 @@ class Verdicts:
     Attributes:
         outcomes: "passed", "failed" or "skipped" of each test that ran to its end.
         why: of what failed, by test or file.
-        ended: the run came to its end; otherwise `problem` says what ended it.
+        ended: the run came to its end; otherwise `problem` has the cause.
     """
 
     outcomes: dict[str, str] = field(default_factory=dict)
@@ -193,8 +193,8 @@ def run_tests(workspace: Workspace, tests: list[str], seconds: float, first: str
 
 
 def _plugin(workspace: Workspace) -> tuple[str, str, dict[str, str]]:
-    """Puts the plugin of verdicts into the workspace, under a name of chance. Its folder, the secret of what it says, and
-    the variables that have each pytest use it."""
+    """Puts the plugin of verdicts into the workspace, under a random name. Returns its folder, the secret in its
+    lines, and the variables that make each pytest use it."""
     secret, name = secrets.token_hex(16), f"verdicts_{secrets.token_hex(8)}"
     folder = f".{name}"
     workspace.write(f"{folder}/{name}.py", VERDICTS.read_bytes())
@@ -204,7 +204,7 @@ def _plugin(workspace: Workspace) -> tuple[str, str, dict[str, str]]:
 
 
 def run_script(workspace: Workspace, script: str, seconds: float) -> tuple[Finished, Verdicts | None]:
-    """Runs a script in a box: how it ended, and what the plugin of verdicts says where a pytest took it. Raises
+    """Runs a script in a box; returns how it ended, and the verdicts of the plugin if a pytest loaded it. Raises
     SandboxError: the box did not come up."""
     folder, secret, used = _plugin(workspace)
     workspace.write(f"{folder}/run.sh", script.encode())
@@ -214,11 +214,11 @@ def run_script(workspace: Workspace, script: str, seconds: float) -> tuple[Finis
 
 def run_tests_on_image(instance: Instance, workspace: Workspace, seconds: float) -> Verdicts:
     """Runs the tests of an instance on its image, with the image's Python and pytest: as the row's script does it, or the
-    image's own, or the files of the tests. The plugin goes with every pytest that they start; where none took it (other
-    runners, tox), what was printed decides.
+    image's own, or the files of the tests. The plugin goes with every pytest that they start; if none loaded it
+    (other runners, tox), the printed output decides.
 
     Raises:
-        DataError: nothing says how its tests are run. SandboxError: the box did not come up.
+        DataError: the command of its tests is unknown. SandboxError: the box did not come up.
     """
     assert workspace.image is not None
     script = images.script_of(instance.eval_script, workspace.image, workspace.place)
@@ -235,7 +235,7 @@ def run_tests_on_image(instance: Instance, workspace: Workspace, seconds: float)
 
 
 def parsed(done: Finished, secret: str) -> Verdicts:
-    """What the plugin of verdicts said. A run whose traps did not all fail has no verdict."""
+    """Returns the verdicts that the plugin printed. A run whose traps did not all fail has no verdict."""
     outcomes: dict[str, str] = {}
     why: dict[str, str] = {}
     ended, traps, fooled = False, -1, False

@@ -26,7 +26,7 @@ REPOSITORY = "/testbed"
 CONDA = "/opt/miniconda3"
 R2E_TESTS, R2E_SCRIPT = "r2e_tests", "run_tests.sh"
 HIDDEN_FILES = (R2E_SCRIPT, R2E_TESTS, "expected_test_output.json")
-"""Of R2E's images: what says how the repository is tested. Its tests are in a folder of the root, too."""
+"""Files of R2E's images that show how the repository is tested. Its tests are in a folder of the root, too."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _ON_GITHUB = re.compile(r"[\w.-]+/[\w.-]+")
 

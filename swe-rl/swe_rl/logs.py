@@ -1,4 +1,4 @@
-"""Names of tests as benchmarks write them, and what a log says of tests that do not run under pytest."""
+"""Names of tests as benchmarks write them, and verdicts from the logs of tests that do not run under pytest."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def fetch_source(package: str, folder: Path) -> Path:
     """The archive of `name==version`, in `folder`.
 
     Raises:
-        ConfigError: no index has it, or it is not what the index says.
+        ConfigError: no index has it, or it does not match the index.
     """
     name, version = package.split("==")
     settings, problem = pip_settings(), f"no index has its source as {', '.join(SUFFIXES)}"

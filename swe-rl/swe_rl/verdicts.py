@@ -1,9 +1,9 @@
-"""A plugin of pytest in the grader's box: tells each test's verdict in lines that printed text cannot imitate.
+"""A plugin of pytest in the grader's box: prints each test's verdict in lines that other text cannot imitate.
 
 The lines carry a secret that is taken before any code of the repository is imported, and that no module holds as a name.
-Beside the tests of each module it runs tests that must fail (traps): where one passes, or does not run, what runs the
-tests was changed. It runs in whatever Python an image has, from 3.6 on, as a file beside a file `secret`; the grader's
-own runner calls `hooks` instead.
+With the tests of each module it runs tests that must fail (traps): if one passes, or does not run, the test runner
+was changed. It runs in the image's Python, from 3.6 on, as a file next to a file `secret`; the grader's own runner
+calls `hooks` instead.
 """
 
 import json

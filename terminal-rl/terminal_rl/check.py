@@ -1,6 +1,6 @@
 """Whether tasks can be trusted: `python -m terminal_rl.check [DIR]`.
 
-For each task: its solution passes all tests, doing nothing passes none, and neither does the cheat beside it (cheat.sh)
+For each task: its solution passes all tests, doing nothing passes none, and neither does the task's cheat (cheat.sh)
 nor what every agent can try against tests.
 """
 

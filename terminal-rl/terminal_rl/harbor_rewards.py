@@ -20,7 +20,7 @@ _PYTEST = re.compile(_BEGIN + r"(pytest|python3? -m pytest)(?=\s|$)")
 
 
 class NoReward(ValueError):
-    """There is no reward that can be read; the message says why."""
+    """There is no reward that can be read; the message gives the reason."""
 
 
 def rewards_of(files: Mapping[str, str | None]) -> dict[str, float]:

@@ -114,7 +114,7 @@ def drop_programs_of_git(workspace: Workspace) -> None:
 
 
 def _settings_in(root: Path) -> list[str]:
-    """Files of settings beside a HEAD, wherever the repository is."""
+    """Returns the files of settings next to a HEAD, wherever the repository is."""
     return [
         os.path.relpath(os.path.join(here, name), root)
         for here, _, files in os.walk(root)

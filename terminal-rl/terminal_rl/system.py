@@ -20,7 +20,7 @@ _ALTERNATIVES = Path("/etc/alternatives")
 READ_ONLY = {_ALTERNATIVES: str(_ALTERNATIVES)} if _ALTERNATIVES.is_dir() else {}
 """Of this machine, beyond what every box has: awk and its like are links over this folder."""
 WRITABLE = ("/root", "/home", "/srv", "/data", "/opt", "/var/www", "/var/log")
-"""Of an image, beside the working folder: where tasks work, as far as the image has them and they are small."""
+"""Writable folders of an image, in addition to the working folder, if the image has them and they are small."""
 MOST_COPIED = 64 << 20
 
 
@@ -30,7 +30,7 @@ def read_only_of(workspace: Workspace) -> Mapping[Path, str]:
 
 
 def check_speed() -> None:
-    """Raises EnvironmentAway: an empty box takes so long here that the time for tools says nothing of an agent."""
+    """Raises EnvironmentAway: an empty box takes so long here that the time for tools does not measure an agent."""
     began = time.monotonic()
     run("true", IDLE_SECONDS, limits=LIMITS)
     if (took := time.monotonic() - began) > SLOW_SECONDS:

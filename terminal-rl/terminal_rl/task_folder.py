@@ -35,12 +35,12 @@ class TaskFolder:
     Attributes:
         workdir: where the agent's files are in its box.
         files: what the workspace begins with: files of this machine, and where they go, relative to `workdir`.
-        dockerfile: of an image that has the files and the working folder in their place; None where none is built.
-        setup: a script that prepares the workspace, run once in a box; None where the files are enough.
+        dockerfile: of an image that has the files and the working folder in their place; None if no image is built.
+            setup: a script that prepares the workspace, run once in a box; None where the files are enough.
         tests: folder with test_outputs.py, or Harbor's test.sh.
         test_names: functions of test_outputs.py, in order; none where test.sh gives the reward.
         test_variables: of the environment of the tests. reward_files: which of them the tests may write.
-        solution: a script that solves the task; None where there is none.
+        solution: a script that solves the task; None if there is none.
         inputs: paths below `workdir`, of files and folders that the agent must leave as they are.
         agent_seconds: of all tool calls of an episode. test_seconds: of all tests.
     """
@@ -168,8 +168,8 @@ def _inputs(path: Path, found: object) -> tuple[str, ...]:
 
 
 def _files(path: Path) -> tuple[str, tuple[tuple[Path, str], ...], Path | None]:
-    """The working folder, and what lies in it. A Dockerfile says so; without one it is all of environment/. A Dockerfile
-    that does more is to be built, where something here can."""
+    """Returns the working folder, and its content. A Dockerfile defines both; without one the content is all of
+    environment/. A Dockerfile that does more is to be built, if this machine can."""
     for file in (path / "environment" / "Dockerfile", path / "Dockerfile"):
         if file.is_file():
             try:

@@ -113,7 +113,7 @@ def made(place: str, image: Image | None = None) -> Workspace:
 
 def prepared(folder: TaskFolder) -> Workspace:
     """The task's workspace before any agent, made once however many episodes ask at a time. The newest are kept; an
-    older one goes when nobody copies it any more."""
+    older one is removed when no episode copies it any more."""
     with _lock:
         own = _preparing.setdefault(folder.path, threading.Lock())
     with own:

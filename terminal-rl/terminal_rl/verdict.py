@@ -58,7 +58,7 @@ def run_tests(task: TaskFolder, workspace: Workspace) -> Verdict:
     What ends the runner after it has begun is a program in the workspace, so it is a failure of all tests.
 
     Raises:
-        SandboxError: the box did not come up, which nobody's work is to blame for.
+        SandboxError: the box did not come up, which no agent can cause.
     """
     total = len(task.test_names) or 1
     try:

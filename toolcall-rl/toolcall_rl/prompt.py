@@ -1,4 +1,4 @@
-"""What the model is told before the first turn, and when a turn leads nowhere."""
+"""The model's instructions: before the first turn, and after a turn without result."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What a turn means: calls, an answer, or neither.
 
 Calls are `<tool_call>` with JSON, however it is laid out, or `<code>`. A turn with a call and an answer makes the call:
-what it answers was written before the tool did. A Python fence is a call where the turn has no answer; beside one it only
-shows how it was found. What is thought before `</think>` is neither.
+what it answers was written before the tool did. A Python fence is a call if the turn has no answer; otherwise it only
+shows how the answer was found. What is thought before `</think>` is neither.
 """
 
 from __future__ import annotations

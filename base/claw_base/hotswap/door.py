@@ -42,7 +42,7 @@ class Door:
         work: the life of a worker, in the fork; returns its exit status.
         spare: whether one that is built waits behind the one that serves.
         lineage: how a new door finds the workers of a killed one; None: they end with their door.
-        note: told who serves and who waits, or is being built; by a worker without a door, too.
+        note: called with the part ("serving", "spare") and the pid that has it; a worker without a door calls it too.
         on_hangup: called on SIGHUP.
         on_look: called at each look, once a second at least; may replace the program (`leave`), whose new door then gets
             the workers by `inherit`, and by `keeper` the pid of the process that keeps the socket.
@@ -102,15 +102,15 @@ class Door:
         return signal.SIGTERM in self._signals or signal.SIGINT in self._signals
 
     def leave(self) -> list[Worker]:
-        """The workers, for the next program. Who waits serves as soon as the one ahead has ended: nobody tells it until
-        that program is there."""
+        """Returns the workers, for the next program. The spare serves as soon as the worker ahead of it has ended,
+        since no door can order it to before that program has started."""
         for worker in self._waiting():
             tell(worker, STEP_IN)
         return self.workers
 
     def keep(self, run: Callable[[], int], pid: int | None = None, part: str | None = None) -> None:
-        """Runs something beside the workers in a process of its own, again whenever it ends; `pid`: it runs already;
-        `part`: what it is noted as. Its exit status 2 ends the door."""
+        """Runs something next to the workers in a process of its own, and again after each end. `pid`: it runs
+        already; `part`: the name under which it is noted. Its exit status 2 ends the door."""
         pid = self._fork(run) if pid is None else pid
         self.beside[pid] = run, part
         if part is not None:
@@ -211,7 +211,7 @@ class Door:
         return None
 
     def _promote(self) -> None:
-        """If nobody serves, one that is built does."""
+        """Lets a built spare serve if no worker serves."""
         built = self._in_state("spare")
         if built and not self._in_state("serving"):
             built[0].state = "serving"

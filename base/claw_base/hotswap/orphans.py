@@ -2,8 +2,8 @@
 
 Each waits at a socket in a folder of the run's user, where no other account can take its name first, until a new door
 asks, and hands the listening socket to a process of the same user. The keeper does nothing else: where the workers
-were killed too, connections wait for the new door and none is refused. Where a door has ended orderly the socket
-listens no more; that tells those which nobody found in time to end too.
+were killed too, connections wait for the new door and none is refused. After an orderly end of the door the socket no
+longer listens; workers that no door has found in time see that and end too.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from pathlib import Path
 from claw_base.files import private_folder
 
 ORPHAN_SECONDS = 180.0
-"""How long workers without a door go on, if nobody takes over."""
+"""Seconds for which workers without a door go on, if no door takes over."""
 LOOK_SECONDS = 0.02
 """Between the looks of the one that waits whether the other still serves."""
 CHANGING_SECONDS = 1.0
 """How long the workers of a killed door may have no name: one has just died, and the other takes its place."""
 BEFORE_ITS_TURN_SECONDS = 0.15
-"""How long the one that waits, when nobody serves any more, still lets a new door find it as a spare."""
+"""Time in which a new door can still find the waiting worker as a spare after the serving one has ended."""
 WORKERS = ("serving", "spare")
 KEEPER = "keeper"
 _MESSAGE = 4096
@@ -112,8 +112,8 @@ async def wait_serving(lineage: Lineage, listener: socket.socket) -> socket.sock
 async def wait_behind(
     lineage: Lineage, listener: socket.socket, is_behind: Callable[[], bool]
 ) -> socket.socket | None:
-    """Of the one that waits: the connection to a new door; None when it is to serve, as nobody is before it any more.
-    Ends the process when no door came in time, or none is wanted."""
+    """Returns the waiting worker's connection to a new door; None if the worker is to serve because no other is ahead
+    of it. Ends the process if no door came in time, or none is wanted."""
     found = await _wait(lineage, "spare", listener, ORPHAN_SECONDS - 1.0, is_behind)
     found = found or await _wait(lineage, "spare", listener, BEFORE_ITS_TURN_SECONDS, lambda: True)
     if found is None and (is_behind() or not is_listening(listener)):
@@ -170,8 +170,8 @@ def _hand_over(waiting: Waiting, listener: socket.socket) -> socket.socket | Non
 
 
 class Waiting:
-    """A socket whose name at most one living process has: the lock beside it ends with its process. Of a killed one both
-    files stay, until another one takes the name or a door ends."""
+    """A socket whose name at most one living process has: its lock file is released with its process. The files of a
+    killed process stay until another process takes the name or a door ends."""
 
     def __init__(self, lineage: Lineage, part: str) -> None:
         self.lineage = lineage

@@ -1,4 +1,4 @@
-"""A worker's side: what it and its door tell each other, and how it goes on when the door was killed."""
+"""A worker's side: the messages between it and its door, and its behaviour after the door was killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEP_IN = b"step in"
 
 
 class Note(Protocol):
-    """Told who plays a part ("serving", "spare"); pid None: nobody does."""
+    """Receives the pid that plays a part ("serving", "spare"); None: no process does."""
 
     def __call__(self, part: str, pid: int | None) -> None: ...
 
@@ -34,8 +34,8 @@ class Post:
     Args:
         lineage: how a new door finds it when this one was killed; None: it ends with the door.
         first: no worker of this door has served before.
-        ahead: the pid of the one that serves, behind which this one is to wait; None: nobody does.
-        note: told when this one serves without a door.
+        ahead: the pid of the serving worker, whose end this one waits for; None: no worker serves.
+        note: called when this worker serves without a door.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class Post:
         self._send(REFUSED + message.encode()[: MESSAGE - len(REFUSED)])
 
     async def wait_for_turn(self, listener: socket.socket) -> None:
-        """Returns when it is to serve: the door tells so, or is gone, or being replaced, and so is the one that served.
-        Ends the process when it is not needed."""
+        """Returns when the worker is to serve: on the door's order, or if the door is gone or being replaced and the
+        serving worker has ended. Ends the process if it is not needed."""
         steps_in = False
         while (message := await self._message(steps_in)) != SERVE:
             if message is None:

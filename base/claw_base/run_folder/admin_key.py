@@ -1,6 +1,5 @@
-"""`admin.key` in a run folder: the administrator's key, made by a gateway that asks clients for keys and was given none.
-
-Programs of the same user read it there, so that nobody has to copy it.
+"""`admin.key` in a run folder: the administrator's key, made by a gateway that requires keys of clients and was given
+none. Programs of the same user read it there, so that it does not have to be copied.
 """
 
 from __future__ import annotations

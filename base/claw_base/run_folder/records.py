@@ -1,9 +1,9 @@
 """Which processes a run has: a small record each in `RUN_DIR/processes/NAME.json`.
 
-Whoever starts a process writes its record. A record counts as alive only while a process with its pid *and* its birth
-exists: a pid that the system gave to another program is never mistaken for ours, and setting the clock hides no process.
-For a server that is a door with workers (see `hotswap/`), `NAME.serving` is the worker that serves, `NAME.spare` the one
-that waits, `NAME.keeper` the process that holds the socket, and `NAME` the door.
+The program that starts a process writes its record. A record counts as alive only while a process with its pid *and*
+its birth exists: a pid that the system gave to another program is never mistaken for ours, and setting the clock
+hides no process. For a server that is a door with workers (see `hotswap/`), `NAME.serving` is the worker that serves,
+`NAME.spare` the one that waits, `NAME.keeper` the process that holds the socket, and `NAME` the door.
 """
 
 from __future__ import annotations

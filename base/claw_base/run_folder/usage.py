@@ -112,7 +112,7 @@ def cost_of(run_dir: str | Path, prices: Prices) -> float:
 
 
 def note_prices(run_dir: str | Path, prices: Prices, model: str) -> None:
-    """Leaves the prices beside the counts, for those who read the run folder."""
+    """Writes the prices next to the counts, for programs that read the run folder."""
     path = Path(run_dir) / FOLDER / PRICES
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps({"model": model, **asdict(prices)}))

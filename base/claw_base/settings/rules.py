@@ -120,7 +120,7 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 def is_given(value: object, default: object) -> bool:
-    """Whether a value is somebody's wish."""
+    """Returns whether a value was set by the user."""
     return value not in (default, "")
 
 

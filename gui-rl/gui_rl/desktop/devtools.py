@@ -63,7 +63,8 @@ class DevTools:
         raise EnvironmentAway("the browser does not start")
 
     async def tabs(self) -> list[Target]:
-        """Developer's tools that somebody opened are closed: a page is changed by using it. Raises EnvironmentAway."""
+        """Returns the tabs. Closes developer tools that the agent opened: a page may only be changed by using it.
+        Raises EnvironmentAway."""
         found = {}
         for one in await self._got("GET", "/json/list"):
             if one["url"].startswith(TOOLS):

@@ -79,7 +79,7 @@ class Display:
         return display
 
     async def hand(self, *words: str) -> str:
-        """What xdotool prints; empty where it could not do what it was told. Raises EnvironmentAway."""
+        """Returns the output of xdotool; empty if the command failed. Raises EnvironmentAway."""
         return await self._said("xdotool", *words)
 
     async def _said(self, *words: str) -> str:

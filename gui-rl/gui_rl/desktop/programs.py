@@ -87,7 +87,7 @@ class Programs:
 
     Attributes:
         home: the folder that programs and commands share; a browser has one of its own.
-        sites: socket of the sites, to be made by whoever serves them.
+        sites: socket of the sites; their server creates it.
     """
 
     def __init__(self, display: Display, size: ScreenSize) -> None:
@@ -154,7 +154,7 @@ class Programs:
         return run(words, COMMAND_SECONDS, self.home, limits, self._seen(), self._variables(self.home))
 
     def check(self) -> None:
-        """Raises EnvironmentAway where somebody else has killed a program, or the browser has crashed."""
+        """Raises EnvironmentAway if a process outside has killed a program, or the browser has crashed."""
         if any(box.lost() for box in self.boxes):
             raise EnvironmentAway("a program of the desktop was killed by another process of this machine")
         browser = self.browser_box

@@ -111,8 +111,9 @@ class GuiEnvironment:
         return screen(tree, png, before)
 
     async def evaluate(self) -> Outcome:
-        """+1 for a task that is solved, else -1. What cannot be done is solved by saying so, and by nothing else: running
-        out of turns says nothing. An agent that gives up has solved nothing else, whatever the screen shows."""
+        """Returns +1 for a solved task, else -1. An infeasible task is solved only if the agent declares it
+        infeasible; running out of turns does not count. An agent that gives up has solved no other task, whatever the
+        screen shows."""
         assert self.task is not None
         gave_up = self.finish is not None and not self.finish.success
         if self.task.infeasible or gave_up:

@@ -1,6 +1,6 @@
-"""Tasks in OSWorld's JSON: what is prepared, what is asked, and how the end is read.
+"""Tasks in OSWorld's JSON: preparation, instruction, and evaluation of the final state.
 
-Fields beside OSWorld's, of our own tasks: `pages` (pages made from a description), `solution` and `cheat` (scripts of
+Our own tasks have further fields: `pages` (pages made from a description), `solution` and `cheat` (scripts of
 `gui_rl.episode.scripted`).
 """
 

@@ -61,8 +61,8 @@ def executable() -> str:
 
 @asynccontextmanager
 async def reaching_the_browser() -> AsyncIterator[None]:
-    """Turns what Playwright raises, and a wait that is too long, into EnvironmentAway: a page that does not answer is
-    nobody's failed task."""
+    """Turns Playwright's errors, and time-outs, into EnvironmentAway: a page that does not answer is no failed
+    task."""
     from playwright.async_api import Error
 
     try:

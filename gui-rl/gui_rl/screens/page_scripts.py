@@ -1,4 +1,4 @@
-"""Functions that run in a page, for whoever drives the browser."""
+"""Functions that run in a page, for every driver of a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an environment needs of a screen, whoever draws it."""
+"""The interface of a screen to an environment, whatever draws it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Tab:
 
 @dataclass(frozen=True)
 class Shown:
-    """The screen as text: its elements, and what is to be said beside them."""
+    """The screen as text: its elements, and remarks on them."""
 
     elements: list[Element]
     notes: list[str]

@@ -234,8 +234,8 @@ class SeleniumScreen:
             self.driver.get(url)
 
     def _front(self) -> bool:
-        """Goes to the newest window, and prepares it where it is new; whether there is one. What says something in
-        front of it is noted and dismissed."""
+        """Goes to the newest window, and prepares a new one; returns whether there is one. Dialogs in front of it are
+        recorded and dismissed."""
         self._dismiss()
         handles = [handle for handle in self.driver.window_handles if handle != self._spare]
         new = [handle for handle in handles if handle not in self.windows]

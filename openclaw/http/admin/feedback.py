@@ -26,7 +26,7 @@ MAX_TEXT = 20_000
 @dataclass(frozen=True)
 class Word:
     """The checked body. score: -1 (bad) to 1 (good), None if there is only a text. discount: of a whole session's
-    reward, None where one answer is meant."""
+    reward, None for one answer."""
 
     completion_id: str | None
     session_id: str | None
@@ -52,7 +52,7 @@ class Word:
         return word
 
     def check_session(self) -> None:
-        """Raises ClientError for what cannot be said of a whole session."""
+        """Raises ClientError for fields that do not apply to a whole session."""
         if self.session_id is None:
             raise ClientError("session_id must name the session", "session_id")
         if self.completion_id is not None:
@@ -120,7 +120,7 @@ async def _reward_session(recorder: Recorder, word: Word, asker: Asker) -> Respo
 
 
 def _discount(body: dict[str, Any]) -> float | None:
-    """None where the scope is one turn."""
+    """Returns the discount of a session; None if the scope is one turn."""
     scope = string(body, "scope") or "turn"
     if scope not in ("turn", "session"):
         raise ClientError(f"scope is {scope!r}; it must be turn or session", "scope")

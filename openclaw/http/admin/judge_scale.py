@@ -1,6 +1,6 @@
-"""How many judge workers run: asked and changed while they do, by the administrator.
+"""The number of judge workers: the administrator reads and changes it while they run.
 
-The number goes to `scale.json` in the run folder, which whoever watches the processes follows.
+The number goes to `scale.json` in the run folder, which the watcher of the processes follows.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def _blocks(content: Any, where: str) -> list[Json]:
 
 
 def _user(role: str, blocks: list[Json], where: str) -> list[Json]:
-    """Tool results are messages of their own, before what the user says beside them."""
+    """Returns a user message, with its tool results as messages of their own before it."""
     found: list[Json] = []
     texts: list[str] = []
     for index, block in enumerate(blocks):

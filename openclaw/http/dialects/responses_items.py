@@ -21,7 +21,7 @@ _RUN_BY_CLIENTS = {
     "computer_call": ("action",),
     "mcp_call": ("arguments",),
 }
-"""The fields of a call that say what was done."""
+"""The fields of a call that describe its action."""
 _RESULT = "_output"
 
 

@@ -1,7 +1,7 @@
 """The tools of a response's request as functions of chat, and their calls under the names that the client knows.
 
-Codex groups functions in namespaces: to the model each is the function `namespace__name`. Tools that OpenAI's own servers
-run (web_search and others) are not to be had here: the model is not told of them, the log says so once.
+Codex groups functions in namespaces: to the model each is the function `namespace__name`. Tools that OpenAI's own
+servers run (web_search and others) are not available: they are left out of the prompt and logged once.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def chat_tools(given: object) -> list[Json] | None:
 
 
 def namespaces(given: object) -> dict[str, tuple[str, str]]:
-    """(namespace, name) of each function that has one, by the name that the model is told."""
+    """Returns (namespace, name) of each function that has a namespace, by the name that the model sees."""
     found = _functions(given) if isinstance(given, list) else ()
     return {joined(space, tool["name"]): (space, tool["name"]) for tool, space, _ in found if space}
 
 
 def joined(namespace: object, name: str) -> str:
-    """A function's name, as the model is told it."""
+    """Returns a function's name as the model sees it."""
     return f"{namespace}{BETWEEN}{name}" if isinstance(namespace, str) and namespace else name
 
 

@@ -1,4 +1,5 @@
-"""A method outside slime: distillation by the generalised Jensen-Shannon divergence, beside rewards if these weigh.
+"""A method outside slime: distillation by the generalised Jensen-Shannon divergence, in addition to rewards if these
+have a weight.
 
 GKD (Agarwal et al., ICLR 2024, arXiv 2306.13649), eq. 1: for teacher P, student Q and 0 < beta < 1
 

@@ -232,7 +232,8 @@ class Episode:
 
 
 async def _read(messages: object, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """Calls the function; beside the event loop where the messages have pictures, which take a while to read."""
+    """Calls the function, in a thread if the messages have pictures, since reading these would block the event
+    loop."""
     if pictures_of(messages):
         return await asyncio.to_thread(function, *args, **options)
     return function(*args, **options)

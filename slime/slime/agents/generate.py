@@ -92,7 +92,7 @@ def agent(
 
 
 async def _closed(environment: Environment) -> None:
-    """What cannot be freed is told to who reads the log; the episode is what it was."""
+    """Closes the environment. A failure is only logged, since it does not change the episode."""
     try:
         await environment.close()
     except Exception:

@@ -1,4 +1,4 @@
-"""What an agent and an environment say to each other."""
+"""The messages between an agent and an environment."""
 
 from __future__ import annotations
 

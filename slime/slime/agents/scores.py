@@ -1,4 +1,4 @@
-"""What an evaluation says of a model: pass@1 and pass@k over tasks, each with an interval.
+"""The scores of an evaluation: pass@1 and pass@k over tasks, each with an interval.
 
 A task's pass@k is the unbiased estimate from its n attempts (`pass_rate.pass_at_k`), that of a data set the mean over
 tasks. The interval is Wilson's at 95 % with the number of tasks as its count. An estimate of one task lies between 0 and

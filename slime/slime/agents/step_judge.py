@@ -51,7 +51,7 @@ class StepJudge:
 
         Returns:
             {"status", "step_index", "scores", "valid_scores", "valid_vote_count", "mean_score", "votes"}. The status is
-            ok, invalid_result (no vote says 1 or -1) or exception (no vote came back), mean_score None unless it is ok.
+            ok, invalid_result (no vote is 1 or -1) or exception (no vote came back), mean_score None unless it is ok.
         """
         seeds = [self.args.rollout_seed * 1000 + vote for vote in range(self.args.prm_m)]
         votes = await asyncio.gather(*(self._vote(messages, seed & 0x7FFFFFFF) for seed in seeds))
@@ -68,7 +68,7 @@ class StepJudge:
         }
 
     async def _vote(self, messages: list[Message], seed: int) -> dict[str, Any]:
-        """`score` is 1 or -1, 0 for a reply that says neither, None if none came (`ok` is false)."""
+        """`score` is 1 or -1, 0 for a reply with neither, None if none came (`ok` is false)."""
         async with self.places:
             began = time.monotonic()
             try:

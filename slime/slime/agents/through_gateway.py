@@ -52,7 +52,7 @@ class Door:
 
 
 Harness = Callable[[Door, Task], Awaitable[Outcome]]
-"""Plays one episode and says how it ended. Raises EnvironmentAway where that is nobody's fault."""
+"""Plays one episode and returns its outcome. Raises EnvironmentAway if the infrastructure failed, not the model."""
 
 
 def through_gateway(

@@ -21,7 +21,7 @@ class CallError(ClawError):
 
 
 class CallFormat:
-    """How a model writes its calls, and how it is told of one that cannot be made. A track with markup of its own
+    """The syntax of a model's calls, and the reply to a call that cannot be made. A track with markup of its own
     overrides both."""
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:

@@ -163,7 +163,7 @@ def _opening(trajectory: SeenTrajectory) -> list[Json]:
 
 
 def _steps(turn: SeenTurn) -> list[Json]:
-    """The agent's step. What came back belongs to its calls; without any it was said by the user."""
+    """The agent's step. The reply belongs to its calls; if it made none, the user wrote the reply."""
     metrics: Json = {
         "prompt_tokens": len(turn.prompt_ids),
         "completion_tokens": len(turn.ids),

@@ -29,7 +29,7 @@ def parse_args(
         packages: refuse a backend whose package is not installed; not for a plan.
 
     Raises:
-        ConfigError: one line that says what is wrong and what to do.
+        ConfigError: with the fault and the remedy in one line.
         SystemExit: after --help.
     """
     if argv is None:

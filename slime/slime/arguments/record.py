@@ -1,4 +1,4 @@
-"""`RUN_DIR/arguments.json`: what every flag of a run came to, whoever set it."""
+"""`RUN_DIR/arguments.json`: the final value of every flag of a run, whatever its source."""
 
 from __future__ import annotations
 

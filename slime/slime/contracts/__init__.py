@@ -51,10 +51,10 @@ def check(name: str, path: str, args: Arguments | None = None) -> str:
         args: arguments that the hook reads; default: those of a run with no flags.
 
     Returns:
-        What was checked, in words.
+        The checks that passed, as text.
 
     Raises:
-        ConfigError: the contract is broken; says how.
+        ConfigError: the contract is broken; names the violation.
     """
     if name not in HOOKS:
         raise ConfigError(f"{name} is no hook; there are {', '.join(HOOKS)}")

@@ -56,7 +56,7 @@ def _postprocess(args: HookArguments, function: Callable[..., object], path: str
 
 
 def _spec(args: Arguments, function: Callable[..., object], path: str) -> None:
-    """Runs the components under random logits; a teacher, where one is asked for, says something else."""
+    """Runs the components under random logits; a teacher, if one is required, has different ones."""
     args.loss_spec_path = path
     spec = loss_spec(args)
     if spec.on_logits is not None:

@@ -11,7 +11,7 @@ OF_CRITIC = needs(advantage_estimator="ppo", why="which has a critic")
 
 @dataclass
 class CriticArguments:
-    """Critic (--advantage-estimator ppo). It lives in the training processes, beside the policy."""
+    """Critic (--advantage-estimator ppo). It runs in the training processes, together with the policy."""
 
     lambd: float = flag(
         1.0,

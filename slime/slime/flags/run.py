@@ -1,4 +1,4 @@
-"""Flags: where a run lives, how its loop goes, how long it waits, and what it tells."""
+"""Flags: the run folder, the loop, time-outs, and reporting."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class CheckpointArguments:
 
 
 STARTS = {"embedded": 300.0, "sglang": 1200.0, "vllm": 1200.0, "rented": 300.0}
-"""Seconds for an engine's start, where nobody gives any: the first start of those that build kernels is a long one."""
+"""Default seconds for an engine's start; engines that build kernels start slowly the first time."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Stage c: what the candidate answers, beside the live weights, before it goes live."""
+"""Stage c: the candidate's answers, compared with those of the live weights, before it goes live."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 STAGE = "answers"
 ENOUGH_LIKED = 4
-"""Liked answers whose mean length says how long people want answers."""
+"""Liked answers that are needed to estimate the wanted length from their mean."""
 MOST = 1 << 30
 FEWER = {FACT: 32}
 """Tokens of the longest answer, by purpose, if its row names none; --gate-answer-tokens where that is less."""
@@ -71,9 +71,9 @@ class AnswerCheck:
         due: bool,
         near: bool,
     ) -> None:
-        """Lets the candidate answer where that is `due`: a few questions and the prompts of liked answers; a part of the
-        questions where it is `near` a limit; everything where it says something wrong to one of them, and as long as
-        nothing has passed that since an update fell.
+        """Lets the candidate answer if that is `due`: a few questions and the prompts of liked answers; a part of the
+        questions if it is `near` a limit. It answers all questions after one wrong answer, and after a regression
+        until a version has passed all of them.
 
         Raises:
             CandidateRejected: `found` has the measurements.

@@ -1,4 +1,4 @@
-"""Stage a, in the trainer: the files that engines are about to read, beside those of the live version."""
+"""Stage a, in the trainer: the files that engines are about to read, compared with those of the live version."""
 
 from __future__ import annotations
 

@@ -123,10 +123,11 @@ class CandidateGate:
         engines: Sequence[Tries] = (),
         write_again: Callable[[], None] | None = None,
     ) -> dict[str, float]:
-        """Both halves of an examination, one after the other; what was measured.
+        """Runs both halves of an examination, one after the other, and returns the measurements.
 
         Args:
-            engines: those that may hold the candidate beside the live weights; the first that can answers with it.
+            engines: those that may hold the candidate in addition to the live weights; the first that can answers
+                with it.
             write_again: see `measure`.
 
         Raises:
@@ -173,7 +174,7 @@ class CandidateGate:
         return found
 
     def compare(self, trainers: Examined) -> dict[str, float]:
-        """Likelihoods of the trainer's present weights beside those of the live ones."""
+        """Compares likelihoods under the trainer's present weights with those under the live ones."""
         self.now = self.read(trainers, self.compared)
         return measure_likelihood(self.compared, self.now, self.known)
 
@@ -268,8 +269,8 @@ class CandidateGate:
             trainers.scale_learning_rate(self.rate())
 
     def reject(self, trainers: Examined, candidate: Candidate, rejection: CandidateRejected) -> None:
-        """Tells the hook, then brings the trainer back to the live state. Killed in between, the same happens again:
-        nothing of a rejected candidate is in a checkpoint."""
+        """Calls the hook, then restores the trainer's live state. After a kill in between both happen again: no
+        checkpoint contains a rejected candidate."""
         weights = candidate.weights
         event(
             logger, "update rejected", rollout_id=candidate.rollout_id, version=weights.version,

@@ -16,7 +16,7 @@ CLOSER = 4
 
 @dataclass
 class GateHistory:
-    """Kept beside the checkpoints, so that a driver that starts again judges as the one before.
+    """The gate's record, saved with the checkpoints, so that a restarted driver judges as the one before.
 
     Attributes:
         changes: relative changes of accepted updates, oldest first.
@@ -100,8 +100,8 @@ class GateHistory:
         self.in_a_row += 1
 
     def note_right(self, right: float) -> None:
-        """All questions were put to what is live. Where one more of them is wrong than before, a part of the questions
-        would not tell whether that goes on."""
+        """Records the share of right answers of the live version to all questions. If it has fallen, the next
+        versions answer all questions too, since a part of them would not show whether the fall continues."""
         lost = self.last is not None and right < self.last
         self.closer = CLOSER if lost else max(0, self.closer - 1)
         self.last = right

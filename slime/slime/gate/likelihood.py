@@ -1,4 +1,4 @@
-"""Stage b: how likely stored answers are under the candidate, beside what they were under the live weights."""
+"""Stage b: the likelihood of stored answers under the candidate, compared with that under the live weights."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from slime.types import Sample
 
 LIKED, RECENT, QUESTION, WISH, FACT = "liked", "recent", "question", "wish", "fact"
-"""What a sample is for, in its metadata under `gate`: an answer that people liked, one of the newest answers, a prompt
-without answer that is to be answered (its `label` is what the answer must say), a prompt that asks for a form (its
-`label` is a regular expression that such an answer matches somewhere), or a question of a pool from which each update
-gets others (`label` as of a question)."""
+"""What a sample is for, in its metadata under `gate`: an answer that people liked, one of the newest answers, a
+prompt without answer that is to be answered (its `label` must occur in the answer), a prompt that asks for a form
+(its `label` is a regular expression that such an answer matches somewhere), or a question of a pool from which each
+update gets others (`label` as of a question)."""
 
 MOST = 1.0
 """Nats that one token counts at most in the KL: of a few short answers a single one that was learned or unlearned (6
@@ -38,7 +38,7 @@ def purpose(sample: Sample) -> str:
 
 
 def measure_likelihood(samples: Sequence[Sample], now: Known, live: Known) -> dict[str, float]:
-    """What the candidate's log-probs (`now`) say beside those of the live weights.
+    """Compares the candidate's log-probs (`now`) with those of the live weights.
 
     Args:
         live: of the live weights, as far as they are known. Recent answers fall back on the engine's own log-probs.

@@ -1,7 +1,7 @@
-"""Every place where a user's own function runs: which flag names it, how it is called, when, and how it is checked.
+"""Every place where a user's own function runs: its flag, its calls and their time, and its check.
 
-`HOOKS` is the only list of them. The parser, the documentation table and `python -m slime.contracts` read it, and
-whoever calls a hook loads it with `load_hook`, which refuses a function that could not be called that way.
+`HOOKS` is the only list of them. The parser, the documentation table and `python -m slime.contracts` read it. Callers
+of a hook load it with `load_hook`, which rejects a function that does not accept the arguments.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def load_path(name: str, path: str) -> Any:
 
 
 def call_of(hook: Hook, function: Callable[..., object], path: str) -> Call:
-    """Which of the hook's calls `function` takes.
+    """Returns the hook's call that `function` accepts.
 
     Raises:
-        ConfigError: none of them; says what is expected and what is there.
+        ConfigError: it accepts none; names the expected calls and its own signature.
     """
     if not callable(function):
         raise ConfigError(f"{hook.flag} {path} is a {type(function).__name__}, not a function")

@@ -1,4 +1,4 @@
-"""What a hook is: its flag, the ways in which it may be written, and how one is told from another."""
+"""A hook: its flag, the signatures that it accepts, and how these are distinguished."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """From rewards to the advantages of trained tokens: compared in groups, then spread by an estimator.
 
-Groups are the samples of one prompt. They are told apart by their group index, never by their position in
-the batch, so uneven groups and groups that were cut by a filter are normalised right. A group of one has no
-mean to compare with: its advantage is zero under normalisation. Turns that exist once (conversations) are
-trained with normalisation off, where the advantage is the reward itself.
+Groups are the samples of one prompt. The group index identifies them, never their position in the batch, so uneven
+groups and groups that a filter cut are normalised correctly. A group of one has no mean to compare with: its
+advantage is zero under normalisation. Turns that exist once (conversations) are trained with normalisation off, where
+the advantage is the reward itself.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class LossBatch:
 
     Attributes:
         rewards: of the samples as they came [S].
-        teacher_log_probs: of the sampled tokens; 0 where `taught`, of bool, says that there is no teacher.
-        targets: what the teacher says of its or the student's likely ids [T, K].
+        teacher_log_probs: of the sampled tokens; 0 for tokens without a teacher, for which `taught` (bool) is False.
+        targets: the teacher's log-probs of its or the student's likely ids [T, K].
         older: of bool, tokens that older weights than those before the update wrote.
         behaviour_log_probs: of tokens that are trained again, those of the weights that wrote them, from which the ratio
             of the policy loss counts; NaN for all others. None: no token is trained again.
@@ -75,7 +75,7 @@ class Component:
 
 @dataclass(frozen=True)
 class LossSpec:
-    """What is minimised, and which inputs that needs.
+    """The loss to minimise, and the inputs that it needs.
 
     What slime's estimators and regularisers need is added by `training.core.objective`.
 
@@ -83,9 +83,9 @@ class LossSpec:
         needs_old: old log-probs of every step before the first one, for advantages or a custom loss.
         distils: what the loss learns from a teacher: log-probs of the "sampled" tokens, or of the "topk" likely ids.
         asks_teacher: False where that half has weight 0: no teacher runs, and its flags may stay.
-        subset: whose likely ids are compared where --distill-subset-mode does not say.
+        subset: whose likely ids are compared if --distill-subset-mode is not given.
         without_hint: a trained sample without a hint is not taught, or by a teacher on its plain prompt, or refused.
-        reported: numbers that stand beside the metrics of every rollout, such as weights.
+        reported: numbers that are added to the metrics of every rollout, such as weights.
         on_logits: a custom loss f(args, batch, logits, sum_of_sample_mean), in place of components.
     """
 

@@ -4,7 +4,7 @@
     compute_loss(policy_logits, reference_logits, rewards, advantages, config) -> loss
     f(args) -> LossSpec, as --loss-spec-path takes it
 
-They are told apart by their parameters. The second one gets log-probs of the sampled tokens, one
+Their parameters distinguish them. The second one gets log-probs of the sampled tokens, one
 sample at a time, so that its result does not depend on how samples are packed.
 """
 

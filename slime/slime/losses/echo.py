@@ -1,4 +1,5 @@
-"""What somebody else wrote next, as a target: an agent that can tell what follows from its words knows its world.
+"""Learns to predict what the environment or a person wrote next: an agent that can predict the reply to its words has
+a model of its world.
 
 ECHO, arXiv 2605.24517 (2026): cross-entropy on the tokens of the environment, in the forward pass
 of the policy gradient.
@@ -39,10 +40,10 @@ class Rows:
 
 
 def echo_loss(dist: Distribution, observed: Tensor, reducer: Reducer) -> LossOutput:
-    """Cross-entropy of tokens that somebody else wrote, in nats.
+    """Returns the cross-entropy of tokens that the policy did not write, in nats.
 
     Args:
-        dist: of the observed tokens, at temperature 1: nobody sampled them.
+        dist: of the observed tokens, at temperature 1, since they were not sampled.
         observed: their ids [E]; none: the loss is 0.
 
     Returns:

@@ -275,7 +275,8 @@ class PolicySettings:
 
 @dataclass(frozen=True)
 class TeacherSettings:
-    """Which likely ids are compared with a teacher's, and which hint teaches; a subset of None: as the loss says."""
+    """Which likely ids are compared with a teacher's, and which hint teaches; a subset of None: the default of the
+    loss."""
 
     distill_subset_mode: str | None = None
     hint_selection: str = "shortest"

@@ -21,12 +21,12 @@ OUTSIDE = -1
 
 @dataclass(frozen=True)
 class Candidates:
-    """What the teachers said, at the temperature of the student.
+    """The teachers' distributions, at the temperature of the student.
 
     Attributes:
         present: [C, T] of bool, whether the sample of the token has this hint; hint 0 is the shortest.
         log_probs: [C, T, K], of `student_ids` where these are given, else of `own_ids`.
-        own_ids: [C, T, K], the teacher's most likely ids; None if nobody asked for them.
+        own_ids: [C, T, K], the teacher's most likely ids; None if they were not requested.
         student_ids: [T, K], the student's.
     """
 
@@ -38,10 +38,10 @@ class Candidates:
 
 @dataclass(frozen=True)
 class TopKTargets:
-    """What a distillation over few ids compares, without gradients.
+    """The inputs of a distillation over few ids, without gradients.
 
     Attributes:
-        ids: [T, K]. valid: [T, K] of bool; False where the id is not in the subset, or nobody teaches the token.
+        ids: [T, K]. valid: [T, K] of bool; False if the id is not in the subset, or no teacher covers the token.
         old_log_probs, teacher_log_probs: [T, K], over the whole vocabulary, not only over the subset.
         hint: [T], which hint teaches. overlap: [T], how many likely ids it shares with the student; 0 where
             that was not counted.

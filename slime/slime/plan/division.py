@@ -2,8 +2,8 @@
 
 `python -m slime.plan.division MODEL --gpus 8 --node 8` prints the usual sizes of tensor and expert parallelism.
 
-A rank's part: 1/tp of what its stage's layers have beside experts, 1/ep of their experts, and of the ends 1/tp on the
-first and on the last stage. A stage has 1/pp of the layers, or the last one as many as it is told and the others share
+A rank's part: 1/tp of its stage's layers without their experts, 1/ep of their experts, and of the ends 1/tp on the
+first and on the last stage. A stage has 1/pp of the layers; if a number is given for the last one, the others share
 the rest. Experts have world / (ep x pp) copies, all else has world / (tp x pp).
 """
 

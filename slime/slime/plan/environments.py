@@ -1,7 +1,7 @@
-"""What the environments of agents take: memory, disk, cores.
+"""The resources of agents' environments: memory, disk, cores.
 
-slime knows no environment, so the module of `--custom-generate-function-path` says it: `environment_use(args)` returns an
-`EnvironmentUse`. A module without that function is not planned for.
+slime knows no environment, so the module of `--custom-generate-function-path` declares them: `environment_use(args)`
+returns an `EnvironmentUse`. A module without that function is not planned for.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Every process that computes on a GPU takes `PROCESS` (libraries, CUDA's host side, Ray). The trainer's state is weights
 and two moments in fp32, 12 bytes a number: the gate keeps it twice while a version is on its way (the state to go back
-to, and the one that may become it), a background checkpoint once. --offload-train moves it there, and what stays frozen
-beside it; that memory is not given back. A checkpoint on disk holds the state too, with the model in bf16 beside it; one
+to, and the one that may become it), a background checkpoint once. --offload-train moves it there, together with
+frozen models; that memory is not given back. A checkpoint on disk holds the state too, and the model in bf16; one
 more than is kept is being written.
 """
 

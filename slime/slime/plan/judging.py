@@ -1,7 +1,7 @@
 """How many turns an hour the engines of a judge model score, by estimate.
 
 Decoding reads weights and the keys and values of all running requests from the GPU's memory once a token; a judge's
-prompts are short beside its replies.
+prompts are short compared with its replies.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from slime.plan.memory import EngineMemory, kv_tokens
 from slime.plan.placement_plan import MemoryPlan
 
 QUESTION = 4096
-"""Tokens of a question, usually: the answer that is judged, and what was said next."""
+"""Usual tokens of a question: the judged answer, and the message after it."""
 EFFICIENCY = 0.5
 """Share of the memory's bandwidth that decoding reaches; a usual value, not a measurement."""
 KINDS = 2

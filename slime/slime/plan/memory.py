@@ -23,7 +23,7 @@ at the same time: the fullest phase counts. The gradient of a head that is the e
 embedding.
 
 Engine: `mem_fraction` of what the CUDA context leaves of its GPU is its own; what bf16 weights leave of it holds keys and
-values. Beside it lie its context, its CUDA graphs and what it computes with (`ENGINE_BESIDE`).
+values. In addition it needs its context, its CUDA graphs and working memory (`ENGINE_BESIDE`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ RUNTIME = int(1.5 * GIB)
 CONTEXT = int(0.5 * GIB)
 """CUDA context of a process; a usual value."""
 ENGINE_BESIDE = int(1.5 * GIB)
-"""What an engine takes beside weights, keys and values: context, CUDA graphs, activations of a prefill of 2,048 tokens;
-a usual value."""
+"""Bytes of an engine in addition to weights, keys and values: context, CUDA graphs, activations of a prefill of 2,048
+tokens; a usual value."""
 SLACK = 0.08
 """Share of what a trainer's tensors take that the allocator loses to fragments; a usual value."""
 RUNTIME_PART = "runtime and fragments"
@@ -53,16 +53,16 @@ Parts = dict[str, float]
 NORMS = 2
 """Bytes a number of queries and keys that their norms keep here and Hugging Face's layers do not; measured."""
 WIDENED = 6
-"""Bytes of gradients beside those that stay, for each number of embedding or output head: in bf16 what was summed up,
-what is added and their sum, or the sum in bf16 and in fp32."""
+"""Bytes of gradients in addition to those that stay, for each number of embedding or output head: in bf16 what was
+summed up, what is added and their sum, or the sum in bf16 and in fp32."""
 
 
 @dataclass(frozen=True)
 class TrainerMemory:
     """How a model is trained. `tokens`: of one micro-batch; `rows`: of logits at a time, 0 for all of them;
-    `frozen`: whole models beside it (reference, teacher), in their sizes; `division`: of --train-backend megatron, None
-    for fsdp; `entropy`: the loss has a term of it; `averages`: a mean of the weights is kept beside the moments
-    (--average-steps)."""
+    `frozen`: further whole models (reference, teacher), in their sizes; `division`: of --train-backend megatron, None
+    for fsdp; `entropy`: the loss has a term of it; `averages`: a mean of the weights is kept in addition to the
+    moments (--average-steps)."""
 
     shape: Shape
     gpus: int

@@ -1,4 +1,5 @@
-"""The plan of a training run from the driver's own arguments, and the share of an engine beside a trainer.
+"""The plan of a training run from the driver's own arguments, and the share of an engine that shares its GPU with a
+trainer.
 
 SGLang takes its share of the memory that is free when it starts, and counts every later allocation on the GPU against
 its keys and values: after a trainer, as after a restart, it would keep a third or nothing. `share_words` gives it the
@@ -122,7 +123,8 @@ def division_of(args: Arguments) -> Division | None:
 
 
 def frozen_models(args: Arguments, shape: Shape) -> tuple[Shape, ...]:
-    """Whole models beside the policy: reference and teacher, once if both are the same. Adapters have their base."""
+    """Returns the whole models in addition to the policy: reference and teacher, once if both are the same. Adapters
+    use the policy's base."""
     folders = []
     if (args.use_kl_loss and args.kl_loss_coef) or args.kl_coef:
         folders.append(args.ref_load or args.hf_checkpoint)

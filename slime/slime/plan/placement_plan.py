@@ -34,7 +34,7 @@ for Qwen3-4B's shape, 0.32 for the same with QLoRA, 0.26 for Qwen3-0.6B's."""
 
 @dataclass(frozen=True)
 class Batch:
-    """One rollout: samples, their mean length, forward passes beside training, and passes of training over it."""
+    """One rollout: samples, their mean length, forward passes without training, and passes of training over it."""
 
     samples: int
     length: int
@@ -159,7 +159,8 @@ def _trainer_problem(plan: MemoryPlan) -> list[str]:
 
 
 def smaller_share(engine: EngineMemory, gpu: Gpu, need: float) -> str:
-    """The engine's share beside which `need` bytes of others fit, if the engine still holds a request then."""
+    """Returns the engine's share that leaves `need` bytes to others, if the engine can still hold a request with
+    it."""
     left = TIGHT * gpu.memory * GIB - ENGINE_BESIDE - need
     share = int(100 * left / (gpu.memory * GIB - CONTEXT)) / 100
     if share <= 0 or kv_tokens(replace(engine, fraction=share), gpu) < engine.context:

@@ -79,7 +79,7 @@ class PoolEnvironment:
         return await self._asked("/evaluate", {}, wire.outcome_of)
 
     async def close(self) -> None:
-        """Gives the environment back. Where nobody answers, its pool ends the lease in time."""
+        """Gives the environment back. If the pool does not answer, it ends the lease itself at its time-out."""
         if self._beating is not None:
             self._beating.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -145,7 +145,8 @@ class PoolEnvironment:
         raise AssertionError("unreachable")
 
     async def _beat(self, ttl: float) -> None:
-        """Keeps the lease. Marks it as lost where the pool knows it no longer, or nobody answers for its whole time."""
+        """Renews the lease. Marks it as lost if the pool no longer knows it, or does not answer for the whole time of
+        the lease."""
         assert self._lost is not None
         heard = time.monotonic()
         while time.monotonic() - heard < ttl:

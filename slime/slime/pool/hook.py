@@ -1,9 +1,9 @@
-"""A pool beside a run, and the agent that plays in it:
+"""A pool that runs with a training run, and the agent that plays in it:
 
 --service-path slime.pool.hook.start --custom-generate-function-path slime.pool.hook.generate
 --environment-path file.py:Class --reward-key score
 
-slime starts the pool, asks for its health and starts it again where it dies.
+slime starts the pool, checks its health and restarts it if it dies.
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ def _endpoint(
 
 
 def _check_program(request: Request, only_here: bool) -> None:
-    """Raises Refusal for what a browser sends for a page, and for a name that somebody pointed at this machine."""
+    """Raises Refusal for a browser's requests on behalf of a page, and for a host name that was pointed at this
+    machine."""
     headers = request.headers
     if headers.get("origin") is not None or headers.get("sec-fetch-site") not in BY_HAND:
         raise Refusal(403, "FORBIDDEN", "a pool answers no web page")

@@ -124,7 +124,7 @@ class Leases:
             self._freed.notify_all()
 
     def find(self, lease_id: str) -> Lease:
-        """The lease, which has been heard of now. Raises Refusal: there is none, or no longer."""
+        """Returns the lease, and renews its time. Raises Refusal: there is none, or no longer."""
         lease = self.leases.get(lease_id)
         if lease is None:
             if lease_id in self.ended:
@@ -233,7 +233,8 @@ async def _answered(work: Callable[[Environment], Awaitable[Json]], environment:
 
 
 async def _waited(task: asyncio.Task[Json], lease_id: str) -> Json:
-    """The answer, which is made to its end whoever waits. Raises Refusal, also where the lease ended meanwhile."""
+    """Returns the answer, whose task completes even if the waiting request is cancelled. Raises Refusal, also if the
+    lease has ended meanwhile."""
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -243,6 +244,6 @@ async def _waited(task: asyncio.Task[Json], lease_id: str) -> Json:
 
 
 def _looked_at(task: asyncio.Task[Json]) -> None:
-    """An answer that nobody waits for any more may be a refusal."""
+    """Retrieves the exception of an answer that no request waits for any more, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()

@@ -1,9 +1,9 @@
-"""Servers of a run on a machine beside the driver's: their folder, and how they end.
+"""Servers of a run on a machine other than the driver's: their folder, and how they end.
 
-`RUN_DIR/nodes/ADDRESS` holds records and logs of one machine, as the run folder does for the driver's: a pid means
-something on its own machine only. The watcher of the machine renews the file `lease` in it. A process there, `python -m
-slime.processes.nodes`, ends all servers of the folder once the file `stop` is there, or if the lease was not renewed for
-long: the driver's machine may be gone, and nothing else would free the GPUs.
+`RUN_DIR/nodes/ADDRESS` holds records and logs of one machine, as the run folder does for the driver's: a pid is valid
+on its own machine only. The watcher of the machine renews the file `lease` in it. A process there, `python -m
+slime.processes.nodes`, ends all servers of the folder once the file `stop` is there, or if the lease was not renewed
+for long: the driver's machine may be gone, and nothing else would free the GPUs.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def begin(folder: Path) -> None:
 
 
 class NodeServers(ServerManager):
-    """The servers of one machine beside the driver's."""
+    """The servers of one machine other than the driver's."""
 
     def launch(self, spec: ServerSpec) -> ProcessRecord:
         """Raises EngineError after the end of the run, whose keeper has just ended that server."""

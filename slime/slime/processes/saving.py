@@ -15,8 +15,8 @@ of two presses in a hurry."""
 
 
 def say_saving(run_dir: Path, limit: float) -> None:
-    """In the driver, also in the handler of a signal: within `limit` seconds (infinite: whenever) it ends by itself. On a
-    disk that is full it cannot say so, nor save."""
+    """Announces, in the driver or its signal handler, that it ends by itself within `limit` seconds (infinite: at any
+    time). On a full disk it can neither announce this nor save."""
     with contextlib.suppress(OSError):
         (run_dir / FILE).write_text(f"{os.getpid()} {limit}")
 

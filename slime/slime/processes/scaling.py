@@ -2,9 +2,9 @@
 
     {"judge": 4}
 
-Whoever may write into the run folder may write the file (the gateway does, at PUT /admin/judges); the watcher of the
-servers follows it. Servers of a group are equal but for their name, which is a word of their command. The word of the
-file holds until the next start of the run.
+Any process that may write into the run folder may write the file (the gateway does, at PUT /admin/judges); the
+watcher of the servers follows it. Servers of a group are equal but for their name, which is a word of their command.
+The word of the file holds until the next start of the run.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ meanwhile; one that fails five times in a row before the servers are up is given
 that training is done, 2 that its configuration is wrong: neither is tried again. 3 means that the cluster lacks
 something: at the first start that is wrong too, later it is waited for. INT, TERM and HUP stop the driver, its Ray
 processes and every server of the run folder; a process of its own does that, which ends its work also where a scheduler
-kills this one a moment later. A driver that says so (`slime.processes.saving`) has time for a checkpoint before; the same
-signal once more ends that. --stop does it for a run whose supervisor is gone.
+kills this one a moment later. A driver that announces it (`slime.processes.saving`) has time for a checkpoint before;
+the same signal once more ends that. --stop does it for a run whose supervisor is gone.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def translated(error: BaseException) -> ServiceAway | ServiceRefuses:
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status that an error tells of: its own, or that of the answer behind it."""
+    """Returns the HTTP status of an error: its own, or that of its response."""
     status = getattr(error, "status_code", None) or getattr(
         getattr(error, "response", None), "status_code", None
     )

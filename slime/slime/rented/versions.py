@@ -24,7 +24,8 @@ class RentedWeights:
 
     @property
     def checksum(self) -> str:
-        """Of the address: weights at a service never change under theirs, and nobody here sees the tensors."""
+        """Returns the checksum of the address: weights at a service never change under theirs, and their tensors are
+        not visible here."""
         return PREFIX + hashlib.sha256(f"{self.model}|{self.sampler or ''}".encode()).hexdigest()
 
 

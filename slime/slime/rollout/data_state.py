@@ -1,5 +1,5 @@
-"""The state of a data source: its files, one a rollout, beside the checkpoints, plain JSON; and the groups in flight,
-which were handed to a rollout and neither trained on, dropped nor returned."""
+"""The state of a data source: its files, one for each rollout, stored with the checkpoints as plain JSON; and the
+groups in flight, which were handed to a rollout and neither trained on, dropped nor returned."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def write(save: str, rollout_id: int, state: dict[str, Any]) -> None:
 
 
 def newest(save: str, load: str | None, rollout_id: int) -> tuple[int, dict[str, Any]] | None:
-    """The newest state not after `rollout_id`, and after which rollout it was saved; a warning says where that is an
-    earlier one, or none.
+    """Returns the newest state not after `rollout_id`, and the rollout after which it was saved. Logs a warning if
+    that is an earlier one, or none.
 
     Args:
         load: another folder with states, or a checkpoint in one.

@@ -109,7 +109,7 @@ def _length(where: str, prompt: Prompt, spec: DatasetSpec, tokenizer: ChatTokeni
 
 
 def training_spec(args: GenerationSide) -> DatasetSpec:
-    """--prompt-data as the flags say."""
+    """Returns the data set of --prompt-data, as the flags describe it."""
     assert args.prompt_data is not None
     return DatasetSpec(
         source=args.prompt_data,

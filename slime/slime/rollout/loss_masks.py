@@ -2,7 +2,7 @@
 
 A model learns to write what it would have to write itself: from the end of the words that begin an answer
 (`<|im_start|>assistant\\n`) to the token that ends it, that token included and what the template adds after it not.
-`--loss-mask-type` says which answers, and in which form the conversation is shown:
+`--loss-mask-type` chooses the answers, and the form in which the conversation is shown:
 
 * `qwen`: every answer, as the template renders the whole conversation (which may drop the thinking of earlier ones);
 * `qwen3`: every answer as it was generated, its thinking kept: each message is rendered as the last one;

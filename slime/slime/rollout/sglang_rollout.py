@@ -177,6 +177,6 @@ class Rollout:
 
 
 def discard(source: DataSource, groups: Sequence[Group]) -> None:
-    """Tells a data source that keeps account of its groups that these are gone."""
+    """Reports dropped groups to a data source that keeps account of its groups."""
     if groups and hasattr(source, "discard_samples"):
         source.discard_samples(groups)

@@ -83,7 +83,7 @@ class Box:
         watch(self)
 
     def send(self, data: bytes) -> None:
-        """Raises BrokenPipeError if nobody reads any more."""
+        """Writes to the process. Raises BrokenPipeError if it no longer reads."""
         assert self.process.stdin is not None
         self.process.stdin.write(data)
         self.process.stdin.flush()
@@ -147,7 +147,7 @@ class Box:
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
 
     def lost(self) -> bool:
-        """Whether somebody else on this machine killed it, which no code in it can do or is to blame for."""
+        """Returns whether another process on this machine killed it, which code in the box cannot have caused."""
         if self._killed or self.process.poll() is None or self.over is not None:
             return False
         return self.process.returncode < 0

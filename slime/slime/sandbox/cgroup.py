@@ -1,5 +1,5 @@
-"""The memory of all processes of a box together, limited by the kernel: a cgroup of its own, where this process may make
-one. What a box keeps in its /tmp is counted too. Where none can be made, the watcher looks instead.
+"""The memory of all processes of a box together, limited by the kernel: a cgroup of its own, if this process may make
+one. Files in the box's /tmp count too. If none can be made, the watcher measures instead.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def own_groups() -> Groups | None:
 
 
 def candidates(memberships: str, mounts: str) -> list[Groups]:
-    """Folders of this process's own cgroup, as /proc/self/cgroup and /proc/self/mountinfo tell."""
+    """Returns the folders of this process's own cgroup, from /proc/self/cgroup and /proc/self/mountinfo."""
     found = []
     for line in memberships.splitlines():
         _, controllers, path = line.split(":", 2)

@@ -20,10 +20,11 @@ _lock = threading.Lock()
 
 
 def base_folder() -> Path:
-    """Where workspaces of this user are. At the first call in a process, those whose process was killed are removed.
+    """Returns the folder of this user's workspaces. The first call in a process removes those whose process was
+    killed.
 
     Raises:
-        ConfigError: the folder belongs to somebody else, or the box's user cannot reach it.
+        ConfigError: the folder belongs to another user, or the box's user cannot reach it.
     """
     base = Path(tempfile.gettempdir()).resolve() / f"slime-workspaces-{os.getuid()}"
     with _lock:
@@ -56,7 +57,7 @@ def sweep(base: Path) -> None:
 
 
 def new_folder(base: Path) -> tuple[Path, list[int]]:
-    """A folder of this process's, and the descriptors that say so."""
+    """Returns a new folder of this process, and the descriptors whose locks mark it as in use."""
     with _held(base, fcntl.LOCK_SH):
         outer = base / secrets.token_hex(8)
         outer.mkdir(mode=0o711)

@@ -1,6 +1,6 @@
 """A Python that keeps what its snippets define, in a box.
 
-Boxes are started before somebody asks, so that a fresh one is there at once; each is used by one session and never again.
+Boxes are started in advance, so that a fresh one is available at once; each is used by one session and never again.
 """
 
 from __future__ import annotations

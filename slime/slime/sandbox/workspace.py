@@ -168,7 +168,7 @@ class Workspace:
 
 
 def _folders(outer: Path, count: int) -> list[Path]:
-    """New ones of the box's user: `files`, and further ones beside it."""
+    """Creates folders of the box's user: `files`, and further ones next to it."""
     made = [outer / ("files" if number == 0 else f"more-{number}") for number in range(count)]
     for path in made:
         path.mkdir(mode=0o700)

@@ -58,7 +58,8 @@ def write(source: Path, config: PretrainedConfig, target: Path, dtype: torch.dty
 
 
 def extra_states(config: PretrainedConfig) -> dict[str, Any]:
-    """What megatron-core wants to find beside the weights of a module: nothing, or Transformer Engine's fp8 scales."""
+    """Returns the extra states that megatron-core expects with the weights of a module: nothing, or Transformer
+    Engine's fp8 scales."""
     found: dict[str, Any] = {}
     mixture, count = config.model_type in MIXTURES, config.num_hidden_layers
     for layer in range(count):

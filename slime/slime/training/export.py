@@ -49,8 +49,8 @@ class Exporting(ABC):
 
     @abstractmethod
     def probe(self) -> Probe | None:
-        """What the present weights say of fixed ids, where an engine's update is proven by it. Every rank must call
-        this."""
+        """Returns the log-probs of fixed ids under the present weights, if an engine's update is verified with them.
+        Every rank must call this."""
 
     @abstractmethod
     def gather_adapter(self, base: str) -> Callable[[Path], dict[str, Tensor]]:
@@ -83,7 +83,7 @@ class Exporting(ABC):
         return broadcast(checksum)
 
     def keeps(self, folder: str) -> bool:
-        """Whether the weights of a version can still be had from where its folder says they are."""
+        """Returns whether the weights of a version can still be loaded from the place that its folder names."""
         return True
 
     @cached_property

@@ -1,6 +1,6 @@
 """What training a rollout means, whatever holds the models: samples in, metrics and weights out.
 
-A backend says how models are spread over ranks. Which models there are (policy, critic, reference, teacher), what a
+A backend decides how models are spread over ranks. Which models there are (policy, critic, reference, teacher), what a
 checkpoint holds of them and how a rollout is trained is the same for all backends. Nothing here knows of Ray, engines or
 rollouts.
 """
@@ -274,8 +274,8 @@ class Trainer(Backend):
         return [of_all_ranks.get(i, []) for i in range(len(samples))]
 
     def probe(self) -> Probe | None:
-        """What these weights say, for an engine that may load them wrong (SGLang, vLLM). Every rank must call
-        this."""
+        """Returns log-probs of fixed ids, with which an engine that may load weights wrongly (SGLang, vLLM) is
+        checked. Every rank must call this."""
         if self.args.rollout_backend == "embedded":
             return None
         ids, of_text = probe_ids(self.args.hf_checkpoint, self.vocabulary)
@@ -351,7 +351,7 @@ class Trainer(Backend):
             data.ref_log_probs = (data.ref_log_probs or {}) | log_probs
 
     def _add_old_log_probs(self, number: int, step: Step, data: TrainBatch) -> None:
-        """Log-probs of the weights before the update, and in the same pass what a teacher says of likely ids.
+        """Adds log-probs of the weights before the update, and in the same pass a teacher's log-probs of likely ids.
 
         Only the loss, or advantages, of some steps need them; the engine's may stand for them.
         """
@@ -425,7 +425,7 @@ class Trainer(Backend):
         return reported(metrics, {"grad_norm": norm, "lr": rate}, step, data.samples, per_token, prefix)
 
     def _teaching(self, number: int, step: Step, data: TrainBatch) -> Teach | None:
-        """How the loss asks the teacher for likely ids; what it says is kept if token records are."""
+        """Returns the function that asks the teacher for likely ids; its results are kept if token records are."""
         teach = self.teacher.teaching(number, step, data) if self.teacher else None
         if teach is None or self.records is None:
             return teach

@@ -17,7 +17,7 @@ MIXTURES = ("qwen2_moe", "qwen3_moe")
 HYBRIDS = ("qwen3_5_text",)
 """Decoders of which some layers have linear attention, whose queries have gates, and whose norms are zero-centred."""
 WITH_VISION = ("qwen3_5",)
-"""Models that hold such a decoder beside other parts."""
+"""Models that hold such a decoder and other parts."""
 BODY, BESIDE_VISION = "model.", "model.language_model."
 PARTS = ("gate", "up", "down")
 EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
@@ -78,11 +78,12 @@ Source = str | tuple[tuple[str, ...], ...]
 
 
 def sources_in_memory(names: Iterable[str], with_vision: bool = False) -> dict[str, Source]:
-    """What to make of a Hugging Face folder's tensors, by the names that transformers has in memory: a decoder has the
-    same there whatever stands beside it, and all experts of a layer are one. Experts that lack a part stay apart.
+    """Returns the sources of a Hugging Face folder's tensors, by the names that transformers uses in memory: a
+    decoder has the same names there whatever other parts the model has, and all experts of a layer are one. Experts
+    that lack a part stay separate.
 
     Args:
-        with_vision: the model holds what stands beside its decoder too, and has the folder's names.
+        with_vision: the model holds the parts other than its decoder too, and has the folder's names.
     """
     found: dict[str, str] = {
         name if with_vision else name.replace(BESIDE_VISION, BODY, 1): name for name in names

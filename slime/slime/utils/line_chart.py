@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
-"""Okabe and Ito's colours, which can be told apart without colour vision."""
+"""Okabe and Ito's colours, which remain distinct without colour vision."""
 
 Points = Sequence[tuple[float, float]]
 DASHED = ' stroke-dasharray="5 4"'

@@ -1,4 +1,4 @@
-"""Whether the kernel kills processes for lack of memory: a process that is killed can no longer say so itself."""
+"""Detects whether the kernel kills processes for lack of memory, since a killed process cannot report it itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SENTENCE = "the kernel has killed a process for lack of memory"
 
 
 def count(counters: Sequence[Path] = COUNTERS) -> int:
-    """Kills so far; 0 where the kernel does not tell."""
+    """Returns the number of kills so far; 0 if the kernel does not report it."""
     for path in counters:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()

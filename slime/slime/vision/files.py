@@ -79,7 +79,7 @@ def read(file: str) -> ProcessedImage:
     """The image in a file that `keep` wrote.
 
     Raises:
-        DataError: the file is gone, or does not hold what its name says.
+        DataError: the file is gone, or its content does not match its name.
     """
     return ProcessedImage.from_bytes(read_bytes(file))
 

@@ -62,8 +62,8 @@ def joined(parts: Sequence[Features]) -> Features:
 
 
 class PlacedImages:
-    """Tells a model which of its tokens stand for images. By itself it takes every token of that id for one, also one
-    that was sampled or that somebody wrote.
+    """Marks for a model which of its tokens stand for images. By itself the model takes every token of that id for
+    one, also one that was sampled or that a user wrote.
 
     Args:
         model: of a kind that `sees`.

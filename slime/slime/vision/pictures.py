@@ -1,4 +1,4 @@
-"""Pictures in messages, and how an engine is told of them. Imports no torch."""
+"""Pictures in messages, and their fields in requests to an engine. Imports no torch."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def _url(part: Part) -> Iterable[str]:
 def image_fields(
     backend: str, ids: Sequence[int], images: Sequence[ImagePlace], pictures: Sequence[str]
 ) -> dict[str, Any]:
-    """What a request to an engine says of the images among its tokens `ids` [T]: the embedded engine gets what was
-    processed; SGLang gets the pictures, which it processes itself, and ids with one mark for each.
+    """Returns the fields of an engine request for the images among its tokens `ids` [T]: the embedded engine gets
+    processed images; SGLang gets the pictures, which it processes itself, and ids with one mark for each.
 
     Raises:
         ConfigError: the engine takes no images.

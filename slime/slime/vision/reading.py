@@ -34,7 +34,7 @@ class ImageReader:
         run_dir: of the run, which keeps the images.
 
     Raises:
-        ConfigError: the model does not see, or its folder does not say how images are processed.
+        ConfigError: the model does not see, or its folder has no configuration for processing images.
     """
 
     def __init__(self, model: str, run_dir: str) -> None:

@@ -27,7 +27,7 @@ STATUS = {"Submitted": "submitted", "LimitsExceeded": "step_limit", "RepeatedFor
 
 
 class TextFormat(CallFormat):
-    """The agent reads answers itself, and tells the model itself what is wrong with one."""
+    """The agent parses answers itself, and reports errors in them to the model itself."""
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
         """Those that can be read, for counts and judges."""
@@ -44,7 +44,7 @@ class Ended:
 
 
 class _Closed(Exception):
-    """Nobody waits for the agent any more."""
+    """The episode no longer waits for the agent."""
 
 
 class Seat:

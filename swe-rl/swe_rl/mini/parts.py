@@ -1,4 +1,4 @@
-"""The two things that mini-swe-agent's agent works with: a model that asks somebody else for each answer, and an
+"""The two things that mini-swe-agent's agent works with: a model that gets each answer from a callback, and an
 environment whose commands run in a box."""
 
 from __future__ import annotations

@@ -58,7 +58,8 @@ def _message(where: str, said: object) -> Message:
 
 
 def _parts(message: Message) -> list[Message]:
-    """The turns of an answer that holds code and its results; a question without the words that told of other markup."""
+    """Returns the turns of an answer that contains code and its results; a question without its instructions on other
+    markup."""
     if message["role"] != "assistant":
         return [{**message, "content": message["content"].rpartition(QUESTION)[2].strip()}]
     parts: list[Message] = []

@@ -41,7 +41,7 @@ def read_rows(files: Sequence[str | Path]) -> Iterator[tuple[str, dict[str, Any]
 def problems(rows: Iterable[tuple[str, Mapping[str, Any]]], without: Iterable[str] = ()) -> Kept:
     """Each problem once, in the order of the rows.
 
-    Two rows with one problem and several answers are both left out: nobody knows which is right.
+    Two rows with one problem and different answers are both left out: the right one is unknown.
 
     Args:
         without: texts of problems that must not come, such as those of an evaluation.

@@ -13,7 +13,7 @@ from slime.errors import EnvironmentAway
 
 Json = dict[str, Any]
 WRONG_ACTION = ("VALIDATION_ERROR", "INVALID_JSON")
-"""Errors that tell the model what is wrong with its action; any other is the server's."""
+"""Errors that are the model's fault and are shown to it; any other is the server's."""
 
 
 class OpenEnvEnvironment:

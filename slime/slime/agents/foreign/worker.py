@@ -32,7 +32,7 @@ class Worker:
         kind: the module `KIND_side.py` of `side/`.
         python: the program in whose environment the package is installed.
         options: of the kind; must be JSON.
-        environment: variables of the process beside PATH, HOME and the like; keys of the run do not reach it.
+        environment: variables of the process in addition to PATH, HOME and the like; keys of the run do not reach it.
         seconds: in which an answer must come.
     """
 

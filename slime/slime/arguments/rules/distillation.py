@@ -44,7 +44,7 @@ def check_distillation(args: Arguments) -> None:
 
 
 def spec_of(args: Arguments) -> LossSpec | None:
-    """The loss of --loss-spec-path; None for those that are built in, of which the flags say everything.
+    """Returns the loss of --loss-spec-path; None for built-in losses, which the flags describe completely.
 
     Raises:
         ConfigError: it cannot be loaded, or refuses the flags.
@@ -138,10 +138,10 @@ def _check_topk(args: Arguments, own: LossSpec) -> None:
 
 
 def vocabulary_size(folder: str | None) -> int:
-    """Number of tokens that the model in `folder` has logits for.
+    """Returns the number of tokens for which the model in `folder` has logits.
 
     Raises:
-        ConfigError: its config.json does not say.
+        ConfigError: its config.json does not contain it.
     """
     config = json.loads((Path(folder or "") / "config.json").read_text(encoding="utf-8"))
     size = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")

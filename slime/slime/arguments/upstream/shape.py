@@ -1,4 +1,4 @@
-"""Flags of the model's shape: it is read from config.json, and what a launch script says of it must agree."""
+"""Flags of the model's shape: it is read from config.json, and a launch script's flags must agree with that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request at the service, repeated for as long as the client waits: nothing that it has said is lost meanwhile."""
+"""One request at the service, repeated for as long as the client waits: no answer of it is lost meanwhile."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ T = TypeVar("T")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds
 SLOW = 30.0  # seconds without an answer after which it is told
 REFUSALS = 2
-"""A sampler may be refused because the service has forgotten it; a new one that is refused too is the request's fault. A
-new one that the service does not know either tells that the weights are forgotten."""
+"""A sampler may be refused because the service has forgotten it; a new one that is refused too is the request's
+fault. If the service does not know a new one either, it has lost the weights."""
 
 
 class Outage:
-    """Whether the service answers, over all requests of an engine; told once when it stops and once when it is back."""
+    """Whether the service answers, over all requests of an engine; logged once when it stops and once when it is
+    back."""
 
     def __init__(self) -> None:
         self.since: float | None = None

@@ -82,7 +82,7 @@ async def serve(args: RentedEngineArguments) -> None:
 
 
 async def _reached(ask: object) -> None:
-    """Asks until the service answers: nothing can be served before, and whoever waits has a limit."""
+    """Asks until the service answers: nothing can be served before, and each caller has its own time-out."""
     assert callable(ask)
     told = False
     while True:

@@ -24,7 +24,7 @@ class ModelFolder:
 
     @classmethod
     def read(cls, path: str, context_length: int | None = None) -> ModelFolder:
-        """Raises ConfigError for a folder that says too little, or a context that the model lacks."""
+        """Raises ConfigError for a folder with incomplete files, or a context that the model lacks."""
         folder = Path(path)
         if not (folder / "config.json").is_file():
             raise ConfigError(

@@ -240,7 +240,7 @@ class RentedServer:
         return WIRE.answer({"success": True, "message": "the model is not on this machine"})
 
     async def health(self, request: Request) -> Response:
-        """Well also while the service is away: starting this process again would bring nobody back."""
+        """Reports healthy even while the service is away, since restarting this process would not bring it back."""
         return WIRE.answer({"status": "ok" if self.outage.since is None else "the service does not answer"})
 
     async def model_info(self, request: Request) -> Response:

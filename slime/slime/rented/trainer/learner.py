@@ -1,8 +1,8 @@
 """Gradients and optimizer of an adapter at a service.
 
-A loss is computed here, by the same formulas as everywhere, from the log-probs of a forward pass; what it says of each
-log-prob, its gradient, is all that the service needs for the backward pass: importance sampling whose old log-probs are
-those of the forward pass has the gradient -A at each token, so A is minus that gradient. Two passes for any loss of the
+A loss is computed here, by the same formulas as everywhere, from the log-probs of a forward pass; its gradient by
+each log-prob is all that the service needs for the backward pass: importance sampling whose old log-probs are those
+of the forward pass has the gradient -A at each token, so A is minus that gradient. Two passes for any loss of the
 sampled tokens' log-probs, and no formula twice.
 """
 
@@ -113,7 +113,7 @@ class RentedLearner(Learner[RentedModel]):
         return sums
 
     def clip(self, loss: float, max_norm: float, where: str) -> float:
-        """The service clips; nobody here knows the gradient's norm."""
+        """Returns NaN as the norm, since the service clips and does not report it."""
         if not math.isfinite(loss):
             raise TrainError(f"{where}: the loss is {loss}; the step was refused and nothing of it applied")
         return math.nan

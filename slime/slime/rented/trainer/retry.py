@@ -18,7 +18,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds
 
 
 def patiently(ask: Callable[[], T], before_again: Callable[[], None] = lambda: None) -> T:
-    """What the service answers, however long it is away; told once when it stops and once when it is back.
+    """Returns the service's answer, however long it is away; logs once when it stops and once when it is back.
 
     Only for questions that change nothing at the service when they are put twice.
 
@@ -45,7 +45,7 @@ def patiently(ask: Callable[[], T], before_again: Callable[[], None] = lambda: N
 
 
 class AdapterLost(RuntimeError):
-    """The service lost the adapter, or was away in the middle of a step: nobody knows what of it was done."""
+    """The service lost the adapter, or was away in the middle of a step: it is unknown how much of it was done."""
 
 
 def loses_trainer(method: Callable[P, T]) -> Callable[P, T]:

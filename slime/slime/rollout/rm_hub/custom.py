@@ -3,8 +3,8 @@
     async f(args, sample, **kw) -> float | dict            async f(args, samples, **kw) -> list
     get_reward_model(config) -> object with .score(prompt, response, next_state) -> float
 
-They are told apart by how many parameters they need, and `sample` from `samples` by that name. Functions that are
-not async are welcome too: they run in threads.
+The number of required parameters distinguishes them, and the parameter's name `sample` from `samples`. Functions that
+are not async are welcome too: they run in threads.
 """
 
 from __future__ import annotations

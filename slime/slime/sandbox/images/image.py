@@ -1,4 +1,4 @@
-"""An image as boxes use it: a folder of files that nobody writes to any more, and what its makers said of it."""
+"""An image as boxes use it: a folder of files that is no longer written to, and its metadata."""
 
 from __future__ import annotations
 

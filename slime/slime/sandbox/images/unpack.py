@@ -1,7 +1,7 @@
 """Unpacks the files of an image, as a tar or as layers of them, into a folder.
 
-What an image holds was written by somebody else: no step follows a link, no path leads out, devices and pipes are left
-out, setuid bits are dropped. Files belong to this process's user, and every user may read them.
+The content of an image is not trusted: no step follows a link, no path leads out, devices and pipes are left out,
+setuid bits are dropped. Files belong to this process's user, and every user may read them.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def repeats_heads(device: torch.device, dtype: torch.dtype, masked: bool) -> boo
 
 
 def _mask(length: int, before: int, window: int | None, device: torch.device) -> Tensor | None:
-    """Boolean [length, before + length], or None where plain causal attention is the same."""
+    """Returns a boolean mask [length, before + length], or None if it equals plain causal attention."""
     if window is not None and before + length <= window:
         window = None
     if window is None and before == 0:

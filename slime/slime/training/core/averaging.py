@@ -20,7 +20,7 @@ WARM_UP = 4
 
 
 class StepAverage:
-    """The mean of one update on one rank, beside the weights: one fp32 copy of what is trained.
+    """The mean of one update on one rank, in addition to the weights: one fp32 copy of the trained parameters.
 
     Args:
         decay: largest weight of the mean before a step; 0 keeps no mean.

@@ -126,8 +126,8 @@ def check_hints(samples: Sequence[Sample]) -> None:
 
 
 def check_topk(k: int, samples: Sequence[Sample], every: bool) -> None:
-    """Raises DataError for a sample whose teacher said less than --distill-topk `k` asks for, or, where `every` one
-    needs a teacher, has none."""
+    """Raises DataError for a sample whose teacher has fewer ids than --distill-topk `k`, or, if `every` one needs a
+    teacher, has none."""
     for sample in samples:
         ids = sample.teacher_topk_indices
         if ids is None and every and sample.effective_response_length:
@@ -296,7 +296,7 @@ def stale_weights(sample: Sample, version: int, args: StalenessArguments) -> lis
 
 
 def widened(mask: Tensor, values: Tensor | None) -> Tensor | None:
-    """Values over trained tokens [T] as values over response tokens [R], 0 where nothing is trained."""
+    """Returns values over trained tokens [T] as values over response tokens [R], 0 for untrained tokens."""
     return None if values is None else torch.zeros(len(mask)).masked_scatter(mask, values)
 
 

@@ -138,7 +138,7 @@ def load_checkpoint(
 
     Args:
         lora: the adapters that the policy has; None for a model that is trained as a whole.
-        reset_optimizer: optimizers and the learning-rate schedule start anew.
+        reset_optimizer: start optimizers and the learning-rate schedule from their beginning.
 
     Raises:
         CheckpointError: the checkpoint is broken, or of another model or other adapters.

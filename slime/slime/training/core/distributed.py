@@ -56,7 +56,7 @@ def join(
 
 
 def listen_on(address: str) -> None:
-    """Has this process's groups listen on the interface of an address alone, unless somebody chose one; if this machine
+    """Binds this process's groups to the interface of an address, unless the environment names one. If this machine
     has no interface with the address, they choose one by the machine's name."""
     names = [
         name

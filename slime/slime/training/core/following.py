@@ -1,4 +1,5 @@
-"""Samples that follow their teacher alone (`Sample.divergence`): their loss, and their metrics beside those of others.
+"""Samples that follow their teacher alone (`Sample.divergence`): their loss, and their metrics, apart from those of
+other samples.
 
 Whatever the loss of the method is, these are trained by the forward KL from their teacher over its likely ids and one
 bin for the rest: no reward, clip or KL term takes part. A teacher that reads the sample's own prompt holds the policy to
@@ -18,7 +19,7 @@ from slime.training.schedule import Step
 from slime.types import Sample
 
 LIKELY_IDS = 64
-"""Ids of the teacher that are compared at a token, where --distill-topk does not say."""
+"""Ids of the teacher that are compared at a token, if --distill-topk is not given."""
 LOSS = "forward_loss"
 """The part of what is minimised that these samples contribute."""
 BY_CASE = {"dream": "dream_kl", "anchor_bank": "anchor_kl"}

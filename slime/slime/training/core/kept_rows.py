@@ -1,4 +1,4 @@
-"""What a teacher with fixed weights said of samples that it was asked about before.
+"""Caches the outputs of a teacher with fixed weights for samples that it has already read.
 
 Dreams and anchors come again in many steps. All ranks must run the same number of forwards, so each keeps account of
 what every rank has: the schedule shows it all samples of all ranks.
@@ -93,7 +93,7 @@ class KeptRows:
 
 
 def _key(sample: Sample) -> bytes:
-    """The same for samples of which a teacher says the same."""
+    """Returns a key that is equal for samples with the same teacher output."""
     prompts = sample.teacher_tokens_candidates or []
     said = hashlib.blake2b(digest_size=16)
     for ids in (sample.tokens, *prompts, sample.mask):

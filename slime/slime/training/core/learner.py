@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=PackModel, covariant=True)
 LossOf = Callable[[int, PackedBatch, Any], Tensor]
-"""(number of the micro-batch, pack, what the model says of it) -> loss. The model says its distribution of the targets;
-a critic its values [T]; under a custom loss on logits the model its raw logits [1, N, V]."""
+"""(number of the micro-batch, pack, output of the model) -> loss. The output is a distribution over the targets; of a
+critic, values [T]; for a custom loss on logits, raw logits [1, N, V]."""
 
 
 class Learner(ABC, Generic[Model]):

@@ -114,7 +114,7 @@ def staleness_metrics(
 class Mismatch:
     """Collects |trainer - engine| over the log-probs of trained tokens; the trainer holds the weights of `version`.
 
-    Three kinds of turns are told apart, because only in the first do both sides speak of the same weights: turns
+    Three kinds of turns are counted separately, because only in the first do both sides use the same weights: turns
     written by the version that is trained on (or by an unknown one), turns written by one older version
     (`_stale`) and turns that span a weight update (`_spanning`).
     """
@@ -150,7 +150,8 @@ class Mismatch:
 
     @staticmethod
     def alarm(metrics: dict[str, float], limit: float) -> dict[str, float]:
-        """1 where tokens of the present weights differ by more than `limit` nats on average, else 0; says so too.
+        """Returns 1 if tokens of the present weights differ by more than `limit` nats on average, else 0; logs a
+        warning too.
 
         Weights that are the same must give the same numbers: such a gap is a fault of the engine or of the trainer
         (another dtype, temperature or template), and it enters every importance ratio.

@@ -96,6 +96,7 @@ def computing_dtype(args: ModelArguments, device_type: str) -> torch.dtype:
 
 
 def serves_fp32(args: Arguments) -> bool:
-    """Whether vectors that the folder stores in fp32 (decays, which are taken to the power of a sequence's length) stay
-    so beside bf16 ones. The embedded engine holds all tensors in one dtype, and training computes as the engine does."""
+    """Returns whether vectors that the folder stores in fp32 (decays, which are taken to the power of a sequence's
+    length) stay in fp32 among bf16 ones. The embedded engine holds all tensors in one dtype, and training computes as
+    the engine does."""
     return args.rollout_backend != "embedded"

@@ -67,7 +67,7 @@ def pieces_of(layout: Layout) -> tuple[Piece, ...]:
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """N tokens of several samples, of which T are to be predicted.
+    """A pack: N tokens of several samples, of which T are to be predicted.
 
     Attributes:
         input_ids, position_ids: [1, N]; positions are those within each sample. With images positions are [3, 1, N].
@@ -77,8 +77,8 @@ class PackedBatch:
             name the last token before that several times.
         targets: [T] token ids. temperatures: [T].
         counts: targets of each sample; their sum is T.
-        observed: tokens of each sample that somebody else wrote and that are to be predicted too: as many more targets,
-            positions and temperatures stand behind the T. `apart` cuts them off.
+        observed: tokens of each sample that the policy did not write and that are to be predicted too: their targets,
+            positions and temperatures follow the T. `apart` cuts them off.
         images: those among the N tokens.
         is_filler: stands in for an empty micro-batch, so that every rank takes part in every collective.
     """
@@ -96,7 +96,7 @@ class PackedBatch:
     observed: tuple[int, ...] = ()
 
     def apart(self) -> tuple[PackedBatch, Tensor]:
-        """The pack with its T targets alone, and the targets that somebody else wrote."""
+        """Returns the pack with its T targets alone, and the targets that the policy did not write."""
         size = len(self.targets) - sum(self.observed)
         own = replace(
             self,
@@ -157,7 +157,7 @@ def pack(
     Args:
         only_trained: predict only tokens with loss mask 1; otherwise every response token.
         merge: let common starts stand once; otherwise the pack is the samples one after the other.
-        observed: predict too what somebody else wrote, within the response and behind it.
+        observed: predict tokens that the policy did not write too, within the response and after it.
     """
     if not samples:
         return _filler(device)
@@ -189,8 +189,8 @@ def pack(
 
 
 def observed_targets(sample: Sample) -> dict[int, int]:
-    """Tokens that somebody else wrote, within the response and behind it, by their place counted from its start; none of
-    a removed sample."""
+    """Returns the tokens that the policy did not write, within the response and after it, by their place counted from
+    its start; none of a removed sample."""
     if sample.remove_sample:
         return {}
     tokens = sample.tokens[sample.prompt_length :] + sample.next_tokens

@@ -22,7 +22,7 @@ from torch.distributed.fsdp import FSDPModule
 class Part:
     """A model that is trained, and its optimizer.
 
-    `prefix` tells several apart; the policy has none. `steps`: optimizer steps of a part that counts its own.
+    `prefix` distinguishes several; the policy has none. `steps`: optimizer steps of a part that counts its own.
     """
 
     model: Any

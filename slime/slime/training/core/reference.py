@@ -73,7 +73,7 @@ class Reference:
             return trained_log_probs(self.model, micro_batches, samples, device, merge=self.merge)
 
     def follow(self, rollout_id: int) -> bool:
-        """Takes over the policy's weights if `rollout_id`, just trained, ends an interval. Tells whether it did."""
+        """Copies the policy's weights if `rollout_id`, just trained, ends an interval. Returns whether it did."""
         self.followed = self.interval is not None and (rollout_id + 1) % self.interval == 0
         if self.followed:
             self.model.take_over(self.policy)

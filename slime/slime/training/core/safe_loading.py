@@ -1,4 +1,4 @@
-"""Reads torch's distributed checkpoints without running code that somebody may have put into them.
+"""Reads torch's distributed checkpoints without running code that an attacker may have put into them.
 
 Their index is a pickle. It is read as data (`pickled.py`), and the index is built from the fields that reading needs,
 each of them checked. Values that are no tensors are read with `weights_only`.

@@ -1,6 +1,6 @@
 """The gradient of one optimizer step over the micro-batches of a schedule, and log-probs without one.
 
-With --echo-coef what others wrote is learned too, beside the trained tokens of a pack.
+With --echo-coef the tokens that the policy did not write are learned too, in addition to the trained ones of a pack.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ Teach = Callable[[int, PackedBatch, Distribution], TopKTargets]
 
 @dataclass(frozen=True)
 class StepInputs:
-    """What this rank's share of one optimizer step is computed from.
+    """The inputs of this rank's share of one optimizer step.
 
     Attributes:
         micro_batches: of this rank, as positions in `data.samples`.
         denominator: samples of the whole step, or its tokens with --calculate-per-token-loss.
-        teach: (number of the micro-batch, pack, distribution) -> what a teacher says of likely ids.
+        teach: (number of the micro-batch, pack, distribution) -> a teacher's log-probs of likely ids.
         following: the micro-batches whose samples follow their teacher alone.
     """
 
@@ -89,7 +89,7 @@ class StepInputs:
         """Loss and metrics of a pack, its trained part, and the log-probs of the targets [T]; None if its samples follow
         their teacher alone.
 
-        `seen` is what the model says of the pack: a distribution, or logits for a custom loss.
+        `seen` is the model's output for the pack: a distribution, or logits for a custom loss.
         """
         micro_batch = self.micro_batches[number]
         if number in self.following.taught:
@@ -179,7 +179,7 @@ def step_reducer(
 
 
 def token_weights(micro_batch: MicroBatch, data: TrainBatch, args: StalenessArguments) -> list[float] | None:
-    """Of the trained tokens, by their age and the weights of their samples; None where all of them are 1."""
+    """Returns the weights of the trained tokens, by their age and the weights of their samples; None if all are 1."""
     samples = [data.samples[i] for i in micro_batch]
     if args.max_staleness is None and all(sample.loss_weight == 1 for sample in samples):
         return None
@@ -322,7 +322,7 @@ def by_sample(micro_batch: MicroBatch, packed: PackedBatch, values: Tensor) -> d
 
 @dataclass(frozen=True)
 class Others:
-    """Tokens that somebody else wrote: their distribution, ids [E], and how many belong to each sample."""
+    """Tokens that the policy did not write: their distribution, ids [E], and their number in each sample."""
 
     dist: Distribution
     ids: Tensor
@@ -330,7 +330,7 @@ class Others:
 
 
 def split_others(packed: PackedBatch, seen: Distribution) -> tuple[PackedBatch, Distribution, Others | None]:
-    """The pack and the distribution of its trained tokens, and the others; None where there are none."""
+    """Returns the pack and the distribution of its trained tokens, and the other tokens; None if there are none."""
     if not sum(packed.observed):
         return packed, seen, None
     own, ids = packed.apart()

@@ -2,7 +2,7 @@
 
 Every hint of a sample is one sequence, `teacher_tokens_candidates`; the response's own ids follow the hinted prompt,
 so position t of each hint teaches response token t. Logits are computed at response positions only, at the
-temperature of the student. A sample runs as many sequences as it has hints, and none where nobody asks.
+temperature of the student. A sample runs as many sequences as it has hints, and none if the loss needs no teacher.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class TeacherSequence(NamedTuple):
 
 
 class Teacher:
-    """What a teacher says of the trained response tokens of a micro-batch.
+    """Computes a teacher's log-probs of the trained response tokens of a micro-batch.
 
     Args:
-        model: None where the samples bring what the teacher said (--teacher-source inference).
+        model: None if the samples contain the teacher's log-probs (--teacher-source inference).
         computing: inside of it the model computes what the teacher computes.
         is_fixed: the teacher's weights never change, so its answers about samples that come again are kept.
     """
@@ -72,7 +72,7 @@ class Teacher:
         self.distance = TeacherDistance()
 
     def read(self, step: Step, data: TrainBatch, device: torch.device) -> None:
-        """What the teacher says of the sampled tokens of one step, where the loss asks for these. Every rank must
+        """Reads the teacher's log-probs of the sampled tokens of one step, if the loss needs them. Every rank must
         call this."""
         if not self.over_topk and self.model is not None:
             data.teacher_log_probs = (data.teacher_log_probs or {}) | self.sampled(step, data.samples, device)

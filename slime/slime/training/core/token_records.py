@@ -1,7 +1,7 @@
-"""What a training step made of every token, kept for people to look at: `RUN_DIR/token_records/rollout-000012.jsonl`.
+"""The effect of a training step on every token, kept for inspection: `RUN_DIR/token_records/rollout-000012.jsonl`.
 
 One line a sample, its lists over all response tokens, null where a token is not trained. The newest files stay
-(--keep-token-records); whoever reads them into a place of its own may remove them.
+(--keep-token-records); a program that has copied them may remove them.
 """
 
 from __future__ import annotations

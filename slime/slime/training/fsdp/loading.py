@@ -176,7 +176,7 @@ def switch_off_dropout(model: nn.Module) -> None:
 
 
 SAVED, ORIGINAL = ".modules_to_save.default.", ".original_module."
-"""PEFT trains a copy of a module that is saved whole, beside the original one."""
+"""PEFT trains a copy of a module that is saved whole, and keeps the original."""
 
 
 class FolderShards:
@@ -199,7 +199,7 @@ class FolderShards:
             adapted: the model, wrapped and sharded. names: `names_in` it, of before it was sharded.
 
         Raises:
-            ConfigError: a tensor is broken or has another shape than config.json says.
+            ConfigError: a tensor is broken or has another shape than in config.json.
         """
         state = adapted.state_dict()
         with WeightFiles(self.folder) as files:

@@ -158,8 +158,8 @@ def export_weights(
 
 
 def stored_names(model: PreTrainedModel, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same weights as Hugging Face folders hold them: in memory experts are joined, and a decoder's names do not tell
-    what stands beside it."""
+    """Returns the weights under the names of Hugging Face folders: in memory experts are joined, and a decoder's
+    names do not show which other parts the model has."""
     base = model.get_base_model() if isinstance(model, PeftModel) else model
     own, found = body(base.config), revert_weight_conversion(base, weights)
     return {

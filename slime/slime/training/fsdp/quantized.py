@@ -37,7 +37,7 @@ def four_bit_config() -> dict[str, Any]:
 def keep_packing(model: nn.Module) -> None:
     """Holds every module to the bits that were loaded.
 
-    On a CPU that knows bf16 (AVX-512), bitsandbytes packs a weight anew when it first computes outside training: in
+    On a CPU that knows bf16 (AVX-512), bitsandbytes packs a weight again when it first computes outside training: in
     place, with its scales rounded, and only where rows come in 32s. Log-probs would change what is trained on.
     """
     module: Any

@@ -95,7 +95,7 @@ class Adapters(nn.Module):
         return {name: part for name, part in self.parts.items() if isinstance(part, Adapter)}
 
     def _exchange(self, between: Tensor) -> Tensor:
-        """[n, 1, ranks] as the second factors need it: all that tensor-parallel ranks tell each other."""
+        """Returns [n, 1, ranks] as the second factors need it: the only exchange between tensor-parallel ranks."""
         if self.by_inputs and self.scattered:
             exchange = mappings.reduce_scatter_to_sequence_parallel_region
         elif self.by_inputs:

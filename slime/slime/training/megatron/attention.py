@@ -67,7 +67,7 @@ class PackedAttention(nn.Module):
 
 
 class GatedSelfAttention(SelfAttention):  # type: ignore[misc]
-    """Attention whose output counts as much as a gate of every head says (Qwen3.5).
+    """Attention whose output is multiplied by a gate for every head (Qwen3.5).
 
     Every query has its gate behind it, as in a Hugging Face folder; megatron-core has all gates of a group behind its
     queries. All else is megatron-core's.

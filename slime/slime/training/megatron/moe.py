@@ -81,7 +81,8 @@ def _products(rows: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
 
 
 class SharedExpert(nn.Module):
-    """An expert that every token goes to, counted as a gate of its own says (Qwen2-MoE). Tensor-parallel ranks cut it."""
+    """An expert that every token goes to, multiplied by a gate of its own (Qwen2-MoE). Tensor-parallel ranks cut
+    it."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()

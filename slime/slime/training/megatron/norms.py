@@ -45,7 +45,7 @@ class ZeroCentredRMSNorm(Norm):
 
 
 class GatedRMSNorm(Norm):
-    """One whose output counts as much as the SiLU of a gate says (Qwen3.5's linear attention)."""
+    """RMS norm whose output is multiplied by the SiLU of a gate (Qwen3.5's linear attention)."""
 
     def forward(self, hidden: Tensor, gate: Tensor) -> Tensor:
         normed = self.weight * self.normed(hidden).to(hidden.dtype)

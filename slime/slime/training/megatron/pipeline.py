@@ -75,8 +75,8 @@ class ShardedModel(nn.Module):
 
     @torch.no_grad()
     def of_all(self, packs: Sequence[PackedBatch]) -> list[Tensor]:
-        """What is said of every pack [T], on every stage, without gradients: log-probs of its targets. No stage waits for
-        a later one, and the last one tells the others at the end."""
+        """Returns the log-probs of the targets of every pack [T], on every stage, without gradients. No stage waits
+        for a later one, and the last one sends the results to the others at the end."""
         said = []
         for packed in packs:
             output = self.core.stage(packed, self._receive(packed, self.parallel.pp.rank - 1))
@@ -92,7 +92,7 @@ class ShardedModel(nn.Module):
         return list(torch.split(whole, sizes))
 
     def _say(self, output: Tensor, packed: PackedBatch) -> Tensor:
-        """What the last stage says of a pack, [T]."""
+        """Returns the last stage's log-probs of a pack, [T]."""
         log_probs: Tensor = self._of(output, packed).log_probs(packed.targets)
         return log_probs
 
@@ -183,7 +183,7 @@ def _backward(number: int, received: Tensor | None, output: Tensor, gradient: Te
 
 
 class RelayedDistribution:
-    """What the last pipeline stage says of a pack, on every stage, without gradients.
+    """The last pipeline stage's distribution of a pack, on every stage, without gradients.
 
     Args:
         own: of the last stage; None on the others. axis: the stages.

@@ -85,7 +85,7 @@ class WeightMap:
         """Fills the parameters from a Hugging Face folder.
 
         Raises:
-            ConfigError: a weight is missing or has another shape than config.json says.
+            ConfigError: a weight is missing or has another shape than in config.json.
         """
         with WeightFiles(folder) as files:
             for name, parameter in self.model.named_parameters():

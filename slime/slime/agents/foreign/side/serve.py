@@ -21,7 +21,7 @@ DOES = ("tasks", "reset", "step", "evaluate", "close")
 
 
 class Refused(Exception):
-    """A request that cannot be met, whoever asks again."""
+    """A request that cannot be met; a retry would fail too."""
 
 
 class Wire:
