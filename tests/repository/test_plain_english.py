@@ -21,10 +21,10 @@ WORDS = re.compile(
 ALLOWED = {
     "help texts": 0,
     "docstrings": 219,
-    "messages": 10,
+    "messages": 9,
     "launch scripts": 3,
     "first pages": 0,
-    "pages": 316,
+    "pages": 294,
 }
 """Uses that are left. A number only falls: lower it with each removed word."""
 FIRST_PAGES = (

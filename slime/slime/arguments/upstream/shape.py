@@ -94,7 +94,5 @@ def _number(text: str) -> float | None:
 def shape_table() -> list[tuple[str, str, str]]:
     """(flag, values that are taken, reason) of all of them, for documents."""
     reason = "the shape of the model is read from its config.json"
-    valued = [
-        (option(name), "what config.json says", reason) for name in (*SHAPE, *SHAPE_WORDS, MIXED_LAYERS)
-    ]
+    valued = [(option(name), "from config.json", reason) for name in (*SHAPE, *SHAPE_WORDS, MIXED_LAYERS)]
     return valued + [(option(name), "the switch", reason) for name in SHAPE_SWITCHES]
