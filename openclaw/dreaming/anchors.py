@@ -150,11 +150,19 @@ def asked_with_wishes(language: str) -> list[Prompt]:
 
 
 def drawn_themes(
-    rng: random.Random, themes: Mapping[str, float], there: Sequence[str], count: int
+    rng: random.Random,
+    themes: Mapping[str, float],
+    there: Sequence[str],
+    count: int,
+    contrasts: Sequence[str] = (),
 ) -> list[str]:
-    """A theme for each of `count` anchors of a step, in the proportions of `IN_TURN`, of those that are there."""
+    """A theme for each of `count` anchors of a step, in the proportions of `IN_TURN`, of those that are there.
+
+    Args:
+        contrasts: those of them that stand in for the wish's own themes (`contrasts.py`).
+    """
     found: list[str] = []
-    for theme in _themes_in_turn(rng, themes, there):
+    for theme in _themes_in_turn(rng, themes, there, contrasts):
         if len(found) == count:
             break
         if theme in there:
@@ -162,9 +170,11 @@ def drawn_themes(
     return found
 
 
-def _themes_in_turn(rng: random.Random, themes: Mapping[str, float], there: Sequence[str]) -> Iterator[str]:
+def _themes_in_turn(
+    rng: random.Random, themes: Mapping[str, float], there: Sequence[str], contrasts: Sequence[str] = ()
+) -> Iterator[str]:
     """Themes without end (none if nothing is there), the wish's own ones by their weights."""
-    wishes_there = [theme for theme in there if theme not in (OTHER, FACT)]
+    wishes_there = [theme for theme in there if theme not in (OTHER, FACT, *contrasts)]
     own = [theme for theme in wishes_there if theme in themes] or wishes_there
     apart = [theme for theme in wishes_there if theme not in own] or own
     # Without a known theme all are drawn evenly.
@@ -173,8 +183,12 @@ def _themes_in_turn(rng: random.Random, themes: Mapping[str, float], there: Sequ
         for share in IN_TURN:
             if share == FACT:
                 yield FACT
+            elif share == _OWN and contrasts:
+                yield rng.choice(contrasts)
             elif share == OTHER or not own:
                 yield OTHER
+            elif contrasts:
+                yield rng.choice(wishes_there)
             elif share == _OWN:
                 yield rng.choices(own, weights)[0]
             else:

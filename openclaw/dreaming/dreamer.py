@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from openclaw.common.answer_form import has_form
 from openclaw.common.messages import text_of
 from openclaw.common.plain_sentences import Pole, all_plain_sentences
-from openclaw.dreaming import anchors, measures
+from openclaw.dreaming import anchors, contrasts, measures
 from openclaw.dreaming.asking import IDLE_IN_FLIGHT, IDLE_LIMIT_SECONDS, Answer, Engines, run
 from openclaw.dreaming.imperatives import asked_pole, named
 from openclaw.dreaming.measures import Scored
@@ -48,6 +48,8 @@ ENOUGH, ANCHORS_A_BATCH = 48, 24
 """Anchors that a wish should find: of its themes and of other kinds; and the most that are sampled before a batch."""
 ENOUGH_FACTS, FACTS_A_BATCH = 32, 24
 """Facts that the bank should hold, and the most that are asked before a batch. Of these the right ones are held."""
+BESIDE_CONTRASTS = 16
+"""The same as both of the first two, if it is sure what is wished: then contrasts stand in for anchors of its themes."""
 BANK, CHUNK = 96, 4
 """Anchors up to which the bank grows while no batch is due, and how many at a time."""
 REQUEST = 300
@@ -81,7 +83,7 @@ class Night:
     Attributes:
         dreams: by person, the newest ones; those of wishes that are not to be learned are left out.
         weights: of the dreams of a person's wish, if not 1.
-        bank: anchors by theme.
+        bank: anchors by theme; of contrasts only those of what is wished.
         themes: weights of what the wishes are about; poles: what they ask for there, where that is sure. Elsewhere the
             anchors ask for both: to hold the wrong pole is worse.
         is_new: a wish is of a kind that its person had not asked for before.
@@ -119,7 +121,8 @@ class Night:
             theme: anchors.mostly_contrary(rng.sample(there, len(there)), self.poles, lambda one: one.item)
             for theme, there in self.bank.items()
         }
-        themes = anchors.drawn_themes(rng, self.themes, sorted(bank), held)
+        opposed = [theme for theme in sorted(bank) if contrasts.is_contrast(theme)]
+        themes = anchors.drawn_themes(rng, self.themes, sorted(bank), held, opposed)
         places = {theme: itertools.cycle(there) for theme, there in bank.items()}
         return in_turn[:dreams], [next(places[theme]) for theme in themes]
 
@@ -232,8 +235,9 @@ class Dreamer:
                     shares.append(measures.learned(self._of(model, wish, demand.rollout_id, "look")))
         known = [share for share in shares if share is not None]
         night.learned = min(known) if known and len(known) == len(shares) else None
+        opposed = {contrasts.theme_of(pole) for wish in wishes for pole in wish.poles}
         for one in self._bank(model, demand.rollout_id):
-            if _is_held(one):
+            if _is_held(one) and (one.theme in opposed or not contrasts.is_contrast(one.theme)):
                 night.bank.setdefault(one.theme, []).append(one)
 
     def _of(self, model: str, wish: Wish, upto: int, kind: DreamKind = "dream") -> list[Dream]:
@@ -254,13 +258,31 @@ class Dreamer:
         if self._settings.dream_anchors and any(plan.dream.kind == "dream" for plan in plans):
             bank = self._bank(model, demand.rollout_id)
             there = sum(one.theme in self._themes or one.theme == anchors.OTHER for one in bank)
-            count = min(ANCHORS_A_BATCH, max(0, ENOUGH - there))
-            plans += self._anchors(planner, bank, count, FACTS_A_BATCH)
+            is_sure = all(wish.poles for wish in wishes)
+            most, enough = (BESIDE_CONTRASTS,) * 2 if is_sure else (ANCHORS_A_BATCH, ENOUGH)
+            plans += self._anchors(planner, bank, min(most, max(0, enough - there)), FACTS_A_BATCH)
         try:
-            return self._keep(model, demand.rollout_id, plans)
+            sampled = self._keep(model, demand.rollout_id, plans)
+            return sampled + self._keep(
+                model, demand.rollout_id, self._contrasts(demand, model, planner, wishes)
+            )
         except EngineError as error:
             log.warning("rollout %d goes without new dreams: %s", demand.rollout_id, error)
             return 0
+
+    def _contrasts(self, demand: Demand, model: str, planner: Planner, wishes: Sequence[Wish]) -> list[Plan]:
+        """The contrasts of dreams of this rollout, or of all if a wish has none."""
+        if not self._settings.dream_anchors:
+            return []
+        bank = self._bank(model, demand.rollout_id)
+        found: list[Plan] = []
+        for wish in wishes:
+            themes = {contrasts.theme_of(pole) for pole in wish.poles}
+            known = [one.item for one in bank if one.theme in themes]
+            dreams = self._of(model, wish, demand.rollout_id)
+            new = [one for one in dreams if one.rollout_id == demand.rollout_id or not known]
+            found += planner.contrasts(wish, new, known)
+        return found
 
     def _anchors(self, planner: Planner, bank: Sequence[Dream], count: int, questions: int) -> list[Plan]:
         """Up to `count` further anchors for the wishes of the last batch, and up to `questions` with known
@@ -286,24 +308,39 @@ class Dreamer:
         """Samples answers and stores those that are kept; returns how many there were. Raises EngineError."""
         if not plans:
             return 0
-        answered, scored = run(self._asked(plans, is_idle))
+        pairs, scored = run(self._asked(plans, is_idle))
+        answered = [one for _, one in pairs]
         checked = [self._checked(one) for one in answered if one.kind == "fact"]
         looks = [dataclasses.replace(one.dream, gain=one.gain) for one in scored if one.dream.kind == "look"]
         sampled = Counter(measures.about_of(one) for one in answered if one.kind == "dream")
         dreams = measures.most_telling(
             [one for one in scored if one.dream.kind == "dream" and not self._quotes(one.dream)], sampled
         )
-        held = [
-            self._checked(one) if one.theme == anchors.FACT else one
-            for one in answered
-            if one.kind == "anchor"
-        ]
+        held = [held for plan, one in pairs if one.kind == "anchor" for held in self._held(plan, one)]
         self._store.dreams.keep(self._trainer, model, rollout_id, [*dreams, *looks, *checked, *held])
         self._report(checked)
         return len(answered)
 
-    async def _asked(self, plans: Sequence[Plan], is_idle: bool) -> tuple[list[Dream], list[Scored]]:
-        """(all that was answered, dreams and looks with their scores)."""
+    def _held(self, plan: Plan, anchor: Dream) -> list[Dream]:
+        """An answered anchor with those that hold the same answer; none if it is a contrast that has not the form asked
+        for."""
+        if anchor.theme == anchors.FACT:
+            return [self._checked(anchor)]
+        answer, tokens = self._prompts.tokenizer.decode(anchor.completion_ids), len(anchor.completion_ids)
+        if contrasts.is_contrast(anchor.theme) and not contrasts.obeys(
+            anchor.theme, answer, tokens, plan.longest
+        ):
+            return []
+        also = [
+            dataclasses.replace(one, completion_ids=anchor.completion_ids, version=anchor.version)
+            for one in plan.also
+        ]
+        return [anchor, *also]
+
+    async def _asked(
+        self, plans: Sequence[Plan], is_idle: bool
+    ) -> tuple[list[tuple[Plan, Dream]], list[Scored]]:
+        """(all that was answered with its plan, dreams and looks with their scores)."""
         idle = {"in_flight": IDLE_IN_FLIGHT, "limit": IDLE_LIMIT_SECONDS} if is_idle else {}
         async with self._engines(self._urls(), self._prompts.stop_ids, **idle) as engines:
             answers = await engines.answers([plan.asked for plan in plans])
@@ -321,7 +358,7 @@ class Dreamer:
             for one, with_wish, without in zip(both, hinted, plain, strict=True)
             if with_wish is not None and without is not None
         ]
-        return answered, scored
+        return pairs, scored
 
     def _obedient(self, pairs: Sequence[tuple[Plan, Dream]]) -> list[Dream]:
         """The dreams among answers, without those that lack the form that a plain sentence asked for. A line in the log

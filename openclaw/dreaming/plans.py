@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from openclaw.common.plain_sentences import Pole, plain_sentences
-from openclaw.dreaming import anchors
+from openclaw.dreaming import anchors, contrasts
 from openclaw.dreaming.anchors import AnchorPrompt
 from openclaw.dreaming.asking import Asked
 from openclaw.dreaming.measures import KEEP
@@ -37,11 +37,13 @@ class Plan:
 
     Attributes:
         poles: the forms that a dream must have.
+        also: further anchors that hold the same answer.
     """
 
     dream: Dream
     longest: int
     poles: tuple[Pole, ...] = ()
+    also: tuple[Dream, ...] = ()
 
     @property
     def asked(self) -> Asked:
@@ -108,6 +110,29 @@ class Planner:
                 prompt, round(self.settings.dream_tokens * (LONG if prompt.is_long else 1))
             )
         ]
+
+    def contrasts(self, wish: Wish, dreams: Sequence[Dream], bank: Collection[str]) -> list[Plan]:
+        """An anchor for each question of a wish's dreams, with further requests that hold the same answer; none for
+        questions that have some in the bank, and for a wish of which it is not sure what it asks for.
+
+        Args:
+            dreams: those of the wish.
+            bank: ids of the anchors that there are.
+        """
+        asked = {one.partition("-")[2] for one in bank}
+        questions = {one.id: one for one in anchors.dreamt_prompts()}
+        found: list[Plan] = []
+        for dream in {one.item: one for one in dreams}.values():
+            question = questions.get(dream.item)
+            answer = self.prompts.tokenizer.decode(dream.completion_ids)
+            for pole in wish.poles if question is not None and dream.item not in asked else ():
+                prompts = contrasts.prompts_of(question.text, question.id, answer, pole, wish.language)
+                longest = round(self.settings.dream_tokens * (LONG if prompts[0].is_long else 1))
+                made = [plan for prompt in prompts for plan in self._anchor(prompt, longest)]
+                if made:
+                    also = tuple(plan.dream for plan in made[1:])
+                    found.append(replace(made[0], also=also))
+        return found
 
     def held_facts(self, language: str, bank: Collection[str], count: int) -> list[Plan]:
         """Up to `count` questions with known answers that are not in the bank."""

@@ -30,6 +30,9 @@ LOOKED_BACK = 6
 """Newest wishes of a person among which those are looked for of which it is sure what they ask for."""
 MAINTENANCE = 2
 """Steps after a batch whose wishes are learned."""
+ANCHOR_TOKENS = 14
+"""Tokens of an anchor that weigh as much as a dream. An anchor counts by all of its tokens: to stop early costs little a
+token, and the whole answer (lab/findings/dreaming.md)."""
 TEMPERATURE = 1.0
 """At which the policy's distribution is drawn to the teacher's."""
 
@@ -96,7 +99,7 @@ def rows_of(
         for one in dreams:
             rows.append(_row(one, DREAM, night.weight(one), record, rollout_id, after + number, len(rows)))
         for one in held:
-            weight = arguments.dream_anchor_weight
+            weight = arguments.dream_anchor_weight * len(one.completion_ids) / ANCHOR_TOKENS
             rows.append(_row(one, ANCHOR, weight, record, rollout_id, after + number, len(rows)))
     return rows
 

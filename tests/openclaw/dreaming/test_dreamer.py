@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from openclaw.common.plain_sentences import Pole, all_plain_sentences
-from openclaw.dreaming import anchors, measures
+from openclaw.dreaming import anchors, contrasts, measures
 from openclaw.dreaming.anchors import FACTS
 from openclaw.dreaming.asking import Engines
 from openclaw.dreaming.dreamer import (
@@ -27,7 +28,7 @@ from openclaw.dreaming.dreamer import (
 from openclaw.dreaming.measures import KEEP
 from openclaw.dreaming.plans import LOOKS
 from openclaw.dreaming.settings import DreamArguments
-from openclaw.dreaming.texts import everyday
+from openclaw.dreaming.texts import everyday, wishes
 from openclaw.dreaming.wishes import Wish
 from openclaw.methods.hinted_prompt import HINT_HEADER, HintedPrompts
 from openclaw.store import RolloutStore
@@ -111,6 +112,85 @@ def test_a_complaint_that_is_sure_is_taught_by_a_plain_sentence(
         assert one.wish == "way too long my guy" and "my guy" not in text
         assert any(f"{plain}\n\n{questions[one.item]}" in text for plain in all_plain_sentences())
     assert night.poles == {"length short"}
+
+
+@pytest.fixture
+def brief(store: RolloutStore, make_turn: MakeTurn) -> Demand:
+    """Somebody who surely wishes shorter answers."""
+    answer: Message = {"role": "assistant", "content": "word " * 60}
+    turn = store.turns.record(make_turn(person="ann", response_message=answer))
+    return Demand(0, {"ann": [Said("way too long my guy", 0.0, turn.id)]}, frozenset({"ann"}), False)
+
+
+def test_the_questions_of_dreams_are_held_with_requests_for_the_contrary(
+    dreamer: Dreamer, engine: FakeEngine, prompts: HintedPrompts, store: RolloutStore, brief: Demand,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(contrasts, "FULL", 0.1)
+    night = dreamer.night(brief)
+    (mine,) = night.dreams.values()
+    held = night.bank["length long"]
+    assert (
+        len(held) == len({one.item for one in held}) == contrasts.WORDINGS * len({one.item for one in mine})
+    )
+    requests = {wish.id: wish for wish in wishes()}
+    questions = {prompt.id: prompt.text for prompt in everyday()}
+    for one in held:
+        wish, _, item = one.item.partition("-")
+        assert (requests[wish].theme, requests[wish].pole) == ("length", "long")
+        text = prompts.tokenizer.decode(one.prompt_ids)
+        assert requests[wish].text in text and questions[item] in text
+        assert item in {dream.item for dream in mine} and one.completion_ids == [40, 41, 42]
+        assert one.taught_ids == one.prompt_ids and one.person is None and one.turn_ids == ()
+    places = Counter(requests[one.item.partition("-")[0]].place for one in held)
+    assert set(places) == {"question", "system", "complaint"}
+    # They stand in for anchors of the wish's own themes in the steps.
+    drawn = Counter(one.theme for number in range(8) for one in night.step(str(number), 2, 8)[1])
+    assert drawn["length long"] == 32
+    # A second night samples none for the same dreams, and others' wishes hold none of them.
+    count = len(engine.requests)
+    again = dreamer.night(dataclasses.replace(brief, rollout_id=1, complained=frozenset()))
+    assert len(again.bank["length long"]) == len(held) and len(engine.requests) == count + LOOKS
+    other = store.turns.record(dataclasses.replace(store.turns.get(mine[0].turn_ids[0]), person="bob"))  # type: ignore[type-var]
+    assert (
+        "length long"
+        not in dreamer.night(
+            Demand(2, {"bob": [Said("Talk like a pirate.", 0.0, other.id)]}, frozenset({"bob"}), False)
+        ).bank
+    )
+
+
+def test_an_answer_that_does_not_do_what_was_asked_for_holds_nothing(dreamer: Dreamer, brief: Demand) -> None:
+    # Three tokens are no long answer.
+    assert "length long" not in dreamer.night(brief).bank
+
+
+@pytest.mark.parametrize(
+    ("theme", "answer", "tokens", "is_obeyed"),
+    [
+        ("length long", "word " * 70, 96, True),
+        ("length long", "word " * 60, 95, False),
+        ("length short", "Two hours.", 4, True),
+        ("length short", "It takes", 128, False),
+        ("layout list", "- one\n- two", 8, True),
+        ("layout list", "One and two.", 8, False),
+        ("layout prose", "- one\n- two", 8, False),
+        ("greeting no_greeting", "Hello! Two hours.", 8, False),
+        ("greeting no_greeting", "Two hours.", 8, True),
+    ],
+)
+def test_what_a_contrast_asks_for_is_seen_in_its_answer(
+    theme: str, answer: str, tokens: int, is_obeyed: bool
+) -> None:
+    assert contrasts.obeys(theme, answer, tokens, 128) == is_obeyed
+
+
+@pytest.mark.parametrize("pole", ["short", "long", "prose", "list", "greet"])
+def test_every_wish_has_requests_for_its_contrary(pole: Pole) -> None:
+    for language in ("en", "de", "tr"):
+        found = contrasts.prompts_of("How?", "p001", "So.", pole, language)
+        assert len({one.id for one in found}) == contrasts.WORDINGS
+        assert {one.theme for one in found} == {contrasts.theme_of(pole)}
 
 
 def test_answers_without_the_form_of_the_plain_sentence_are_no_dreams(

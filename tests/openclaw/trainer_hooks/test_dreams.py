@@ -80,7 +80,9 @@ def test_steps_of_dreams_come_after_those_of_replay_and_are_made_again_exactly(
         assert row["reward"] == {"score": 0.0} and row["divergence"] == "forward"
         (taught,) = row["teacher_tokens_candidates"]
         is_dream = row["metadata"]["case"] == dreams.DREAM
-        assert (taught != row["tokens"]) == is_dream and row["loss_weight"] == (1.0 if is_dream else 0.5)
+        # --dream-anchor-weight 0.5, for three tokens.
+        weight = 1.0 if is_dream else 0.5 * 3 / dreams.ANCHOR_TOKENS
+        assert (taught != row["tokens"]) == is_dream and row["loss_weight"] == weight
         assert taught[-3:] == [40, 41, 42]
         sample = Sample.from_dict(row)
         assert (sample.divergence, sample.loss_weight) == ("forward", row["loss_weight"])

@@ -1,0 +1,96 @@
+"""Anchors that ask the very questions of a person's dreams for the contrary of what is wished: a long answer, where the
+person wishes short ones.
+
+Only the request in the prompt tells such an anchor from a dream, so the policy has to read it. Without them one update
+for short answers cost SmolLM2-135M three of five requests for long ones (lab/findings/dreaming.md).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+
+from openclaw.common.answer_form import greets, has_form
+from openclaw.common.plain_sentences import Pole
+from openclaw.dreaming.anchors import LONG, AnchorPrompt
+from openclaw.dreaming.texts import ENGLISH, ShippedWish, wishes
+from openclaw.types import Message
+
+_CONTRARY: Mapping[Pole, tuple[str, str]] = {
+    "short": ("length", LONG),
+    "long": ("length", "short"),
+    "prose": ("layout", "list"),
+    "list": ("layout", "prose"),
+    "greet": ("greeting", "no_greeting"),
+}
+"""Theme and pole of the shipped wishes that ask for the contrary."""
+WORDINGS = 12
+"""Requests with which a question is asked; one answer of the first model serves them all."""
+FULL = 3 / 4
+"""Share of the longest answer from which on an answer is as long as was asked for."""
+
+
+def theme_of(pole: Pole) -> str:
+    """Theme under which the bank holds the contrasts of a wish for this."""
+    return " ".join(_CONTRARY[pole])
+
+
+def is_contrast(theme: str) -> bool:
+    """Whether a theme of the bank is one of contrasts."""
+    return " " in theme
+
+
+def prompts_of(question: str, item: str, answer: str, pole: Pole, language: str) -> list[AnchorPrompt]:
+    """A question of a dream with requests for the contrary: behind it, before it, in the system message, and as a
+    complaint about the dream's own answer.
+
+    Args:
+        item: id of the question.
+        answer: the dream's answer, as its person wishes.
+        pole: what the person wishes.
+    """
+    theme = theme_of(pole)
+    said = list(_said(*_CONTRARY[pole], language))
+    rng = random.Random(f"contrasts of {item}")
+    rng.shuffle(said)
+    found = []
+    for wish in said[:WORDINGS]:
+        behind = wish.place == "question" and rng.random() < 1 / 2
+        found.append(
+            AnchorPrompt(
+                f"{wish.id}-{item}", theme, wish.pole == LONG, _placed(wish, question, answer, behind)
+            )
+        )
+    return found
+
+
+def obeys(theme: str, answer: str, tokens: int, longest: int) -> bool:
+    """Whether an answer has the form that contrasts of this theme ask for.
+
+    Args:
+        tokens: that the answer has; longest: tokens that it may have.
+    """
+    pole = theme.split()[1]
+    if pole == LONG:
+        return tokens >= FULL * longest
+    if pole == "no_greeting":
+        return not greets(answer)
+    checks: Mapping[str, Pole] = {"short": "short", "list": "list", "prose": "prose"}
+    return has_form(checks[pole], answer) and not (pole == "short" and tokens >= longest)
+
+
+def _said(theme: str, pole: str, language: str) -> Iterator[ShippedWish]:
+    """The shipped wishes for it in a language, in English if there are few."""
+    mine = [one for one in wishes() if (one.theme, one.pole) == (theme, pole)]
+    own = [one for one in mine if one.language == language]
+    return iter(own if len(own) >= WORDINGS else [one for one in mine if one.language in (language, ENGLISH)])
+
+
+def _placed(wish: ShippedWish, question: str, answer: str, behind: bool) -> tuple[Message, ...]:
+    if wish.place == "system":
+        return {"role": "system", "content": wish.text}, {"role": "user", "content": question}
+    if wish.place == "complaint":
+        said = {"role": "assistant", "content": answer}
+        return {"role": "user", "content": question}, said, {"role": "user", "content": wish.text}
+    both = (question, wish.text) if behind else (wish.text, question)
+    return ({"role": "user", "content": "\n\n".join(both)},)
