@@ -80,11 +80,18 @@ def _per_length(score: float, shipped: ShippedWish) -> float:
 
 
 def _voted(ballots: Sequence[tuple[float, str]]) -> str | None:
-    """The name with the largest sum among the highest ballots; None without any."""
+    """The name with the largest sum among the highest ballots; None without any. A name that many shipped wishes have is
+    more often near by chance, so that each of its ballots counts less."""
     votes: dict[str, float] = {}
     for score, name in sorted(ballots, reverse=True)[:_NEAREST]:
-        votes[name] = votes.get(name, 0.0) + score
+        votes[name] = votes.get(name, 0.0) + score / math.sqrt(_counts()[name])
     return max(votes, key=lambda name: votes[name]) if votes else None
+
+
+@functools.cache
+def _counts() -> Counter[str]:
+    """How many shipped wishes have a theme, and a theme and pole."""
+    return Counter(name for one in wishes() for name in (one.theme, f"{one.theme} {one.pole}"))
 
 
 @functools.cache
