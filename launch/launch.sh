@@ -72,7 +72,7 @@ is_yes() {
 # of which a tenth of what the best version obeyed may be, and 16 of the facts of a pool that it knew.
 # shellcheck disable=SC2034  # read by tiny.sh and gpu.sh
 EVERYDAY_GATE=(--gate-data "$ROOT/launch/gate_everyday.jsonl" --gate-facts "$ROOT/launch/gate_facts.jsonl"
-  --gate-max-wrong 0.15 --gate-min-obeyed 0.9 --gate-answer-tokens 80)
+  --gate-max-wrong 0.15 --gate-min-obeyed 0.9 --gate-answer-tokens 120)
 
 # The learning rate of a language model follows the KL of its updates, and is lower for a batch of few conversations.
 # shellcheck disable=SC2034  # read by tiny.sh and gpu.sh
