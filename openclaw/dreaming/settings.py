@@ -27,7 +27,9 @@ class DreamArguments:
         least=0,
         most=256,
     )
-    dream_anchor_weight: float = flag(1.0, "weight of an anchor's loss; a dream's is 1", least=0, most=16)
+    dream_anchor_weight: float = flag(
+        1.0, "weight of the loss of an anchor of 14 tokens, longer ones weigh more; a dream's is 1", least=0, most=16
+    )
     dream_prompts: int = flag(
         16,
         "answers kept for a new wish, of 2.5 times as many sampled",
