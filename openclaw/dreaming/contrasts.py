@@ -8,12 +8,12 @@ for short answers cost SmolLM2-135M three of five requests for long ones (lab/fi
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
 from openclaw.common.answer_form import greets, has_form
 from openclaw.common.plain_sentences import Pole
 from openclaw.dreaming.anchors import LONG, AnchorPrompt
-from openclaw.dreaming.texts import ENGLISH, ShippedWish, wishes
+from openclaw.dreaming.texts import ENGLISH, Place, ShippedWish, wishes
 from openclaw.types import Message
 
 _CONTRARY: Mapping[Pole, tuple[str, str]] = {
@@ -24,8 +24,11 @@ _CONTRARY: Mapping[Pole, tuple[str, str]] = {
     "greet": ("greeting", "no_greeting"),
 }
 """Theme and pole of the shipped wishes that ask for the contrary."""
-WORDINGS = 12
-"""Requests with which a question is asked; one answer of the first model serves them all."""
+WORDINGS: Mapping[Place, int] = {"question": 4, "system": 5, "complaint": 3}
+"""Requests with which a question is asked, by their place; one answer of the first model serves them all. Requests in the
+system message are what a habit overrules first."""
+FEW = 40
+"""Requests of a language, at all places, from which on English ones are left out."""
 FULL = 3 / 4
 """Share of the longest answer from which on an answer is as long as was asked for."""
 
@@ -49,19 +52,16 @@ def prompts_of(question: str, item: str, answer: str, pole: Pole, language: str)
         answer: the dream's answer, as its person wishes.
         pole: what the person wishes.
     """
-    theme = theme_of(pole)
-    said = list(_said(*_CONTRARY[pole], language))
     rng = random.Random(f"contrasts of {item}")
-    rng.shuffle(said)
-    found = []
-    for wish in said[:WORDINGS]:
-        behind = wish.place == "question" and rng.random() < 1 / 2
-        found.append(
-            AnchorPrompt(
-                f"{wish.id}-{item}", theme, wish.pole == LONG, _placed(wish, question, answer, behind)
-            )
+    return [
+        AnchorPrompt(
+            f"{wish.id}-{item}", theme_of(pole), wish.pole == LONG, _placed(wish, question, answer, number)
         )
-    return found
+        for place, count in WORDINGS.items()
+        for number, wish in enumerate(
+            _drawn(rng, [one for one in _said(pole, language) if one.place == place], count)
+        )
+    ]
 
 
 def obeys(theme: str, answer: str, tokens: int, longest: int) -> bool:
@@ -79,18 +79,23 @@ def obeys(theme: str, answer: str, tokens: int, longest: int) -> bool:
     return has_form(checks[pole], answer) and not (pole == "short" and tokens >= longest)
 
 
-def _said(theme: str, pole: str, language: str) -> Iterator[ShippedWish]:
-    """The shipped wishes for it in a language, in English if there are few."""
-    mine = [one for one in wishes() if (one.theme, one.pole) == (theme, pole)]
+def _said(pole: Pole, language: str) -> list[ShippedWish]:
+    """The shipped wishes for the contrary in a language, with English ones if there are few."""
+    theme, contrary = _CONTRARY[pole]
+    mine = [one for one in wishes() if (one.theme, one.pole) == (theme, contrary)]
     own = [one for one in mine if one.language == language]
-    return iter(own if len(own) >= WORDINGS else [one for one in mine if one.language in (language, ENGLISH)])
+    return own if len(own) >= FEW else [one for one in mine if one.language in (language, ENGLISH)]
 
 
-def _placed(wish: ShippedWish, question: str, answer: str, behind: bool) -> tuple[Message, ...]:
+def _drawn(rng: random.Random, wishes: Sequence[ShippedWish], count: int) -> list[ShippedWish]:
+    return rng.sample(wishes, min(count, len(wishes)))
+
+
+def _placed(wish: ShippedWish, question: str, answer: str, number: int) -> tuple[Message, ...]:
     if wish.place == "system":
         return {"role": "system", "content": wish.text}, {"role": "user", "content": question}
     if wish.place == "complaint":
         said = {"role": "assistant", "content": answer}
         return {"role": "user", "content": question}, said, {"role": "user", "content": wish.text}
-    both = (question, wish.text) if behind else (wish.text, question)
+    both = (question, wish.text) if number % 2 == 0 else (wish.text, question)
     return ({"role": "user", "content": "\n\n".join(both)},)

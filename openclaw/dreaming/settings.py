@@ -28,7 +28,10 @@ class DreamArguments:
         most=256,
     )
     dream_anchor_weight: float = flag(
-        1.0, "weight of the loss of an anchor of 14 tokens, longer ones weigh more; a dream's is 1", least=0, most=16
+        1.0,
+        "weight of the loss of an anchor of 14 tokens, longer ones weigh more; a dream's is 1",
+        least=0,
+        most=16,
     )
     dream_prompts: int = flag(
         16,

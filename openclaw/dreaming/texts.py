@@ -18,6 +18,8 @@ RAREST = -12.0
 """Log share of a piece that a language does not have."""
 ENGLISH, SURELY = "en", 10.0
 """The language if another is nearer by no more than so many nats."""
+Place = Literal["question", "system", "complaint"]
+"""Where a request stands in a conversation."""
 FACT = "fact"
 """`kind` of a prompt with a known answer."""
 
@@ -48,7 +50,7 @@ class ShippedWish:
     theme: str
     pole: str
     language: str
-    place: Literal["question", "system", "complaint"]
+    place: Place
     text: str
     earlier: str = ""
     question: str = ""

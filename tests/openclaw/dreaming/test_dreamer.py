@@ -131,7 +131,9 @@ def test_the_questions_of_dreams_are_held_with_requests_for_the_contrary(
     (mine,) = night.dreams.values()
     held = night.bank["length long"]
     assert (
-        len(held) == len({one.item for one in held}) == contrasts.WORDINGS * len({one.item for one in mine})
+        len(held)
+        == len({one.item for one in held})
+        == sum(contrasts.WORDINGS.values()) * len({one.item for one in mine})
     )
     requests = {wish.id: wish for wish in wishes()}
     questions = {prompt.id: prompt.text for prompt in everyday()}
@@ -189,8 +191,13 @@ def test_what_a_contrast_asks_for_is_seen_in_its_answer(
 def test_every_wish_has_requests_for_its_contrary(pole: Pole) -> None:
     for language in ("en", "de", "tr"):
         found = contrasts.prompts_of("How?", "p001", "So.", pole, language)
-        assert len({one.id for one in found}) == contrasts.WORDINGS
+        assert len({one.id for one in found}) == sum(contrasts.WORDINGS.values())
         assert {one.theme for one in found} == {contrasts.theme_of(pole)}
+        first = [one.messages[0]["role"] for one in found]
+        assert first.count("system") == contrasts.WORDINGS["system"]
+        texts = [str(one.messages[0]["content"]) for one in found if len(one.messages) == 1]
+        assert {text.startswith("How?") for text in texts} == {True, False}
+        assert sum(one.messages[1:2] == ({"role": "assistant", "content": "So."},) for one in found) == 3
 
 
 def test_answers_without_the_form_of_the_plain_sentence_are_no_dreams(
