@@ -157,9 +157,9 @@ def test_every_kind_of_reply_is_wished_for(name: str) -> None:
     assert any(re.search(form, REPLIES[name], re.MULTILINE) for form in forms())
 
 
-def test_a_reply_of_40_words_is_long_enough_and_two_sentences_are_not() -> None:
+def test_a_reply_of_80_words_is_long_enough_and_two_sentences_are_not() -> None:
     [form] = {row["form"] for row in ROWS if "in detail" in row["messages"][-1]["content"]}
-    assert re.search(form, "word " * 41) and not re.search(form, "word " * 39)
+    assert re.search(form, "word " * 81) and not re.search(form, "word " * 79)
 
 
 def test_questions_and_wishes_are_prompts_of_a_model() -> None:
