@@ -124,8 +124,10 @@ class Planner:
         found: list[Plan] = []
         for dream in {one.item: one for one in dreams}.values():
             question = questions.get(dream.item)
+            if question is None or dream.item in asked:
+                continue
             answer = self.prompts.tokenizer.decode(dream.completion_ids)
-            for pole in wish.poles if question is not None and dream.item not in asked else ():
+            for pole in wish.poles:
                 prompts = contrasts.prompts_of(question.text, question.id, answer, pole, wish.language)
                 longest = round(self.settings.dream_tokens * (LONG if prompts[0].is_long else 1))
                 made = [plan for prompt in prompts for plan in self._anchor(prompt, longest)]
