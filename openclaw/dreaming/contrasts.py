@@ -24,9 +24,8 @@ _CONTRARY: Mapping[Pole, tuple[str, str]] = {
     "greet": ("greeting", "no_greeting"),
 }
 """Theme and pole of the shipped wishes that ask for the contrary."""
-WORDINGS: Mapping[Place, int] = {"question": 4, "system": 5, "complaint": 3}
-"""Requests with which a question is asked, by their place; one answer of the first model serves them all. Requests in the
-system message are what a habit overrules first."""
+WORDINGS: Mapping[Place, int] = {"question": 4, "system": 4, "complaint": 4}
+"""Requests with which a question is asked, by their place; one answer of the first model serves them all."""
 FEW = 40
 """Requests of a language, at all places, from which on English ones are left out."""
 FULL = 3 / 4

@@ -197,7 +197,7 @@ def test_every_wish_has_requests_for_its_contrary(pole: Pole) -> None:
         assert first.count("system") == contrasts.WORDINGS["system"]
         texts = [str(one.messages[0]["content"]) for one in found if len(one.messages) == 1]
         assert {text.startswith("How?") for text in texts} == {True, False}
-        assert sum(one.messages[1:2] == ({"role": "assistant", "content": "So."},) for one in found) == 3
+        assert sum(one.messages[1:2] == ({"role": "assistant", "content": "So."},) for one in found) == 4
 
 
 def test_answers_without_the_form_of_the_plain_sentence_are_no_dreams(
