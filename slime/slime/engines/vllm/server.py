@@ -263,7 +263,7 @@ def _check(request: GenerateRequest, prompt: list[int], limits: ModelLimits) -> 
     params, chosen = request.sampling_params, request.token_ids_logprob
     limits.check(request, prompt)
     if request.lora_path is not None:
-        raise RequestError("lora_path: this engine serves no adapters beside its model")
+        raise RequestError("lora_path: this engine serves no adapters")
     if chosen and (request.top_logprobs_num or request.logprob_start_len >= 0):
         raise RequestError(
             "token_ids_logprob: vLLM gives them for sampled tokens alone, and without top_logprobs_num"

@@ -65,7 +65,7 @@ def read_factors(folder: str, model: ServedModel, name: str, version: int) -> Ad
         raise WeightsError(f"{folder} is no adapter: it has no adapter_config.json")
     if adapter.whole:
         raise WeightsError(
-            f"{folder} replaces {min(adapter.whole)} of the base; beside a base only low-rank factors are served. "
+            f"{folder} replaces {min(adapter.whole)} of the base; an adapter may hold only low-rank factors. "
             "Merge it, and serve it as a model of its own"
         )
     rank = _rank(folder, adapter)
