@@ -17,6 +17,15 @@ class Adapter:
     folder: str
     version: int | None = None
 
+    @property
+    def versioned_name(self) -> str:
+        """For engines that do not count versions."""
+        return f"{self.name}@{self.version or 0}"
+
+    def versioned_body(self) -> dict[str, Any]:
+        """As `body`, for engines that do not count versions."""
+        return {"lora_name": self.versioned_name, "lora_path": self.folder}
+
     def body(self) -> dict[str, Any]:
         """Of the request that loads it; a name that is loaded is replaced."""
         body = {"lora_name": self.name, "lora_path": self.folder}

@@ -198,6 +198,9 @@ AVOID_SECONDS = 5.0
 READY_POLL_SECONDS = 0.2
 ADAPTER_NOT_LOADED = "adapter_not_loaded"
 """Code with which an engine says that it must load the adapter of a request first."""
+SGLANG_NOT_LOADED = ("LoRA adapters are not loaded", "LoRA adapter that has never been loaded")
+SGLANG_LOADED = "already loaded"
+"""How SGLang 0.5 words it, which has no code for it."""
 REFUSED = (400, 413, 422)
 """HTTP status of an engine that rejects a wrong request; any other failure is the engine's."""
 
@@ -219,6 +222,7 @@ class EngineClient:
         self._avoided: dict[str, float] = {}
         self.joining: set[str] = set()
         """Engines that sample on for a while when a gateway dies, and give what they have to a repeated request."""
+        self._counting: dict[str, bool] = {}
         self._farewells: set[asyncio.Task[None]] = set()
         self.restarts = 0
         """How often a generation had to start again on an engine."""
@@ -265,6 +269,7 @@ class EngineClient:
             return None
         if found.get("joins") is True:
             self.joining.add(url)
+        self._counting[url] = found.get("adapters") is True
         return found
 
     async def ready(self) -> bool:
@@ -300,19 +305,27 @@ class EngineClient:
                 self._avoided[url] = time.monotonic() + AVOID_SECONDS
             raise EngineError(f"{url}: {error or type(error).__name__}") from error
 
+    async def counts_adapters(self, url: str) -> bool:
+        """Whether an engine counts the versions of an adapter. Another one, such as SGLang, replaces none: it gets each
+        version under a name of its own."""
+        if url not in self._counting:
+            await self.info(url)
+        return self._counting.get(url, True)
+
     async def load_adapter(self, url: str, adapter: Adapter) -> None:
         """An engine serves this version of an adapter when it returns; harmless if it already does. Raises EngineError,
         and ClientError when the engine refuses."""
+        body = adapter.body() if await self.counts_adapters(url) else adapter.versioned_body()
         try:
             async with self._http.post(
-                f"{url}/load_lora_adapter", data=orjson.dumps(adapter.body()), timeout=TRIAL_TIMEOUT
+                f"{url}/load_lora_adapter", data=orjson.dumps(body), timeout=TRIAL_TIMEOUT
             ) as answer:
                 data = await answer.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise EngineError(f"{url}: {error or type(error).__name__}") from error
         if answer.status in NO_TRIALS:
             raise ClientError(f"this engine serves no adapters: {adapter.name!r} cannot be loaded", "model")
-        if answer.status != 200:
+        if answer.status != 200 and SGLANG_LOADED.encode() not in data:
             raise _refusal(answer.status, data)
 
     async def load_adapters(self, adapters: Sequence[Adapter]) -> None:
@@ -412,10 +425,12 @@ def _refusal(status: int, body: bytes) -> ClientError | EngineError:
     try:
         told = orjson.loads(body)
         code = told["error"].get("code") if "error" in told else None
-        message = told["error"]["message"] if "error" in told else told["message"]
+        message = (
+            told["error"]["message"] if "error" in told else told.get("error_message") or told["message"]
+        )
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         message = body[:500].decode("utf-8", "replace")
-    if code == ADAPTER_NOT_LOADED:
+    if code == ADAPTER_NOT_LOADED or any(words in message for words in SGLANG_NOT_LOADED):
         return AdapterNotLoaded(message)
     if status in REFUSED:
         return ClientError(f"the engine refused the request: {message}")

@@ -68,6 +68,8 @@ class Generation:
         self._affinity = affinity
         self._urls = engines.preferred(affinity)
         self._attempt_start = 0
+        self._fixed_version: int | None = None
+        """Of the adapter that answers, on an engine that reports the version of the model alone."""
         self._closed_spans: list[tuple[int, int, int]] = []
         self._open_spans: list[tuple[int, int, int]] = []
         self.ids: list[int] = []
@@ -128,16 +130,18 @@ class Generation:
                 self._engines.abort(url, self._request.id)
 
     async def _answers(self, url: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """As `EngineClient.stream`; an engine that lacks the request's adapter loads it first."""
+        """As `EngineClient.stream`, by the request's adapter; an engine that lacks the adapter loads it first."""
         adapter = self._request.adapter
+        assert adapter is not None
+        counts = await self._engines.counts_adapters(url)
+        self._fixed_version = None if counts else adapter.version or 0
+        body["lora_path"] = adapter.name if counts else adapter.versioned_name
         try:
             async with aclosing(self._engines.stream(url, body)) as answers:
                 async for answer in answers:
                     yield answer
             return
         except AdapterNotLoaded:
-            if adapter is None:
-                raise
             await self._engines.load_adapter(url, adapter)
         async with aclosing(self._engines.stream(url, body)) as answers:
             async for answer in answers:
@@ -149,10 +153,8 @@ class Generation:
         join: dict[str, Any] = {}
         if request.join_key is not None and not self.ids and url in self._engines.joining:
             join = {"join_key": request.join_key, "join": request.repeated}
-        named = {} if request.adapter is None else {"lora_path": request.adapter.name}
         return {
             **join,
-            **named,
             "input_ids": request.prompt_ids + self.ids if self.ids else request.prompt_ids,
             "sampling_params": {
                 **request.sampling,
@@ -197,7 +199,9 @@ class Generation:
 
     def _add_spans(self, meta: dict[str, Any], start: int) -> None:
         exact = meta.get("weight_versions")
-        if exact:
+        if self._fixed_version is not None:
+            self._open_spans = [(self._fixed_version, self._attempt_start, len(self.ids))]
+        elif exact:
             first = self._attempt_start
             self._open_spans = [(_version(s["version"]), first + s["start"], first + s["end"]) for s in exact]
         elif len(self.ids) > start and meta.get("weight_version") is not None:

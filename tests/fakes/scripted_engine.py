@@ -16,9 +16,10 @@ class FakeEngine:
 
     Prompts that begin with an earlier prompt and a part of its answer are continued. After `die_after`
     tokens it drops every connection for `down` seconds. After `switch_after` tokens `version` is one higher. `tries` is
-    what the weights of a version answer that are tried; `adapters` what was loaded (None: it serves none); `score` the
-    log-prob of the ids behind a place. `incremental`: as with --incremental-streaming-output, ids and log-probs of an
-    event are those that are new, and `completion_tokens` counts all.
+    what the weights of a version answer that are tried; `adapters` what was loaded (None: it serves none), as the
+    embedded engine does it or, without `counts_adapters`, as SGLang; `score` the log-prob of the ids behind a place.
+    `incremental`: as with --incremental-streaming-output, ids and log-probs of an event are those that are new, and
+    `completion_tokens` counts all.
     """
 
     say: list[int] = field(default_factory=list)
@@ -33,6 +34,7 @@ class FakeEngine:
     incremental: bool = False
     requests: list[dict[str, Any]] = field(default_factory=list)
     adapters: dict[str, dict[str, Any]] | None = field(default_factory=dict)
+    counts_adapters: bool = True
     tries: dict[int, list[int]] = field(default_factory=dict)
     score: Callable[[list[int], int], float] = lambda ids, start: -1.0
     tried: list[dict[str, Any]] = field(default_factory=list)
@@ -114,19 +116,15 @@ class FakeEngine:
         if path == "/try_weights":
             self._try(body, writer)
             return
-        if path == "/load_lora_adapter" and self.adapters is not None:
-            self.adapters[body["lora_name"]] = body
-            self._whole(writer, 200, {"success": True})
-            return
         if path == "/load_lora_adapter":
-            self._whole(writer, 404, {"message": "Not Found"})
+            self._load(body, writer)
             return
         if path == "/generate" and body.get("lora_path", "") not in ("", *(self.adapters or ())):
-            error = {"message": "not loaded", "code": "adapter_not_loaded"}
-            self._whole(writer, 404, {"error": error})
+            self._lacks(body["lora_path"], writer)
             return
         if path != "/generate":
-            self._whole(writer, 200, {"weight_version": str(self.version), "checksum": "c0ffee"})
+            info: dict[str, Any] = {"weight_version": str(self.version), "checksum": "c0ffee"}
+            self._whole(writer, 200, info | ({"adapters": True} if self.counts_adapters else {}))
             return
         if body["sampling_params"]["max_new_tokens"] == 0:
             self._score(body, writer)
@@ -144,6 +142,29 @@ class FakeEngine:
             self.disconnects += 1
             raise
         writer.write(b"0\r\n\r\n")
+
+    def _load(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        name = body["lora_name"]
+        if self.adapters is None:
+            self._whole(writer, 404, {"message": "Not Found"})
+        elif name in self.adapters and not self.counts_adapters:
+            message = f"Failed to load LoRA adapter {name} because it is already loaded"
+            self._whole(writer, 400, {"success": False, "error_message": message})
+        else:
+            self.adapters[name] = body
+            self._whole(writer, 200, {"success": True})
+
+    def _lacks(self, name: str, writer: asyncio.StreamWriter) -> None:
+        """As the embedded engine says it, or as SGLang does, in a stream that ends with it."""
+        if self.counts_adapters:
+            self._whole(writer, 404, {"error": {"message": "not loaded", "code": "adapter_not_loaded"}})
+            return
+        error = {"error": {"message": f"Got LoRA adapter that has never been loaded: {name}\nAll loaded: []"}}
+        data = b"data: " + json.dumps(error).encode() + b"\n\ndata: [DONE]\n\n"
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n%s"
+            % (len(data), data)
+        )
 
     def _score(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         """Log-probs of a prompt's own ids: `score` of the ids and where they begin, spread over them."""

@@ -15,6 +15,7 @@ from openclaw.settings import Settings
 from openclaw.store import RolloutStore, schema
 from openclaw.types import OF_ADAPTER, TurnState, policy_of
 from tests.fakes.running_gateway import RunningGateway, StartGateway
+from tests.fakes.scripted_engine import FakeEngine
 
 HELLO = [{"role": "user", "content": "hello"}]
 KEYS = {"ada": "key-ada", "bob": "key-bob", "": "secret-key"}
@@ -106,6 +107,35 @@ def test_an_engine_that_lost_its_adapters_loads_them_again(
     answer = ask(gateway, f"{gateway.app.state.gateway.model_name}:ada")
     assert answer.status_code == 200
     assert known == {"ada": {"lora_name": "ada", "lora_path": str(folders["ada"]), "weight_version": "0"}}
+
+
+def test_sglang_gets_each_version_under_a_name_of_its_own(
+    start_gateway: StartGateway, engine: FakeEngine, flags: tuple[str, ...], folders: dict[str, Path]
+) -> None:
+    """It replaces no adapter, and reports the version of the model alone."""
+    engine.counts_adapters = False
+    for version in (0, 1):
+        gateway = start_gateway(adapter=flags)
+        gateway.says("hello there")
+        known = engine.adapters
+        assert known is not None
+        name = f"ada@{version}"
+        gateway.wait_for(lambda known=known, name=name: name in known and "team@0" in known)
+        assert known[name] == {"lora_name": name, "lora_path": str(folders["ada"])}
+        if version:
+            known.clear()
+        answer = ask(gateway, f"{gateway.app.state.gateway.model_name}:ada").json()
+        assert engine.requests[-1]["lora_path"] == name
+        turn = gateway.turn(answer["id"])
+        assert turn.version_spans == [(version, 0, len(turn.completion_ids))]
+        gateway.stop()
+        (folders["ada"] / "adapter_model.safetensors").write_text("retrained")
+
+
+def test_what_sglang_refuses_reaches_the_client(gateway: RunningGateway) -> None:
+    gateway.engine.refuse = "LoRA adapter 'ada' was requested, but LoRA is not enabled."
+    answer = ask(gateway, f"{gateway.app.state.gateway.model_name}:ada")
+    assert answer.status_code == 400 and "LoRA is not enabled" in answer.json()["error"]["message"]
 
 
 def test_an_engine_that_serves_no_adapters_is_no_reason_to_wait(gateway: RunningGateway) -> None:

@@ -32,6 +32,9 @@ from slime.engines.embedded.service import EngineService
 from slime.engines.requests import GenerateRequest, SamplingParams
 
 RANK = 8
+USUAL_STEPS = 20
+ANSWER = 400
+"""Tokens of the answers during which an adapter is replaced; they are aborted after it."""
 TINY_CLAW = ROOT / "openclaw-test" / "tiny_claw" / "model"
 
 
@@ -107,7 +110,8 @@ def update(
         time.sleep(0.0005)
     stamps: list[float] = []
     service.engine.on_progress = lambda moved: stamps.append(time.perf_counter())
-    time.sleep(0.2)
+    while len(stamps) < USUAL_STEPS:
+        time.sleep(0.001)
     steps = [b - a for a, b in pairwise(stamps)]
     began, mark = time.perf_counter(), len(stamps)
     service.adapters.register(str(names[0]), folder)
@@ -115,7 +119,9 @@ def update(
     while len(rows[0].spans) < 2 and rows[0].finish is None:
         time.sleep(0.0002)
     answering = time.perf_counter()
-    time.sleep(0.05)
+    after = len(stamps)
+    while len(stamps) < after + 2:
+        time.sleep(0.001)
     service.engine.on_progress = lambda moved: None
     during = [b - a for a, b in pairwise(stamps[mark - 1 :]) if a < answering]
     for row in rows:
@@ -158,7 +164,7 @@ def main() -> None:
             for name, names in (("base", base), ("one", [*one]), ("many", [*many])):
                 runs[name].append(speed(service, names, *size))
         new = save_adapter(Path(folder) / "new", service.model, 999)
-        replaced = update(service, [*many], new, *size)
+        replaced = update(service, [*many], new, args.prompt_tokens, ANSWER)
     ratios = [m["cpu"] / o["cpu"] for m, o in zip(runs["many"], runs["one"], strict=True)]
     result: dict[str, Any] = {
         "model": args.model_path,

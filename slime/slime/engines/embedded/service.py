@@ -120,6 +120,7 @@ class EngineService:
             "backend": "embedded",
             "pid": os.getpid(),
             "joins": True,
+            "adapters": True,
         }
 
 
