@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 SERVER = """
-import importlib, json, os, signal, sys, traceback
+import gc, importlib, json, os, signal, sys, traceback
+from claw_base.imports import uncollected
 
 
 def run(script, words, output):
@@ -63,8 +64,10 @@ def answer(script, processes, seconds):
     return 0
 
 
-for module in sys.argv[1:]:
-    importlib.import_module(module)
+with uncollected():
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
+gc.freeze()  # a collection in a fork would copy every page that it looks at
 for line in sys.stdin:
     print(json.dumps(answer(**json.loads(line))), flush=True)
 """

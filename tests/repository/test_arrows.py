@@ -44,7 +44,7 @@ def floors_of(readme: Path) -> tuple[tuple[str, ...], ...]:
     return tuple(reversed(lines))
 
 
-BASE = (("errors",), ("files", "peer", "ports", "settings"), ("hotswap", "run_folder"))
+BASE = (("errors",), ("files", "imports", "peer", "ports", "settings"), ("hotswap", "run_folder"))
 """The parts of base/claw_base."""
 FLOORS = {"claw_base": BASE, "openclaw": floors_of(ROOT / "openclaw" / "README.md"), "slime": TRAINER}
 FOLDERS = sorted(path.name for path in ROOT.glob("*-*/") if next(path.glob("*/__init__.py"), None))

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from claw_base.hotswap.orphans import Lineage, Orphan, meeting_place, take_over
+from claw_base.imports import uncollected
 from claw_base.ports import bind
 from claw_base.settings.command_line import parse
 from slime.engines.embedded.arguments import EmbeddedArguments
@@ -49,7 +50,8 @@ def launch_embedded(argv: list[str]) -> None:
         os.nice(args.nice)
     lineage = lineage_of(args) if WITH_DOOR else None
     if lineage is not None:
-        importlib.import_module(DOOR)  # first: workers that are taken over have no door until this one runs
+        with uncollected():  # first: workers that are taken over have no door until this one runs
+            importlib.import_module(DOOR)
     orphans: list[Orphan] = []
     try:
         if lineage is None:
@@ -59,7 +61,8 @@ def launch_embedded(argv: list[str]) -> None:
     except OSError as error:
         sys.exit(_refuse(f"cannot listen on {args.host}:{args.port}: {error.strerror or error}"))
     if WITH_DOOR:
-        from slime.engines.embedded.door import serve_behind_door
+        with uncollected():
+            from slime.engines.embedded.door import serve_behind_door
 
         sys.exit(serve_behind_door(args, listener, lineage, orphans))
     from slime.engines.embedded.server import serve

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import ray
 
+from claw_base.imports import uncollected
 from slime.errors import unknown_name
 from slime.ray import actor_process
 from slime.ray.actor_process import let_segments_grow
@@ -65,7 +66,8 @@ def trainer_class(name: str) -> Callable[..., Trainer]:
     """The trainer behind --train-backend. Raises ConfigError for a name that none has."""
     if name not in TRAINERS:
         raise unknown_name("training backend", name, TRAINERS)
-    return TRAINERS[name]()
+    with uncollected():
+        return TRAINERS[name]()
 
 
 @ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"life": 1})

@@ -17,6 +17,7 @@ import psutil
 from claw_base.hotswap.door import CANNOT_WORK, Door
 from claw_base.hotswap.orphans import Lineage, Orphan
 from claw_base.hotswap.post import Post
+from claw_base.imports import uncollected
 from claw_base.run_folder import records
 from slime.engines.embedded.arguments import EmbeddedArguments
 from slime.engines.embedded.model import import_model_code
@@ -37,7 +38,7 @@ def serve_behind_door(
     args: EmbeddedArguments, listener: socket.socket, lineage: Lineage | None, orphans: list[Orphan]
 ) -> int:
     """Until a signal; returns the exit status. `orphans`: the workers of an earlier door, see `take_over`."""
-    with contextlib.suppress(ConfigError):  # the first worker refuses it, with its reason
+    with uncollected(), contextlib.suppress(ConfigError):  # the first worker refuses it, with its reason
         import_model_code(args.model_path)
     own_pid = os.getpid()
     door = Door(
