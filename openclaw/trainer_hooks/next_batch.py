@@ -10,14 +10,18 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from openclaw.errors import StoreAway
 from openclaw.store import RolloutStore
 from openclaw.store.shares import Person
 from openclaw.trainer_hooks.arguments import HookSettings
-from openclaw.trainer_hooks.probation import Probation
-from openclaw.trainer_hooks.trust import Exclusion
 from openclaw.types import SampleRecord
+
+if TYPE_CHECKING:
+    # only types: the gateway reads the backlog here and needs none of the rules that judge
+    from openclaw.trainer_hooks.probation import Probation
+    from openclaw.trainer_hooks.trust import Exclusion
 
 log = logging.getLogger("openclaw.trainer_hooks.next_batch")
 

@@ -159,7 +159,9 @@ def test_configurations_that_cannot_work_are_refused_in_one_line(
 
 def test_runtime_imports_no_trainer() -> None:
     code = (
-        "import sys, openclaw.server, openclaw.judge.worker, openclaw.store, openclaw.trainer_hooks.lease\n"
+        "import sys, openclaw.server\n"
+        "assert 'openclaw.judge.rules.wordings' not in sys.modules, 'a gateway does not judge'\n"
+        "import openclaw.judge.worker, openclaw.store, openclaw.trainer_hooks.lease\n"
         "print([name for name in ('torch', 'transformers', 'ray', 'slime', 'openai') if name in sys.modules])\n"
         "from renderers.client import generate  # still the real one, for code that asks for it"
     )
