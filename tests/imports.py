@@ -37,7 +37,10 @@ def _imports(body: Iterable[ast.AST], late: bool) -> Iterator[ast.Import | ast.I
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
-        elif late or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        # an import is a statement: expressions, most of a file's nodes, hold none
+        elif not isinstance(node, ast.expr) and (
+            late or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ):
             typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
             yield from _imports([] if typing and not late else ast.iter_child_nodes(node), late)
 
