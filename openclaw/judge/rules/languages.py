@@ -38,7 +38,8 @@ _NEW_FROM = 2
 """Words of at least so many letters, unknown to the conversation, that make a new topic."""
 _LETTERS = {
     "de": re.compile("[äöß]"), "es": re.compile("[¿¡ñ]|[áíóú](?=n?\\b)"), "fr": re.compile("œ|\\b(?:j|n|s|m|qu)'"),
-    "pl": re.compile("[ąęłńśźż]"), "pt": re.compile("[ãõ]|á\\b"), "tr": re.compile("[ğşı]"),
+    "pl": re.compile("[ąęłńśźż]"), "tr": re.compile("[ğşı]"),
+    "pt": re.compile("[ãõ]|á\\b|[nl]h[aeo]s?\\b|ê\\b|[âô]ni|ência"),
 }  # fmt: skip
 """Letters that speak for a language."""
 _FEW_MARKS = 2
@@ -69,7 +70,7 @@ def language_of(text: str, conversation: str = "") -> str:
         return script
     said, marks = _most_marked(text)
     if marks < _FEW_MARKS:
-        said = _most_marked(conversation)[0] or said
+        said = _most_marked(f"{conversation} {text}")[0] or _most_marked(conversation)[0] or said
     said = said or "en"
     return said if said in ("en", *LISTED) else "other"
 

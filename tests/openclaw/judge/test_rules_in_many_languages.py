@@ -60,6 +60,11 @@ COMPLAINTS = {
         "Está muito longo.", "Não era isso que eu queria.", "Mais curto, por favor", "O mesmo erro de novo",
         "Você esqueceu a data.", "Isso não funciona.", "O casamento não é em Braga.", "Obrigado, mas sem lista",
         "Reescreva isso", "Está errado.", "Formal demais", "Não faz sentido", "Faltou a data",
+        "Credo, que engessado", "Ficou parecendo convite de prefeitura.", "Cadê a data?",
+        "Chega de cerimônia, por favor.",
+        "Não peguei nada, dá pra explicar de novo?", "Ninguém fala assim.", "As datas vieram trocadas.",
+        "Vai direto ao ponto.",
+        "Na verdade é em Coimbra.", "Em Portugal a gente não diz assim.", "Manda em tópicos.", "Muito textão.",
     ],
     "nl": [
         "Dat is veel te lang.", "Dat is niet wat ik vroeg.", "Iets korter graag", "Nog steeds dezelfde fout",
@@ -133,6 +138,8 @@ PRAISE = {
     "pt": [
         "Perfeito, obrigada!", "Era exatamente o que eu queria.", "Nada a reclamar.", "Sem problemas, obrigado",
         "Agora funciona!", "Muito melhor", "Obrigado! E como está o tempo amanhã?",
+        "Impecável, já assinei.", "Mandou bem!", "Arrepiei lendo isso.", "Show, mandei desse jeito mesmo.",
+        "Finalmente alguém que explica direito.", "Boa. E quanto custa o salão?", "Todo mundo adorou!",
     ],
     "nl": [
         "Perfect, dank je!", "Precies wat ik wilde.", "Niks op aan te merken, geen klachten.", "Niet slecht!",
@@ -204,6 +211,8 @@ NEW_REQUESTS = {
         "Minha impressora não funciona.",
         "Por que meu gato continua cansado?", "Corrija: nós não vai mais lá.", "Explique o problema dos três corpos.",
         "Escreva um poema, mas não sobre o amor.", "Não sei o que cozinhar hoje.",
+        "Escreva um e-mail menos formal para a Marina.", "Quem marcou a próxima reunião?",
+        "Hoje está frio, que casaco levo?",
     ],
     "nl": [
         "Geef me drie recepten zonder gluten.", "Wat is korter, een mijl of een kilometer?",
