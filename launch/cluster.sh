@@ -79,12 +79,20 @@ run_driver_in_cluster() {
   return "$status"
 }
 
-# check_token: a Ray over several machines needs a token that all of them know.
-check_token() {
-  export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
-  if [ "$RAY_AUTH_MODE" = token ] && [ -z "${RAY_AUTH_TOKEN:-}${RAY_AUTH_TOKEN_PATH:-}" ] && [ ! -f "$HOME/.ray/auth_token" ]; then
-    die "set RAY_AUTH_TOKEN to the same secret on all machines (or RAY_AUTH_MODE=disabled in a network of your own)"
+# cluster_problem: prints what a start on several machines lacks: the address of the first, and the token that all know.
+cluster_problem() {
+  if [ "$NNODES" = 1 ] || [ -n "${RAY_ADDRESS:-}" ]; then return 0; fi
+  if [ -z "$(master_addr)" ]; then
+    echo "NNODES=$NNODES: set MASTER_ADDR to the address of the first machine, by which the others reach it"
+  elif [ "${RAY_AUTH_MODE:-token}" = token ] && [ -z "${RAY_AUTH_TOKEN:-}${RAY_AUTH_TOKEN_PATH:-}" ] && [ ! -f "$HOME/.ray/auth_token" ]; then
+    echo "set RAY_AUTH_TOKEN to the same secret on all machines (or RAY_AUTH_MODE=disabled in a network of your own)"
   fi
+}
+
+# check_cluster: ends with what is lacking.
+check_cluster() {
+  refuse_if "$(cluster_problem)"
+  export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
 }
 
 # last_end: what the first machine wrote at its last end into the run folder, which all share.
@@ -96,8 +104,7 @@ follow_head() {
   local address before since short=0
   before=$(last_end)
   address=$(master_addr)
-  [ -n "$address" ] || die "NNODES=$NNODES: set MASTER_ADDR to the address of the first machine"
-  check_token
+  check_cluster
   own_children
   wait_for_port "$address" "${RAY_PORT:-6379}"
   while [ "$(last_end)" = "$before" ]; do
@@ -114,8 +121,7 @@ follow_head() {
 lead_cluster() {
   local address
   address=$(master_addr)
-  [ -n "$address" ] || die "NNODES=$NNODES: set MASTER_ADDR to the address of this machine that the others can reach"
-  check_token
+  check_cluster
   own_children
   ENDED=$RUN_DIR/cluster.ended
   export RAY_ADDRESS=$address:${RAY_PORT:-6379}

@@ -29,7 +29,7 @@ run_gpu() {
   if is_dry_run; then
     gpu_dry_run
   elif joins_cluster; then
-    check_driver
+    refuse_if "$(cluster_problem)" "$(driver_problem)"
     ensure_gpu_env
     ensure_engine # engines run on any machine
     follow_head
@@ -330,7 +330,7 @@ gpu_dry_run() {
   [ "$status" != 2 ] || return 2
   printf '\nstart\n  %s\n' "$(start_sentence)"
   problem=$(key_problem)
-  for problem in "${problem:-$(for_whom)}" "$(model_problem)" "$(data_problem)"; do
+  for problem in "${problem:-$(for_whom)}" "$(model_problem)" "$(data_problem)" "$(cluster_problem)" "$(here_problems)"; do
     [ -z "$problem" ] || printf '  %s\n' "$problem"
   done
   return "$status"
@@ -378,12 +378,31 @@ model_problem() {
     "for example from: hf download Qwen/$MODEL --local-dir $ROOT/models/$MODEL"
 }
 
-# check_model_files: an incomplete download is reported before gigabytes are installed and engines are started.
-check_model_files() {
+# files_problem: prints what an incomplete download lacks, before gigabytes are installed and engines are started.
+files_problem() {
   local problem python
   python=$(any_python)
-  problem=$(PYTHONPATH=$ROOT/base:$ROOT/slime "$python" -m slime.plan.model_folder "$MODEL_PATH") || die "MODEL_PATH=$MODEL_PATH" \
+  problem=$(PYTHONPATH=$ROOT/base:$ROOT/slime "$python" -m slime.plan.model_folder "$MODEL_PATH") || echo "MODEL_PATH=$MODEL_PATH" \
     "${problem:-cannot be read}, so its download is not complete; the same hf download again goes on where it stopped"
+}
+
+# here_problems: prints what a start on this machine would be refused for, if it has a GPU: a plan may be for another one.
+here_problems() {
+  local problem=''
+  if command -v nvidia-smi >/dev/null; then
+    problem=$(gpus_problem)
+    problem=${problem:-$(driver_problem)}
+  fi
+  if [ -z "$problem" ] && [ -f "$MODEL_PATH/config.json" ]; then problem=$(files_problem); fi
+  [ -z "$problem" ] || echo "$problem"
+}
+
+# refuse_if PROBLEM...: ends with the first that is not empty.
+refuse_if() {
+  local problem
+  for problem in "$@"; do
+    [ -z "$problem" ] || die "$problem"
+  done
 }
 
 # any_python: one that runs what needs no package.
@@ -447,15 +466,10 @@ install_engine() {
 
 # gpu_start: checks all that can be checked, then runs the driver.
 gpu_start() {
-  local problem words driver=train_async.py
-  problem=$(key_problem)
-  [ -z "$problem" ] || die "$problem"
-  for problem in "$(model_problem)" "$(data_problem)"; do
-    [ -z "$problem" ] || die "$problem"
-  done
-  check_gpus
-  check_driver
-  check_model_files
+  local words driver=train_async.py
+  refuse_if "$(key_problem)" "$(model_problem)" "$(data_problem)" "$(cluster_problem)" "$(gpus_problem)"
+  refuse_if "$(driver_problem)"
+  refuse_if "$(files_problem)"
   ensure_gpu_env
   if [ "${SERVES:-1}" = 1 ]; then check_port "$HOST" "$PORT" "$RUN_DIR"; fi
   ensure_engine
@@ -479,27 +493,36 @@ gpu_start() {
   fi
 }
 
-# check_gpus: this machine must have its share of the GPUs. A Ray cluster that runs already knows its own.
-check_gpus() {
+# gpus_problem: prints what this machine lacks of its share of the GPUs. A Ray cluster that runs already knows its own.
+gpus_problem() {
   local here id visible which=''
   if [ -n "${RAY_ADDRESS:-}" ] || [ "$NEEDED_GPUS" = 0 ]; then return 0; fi
-  command -v nvidia-smi >/dev/null || die "no nvidia-smi here, so no GPU; see bash instructions/check_gpu.sh, or take a run_tiny_*.sh"
+  if ! command -v nvidia-smi >/dev/null; then
+    echo "no nvidia-smi here, so no GPU; see bash instructions/check_gpu.sh, or take a run_tiny_*.sh"
+    return
+  fi
   here=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || :)
-  [ "$here" != 0 ] || die "nvidia-smi finds no GPU here; see bash instructions/check_gpu.sh"
+  if [ "$here" = 0 ]; then
+    echo "nvidia-smi finds no GPU here; see bash instructions/check_gpu.sh"
+    return
+  fi
   if [ -z "${TRAIN_GPUS:-}" ] && [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
     visible=$(count_gpus "$CUDA_VISIBLE_DEVICES")
     if [ "$visible" -lt "$here" ]; then which=" (CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES, of $here)" here=$visible; fi
   fi
   for id in ${TRAIN_GPUS:+${CUDA_VISIBLE_DEVICES//,/ }}; do
-    [ "$id" -lt "$here" ] || die "GPU $id is not there (TRAIN_GPUS, ROLLOUT_GPUS, PRM_GPUS): this machine has 0 to $((here - 1))"
+    if [ "$id" -ge "$here" ]; then
+      echo "GPU $id is not there (TRAIN_GPUS, ROLLOUT_GPUS, PRM_GPUS): this machine has 0 to $((here - 1))"
+      return
+    fi
   done
   [ $((here * NNODES)) -ge "$NEEDED_GPUS" ] ||
-    die "$NEEDED_GPUS GPUs are asked for and $((here * NNODES)) are there$which: make ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS smaller"
+    echo "$NEEDED_GPUS GPUs are asked for and $((here * NNODES)) are there$which: make ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS smaller"
 }
 
-# check_driver: one that is too old for the CUDA of torch or of the engine is refused before gigabytes are downloaded.
-check_driver() {
-  local driver='' problem engine=${ROLLOUT_BACKEND:-sglang} pythons=("${VENV:-$ROOT/.venv}/bin/python")
+# driver_problem: prints why a driver is too old for the CUDA of torch or of the engine, before gigabytes are downloaded.
+driver_problem() {
+  local driver='' engine=${ROLLOUT_BACKEND:-sglang} pythons=("${VENV:-$ROOT/.venv}/bin/python")
   if [ "$NEEDED_GPUS" = 0 ] || ! command -v nvidia-smi >/dev/null; then return 0; fi
   read -r driver < <(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null) || :
   case $engine in
@@ -507,7 +530,7 @@ check_driver() {
     vllm) pythons+=("${VLLM_PYTHON:-${pythons[0]%/bin/python}-vllm/bin/python}") ;;
   esac
   if [[ " ${WORDS[*]:-}" == *" --engine-python"* ]]; then pythons=("${pythons[0]}"); fi
-  problem=$(PYTHONPATH=$ROOT/base:$ROOT/slime "$(any_python)" -m slime.plan.driver "${driver##*, }" "${pythons[@]}") || die "$problem"
+  PYTHONPATH=$ROOT/base:$ROOT/slime "$(any_python)" -m slime.plan.driver "${driver##*, }" "${pythons[@]}" || :
 }
 
 lora_defaults() {

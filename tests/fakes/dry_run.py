@@ -15,12 +15,14 @@ from tests import ROOT
 
 RECORDER = """#!/bin/sh
 [ "$1" = -c ] && exit 0
-case $2 in slime.plan.division | slime.plan.shape) exec "{python}" "$@" ;; esac
+case $2 in
+  slime.plan.division | slime.plan.shape | slime.plan.driver | slime.plan.model_folder) exec "{python}" "$@" ;;
+esac
 printf '%s\\0' "$@" > "{folder}/words"
 env -0 > "{folder}/environment"
 """
-"""In place of Python: keeps what it is called with; how a model is divided, and for how many tokens it was made, is
-asked of the real one."""
+"""In place of Python: keeps what it is called with; how a model is divided, for how many tokens it was made, and whether
+its files and the driver will do, is asked of the real one."""
 
 Done = subprocess.CompletedProcess[str]
 

@@ -348,6 +348,33 @@ def test_a_machine_without_enough_gpus_is_refused_with_the_arithmetic(tmp_path: 
     assert "nvidia-smi finds no GPU here" in done.stderr
 
 
+def test_a_dry_run_says_what_several_machines_need_to_meet() -> None:
+    script = "openclaw-combine/run_qwen3_4b_openclaw_topk_select_2nodes.sh"
+    assert "set MASTER_ADDR to the address of the first machine" in dry(script).stdout
+    told = dry(script, MASTER_ADDR="10.0.0.1").stdout
+    assert "set RAY_AUTH_TOKEN to the same secret" in told and "MASTER_ADDR to" not in told
+    assert "RAY_AUTH_TOKEN to" not in dry(script, MASTER_ADDR="10.0.0.1", RAY_AUTH_TOKEN="x").stdout
+    assert "MASTER_ADDR to" not in dry(SELECT).stdout
+
+
+def test_a_dry_run_on_a_machine_with_gpus_says_what_it_lacks(tmp_path: Path) -> None:
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    gpus = "".join(f"GPU {number}: NVIDIA H100 (UUID: {number})\n" for number in range(8))
+    tool.write_text(f"""#!/bin/sh
+case "$*" in *driver_version*) echo "H100, 550.54" ;; *-L*) printf '%s' '{gpus}' ;; esac
+""")
+    tool.chmod(0o755)
+    path = {"PATH": f"{tool.parent}:{os.environ['PATH']}"}
+    assert "the GPU driver is 550.54; CUDA 13" in dry(SELECT, **path).stdout
+    tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H100 (UUID: x)'\n")
+    assert "8 GPUs are asked for and 1 are there" in dry(SELECT, **path).stdout
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text((ROOT / "openclaw-test/tiny_claw/model/config.json").read_text())
+    assert "so its download is not complete" in dry(SELECT, HF_CKPT=str(model), TP="1").stdout
+
+
 def test_a_machine_that_joins_needs_the_address_of_the_first() -> None:
     done = bash(
         "openclaw-combine/run_qwen3_4b_openclaw_topk_select_2nodes.sh", NODE_RANK="0", HOST="127.0.0.1"

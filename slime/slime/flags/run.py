@@ -115,11 +115,19 @@ class LimitArguments:
         "for an engine to start (default: 300; 1200 for SGLang and vLLM, which build kernels)",
         least=0,
     )
-    load_timeout: float = flag(1800.0, "for trainers to load model and checkpoint", least=0)
+    load_timeout: float | None = flag(
+        None,
+        "for trainers to load model and checkpoint (default: 1800, more for large models; 0: no limit)",
+        least=0,
+    )
     rollout_timeout: float = flag(0.0, "for a rollout; then its rollout manager is restarted", least=0)
     eval_timeout: float = flag(3600.0, "for an evaluation", least=0)
     train_timeout: float = flag(3600.0, "for a training step; then the trainer is restarted", least=0)
-    save_timeout: float = flag(1800.0, "for a checkpoint or an export of weights", least=0)
+    save_timeout: float | None = flag(
+        None,
+        "for a checkpoint or an export of weights (default: 1800, more for large models; 0: no limit)",
+        least=0,
+    )
     weight_update_timeout: float | None = flag(
         None,
         "for one stage of a weight update on one engine (default: 300, more for large models; 0: no limit)",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from claw_base.run_folder import records
 from slime.engines.client import EngineControl
 from slime.engines.spare import SpareEngine
 from slime.processes import control
+from slime.ray.limits import update_limit
 from slime.ray.placement import Placement
 from slime.weights.versions import artifact_folder
 
@@ -24,18 +24,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FOR_EVER = 86400.0  # seconds
-UPDATE = 300.0
-"""Seconds for a stage of a weight update of any model."""
-SLOW_DISK = 100e6
-"""Bytes a second of a network disk, from which an engine reads a version."""
-
-
-def update_limit(args: ServingSide) -> float:
-    """Seconds of --weight-update-timeout, infinite for 0; without it, what a slow disk needs for the model's files."""
-    if args.weight_update_timeout is not None:
-        return args.weight_update_timeout or math.inf
-    size = sum(file.stat().st_size for file in Path(args.hf_checkpoint).glob("*.safetensors"))
-    return max(UPDATE, size / SLOW_DISK)
 
 
 def weight_sender(args: ServingSide, placement: Placement) -> SenderHandle | None:

@@ -19,6 +19,7 @@ from slime.errors import ConfigError, DataError
 from slime.processes import control
 from slime.ray import actor_process
 from slime.ray.cluster import here
+from slime.ray.limits import load_limit, save_limit
 from slime.ray.waiting import Heartbeat, RestartBudget, TaskFailed, WaitTimeout, gather
 from slime.rollout.service import RolloutService
 from slime.types import Sample
@@ -89,10 +90,10 @@ class Rollouts:
             self.final_errors(),
             contextlib.suppress(RayActorError, WaitTimeout),
         ):  # `wait` sees to those
-            gather([self.opened], "the prompts", self.args.load_timeout)
+            gather([self.opened], "the prompts", load_limit(self.args))
         if self.has_data and delivered >= 0:
             what = f"the data source after rollout {delivered}"
-            gather([self.manager.load.remote(delivered)], what, self.args.load_timeout)
+            gather([self.manager.load.remote(delivered)], what, load_limit(self.args))
 
     def request(self, rollout_id: int) -> PendingBatch:
         """Asks for a batch and returns at once."""
@@ -153,7 +154,7 @@ class Rollouts:
         meanwhile; a manager that was stopped just then is noticed by it."""
         if self.has_data:
             what = f"the data source's state after rollout {rollout_id}"
-            gather([self.manager.save.remote(rollout_id)], what, self.args.save_timeout, look)
+            gather([self.manager.save.remote(rollout_id)], what, save_limit(self.args), look)
 
     def evaluate(self, rollout_id: int, look: Callable[[], None]) -> dict[str, float]:
         """Metrics of an evaluation. Raises WaitTimeout, TaskFailed, RayActorError, or what `look` raises, which is called

@@ -14,6 +14,7 @@ from slime.flags import Arguments
 from slime.plan.hardware import DEFAULT, named_gpu
 from slime.plan.host import checkpoint_bytes
 from slime.plan.of_arguments import plan_of
+from slime.ray.limits import save_limit
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def stop_limit(args: Arguments) -> float:
     if plan is None:
         return LEAST
     size, speed = checkpoint_bytes(plan.trainer), disk_speed(Path(args.save))
-    writing = min(MARGIN * size / speed, args.save_timeout or math.inf)
+    writing = min(MARGIN * size / speed, save_limit(args) or math.inf)
     limit = max(LEAST, STEP + writing)
     logger.info(
         "a stop may take %.0f s (--stop-timeout): a checkpoint has %.1f GB, %s takes %.0f MB/s; what ends this run must "

@@ -14,6 +14,7 @@ from claw_base.run_folder import records
 from slime.errors import TrainError
 from slime.processes import control
 from slime.processes.known_failures import with_advice
+from slime.ray.limits import load_limit, save_limit
 from slime.ray.meeting import Meeting, arrange
 from slime.ray.placement import Placement
 from slime.ray.train_actor import TrainActor, TrainerState, record_name
@@ -40,6 +41,7 @@ class TrainGroup:
 
     def __init__(self, args: Arguments, placement: Placement) -> None:
         self.args, self.placement = args, placement
+        self.save_limit, self.load_limit = save_limit(args), load_limit(args)
         sites = placement.sites["actor"]
         self.ranks = [
             TrainActor.options(  # type: ignore[attr-defined]
@@ -54,7 +56,7 @@ class TrainGroup:
 
     def load(self) -> TrainerState:
         self.meeting = arrange(Path(self.args.run_dir), len(self.ranks), self.placement.several_nodes)
-        state: TrainerState = self.call("load", "the trainer's model", self.args.load_timeout, self.meeting)
+        state: TrainerState = self.call("load", "the trainer's model", self.load_limit, self.meeting)
         return state
 
     def train(self, rollout_id: int, samples: object) -> dict[str, float]:
@@ -65,17 +67,17 @@ class TrainGroup:
 
     def export_weights(self, folder: Path, version: int, whole: bool) -> str:
         """Writes the weights as a Hugging Face folder, or their adapter alone, and returns the checksum."""
-        what, limit = f"the export of version {version}", self.args.save_timeout
+        what, limit = f"the export of version {version}", self.save_limit
         checksum: str = self.call("export_weights", what, limit, str(folder), version, whole)
         return checksum
 
     def keeps(self, folder: str) -> bool:
         """Whether the weights of a version are still available at the address in its folder."""
-        return bool(self.call("keeps", f"a look for {folder}", self.args.load_timeout, folder))
+        return bool(self.call("keeps", f"a look for {folder}", self.load_limit, folder))
 
     def share_weights(self, slots: Path, version: int) -> tuple[str, str]:
         """Puts the weights into shared memory; returns checksum and slot, or "" and why there is no room."""
-        what, limit = f"the export of version {version}", self.args.save_timeout
+        what, limit = f"the export of version {version}", self.save_limit
         found: tuple[str, str] = self.call("share_weights", what, limit, str(slots), version)
         return found
 
@@ -89,38 +91,38 @@ class TrainGroup:
         hold: bool = False,
     ) -> Path:
         """`hold`: it is written completely, and counts after `checkpoints.put_into_force`."""
-        what, limit = f"the checkpoint after rollout {rollout_id}", self.args.save_timeout
+        what, limit = f"the checkpoint after rollout {rollout_id}", self.save_limit
         return Path(self.call("save", what, limit, rollout_id, version, parent, model_folder, wait, hold))
 
     def finish_save(self) -> None:
         """Returns when no checkpoint is being written any more."""
-        self.call("finish_save", "the end of a checkpoint", self.args.save_timeout)
+        self.call("finish_save", "the end of a checkpoint", self.save_limit)
 
     def note_state(self) -> None:
         """Every rank remembers its present state beside the one to go back to, until that is known to be of no use."""
-        self.call("note_state", "the copy of the trainer's state", self.args.save_timeout)
+        self.call("note_state", "the copy of the trainer's state", self.save_limit)
 
     def keep_state(self) -> None:
         """The state that was noted, else the present one, is that to go back to."""
-        self.call("keep_state", "the copy of the trainer's state", self.args.save_timeout)
+        self.call("keep_state", "the copy of the trainer's state", self.save_limit)
 
     def go_back(self) -> None:
         """Every rank is again as `keep_state` found it."""
-        self.call("go_back", "the trainer's way back", self.args.load_timeout)
+        self.call("go_back", "the trainer's way back", self.load_limit)
 
     def shrink(self, share: float) -> None:
         """Every rank's weights lie `share` of the way from those of `keep_state` to where they were."""
-        self.call("shrink", "a shorter step", self.args.load_timeout, share)
+        self.call("shrink", "a shorter step", self.load_limit, share)
 
     def return_to(self, checkpoint: Path) -> None:
         """Every rank takes over an older checkpoint in place."""
-        what, limit = f"the way back to {checkpoint.name}", self.args.load_timeout
+        what, limit = f"the way back to {checkpoint.name}", self.load_limit
         self.call("return_to", what, limit, str(checkpoint))
 
     def measure_files(self, candidate: str, live: str) -> dict[str, float]:
         """Compares two folders of weights; raises CandidateRejected."""
         answer = [self.ranks[0].measure_files.remote(candidate, live)]
-        found: dict[str, float] = self.collect(answer, f"a look at {candidate}", self.args.save_timeout)[0]
+        found: dict[str, float] = self.collect(answer, f"a look at {candidate}", self.save_limit)[0]
         return found
 
     def log_probs(self, samples: list[Sample]) -> list[list[float]]:
@@ -131,14 +133,14 @@ class TrainGroup:
 
     def scale_learning_rate(self, scale: float) -> None:
         """All steps from now on go at `scale` times the learning rate of the schedule."""
-        self.call("scale_learning_rate", "the learning rate", self.args.save_timeout, scale)
+        self.call("scale_learning_rate", "the learning rate", self.save_limit, scale)
 
     def sleep(self) -> None:
         """Moves everything on the GPUs to CPU memory."""
-        self.call("sleep", "the trainer's move to CPU memory", self.args.save_timeout)
+        self.call("sleep", "the trainer's move to CPU memory", self.save_limit)
 
     def wake_up(self) -> None:
-        self.call("wake_up", "the trainer's move to its GPUs", self.args.save_timeout)
+        self.call("wake_up", "the trainer's move to its GPUs", self.save_limit)
 
     def call(self, method: str, what: str, limit: float, *args: object) -> Any:
         """Runs a method on all ranks; returns rank 0's answer."""

@@ -12,7 +12,7 @@ import pytest
 from slime.arguments import parse_args
 from slime.plan.shape import KNOWN
 from slime.ray import stop_limit as limits
-from slime.ray.engine_clients import update_limit
+from slime.ray.limits import load_limit, save_limit, update_limit
 from slime.ray.stop_limit import LEAST, STEP, disk_speed, stop_limit
 
 MB = 1e6
@@ -59,22 +59,23 @@ def test_the_limit_follows_the_bytes_of_a_checkpoint_and_the_disk(
 
 
 @pytest.mark.parametrize(
-    ("flags", "size", "seconds"),
+    ("flags", "size", "update", "save", "load"),
     [
-        ((), 8 * 10**9, 300),
-        ((), 65 * 10**9, 650),  # 32 billion numbers from a network disk
-        (("--weight-update-timeout", "30"), 65 * 10**9, 30),
-        (("--weight-update-timeout", "0"), 8 * 10**9, math.inf),
+        ((), 8 * 10**9, 300, 1800, 1800),
+        ((), 64 * 10**9, 640, 4480, 4480),  # 32 billion numbers on a network disk
+        (("--use-lora",), 64 * 10**9, 640, 1800, 1800),
+        (("--weight-update-timeout", "30", "--save-timeout", "60"), 64 * 10**9, 30, 60, 4480),
+        (("--weight-update-timeout", "0", "--load-timeout", "0"), 8 * 10**9, math.inf, 1800, 0),
     ],
 )
-def test_an_engine_has_the_time_that_its_model_takes_from_a_slow_disk(
-    tmp_path: Path, flags: tuple[str, ...], size: int, seconds: float
+def test_a_large_model_has_the_time_that_its_files_take_on_a_slow_disk(
+    tmp_path: Path, flags: tuple[str, ...], size: int, update: float, save: float, load: float
 ) -> None:
     args = arguments(tmp_path, "Qwen3-4B", *flags)
     for part in range(2):
         with (Path(args.hf_checkpoint) / f"model-{part}.safetensors").open("wb") as file:
             file.truncate(size // 2)
-    assert update_limit(args) == seconds
+    assert (update_limit(args), save_limit(args), load_limit(args)) == (update, save, load)
 
 
 def test_a_trainer_on_the_cpu_has_the_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
