@@ -66,7 +66,7 @@ def test_what_people_say_is_scored_right_in_every_language_and_never_with_the_op
         hits.setdefault(row["language"], []).append(score == row["reward"])
     every = [hit for of_one in hits.values() for hit in of_one]
     assert sum(every) >= 0.85 * len(every)
-    assert min(sum(of_one) / len(of_one) for of_one in hits.values()) >= 0.65
+    assert min(sum(of_one) / len(of_one) for of_one in hits.values()) >= {"seen": 0.7, "held_out": 0.75}[part]
 
 
 def test_no_person_is_in_both_parts() -> None:
