@@ -29,7 +29,7 @@ run_gpu() {
   if is_dry_run; then
     gpu_dry_run
   elif joins_cluster; then
-    refuse_if "$(cluster_problem)" "$(driver_problem)"
+    refuse_if "$(driver_problem)" "$(cluster_problem)"
     ensure_gpu_env
     ensure_engine # engines run on any machine
     follow_head
