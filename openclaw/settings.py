@@ -71,6 +71,12 @@ class Settings:
         env=("ADAPTERS",),
         unit="NAME=FOLDER",
     )
+    max_loaded_adapters: int | None = flag(
+        None,
+        "Adapters that the launched engine holds in memory; others are read when they are asked for; default: 64.",
+        env=("MAX_LOADED_ADAPTERS",),
+        least=1,
+    )
     policy_id: str = flag("policy", "Name of the trained policy, stored with every turn.", env=("POLICY_ID",))
     temperature: float | None = flag(
         None,
@@ -252,6 +258,10 @@ class Settings:
             raise ConfigError("no model: give --model-path FOLDER or set MODEL_PATH")
         if self.engine_url and self.backend:
             raise ConfigError("--engine-url and --backend contradict: use a running engine, or launch one")
+        if self.engine_url and self.max_loaded_adapters is not None:
+            raise ConfigError(
+                "--max-loaded-adapters is for a launched engine: give it to the one of --engine-url"
+            )
         if self.rl_buffer_dir and self.rl_buffer_url:
             raise ConfigError("--rl-buffer-dir and --rl-buffer-url contradict: give one of them")
         if self.enable_rl_intercept and not (self.rl_buffer_dir or self.rl_buffer_url):

@@ -48,12 +48,15 @@ class EngineProcess:
         context_length: int | None,
         standby: str = "auto",
         port: int | None = None,
+        max_loaded_adapters: int | None = None,
     ) -> EngineProcess:
         """The engine for a model folder, by the framework's launcher; `port` None: any free one."""
         command = [sys.executable, "-m", "slime.engines.launch", "--backend", backend]
         command += ["--model-path", str(model_path), "--standby", standby]
         if context_length is not None:
             command += ["--context-length", str(context_length)]
+        if max_loaded_adapters is not None:
+            command += ["--max-loaded-adapters", str(max_loaded_adapters)]
         return cls(command, free_port() if port is None else port)
 
     async def run(self) -> None:

@@ -179,6 +179,7 @@ def launched_engine(settings: Settings, port: int | None = None) -> EngineProces
         settings.context_length,
         settings.standby,
         port,
+        settings.max_loaded_adapters,
     )
 
 

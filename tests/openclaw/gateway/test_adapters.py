@@ -11,6 +11,7 @@ from sqlalchemy import update
 
 from openclaw.errors import ConfigError, StoreError
 from openclaw.gateway.adapter_versions import adapters_of
+from openclaw.gateway.door import launched_engine
 from openclaw.settings import Settings
 from openclaw.store import RolloutStore, schema
 from openclaw.types import OF_ADAPTER, TurnState, policy_of
@@ -260,10 +261,21 @@ def test_the_same_weights_have_the_same_version_after_a_restart(
         (("a:b=x",), {}, "write NAME=FOLDER"),
         (("ada=x", "ada=y"), {}, "a name is there twice"),
         (("ada=x",), {"policy_id": "p::q"}, "no '::' in it"),
+        ((), {"max_loaded_adapters": 8, "engine_url": ("http://x",)}, "is for a launched engine"),
+        ((), {"max_loaded_adapters": 0}, "max-loaded-adapters"),
     ],
 )
-def test_a_flag_that_names_no_adapter_is_refused(
-    adapter: tuple[str, ...], changes: dict[str, str], message: str
+def test_a_flag_of_adapters_that_makes_no_sense_is_refused(
+    adapter: tuple[str, ...], changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         Settings(model_path="x", adapter=adapter, **changes)
+
+
+def test_the_launched_engine_holds_as_many_adapters_as_the_flag_says(model: Path) -> None:
+    words = ["--max-loaded-adapters", "8"]
+    for changes, expected in (({}, False), ({"max_loaded_adapters": 8}, True)):
+        launched = launched_engine(Settings(model_path=str(model), **changes))  # type: ignore[arg-type]
+        assert launched is not None
+        at = launched.command.index(words[0]) if words[0] in launched.command else None
+        assert (at is not None and launched.command[at : at + 2] == words) == expected
