@@ -204,7 +204,7 @@ def _has_tokens_of(renderer: str, path: Path) -> bool:
     try:
         return f'"{_FIRST_TOKEN[renderer]}"' in (path / "tokenizer.json").read_text()
     except OSError:
-        return True  # told where the tokenizer is read
+        return True  # the error is raised where the tokenizer is read
 
 
 def _template_hash(path: Path) -> str:

@@ -25,7 +25,7 @@ def with_admin_key(settings: Settings) -> Settings:
     folder = settings.run_dir or settings.rl_buffer_dir
     if folder is None:
         log.warning("clients need keys, and no OPENCLAW_ADMIN_KEY is set: /admin and the page are closed")
-        # A program that takes this one's place on SIGHUP makes another one, which nobody knows either
+        # A program that takes this one's place on SIGHUP makes another one, which is not known either
         return dataclasses.replace(settings, admin_key=secrets.token_urlsafe(32))
     key, is_new = made_key(Path(folder))
     if is_new and sys.stderr.isatty():

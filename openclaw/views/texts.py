@@ -10,7 +10,7 @@ from openclaw.types import Message
 _HIDDEN = {
     *range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0xA0),  # control characters
     *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF,  # invisible, or turning the line
-    *range(0xE0000, 0xE0080),  # letters that nobody sees
+    *range(0xE0000, 0xE0080),  # invisible letters
 }  # fmt: skip
 _SHOWN = {code: f"⟨{code:04X}⟩" for code in _HIDDEN} | {0x0D: None}
 _PREVIEW = 120

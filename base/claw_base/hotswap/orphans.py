@@ -162,7 +162,7 @@ def _hand_over(waiting: Waiting, listener: socket.socket) -> socket.socket | Non
     """Gives the socket to who asks; the connection to it. None for another user's process."""
     connection, _ = waiting.socket.accept()
     if _peer(connection)[1] == os.getuid():
-        with contextlib.suppress(OSError):  # it has just ended; the connection tells
+        with contextlib.suppress(OSError):  # it has just ended; the connection shows that
             socket.send_fds(connection, [waiting.lineage.kind.encode()], [listener.fileno()])
         return connection
     connection.close()

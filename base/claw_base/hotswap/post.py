@@ -125,5 +125,5 @@ class Post:
             return b""
 
     def _send(self, message: bytes) -> None:
-        with contextlib.suppress(OSError):  # the door is gone; `wait_for_*` tells
+        with contextlib.suppress(OSError):  # the door is gone; `wait_for_*` returns
             self._connection.send(message)

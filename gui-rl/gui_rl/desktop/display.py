@@ -75,7 +75,7 @@ class Display:
             await display.close()
             raise EnvironmentAway("Xvfb does not start: it names no display")
         display.cookie.write_bytes(_entry(display.number.encode(), cookie))
-        display.cookie.chmod(0o644)  # for the user of the boxes; nobody else can list the folder
+        display.cookie.chmod(0o644)  # for the user of the boxes; no other user can list the folder
         return display
 
     async def hand(self, *words: str) -> str:

@@ -20,7 +20,7 @@ from slime.sandbox.command import box_python
 
 HOME = "/home/user"
 PATHS = "/usr/local/bin:/usr/bin:/bin:/usr/games"
-CRASHED = 128  # exit codes from here on say which signal ended a program
+CRASHED = 128  # exit codes from here on encode the signal that ended a program
 COMMAND_SECONDS = 120.0
 ADDRESSES = 1 << 46  # JavaScript reserves far more address space than it uses
 PROGRAM = Limits(
@@ -63,7 +63,7 @@ POLICIES = {
 address: other schemes than those of the list are refused."""
 FLAGS = (
     "--no-sandbox",  # it is in one
-    "--test-type",  # and need not say so
+    "--test-type",  # without a warning about it
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-smooth-scrolling",

@@ -42,7 +42,7 @@ async def main(sites, devtools, *program):
     nothing = asyncio.subprocess.DEVNULL
     child = await asyncio.create_subprocess_exec(*program, stdin=nothing, stdout=nothing, stderr=nothing)
     status = await child.wait()
-    return 128 - status if status < 0 else status  # as a shell says by which signal it ended
+    return 128 - status if status < 0 else status  # a shell's code of the signal that ended it
 
 
 if __name__ == "__main__":

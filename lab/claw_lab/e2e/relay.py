@@ -69,7 +69,7 @@ class Relay:
             try:
                 server = socket.create_connection(("127.0.0.1", self._to_port))
             except OSError:
-                client.close()  # the client sees what it would see without a relay: nobody is there
+                client.close()  # the client sees the same as without a relay: a closed port
                 continue
             talk = _Connection(self.passages)
             for source, target, note in ((client, server, talk.asked), (server, client, talk.answered)):

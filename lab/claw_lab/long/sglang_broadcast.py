@@ -29,7 +29,7 @@ BUCKET = 500_000  # bytes: several buckets of the tiny model
 TOKENS = 150  # of an answer that is under way
 SENDER = SenderProcess()
 VERSIONS = iter(range(6, 100))  # engine_protocol.py has used those below
-FOLDERS: dict[int, Path] = {}  # of the versions, as a run's folder would tell
+FOLDERS: dict[int, Path] = {}  # of the versions, in place of a run's folder
 
 
 def client(timeout: float = 60.0) -> EngineControl:

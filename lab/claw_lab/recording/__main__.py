@@ -26,7 +26,7 @@ from claw_lab.recording.picture import svg
 
 WIDTH, HEIGHT = 100, 22
 TYPING = 0.03  # seconds a character
-QUIET, LONGEST = 1.8, 60.0  # seconds without output after which somebody goes on; and at most
+QUIET, LONGEST = 1.8, 60.0  # seconds without output after which the recording goes on; and at most
 LIST = re.compile(r"^\s*\d\. ", re.MULTILINE)
 WISH, THANKS = "No list please, write plain sentences.", "Thank you, that is what I wanted."
 PROBLEMS = (
@@ -49,7 +49,7 @@ class Player:
         self.decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
-            # Asking for the cursor's place needs an answer, which nobody gives here.
+            # A query of the cursor's place needs an answer, which this terminal does not give.
             os.environ.update(TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1", COLUMNS=str(WIDTH), LINES=str(HEIGHT))
             os.execvp(command[0], list(command))
         ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))

@@ -10,7 +10,7 @@ from claw_lab.recording.screen import Row, Screen
 
 CHARACTER, LINE, MARGIN = 8.4, 19, 12  # pixels
 FRAME = 0.15  # seconds; what is printed closer together is one frame
-REST = 4.0  # seconds that the end stays before it begins anew
+REST = 4.0  # seconds that the end stays before the picture starts again
 STYLE = (
     "text{{font:14px ui-monospace,Menlo,Consolas,monospace;fill:#d7dae0;white-space:pre}}.b{{font-weight:bold}}"
     ".r{{fill:#9fc3ff}}#f{{animation:f {seconds:.2f}s steps(1,end) infinite}}@keyframes f{{{keys}}}"

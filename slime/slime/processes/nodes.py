@@ -28,7 +28,7 @@ LEASE_SECONDS = 900.0
 """How long engines of a machine serve on without a driver. A new driver, or the Ray of a new job, takes less."""
 RENEW_INTERVAL = 5.0  # seconds
 POLL_SECONDS = 1.0
-STOP_PATIENCE = 20.0  # seconds in which the machines may say that they have ended their servers
+STOP_PATIENCE = 20.0  # seconds in which the machines may report the end of their servers
 KEEPER = "lease"
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 FILE = "driver.saving"
-DRIVER_GRACE = 5.0  # seconds that a driver has after TERM to end, or to say that it saves
+DRIVER_GRACE = 5.0  # seconds that a driver has after TERM to end, or to announce that it saves
 MORE = 5.0  # seconds behind its own limit, after which a driver that saves is killed
 ECHO = 1.0
 """Seconds in which the same signal is taken for one: of a process and of its group, of a supervisor that passes it on, or

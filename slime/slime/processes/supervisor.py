@@ -162,7 +162,8 @@ class Supervisor:
         """Returns when the driver has ended, when its time is over, or when the same signal came once more."""
         began, limit = time.monotonic(), 0.0
         while driver.poll() is None and not self.at_once:
-            # What ends the servers behind it forgets what it said while the last threads of a large process still end.
+            # The process that ends the servers after it clears the announcement while the last threads of a large
+            # process still end.
             limit = max(limit, grace_of(self.run_dir, driver.pid))
             if time.monotonic() - began > limit:
                 say(f"the driver did not end within {limit:g} s: it is killed")

@@ -161,7 +161,7 @@ class Box:
         if first is not None:
             select.select([first], [], [], END_SECONDS)
             os.close(first)
-        self._over = self.over  # of which the cgroup tells for the last time
+        self._over = self.over  # the cgroup's last report
         if self.group is not None:
             self.group.remove()
         if self.workspace is not None:

@@ -96,7 +96,7 @@ class Shell:
             data = os.read(self.terminal, 65536)
         except BlockingIOError:
             return
-        except OSError:  # nobody has the terminal open any more
+        except OSError:  # no process has the terminal open any more
             self.see_end(wait=True)
             return
         self.last_output = time.monotonic()

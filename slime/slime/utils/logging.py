@@ -16,7 +16,7 @@ PROGRESS = logging.getLogger("slime.progress")
 def log_to_file(path: Path) -> None:
     """Sends the logs of this process to a file too, and `PROGRESS` to it alone."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # For nobody else, like all logs of a run
+    # For no other user, like all logs of a run
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter(FILE_FORMAT))

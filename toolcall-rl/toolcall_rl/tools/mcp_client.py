@@ -102,7 +102,7 @@ class McpClient:
                 with contextlib.suppress(ValueError):  # some servers print into their own channel
                     await self._received(json.loads(line))
         except (ValueError, EnvironmentAway):
-            pass  # a line beyond the limit, or nobody to answer to
+            pass  # a line beyond the limit, or no caller to answer
         finally:
             for future in self.waiting.values():
                 if not future.done():

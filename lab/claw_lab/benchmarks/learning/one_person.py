@@ -140,7 +140,7 @@ def progress(options: argparse.Namespace) -> dict[str, Any]:
     command = [sys.executable, "-m", "openclaw.progress", "--json", "--sample", str(options.sample)]
     command += ["--url", options.url]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    # 3: nobody has asked for anything yet, which is so before the talk.
+    # 3: no person has asked for anything yet, as before the talk.
     if done.returncode not in (0, 3) or not done.stdout:
         raise RuntimeError(done.stderr[-2000:])
     report: dict[str, Any] = json.loads(done.stdout)

@@ -34,7 +34,7 @@ FEW = (
     "--rollout-batch-size",
     "2",
     "--bf16",
-)  # small batches; in the numbers that GPUs compute in unless they are told
+)  # small batches; in the default dtype of GPUs
 WISHES = (
     "No. Write it in one sentence, not a list.",
     "Thanks. And 5 + 6?",
@@ -192,7 +192,7 @@ def talk_until(served: Served, versions: int) -> None:
         while not stop.is_set():
             try:
                 served.ask([{"role": "user", "content": "What is 3 + 4?"}], f"long-{time.monotonic()}", 400)
-            except Exception as error:  # told at the end: no request may fail because of an update
+            except Exception as error:  # reported at the end: no request may fail because of an update
                 failures.append(error)
 
     beside = threading.Thread(target=go_on)

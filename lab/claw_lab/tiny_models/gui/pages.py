@@ -29,7 +29,7 @@ BUTTONS = {
 FAMILIES = {"tick": "checkbox", "choose": "radio", "type": "textbox", "open": "link"}
 """How the thing is chosen, and the role of what it is chosen with."""
 VALUES = ("anna", "ben", "cleo", "dan", "emma", "finn", "gina", "hugo", "ida", "jack", "kim", "leo")
-THINGS = 3  # on a page, beside the buttons
+THINGS = 3  # on a page, in addition to the buttons
 MEANT = {wording: button for button, wordings in BUTTONS.items() for wording in wordings}
 TEMPLATES: list[Template] = [(f, w, t) for f in FAMILIES for w in MEANT for t in THEMES]
 """Family, wording, theme."""

@@ -13,7 +13,7 @@ from claw_lab.tiny_models.tiny_claw.tokenizer import EMPTY_THINKING, END_OF_TEXT
 from tiny_claw.detectors import visible
 from tiny_claw.dialogues import Conversation, Equations, conversation, equations
 
-BACKGROUND_WEIGHT = 0.05  # loss weight of what the model reads; what it says weighs 1
+BACKGROUND_WEIGHT = 0.05  # loss weight of tokens that the model reads; its own weigh 1
 FILLER_WEIGHT = 0.003  # loss weight of a long system message
 FARTHEST = 30_000  # positions
 

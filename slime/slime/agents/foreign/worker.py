@@ -143,7 +143,7 @@ class Process:
                 if future is not None and not future.done():
                     future.set_result(message)
         except (ValueError, KeyError, TypeError):
-            pass  # a line that is none of ours, or is too long: whoever waits is told
+            pass  # a line that is none of ours, or is too long: the waiting requests get an error
         finally:
             for future in self.waiting.values():
                 if not future.done():

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds
-SLOW = 30.0  # seconds without an answer after which it is told
+SLOW = 30.0  # seconds without an answer after which it is logged
 REFUSALS = 2
 """A sampler may be refused because the service has forgotten it; a new one that is refused too is the request's
 fault. If the service does not know a new one either, it has lost the weights."""

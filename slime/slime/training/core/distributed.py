@@ -64,7 +64,7 @@ def listen_on(address: str) -> None:
         if any(one.address.partition("%")[0] == address for one in own)
     ]
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if names else ():
-        # NCCL takes a name as the beginning of one, unless told not to
+        # NCCL takes a name as the beginning of one, unless it starts with "="
         os.environ.setdefault(variable, names[0] if variable.startswith("GLOO") else f"={names[0]}")
 
 

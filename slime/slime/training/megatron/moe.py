@@ -145,7 +145,7 @@ class MixtureOfExperts(nn.Module):
         expert = torch.arange(got.shape[1], device=got.device).repeat(ranks)
         order = expert.repeat_interleave(got.flatten(), output_size=sum(received)).argsort(stable=True)
         asked = _Travel.apply(rows, sent, received, self.group)[order]  # type: ignore[no-untyped-call]
-        del rows  # or all questions would stay beside the answers
+        del rows  # or all questions would stay in memory with the answers
         answers = self.experts(asked, got.sum(0))[order.argsort()]
         return _Travel.apply(answers, received, sent, self.group)  # type: ignore[no-untyped-call,no-any-return]
 
