@@ -24,7 +24,7 @@ from slime.errors import ClawError
 
 
 def refusal(task: GuiTask, desktop: bool = False) -> str | None:
-    """Why a task cannot be used here, in words; None if it can."""
+    """Returns why a task cannot be used here, in words; None if it can."""
     if found := refused_step([*task.config, *task.postconfig], desktop):
         return found
     for check in task.checks:

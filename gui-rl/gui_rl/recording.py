@@ -40,7 +40,7 @@ class Recording:
         self.instruction, self.turns = instruction, 0
 
     def turn(self, png: bytes, text: str, actions: Sequence[GuiAction]) -> None:
-        """What was seen, and then done; `text` as the model wrote it."""
+        """Records the screen, and then the action; `text` as the model wrote it."""
         row = {"step": self.turns, "text": text, "actions": [repr(one) for one in actions]}
         marks = "".join(_marks(actions))
         self._write({f"step_{self.turns}.png": png}, {**row, "marks": marks})
@@ -74,7 +74,7 @@ def _safe(name: str) -> str:
 
 
 def _marks(actions: Sequence[GuiAction]) -> Iterator[str]:
-    """What is drawn over the picture, as SVG in percent of it."""
+    """Yields the marks over the picture, as SVG in percent of it."""
     pointer: Point | None = None
     for action in actions:
         match action:

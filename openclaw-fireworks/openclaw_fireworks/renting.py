@@ -62,7 +62,7 @@ def _other_run(deployments: Any, deployment: str, model: str, known: Rented | No
 
 
 def current_snapshot(deployments: Any, deployment: str, model: str) -> str | None:
-    """What a deployment answers with; None: the base model."""
+    """Returns the snapshot that a deployment serves; None: the base model."""
     replicas = deployments.hotload_check_status(deployment, model).get("replicas") or [{}]
     found = replicas[0].get("current_snapshot_identity")
     return str(found) if found else None

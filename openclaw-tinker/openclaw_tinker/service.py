@@ -100,7 +100,7 @@ class TinkerService:
         return ShapedTrained(self.asked(make), types, cast(Reduction, self.reduction))
 
     def asked(self, ask: Any) -> Any:
-        """What a call of the SDK gives; after a failure the next one connects again. Raises ServiceAway,
+        """Returns the result of a call of the SDK; after a failure the next one connects again. Raises ServiceAway,
         ServiceRefuses."""
         try:
             with failures_translated():

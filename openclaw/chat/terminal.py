@@ -46,7 +46,8 @@ class Terminal:
             return True
 
     def _typed(self) -> str | None:
-        """What the person sends; None: they leave. A pasted paragraph is one message; Ctrl-C empties the line."""
+        """Returns the person's message; None: they leave. A pasted paragraph is one message; Ctrl-C empties the
+        line."""
         while True:
             try:
                 with patch_stdout():

@@ -84,7 +84,7 @@ def describe(status: dict[str, Any]) -> str:
 
 
 def fate(status: dict[str, Any]) -> str:
-    """What became of a turn, for a person who knows which one it is: score, hints, and how far it has come."""
+    """Returns the status of a turn, for a person who knows which one it is: score, hints, and its stage."""
     parts = []
     if status["score"] is not None:
         reason = status.get("reason")

@@ -237,11 +237,11 @@ class Client:
     def is_side(
         self, messages: Messages, headers: Mapping[str, str] = MappingProxyType({}), has_tools: bool = True
     ) -> bool:
-        """Whether one of this client's marks is there."""
+        """Returns whether one of this client's marks is there."""
         return Clients((self,)).is_side(messages, headers, has_tools)
 
     def has_side_headers(self, headers: Mapping[str, str], has_tools: bool) -> bool:
-        """Whether this client's headers name a side turn."""
+        """Returns whether this client's headers name a side turn."""
         if any(mark.is_side(headers) for mark in self.side_headers):
             return True
         return not has_tools and self.offers_tools is not None and self.offers_tools in headers
@@ -319,8 +319,8 @@ class Clients(tuple[Client, ...]):
     def is_side(
         self, messages: Messages, headers: Mapping[str, str] = MappingProxyType({}), has_tools: bool = True
     ) -> bool:
-        """Whether a request with these messages and headers (lower case) is a client's housekeeping, not a person's
-        conversation."""
+        """Returns whether a request with these messages and headers (lower case) is a client's housekeeping, not a
+        person's conversation."""
         if not self._side_names.isdisjoint(headers) and any(
             client.has_side_headers(headers, has_tools) for client in self
         ):

@@ -121,12 +121,12 @@ def read_user_text(text: str) -> tuple[Writer, str]:
 
 
 def is_marked(text: str) -> bool:
-    """Whether a text begins as programs begin theirs."""
+    """Returns whether a text begins as programs begin theirs."""
     return any(mark.match(text) for mark in (_BRACKETED, _SPEAKER, _EVENT)) or bool(_AUTOMATED.search(text))
 
 
 def _between(text: str, tag: re.Pattern[str]) -> str:
-    """What stands between such tags; "" if nothing does."""
+    """Returns the text between such tags; "" if there is none."""
     found: list[str] = []
     at = 0
     while len(found) < _MOST_BLOCKS and (opening := tag.search(text, at)) is not None:
@@ -167,8 +167,8 @@ def _without_blocks(text: str) -> str:
 
 
 def _looks_written(text: str) -> bool:
-    """Whether enough signs of a template are in a text: sections, orders in upper case, the user in the third person,
-    the machinery of agents, formal conditions."""
+    """Returns whether enough signs of a template are in a text: sections, orders in upper case, the user in the third
+    person, the machinery of agents, formal conditions."""
     if text.startswith("### Task:") or (
         _SECTION.match(text) and len(_HEADING.findall(text)) + text.startswith("# ") >= 2
     ):

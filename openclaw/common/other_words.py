@@ -48,7 +48,7 @@ OTHER_WORDS = {
 
 
 def hint(message: str, parser: argparse.ArgumentParser) -> str:
-    """What to do about the first unknown flag that a message of argparse names."""
+    """Returns the remedy for the first unknown flag that a message of argparse names."""
     words = message.split() if message.startswith("unrecognized") else []
     flag = next((word for word in words if word.startswith("-")), "")
     return suggestion(flag, parser, OTHER_WORDS) or "see --help"

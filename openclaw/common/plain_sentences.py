@@ -27,7 +27,7 @@ def all_plain_sentences() -> tuple[str, ...]:
 
 
 def asked_plainly(text: str) -> Pole | None:
-    """What a text asks for that begins with one of these sentences; None for other texts."""
+    """Returns the form that a text asks for if it begins with one of these sentences; None for other texts."""
     return next((pole for (pole, _), texts in _all().items() if text.startswith(texts)), None)
 
 

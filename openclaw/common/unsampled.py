@@ -11,7 +11,8 @@ _FEWEST = 5
 
 
 def advice(reasons: Sequence[str | None]) -> str | None:
-    """What to do if most of the newest main turns were greedy; None if they were not. `reasons`: `unsampled` of each."""
+    """Returns the remedy if most of the newest main turns were greedy; None if they were not. `reasons`: `unsampled`
+    of each."""
     greedy = reasons.count(GREEDY)
     if len(reasons) < _FEWEST or 2 * greedy <= len(reasons):
         return None

@@ -83,12 +83,12 @@ def wish_themes(wish: str) -> frozenset[Theme]:
 
 
 def repeats(request: str, wish: str) -> bool:
-    """Whether a wish is about nothing but what its request had asked for."""
+    """Returns whether a wish is about nothing but what its request had asked for."""
     themes = wish_themes(wish)
     return bool(themes) and themes <= asked_themes(request)
 
 
 def gives_way(wish: str, *requests: str) -> bool:
-    """Whether a wish speaks of a side of the form that one of the requests asks for itself."""
+    """Returns whether a wish speaks of a side of the form that one of the requests asks for itself."""
     themes = wish_themes(wish)
     return any(themes & asked_themes(request) for request in requests)

@@ -172,7 +172,7 @@ def chosen_extension(settings: ConnectSettings, program: Program) -> str | None:
 
 
 def addition(settings: ConnectSettings, entry: dict[str, Any], extension: str | None) -> dict[str, Any]:
-    """What connecting adds to empty settings; the key is not shown."""
+    """Returns the settings that connecting adds to empty ones; the key is not shown."""
     shown = {**entry, "apiKey": "THE SERVER'S KEY" if settings.api_key else entry["apiKey"]}
     return connected({}, settings.provider, shown, not settings.keep_model, extension, settings.replace)[0]
 

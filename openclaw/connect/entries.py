@@ -111,7 +111,7 @@ def disconnected(config: Mapping[str, Any], notes: Mapping[str, Any]) -> Config:
 
 
 def remarks(config: Mapping[str, Any], notes: Mapping[str, Any]) -> list[str]:
-    """What in these settings keeps the connection from having its effect; each is for a person to decide."""
+    """Returns remarks on settings that keep the connection from having its effect; each is for a person to decide."""
     found = []
     plugins = config.get("plugins", {})
     if "extension" in notes and (plugins.get("enabled") is False or PLUGIN in (plugins.get("deny") or [])):
@@ -129,7 +129,7 @@ def remarks(config: Mapping[str, Any], notes: Mapping[str, Any]) -> list[str]:
 
 
 def _is_ours(config: Mapping[str, Any], notes: Mapping[str, Any] | None) -> bool:
-    """Whether the provider that the notes name is there and still points where it was made to."""
+    """Returns whether the provider that the notes name is there and still points where it was made to."""
     if not notes:
         return False
     known = _part(copy.deepcopy(dict(config)), "models", "providers").get(notes["provider"])

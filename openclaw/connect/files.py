@@ -74,7 +74,7 @@ def write_text(file: Path, text: str, keep_old: bool = True) -> Path | None:
 
 
 def readable_by_others(file: Path) -> bool:
-    """Whether other users of this machine can read what is in it."""
+    """Returns whether other users of this machine can read what is in it."""
     return bool(file.stat().st_mode & 0o044)
 
 
@@ -94,7 +94,7 @@ def _replace(target: Path, text: str, known: os.stat_result | None) -> None:
 
 
 def restore(file: Path, backup: Path | None) -> None:
-    """What was there before `write_config`."""
+    """Restores the file of before `write_config`."""
     if backup is None:
         file.unlink(missing_ok=True)
     else:

@@ -163,7 +163,7 @@ def _indent(line: str) -> str:
 
 
 def _says(line: str) -> bool:
-    """Whether it is more than a comment."""
+    """Returns whether it is more than a comment."""
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 

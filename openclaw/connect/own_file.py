@@ -120,7 +120,7 @@ def _without(config: Config, notes: Config) -> Config:
 
 
 def _shown(own: OwnFile, values: Values, key: str | None) -> str:
-    """What connecting adds to empty settings; the key is not shown."""
+    """Returns the settings that connecting adds to empty ones; the key is not shown."""
     hidden = {path: "THE SERVER'S KEY" if key and value == key else value for path, value in values.items()}
     return edit("", own.form, put_in({}, hidden)[0])
 

@@ -49,7 +49,7 @@ def find_program() -> Program:
 
 
 def complaint(program: Program, config: Path) -> str | None:
-    """What OpenClaw finds wrong with its settings; None when nothing, or when it is not here to ask or too old."""
+    """Returns OpenClaw's complaint about its settings; None if it has none, is not installed, or is too old to ask."""
     too_old = program.version and program.version[:2] < OLDEST_THAT_VALIDATES
     if program.path is None or program.problem or too_old:
         return None

@@ -167,7 +167,7 @@ class StreamedAnswers:
 
 
 def _lacks_ids(answer: dict[str, Any]) -> bool:
-    """Whether an answer counts more ids than it and those before it in the stream's lists have."""
+    """Returns whether an answer counts more ids than it and those before it in the stream's lists have."""
     ids, meta = answer.get("output_ids"), answer.get("meta_info")
     count = meta.get("completion_tokens") if isinstance(meta, dict) else None
     return isinstance(ids, list) and isinstance(count, int) and count > answer[SKIPPED] + len(ids)
@@ -273,7 +273,7 @@ class EngineClient:
         return found
 
     async def ready(self) -> bool:
-        """Whether at least one engine answers."""
+        """Returns whether at least one engine answers."""
         return any(found is not None for found in await asyncio.gather(*map(self.info, self.urls)))
 
     async def learn(self) -> None:

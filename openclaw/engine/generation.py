@@ -169,7 +169,7 @@ class Generation:
         }
 
     def _take(self, answer: dict[str, Any]) -> Increment:
-        """What is new in an answer. Raises EngineError for an answer that makes no sense."""
+        """Returns the new part of an answer. Raises EngineError for an answer that makes no sense."""
         have = len(self.ids) - self._attempt_start - answer[SKIPPED]
         if have < 0:
             raise EngineError(f"{-have} ids of an answer did not come")

@@ -52,7 +52,7 @@ class CallPrefix:
         self.arguments: tuple[int, int] | None = None
 
     def add(self, text: str) -> bool:
-        """Whether the text so far can still become a sound call."""
+        """Returns whether the text so far can still become a sound call."""
         at = 0
         while at < len(text) and self._possible:
             if self._escape is not None:

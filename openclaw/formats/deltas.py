@@ -49,7 +49,7 @@ def json_text(value: object) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text has no half of a surrogate pair: only then can it be sent and stored."""
+    """Returns whether a text has no half of a surrogate pair: only then can it be sent and stored."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -262,7 +262,7 @@ class TrimmedText:
         self.started = False
 
     def is_blank(self) -> bool:
-        """Whether there is nothing but white space so far."""
+        """Returns whether there is nothing but white space so far."""
         return not self.started and self._decoder.getstate()[0] == b""
 
     def add(self, data: bytes) -> str:

@@ -137,7 +137,7 @@ class ChatFormat:
     def known_head(
         self, messages: Sequence[Message], tools: list[Message] | None, options: TemplateOptions
     ) -> Head | None:
-        """What is known of a request's head, for `render`; None if heads are not kept."""
+        """Returns the kept rendering of a request's head, for `render`; None if heads are not kept."""
         if self._heads is None or isinstance(messages[0], RawPrompt):
             return None
         return self._heads.find(messages, tools or None, [options, self.tokenizer.text_is_plain])

@@ -100,7 +100,7 @@ class WholeParser:
         return _Reading(reasoning, (parsed.content or "").strip(), sound, unsound)
 
     def _stable(self) -> _Reading:
-        """What stays, whatever marker comes next."""
+        """Returns the part that stays, whatever marker comes next."""
         ids = self._whole_characters()
         now = self._read(ids)
         if self._form.bare_json and (not now.content or now.content[0] in "{<"):

@@ -31,7 +31,7 @@ class StopStrings:
         return shown
 
     def finish(self, matched: str | None) -> list[Delta]:
-        """What was held back, up to the stop string that the engine matched, if it did."""
+        """Returns the text that was held back, up to the stop string that the engine matched, if it did."""
         shown = self._release()
         if matched and shown and matched.startswith(shown[0].text):
             return []

@@ -120,7 +120,8 @@ class Tokenizer:
         return list(self._core.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
     def exceeds(self, texts: Sequence[str], limit: int) -> bool:
-        """Whether texts surely have more than `limit` tokens together; it reads no more of them than that takes.
+        """Returns whether texts surely have more than `limit` tokens together; it reads no more of them than that
+        takes.
 
         No token has more bytes than the longest of the vocabulary, and a text no fewer bytes than characters. Beyond
         that, slices are counted one by one, each with an allowance for what its cut adds.
@@ -177,7 +178,7 @@ class Tokenizer:
         return b"".join([self.token_bytes(token_id) for token_id in token_ids]).decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """What one token adds to the text; empty for an id that the vocabulary does not have."""
+        """Returns the bytes that one token adds to the text; empty for an id that the vocabulary does not have."""
         return self._bytes[token_id] if 0 <= token_id < len(self._bytes) else b""
 
     def convert_tokens_to_ids(self, tokens: Any) -> Any:
@@ -191,7 +192,7 @@ class Tokenizer:
         return len(self._bytes)
 
     def same_vocabulary(self, other: Tokenizer) -> bool:
-        """Whether every id stands for the same bytes."""
+        """Returns whether every id stands for the same bytes."""
         return self._bytes == other._bytes
 
     def token_id(self, token: str) -> int:

@@ -20,7 +20,7 @@ class CallReader(Protocol):
     """One call. Tokens are those between its markers."""
 
     def add(self, token: int) -> bool:
-        """Whether the call can still become sound after one more token."""
+        """Returns whether the call can still become sound after one more token."""
 
     def close(self) -> list[Delta]:
         """The call, after its end marker; empty when it is unsound."""
@@ -87,8 +87,8 @@ def names_of(tools: list[dict[str, Any]] | None) -> frozenset[str] | None:
 
 
 def calls_of(parsed: Any, names: frozenset[str] | None) -> tuple[list[tuple[str, str]], list[str]]:
-    """What a parser of `renderers` read: (name, JSON text of the arguments) of each sound call, and the text of each
-    unsound one."""
+    """Returns the calls that a parser of `renderers` read: (name, JSON text of the arguments) of each sound call, and
+    the text of each unsound one."""
     sound, unsound = [], []
     for call in parsed.tool_calls:
         arguments = _argument_text(call.arguments) if call.status == "ok" else None

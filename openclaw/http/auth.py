@@ -82,8 +82,8 @@ def check_admin(request: Request, settings: Administered) -> None:
 
 
 def is_admin_key(request: Request, given: bytes, key: str) -> bool:
-    """Whether this is the admin key; wrong ones are counted. Raises ClientError (429) when there were too many of the
-    client's address."""
+    """Returns whether this is the admin key; wrong ones are counted. Raises ClientError (429) when there were too
+    many of the client's address."""
     if not given:
         return False
     guesses: Guesses = request.app.state.guesses
@@ -109,7 +109,7 @@ def _is_own_user(request: Request) -> bool:
 
 
 def _check_same_origin(request: Request) -> None:
-    """What a page of another address has a browser send changes nothing, also where that address is of this machine: any
+    """Rejects requests that a page of another origin has a browser send, also an origin of this machine, since any
     program may serve pages on another port."""
     site = request.headers.get("sec-fetch-site", "none")
     origin = request.headers.get("origin")
@@ -147,7 +147,8 @@ def _check_host(request: Request, settings: Settings) -> None:
 
 
 def is_own_name(host: str) -> bool:
-    """Whether no site on the internet can have this name: an address, a name without a dot, or one of a local domain."""
+    """Returns whether no site on the internet can have this name: an address, a name without a dot, or one of a local
+    domain."""
     return (
         host in LOOPBACK or _is_address(host) or "." not in host.rstrip(".") or host.endswith(LOCAL_DOMAINS)
     )

@@ -69,7 +69,7 @@ def new_pass(admin_key: str, now: float | None = None) -> str:
 
 
 def is_pass(value: str, admin_key: str) -> bool:
-    """Whether a cookie is a pass that still holds."""
+    """Returns whether a cookie is a pass that still holds."""
     until, _, signature = value.partition(".")
     right = hmac.compare_digest(signature.encode(), _signature(until, admin_key).encode())
     return right and until.isdecimal() and int(until) > time.time()

@@ -87,7 +87,7 @@ def _routes(document: Json, found: list[tuple[str, Json]]) -> Iterator[Markup]:
 
 
 def _fields(document: Json, operation: Json) -> Markup:
-    """What a request may have, as a table."""
+    """Returns the fields of a request, as a table."""
     rows = [
         _ROW.format(one["name"], _kind(one.get("schema", {})), f"in the {one['in']}")
         for one in operation.get("parameters", [])

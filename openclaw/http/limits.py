@@ -20,7 +20,7 @@ IPV6_NETWORK_BITS = 64
 
 
 def network_of(address: str) -> str:
-    """What addresses of one client have in common: an IPv4 address, the network of an IPv6 one."""
+    """Returns the common part of the addresses of one client: an IPv4 address, the network of an IPv6 one."""
     if ":" not in address:
         return address
     try:

@@ -41,7 +41,7 @@ class Dialect(Protocol):
         """Sent before the first chunk."""
 
     def chunk(self, index: int, chunk: Chunk) -> bytes:
-        """What a chunk adds; empty when nothing of it may be visible yet."""
+        """Returns the bytes that a chunk adds; empty if none of it may be visible yet."""
 
     def waiting(self, index: int) -> bytes:
         """An event without content: the answer goes on, and nothing of it may be visible yet."""

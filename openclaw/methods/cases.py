@@ -42,7 +42,7 @@ def draft(
 
 
 def needs_of(options: Options, w_rl: float, w_opd: float, teacher: TeacherKind) -> Needs:
-    """What the four cases need. Raises ConfigError when the score is to be trained on and is not asked for."""
+    """Returns the needs of the four cases. Raises ConfigError if the score is trained on and not requested."""
     if w_rl and not options.get("eval_mode", 1):
         raise ConfigError(
             "the reward needs the score of each turn: set OPENCLAW_EVAL_MODE=1, or the reward's weight to 0"

@@ -115,7 +115,7 @@ class Method:
 
 
 def function_of(flag: str, path: str) -> Callable[..., Any]:
-    """What `module:attr` or `file.py:attr` names, as a flag gives it. Raises ConfigError."""
+    """Returns the function that `module:attr` or `file.py:attr` of a flag names. Raises ConfigError."""
     file, _, attr = path.rpartition(":")
     try:
         in_file = file.endswith(".py")
@@ -149,7 +149,7 @@ def eval_score(judgements: Iterable[Judgement]) -> float | None:
 
 
 def is_liked(judgements: Iterable[Judgement]) -> bool:
-    """Whether the turn has a score above 0."""
+    """Returns whether the turn has a score above 0."""
     return (eval_score(judgements) or 0.0) > 0
 
 

@@ -54,7 +54,7 @@ def weighed(samples: Sequence[ScoredSample], compared: Sequence[float]) -> list[
 
 
 def cancel_out(post_process: str | None, rewards: Sequence[float]) -> bool:
-    """Whether nothing is left of the rewards of an optimizer step: none is a score, or they are alike and
+    """Returns whether nothing is left of the rewards of an optimizer step: none is a score, or they are alike and
     `compare_in_batch` compares them (`post_process`: path of the function that does)."""
     scores = [reward for reward in rewards if reward]
     ours = f"{compare_in_batch.__module__}.{compare_in_batch.__qualname__}"

@@ -47,8 +47,8 @@ class PageSettings:
 
 
 def source_of_run(run_dir: Path, model_path: str | None, admin_key: str | None, writable: bool) -> ViewSource:
-    """What the page reads of a run folder. A store that an older program made is brought to the present tables; nothing
-    else changes. Raises ConfigError where there is no store, StoreError where it cannot be read."""
+    """Returns the page's source of data in a run folder. A store that an older program made is brought to the present
+    tables; nothing else changes. Raises ConfigError where there is no store, StoreError where it cannot be read."""
     told = _arguments(run_dir)
     model = Path(model_path or told.get("hf_checkpoint") or "").expanduser()
     recorder = Recorder(RolloutStore(_buffer(run_dir, told)), Settings.session_ttl)

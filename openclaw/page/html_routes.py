@@ -159,7 +159,7 @@ async def get_diff(request: Request, a: str = "", b: str = "") -> Response:
 
 
 async def diff_page(request: Request, a: int, b: int, prompts: list[str]) -> Response:
-    """What lies between two versions, and what both answer to prompts."""
+    """Returns the page of the difference of two versions, with both answers to prompts."""
     source, found = source_of(request), await difference(request, a, b, prompts)
     asked = prompts or await source.in_thread(lambda: openings(source.store))
     told = {"a": a, "b": b, "found": found, "prompts": asked, "known": (await versions(request))["versions"]}
@@ -185,7 +185,7 @@ async def static(request: Request, name: str) -> Response:
 
 
 def _common(request: Request, here: str) -> dict[str, Any]:
-    """What every page has: which view it is, and what may be done on it."""
+    """Returns the variables of every page: its view, and the changes that it allows."""
     source = source_of(request)
     return {
         "here": here,

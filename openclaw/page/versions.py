@@ -83,7 +83,7 @@ async def settle_quarantine(request: Request, version: int, release: bool) -> in
 
 
 async def difference(request: Request, a: int, b: int, prompts: list[str]) -> Json:
-    """What lies between two versions, with `answers` if there are prompts. Raises ClientError."""
+    """Returns the difference of two versions, with `answers` if there are prompts. Raises ClientError."""
     source = source_of(request)
     if source.gateway is None:
         if prompts:
@@ -128,7 +128,7 @@ def gone_back(version: int, told: Json) -> str:
 
 
 def pinned(version: int | None, told: Json) -> str:
-    """What has come of an order to pin a version, or none."""
+    """Returns the result of an order to pin a version, or none."""
     if told.get("status") == "waiting":
         return "Done as soon as the driver answers."
     if told.get("status") == "serving":
@@ -177,7 +177,7 @@ def _with_lessons(source: ViewSource, rows: list[Json]) -> list[Json]:
 
 
 def _why(told: Json) -> str | None:
-    """Why a version was rejected; why it was undone, if it still is."""
+    """Returns why a version was rejected; why it was undone, if it still is."""
     undone = told.get("undone") if told.get("status") == str(VersionStatus.ROLLED_BACK) else None
     return told.get("reason") or undone
 

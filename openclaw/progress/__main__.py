@@ -142,7 +142,7 @@ def _report(
     rows: Sequence[Row],
     summary: dict[str, float],
 ) -> dict[str, Any]:
-    """What is kept: neither the person's name nor their words."""
+    """Returns the report to keep, without the person's name and words."""
     return {
         "time": time.time(),
         "model": model,

@@ -80,12 +80,13 @@ OPPOSITES: Mapping[str, frozenset[str]] = MappingProxyType(
 
 
 def pleases(forms: tuple[str, ...], reply: Reply) -> bool:
-    """Whether a reply has all forms of a wish."""
+    """Returns whether a reply has all forms of a wish."""
     return all(FORMS[form](reply) for form in forms)
 
 
 def obeys(pole: str | None, form: str | None, reply: Reply) -> bool:
-    """Whether a reply has the form that its own prompt asked for. `form`: a regular expression, before the rule."""
+    """Returns whether a reply has the form that its own prompt asked for. `form`: a regular expression, before the
+    rule."""
     if form is not None:
         return re.search(form, reply.text) is not None
     return pole is not None and FORMS[pole](reply)

@@ -236,7 +236,8 @@ def _likeness(measured: Measured, items: Sequence[Item]) -> Row | None:
 
 
 def _is_right(item: Item, reply: Reply) -> bool:
-    """Whether the answer stands in the reply as whole words, in any case; thousands may be parted by commas."""
+    """Returns whether the answer stands in the reply as whole words, in any case; thousands may be parted by
+    commas."""
     wanted = item.answer or ""
     text = re.sub(r"(?<=\d),(?=\d{3})", "", reply.text)
     return re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text, re.IGNORECASE) is not None

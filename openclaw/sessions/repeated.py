@@ -24,7 +24,7 @@ class RepeatedTexts:
         self._sessions: OrderedDict[bytes, set[str]] = OrderedDict()
 
     def without(self, session_id: str, next_state: Sequence[Message]) -> list[Message]:
-        """What followed an answer of a session, without texts that followed others word for word."""
+        """Returns the messages after an answer of a session, without texts that followed others word for word."""
         return [
             message
             for message in next_state

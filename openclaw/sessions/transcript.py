@@ -62,8 +62,8 @@ class Parent:
 
 
 def next_state(messages: Sequence[Message], start: int) -> list[Message]:
-    """What followed the answer before `start`: tool results and a person's text up to the next answer, without what
-    clients wrote around and between. Empty when nothing did."""
+    """Returns the messages after the answer before `start`: tool results and a person's text up to the next answer,
+    without the clients' own texts around and between. Empty if there are none."""
     found = []
     replies = scaffold_in(messages)
     for index, message in enumerate(messages[start:], start):
@@ -94,7 +94,7 @@ def scaffold_in(messages: Sequence[Message]) -> frozenset[int]:
 
 
 def same_answer(stored: Message, sent: Message, to_the_letter: bool = False) -> bool:
-    """Whether a client sent this answer back. What clients change on the way counts only `to_the_letter`."""
+    """Returns whether a client sent this answer back. What clients change on the way counts only `to_the_letter`."""
     read = _literal if to_the_letter else _normal
     return read(stored) == read(sent)
 

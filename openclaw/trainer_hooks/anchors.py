@@ -46,8 +46,8 @@ def add_anchors(
 
 
 def changes_habit(step: ExtraStep, trainer: TrainerFlags) -> bool:
-    """Whether a step has a hint, scores that differ or a memory, or follows its own batch. If not, anchors would be all
-    that is trained, and would pull the habit back until people complain again."""
+    """Returns whether a step has a hint, scores that differ or a memory, or follows its own batch. If not, anchors
+    would be all that is trained, and would pull the habit back until people complain again."""
     if not all(turn.again for turn in step.turns) or any(turn.plain is not None for turn in step.turns):
         return True
     rows, key = [turn.row for turn in step.turns], trainer.reward_key

@@ -59,7 +59,7 @@ def dreamer_of(settings: HookSettings, store: RolloutStore, prompts: HintedPromp
 def demand_of(
     store: RolloutStore, records: Sequence[SampleRecord], rollout_id: int, trust: Trust | None
 ) -> Demand:
-    """What the people of a batch asked for. People who are not trusted now are left out."""
+    """Returns the wishes of the people of a batch. People who are not trusted now are left out."""
     turns = [record.turn for record in records]
     people = {turn.person for turn in turns}
 

@@ -96,7 +96,7 @@ class NextBatch:
         return max(usual, min(self._store.samples.ready_count(excluded), most))
 
     def is_due(self, excluded: frozenset[Person]) -> bool:
-        """Whether a batch is full, or its oldest sample waited long enough."""
+        """Returns whether a batch is full, or its oldest sample waited long enough."""
         ready = self._store.samples.ready_count(excluded)
         if ready and self._buffer.max_person_share < 1:
             ready = self._leasable(excluded)
@@ -180,7 +180,7 @@ class Backlog:
     batch: int
 
     def advice(self) -> dict[str, str]:
-        """What falls behind, each with the flag to change; empty while all keep up."""
+        """Returns the parts that cannot keep up, each with the flag to change; empty while all keep up."""
         found = {}
         if self.ready >= FULL_BATCHES * self.batch:
             found["trainer"] = (

@@ -65,8 +65,8 @@ def alarm(
     alpha: float,
     excluded: Collection[Person] = (),
 ) -> str | None:
-    """What is worse in the present block than in the one before; None while nothing is. `alpha` is shared among the
-    signs; `excluded` are people whose words do not count."""
+    """Returns the sign that is worse in the present block than in the one before; None if no sign is. The signs share
+    `alpha`; the feedback of `excluded` people does not count."""
     for name, is_so in SIGNS.items():
         streams = [
             [is_so(turn) for turn in part if is_so is not _complained or turn.person not in excluded]

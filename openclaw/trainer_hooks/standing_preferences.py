@@ -106,7 +106,7 @@ class Teachers:
         return found
 
     def _of_others(self, person: Person) -> list[str]:
-        """What other people asked for, if teachers read it."""
+        """Returns other people's wishes, if teachers read them."""
         others = self.wishes.items() if self.everybody else ()
         return [wish for other, said in others if other != person for wish in said]
 

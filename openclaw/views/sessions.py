@@ -89,7 +89,8 @@ def judgements(connection: Connection, turn_ids: Sequence[str]) -> defaultdict[s
 
 
 def outcome(row: Mapping[Any, Any]) -> Json:
-    """What became of a turn; `stage` is one word: waiting, judging, ready, training, trained, dropped or lost."""
+    """Returns the status of a turn; `stage` is one word: waiting, judging, ready, training, trained, dropped or
+    lost."""
     state, sample = row["state"], row["sample_state"]
     if sample is not None:
         stages = {SampleState.READY: "ready", SampleState.LEASED: "training"}
@@ -105,7 +106,7 @@ def outcome(row: Mapping[Any, Any]) -> Json:
 
 
 def select_turns() -> Any:
-    """What `shown_turn` reads, of every turn."""
+    """Returns the query of every turn with the columns that `shown_turn` reads."""
     turn, body, sample = schema.turn, schema.turn_body, schema.sample
     columns = [body.c.messages, body.c.response_message, body.c.next_state, body.c.version_spans]
     of_sample = [sample.c.state.label("sample_state"), sample.c.reason.label("sample_reason")]

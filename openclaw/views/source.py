@@ -129,7 +129,7 @@ class ViewSource:
 
     @property
     def changeable(self) -> Recorder:
-        """What changes go through. Raises ClientError if changes are not allowed."""
+        """Returns the recorder for changes. Raises ClientError if changes are not allowed."""
         if not self.writable:
             message = "this page shows a finished run and changes nothing: start it with --allow-changes"
             raise ClientError(message, code="read_only", status=409)

@@ -22,7 +22,7 @@ def visible(text: str) -> str:
 
 
 def token_text(data: bytes) -> str:
-    """What a token adds, for people: blanks and line ends stay, a broken character is its bytes."""
+    """Returns the text that a token adds, for people: blanks and line ends stay, a broken character is its bytes."""
     try:
         return visible(data.decode())
     except UnicodeDecodeError:
@@ -40,7 +40,7 @@ def calls_of(message: Message) -> list[dict[str, str]]:
 
 
 def said(messages: list[Message]) -> list[Message]:
-    """What is new in a request: the messages after the last answer in it."""
+    """Returns the new part of a request: the messages after the last answer in it."""
     answers = [index for index, message in enumerate(messages) if message.get("role") == "assistant"]
     return messages[answers[-1] + 1 :] if answers else messages
 

@@ -102,7 +102,7 @@ def runs(found: Json, by: By, rows: list[ShownToken]) -> list[Json]:
 
 
 def values_of(found: Json, by: By) -> Sequence[float | None] | None:
-    """What a colour stands for, a number a token; None if it is not known of this turn."""
+    """Returns the values behind a colour, one number for each token; None if this turn has none."""
     if by == "surprise":
         return None if found["log_probs"] is None else [-value for value in found["log_probs"]]
     values: Sequence[float | None] | None = found["versions" if by == "version" else by]
@@ -140,7 +140,7 @@ def _about(found: Json, index: int) -> str:
 
 
 def _fitting(values: Any, count: int) -> list[float | None] | None:
-    """What a training step wrote, where it is of these tokens."""
+    """Returns the values that a training step wrote, if they belong to these tokens."""
     return values if isinstance(values, list) and len(values) == count else None
 
 

@@ -409,7 +409,7 @@ def statuses(group: Group) -> set[SampleStatus]:
 
 
 def has_bad_reward(group: Group, reward_key: str | None) -> bool:
-    """Whether a reward of the group is there and is not a finite number."""
+    """Returns whether a reward of the group is there and is not a finite number."""
     return any(
         not _is_finite(sample.reward, reward_key) for sample in flatten(group) if sample.reward is not None
     )

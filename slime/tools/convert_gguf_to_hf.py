@@ -78,7 +78,7 @@ def forget_quantization(model: Any) -> None:
 
 
 def problem(file: Path, output: Path, force: bool) -> str | None:
-    """Why this cannot be converted, or None."""
+    """Returns why this cannot be converted, or None."""
     if not file.is_file():
         return f"--input {file} is no file"
     with file.open("rb") as content:

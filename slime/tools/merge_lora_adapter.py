@@ -40,7 +40,7 @@ def merge(base: Path, adapter: Path, output: Path) -> None:
 
 
 def problem(base: Path, adapter: Path, output: Path, force: bool) -> str | None:
-    """Why these folders cannot be merged, or None."""
+    """Returns why these folders cannot be merged, or None."""
     if not (base / "config.json").is_file():
         return f"--base-model {base} holds no config.json; give the folder of a Hugging Face model"
     if not (adapter / CONFIG).is_file():

@@ -206,8 +206,8 @@ def _text(workspace: Workspace, file: str) -> bytes:
 def _shadowed(
     file: str, before: Mapping[str, Entry], after: Mapping[str, Entry], installed: frozenset[str]
 ) -> str | None:
-    """What a new file or folder keeps tests from importing. A folder without an __init__.py may be one that modules are
-    looked for in."""
+    """Returns the module that a new file or folder keeps tests from importing. A folder without an __init__.py may be
+    one that modules are looked for in."""
     path = PurePosixPath(file)
     folder = "" if str(path.parent) == "." else f"{path.parent}/"
     if f"{folder}__init__.py" in before and f"{folder}__init__.py" in after:

@@ -114,7 +114,8 @@ def agents_box(command: str, seconds: float, workspace: Workspace) -> Finished:
 
 
 def patch_of(instance: Instance, work: Workspace) -> str:
-    """What an agent changed, against a clean index: neither its git folder, nor hooks or settings in it, are used.
+    """Returns an agent's changes, against a clean index: neither its git folder, nor hooks or settings in it, are
+    used.
 
     Raises:
         SandboxError: its box did not come up.

@@ -87,7 +87,7 @@ class SweEnvironment:
 
     @staticmethod
     def opening(problem: str) -> Start:
-        """What the agent reads first."""
+        """Returns the agent's first messages."""
         asked: list[Message] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": problem}]
         return Start(asked, (BASH,))
 
@@ -122,7 +122,7 @@ class SweEnvironment:
         return Outcome(1.0 if grade.resolved else -1.0, grade.resolved, details)
 
     async def patch(self) -> tuple[str, str]:
-        """What the agent changed, and where that is from."""
+        """Returns the agent's changes, and their source."""
         assert self.instance is not None
         return await self._apart(patch_of, self.instance, self._work()), "diff"
 

@@ -89,7 +89,7 @@ class Grader:
     def _complaint_of(
         self, instance: Instance, fresh: Workspace, before: Mapping[str, Entry], test_files: frozenset[str]
     ) -> str | None:
-        """Why what the patch did to the files is not graded."""
+        """Returns why what the patch did to the files is not graded."""
         installed = images.installed_in(fresh)
         if complaint := complaint_of(self.policy, before, fresh, test_files, installed):
             return complaint

@@ -81,7 +81,7 @@ def variables(image: Image, place: str) -> dict[str, str]:
 
 
 def hidden_places_of(workspace: Workspace) -> dict[Path, str]:
-    """What covers places of an image that an agent may not see: the image's empty folder."""
+    """Returns the covers of places of an image that an agent may not see: the image's empty folder."""
     image = workspace.image
     if image is None or not _is_there(image, f"/{R2E_TESTS}"):
         return {}

@@ -114,7 +114,7 @@ def places(name: str, settings: dict[str, list[str]]) -> Iterator[str]:
 
 
 def is_source(file: str, name: str, version: str) -> bool:
-    """Whether an archive's name is that of this version of a package."""
+    """Returns whether an archive's name is that of this version of a package."""
     stem = next((file.removesuffix(suffix) for suffix in SUFFIXES if file.endswith(suffix)), "")
     found, _, number = stem.rpartition("-")
     plain = re.sub(r"[-_.]+", "-", found).lower() == re.sub(r"[-_.]+", "-", name).lower()

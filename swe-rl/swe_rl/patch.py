@@ -52,7 +52,7 @@ class PatchPolicy:
     most_bytes: int = 1 << 20
 
     def complaint(self, patch: str, test_files: frozenset[str] = frozenset()) -> str | None:
-        """Why this patch is not graded, or None.
+        """Returns why this patch is not graded, or None.
 
         Args:
             test_files: further paths that are the tests of the instance.
@@ -70,7 +70,7 @@ class PatchPolicy:
         return "links are not graded" if re.search(r"^new file mode 120000$", patch, re.MULTILINE) else None
 
     def complaint_of_file(self, file: str, test_files: frozenset[str] = frozenset()) -> str | None:
-        """Why a patch may not touch this path, or None."""
+        """Returns why a patch may not touch this path, or None."""
         path = PurePosixPath(file)
         if path.is_absolute() or ".." in path.parts or any(part in path.parts for part in _OUTSIDE):
             return f"{file} is outside of the repository's files"
@@ -87,7 +87,7 @@ def files_of(patch: str) -> list[str]:
 
 
 def is_test(path: PurePosixPath) -> bool:
-    """Whether pytest or unittest would take it, or it lies among tests."""
+    """Returns whether pytest or unittest would take it, or it lies among tests."""
     name = path.name.lower()
     if any(part.lower() in _TEST_FOLDERS for part in path.parts[:-1]):
         return True

@@ -23,7 +23,7 @@ SEED = "swe-v1"
 
 
 def place_of(instance: Instance) -> str:
-    """What a split keeps together: bugs of one function, or the instance."""
+    """Returns the key of rows that a split keeps together: bugs of one function, or the instance."""
     if instance.bug is None:
         return instance.instance_id
     return f"{instance.repository}:{instance.bug.file}:{instance.bug.function}"

@@ -46,7 +46,7 @@ def check_request(instance: Instance, folder: Path | None) -> None:
 
 
 def _is_published(image: str) -> bool:
-    """Whether podman or docker takes it for a name in a registry, and nothing here for a path."""
+    """Returns whether podman or docker takes it for a name in a registry, and nothing here for a path."""
     return bool(_NAMES.fullmatch(image)) and not _TRANSPORT.match(image) and not Path(image).exists()
 
 

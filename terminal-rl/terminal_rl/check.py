@@ -63,7 +63,7 @@ def _quoted(text: str) -> str:
 
 
 def problems(path: Path) -> Iterator[str]:
-    """What is wrong with the task. Raises TaskError, EnvironmentAway."""
+    """Yields the faults of the task. Raises TaskError, EnvironmentAway."""
     task = FolderTask(read_task(path))
     if task.folder.solution is None:
         yield "there is no solution"

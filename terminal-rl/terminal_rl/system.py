@@ -25,7 +25,7 @@ MOST_COPIED = 64 << 20
 
 
 def read_only_of(workspace: Workspace) -> Mapping[Path, str]:
-    """What boxes on the workspace see of this machine beyond their system."""
+    """Returns the paths of this machine that boxes on the workspace see beyond their system."""
     return READ_ONLY if workspace.image is None else {}
 
 

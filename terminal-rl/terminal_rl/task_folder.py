@@ -183,7 +183,7 @@ def _files(path: Path) -> tuple[str, tuple[tuple[Path, str], ...], Path | None]:
 
 
 def _gives_rewards(tests: Path) -> bool:
-    """Whether test.sh decides: it does where it is more than a way to run test_outputs.py.
+    """Returns whether test.sh decides: it does where it is more than a way to run test_outputs.py.
 
     Raises:
         TaskError: it cannot run in a box.

@@ -75,8 +75,8 @@ DOES: dict[str, Callable[[Shells, dict[str, Any], float], Shown]] = {
 
 
 def answer(shells: Shells, call: ToolCall, left: float = LONGEST_SECONDS) -> str:
-    """What the model is shown. Blocks; no command is waited for longer than `left` seconds. Raises SandboxError: the box
-    did not come up."""
+    """Returns the text for the model. Blocks; no command is waited for longer than `left` seconds. Raises
+    SandboxError: the box did not come up."""
     if call.name not in DOES:
         return f"Error: there is no tool {call.name!r}; tools: {', '.join(DOES)}"
     try:

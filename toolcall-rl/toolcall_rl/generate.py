@@ -95,7 +95,7 @@ def _agent(flags: ToolcallFlags, tokenizer: ChatTokenizer) -> Generate:
 
 
 def shows_tool_role(tokenizer: ChatTokenizer) -> bool:
-    """Whether the chat template shows messages of the role tool."""
+    """Returns whether the chat template shows messages of the role tool."""
     try:
         return _SEEN in tokenizer.render([*_ASKED, {"role": "tool", "content": _SEEN}], answer_next=True)
     except DataError:
@@ -103,7 +103,7 @@ def shows_tool_role(tokenizer: ChatTokenizer) -> bool:
 
 
 def shows_tools(tokenizer: ChatTokenizer) -> bool:
-    """Whether the chat template describes tools."""
+    """Returns whether the chat template describes tools."""
     try:
         return "a_tool_of_mine" in tokenizer.render(_ASKED[:1], [_TOOL], answer_next=True)
     except DataError:

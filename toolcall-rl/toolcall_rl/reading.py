@@ -62,7 +62,7 @@ class ReToolFormat(CallFormat):
         return self.shown(f"Error: {error}")
 
     def shown(self, text: str) -> list[Message]:
-        """What a tool gave, as the model is shown it."""
+        """Returns a tool's result, as the model sees it."""
         if self.tool_role:
             return [{"role": "tool", "content": text}]
         return [{"role": "user", "content": f"<interpreter>\n{text}\n</interpreter>"}]

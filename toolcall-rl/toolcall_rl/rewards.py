@@ -46,7 +46,8 @@ def answer_of(last_turn: str, check: Check) -> str | None:
 
 
 def right_answer(answer: str | None, label: object, check: Check) -> bool:
-    """Whether an answer is the label, or one of several. May take seconds: algebra runs in a process of its own.
+    """Returns whether an answer is the label, or one of several. May take seconds: algebra runs in a process of its
+    own.
 
     Raises:
         RewardError: that process did not start.

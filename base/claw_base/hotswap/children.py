@@ -61,7 +61,7 @@ def stop(pids: Sequence[int]) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process has, a child of ours or not; a zombie has."""
+    """Returns whether a process has, a child of ours or not; a zombie has."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] in "ZX"

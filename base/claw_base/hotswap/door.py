@@ -253,7 +253,7 @@ class Door:
 
 
 def received(connection: object) -> bytes:
-    """What there is to read; empty when the other side is gone."""
+    """Returns the available data; empty when the other side is gone."""
     assert isinstance(connection, socket.socket)
     try:
         return connection.recv(MESSAGE)

@@ -64,7 +64,7 @@ def place(
 
 
 def waits(run_dir: Path) -> bool:
-    """Whether an order was not carried out yet."""
+    """Returns whether an order was not carried out yet."""
     return (run_dir / ORDER).exists()
 
 

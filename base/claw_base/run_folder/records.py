@@ -71,7 +71,7 @@ def _boot() -> str:
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Whether this very process runs no more; a zombie has ended."""
+    """Returns whether this very process runs no more; a zombie has ended."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -87,7 +87,7 @@ def part_name(name: str, part: str) -> str:
 
 
 def is_worker(record: ProcessRecord) -> bool:
-    """Whether it is the worker of a door, which starts and replaces it."""
+    """Returns whether it is the worker of a door, which starts and replaces it."""
     return record.name.endswith(tuple(f".{part}" for part in PARTS))
 
 
@@ -115,7 +115,7 @@ def serving_record(run_dir: Path, name: str) -> ProcessRecord | None:
 
 
 def has_worker(run_dir: Path, name: str) -> bool:
-    """Whether a worker of the door `name` lives, which may itself be dead: the worker holds its port."""
+    """Returns whether a worker of the door `name` lives, which may itself be dead: the worker holds its port."""
     records = [read_record(run_dir, part_name(name, part)) for part in PARTS]
     return any(record is not None and record.alive() for record in records)
 

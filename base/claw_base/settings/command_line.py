@@ -76,7 +76,7 @@ def add_flags(
 
 
 def options_of(item: Flag, variables: bool = True) -> dict[str, Any]:
-    """What argparse needs to know of a flag, its default left out."""
+    """Returns the options of a flag for argparse, without its default."""
     options: dict[str, Any] = {"dest": item.name, "help": help_of(item, variables).replace("%", "%%")}
     if item.positional:
         several = "+" if item.required else "*"
@@ -96,7 +96,8 @@ def options_of(item: Flag, variables: bool = True) -> dict[str, Any]:
 
 
 def metavar(item: Flag) -> str:
-    """What stands for the value in the help: its unit, else for a number its type, else the last word of the name."""
+    """Returns the placeholder of the value in the help: its unit, else for a number its type, else the last word of
+    the name."""
     word = item.unit or (item.name.split("_")[-1] if item.type is str else item.type.__name__)
     return word.upper().replace(" ", "_")
 

@@ -31,7 +31,7 @@ class Bounds:
     unit: str = ""
 
     def hold(self, value: float) -> bool:
-        """Whether `value` is one of them; not a number is none."""
+        """Returns whether `value` is one of them; not a number is none."""
         inside = (
             (self.least is None or value >= self.least)
             and (self.most is None or value <= self.most)
@@ -81,7 +81,7 @@ class Rule:
         yield from (name for name, _ in (*self.equal, *self.other))
 
     def broken(self, args: object, defaults: dict[str, Any]) -> bool:
-        """Whether every condition holds for these arguments."""
+        """Returns whether every condition holds for these arguments."""
         given = vars(args)
         return (
             all(is_given(given[name], defaults[name]) for name in self.given)

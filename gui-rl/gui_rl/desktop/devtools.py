@@ -110,7 +110,8 @@ class DevTools:
     async def ask(
         self, target: Target, function: str, *arguments: Any, seconds: float = ANSWER_SECONDS
     ) -> Any:
-        """What a function that runs in the page returns; None if it fails. Raises NoAnswer, EnvironmentAway."""
+        """Returns the result of a function that runs in the page; None if it fails. Raises NoAnswer,
+        EnvironmentAway."""
         called = f"({function})(...{json.dumps(arguments)})"
         said = await self.tell(
             target, "Runtime.evaluate", seconds, expression=called, returnByValue=True, awaitPromise=True

@@ -162,7 +162,7 @@ def _ended_with_us(program: str) -> Sequence[str]:
 
 
 async def _number(told: int) -> str:
-    """What Xvfb writes when it is ready; empty where it does not become so."""
+    """Returns the output of Xvfb when it is ready; empty if it does not become ready."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     pipe = os.fdopen(told, "rb", buffering=0)

@@ -107,7 +107,7 @@ class DesktopScreen:
         return (browser, target) if browser and target else None
 
     async def _unless_closed(self, call: Awaitable[Found]) -> Found | None:
-        """What the browser answers; None if it does not because it is just being closed."""
+        """Returns the browser's answer; None if there is none because it is just being closed."""
         try:
             return await call
         except EnvironmentAway:

@@ -47,7 +47,7 @@ class Seen:
 
 
 def turn(step: Sequence[Any], seen: Seen) -> str:
-    """What the model would write. Raises ScriptError."""
+    """Returns the text that the model would write. Raises ScriptError."""
     kind, *rest = step
     if kind in CLICKS:
         return f"pyautogui.{CLICKS[kind]}({seen.place(*rest)})"

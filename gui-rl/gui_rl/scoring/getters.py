@@ -59,13 +59,13 @@ async def _url_parse(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
 
 
 async def _command_line(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
-    """What a command prints on the desktop."""
+    """Returns the output of a command on the desktop."""
     desktop = desktop_of(screen, "getter vm_command_line")
     return (await desktop.run(settings["command"], bool(settings.get("shell", False)))).output
 
 
 async def _command_error(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
-    """What it prints as errors."""
+    """Returns its error output."""
     command = settings["command"]
     words = command if isinstance(command, str) else shlex.join(command)
     desktop = desktop_of(screen, "getter vm_command_error")

@@ -77,7 +77,7 @@ def _words(parameters: Json) -> list[str]:
 
 
 def refused_step(steps: Sequence[Json], desktop: bool = False) -> str | None:
-    """Why steps cannot be made, in words; None if they can.
+    """Returns why steps cannot be made, in words; None if they can.
 
     Args:
         desktop: whether there is one around the browser.

@@ -80,7 +80,7 @@ def shown_page(
     notes: Sequence[str],
     origin: tuple[float, float] = (0.0, 0.0),
 ) -> Shown:
-    """What is seen of a page, with a note where there is more of it.
+    """Returns the visible part of a page, with a note if there is more of it.
 
     Args:
         tree, snapshot: what the two commands answer.
@@ -106,7 +106,7 @@ def boxes_of(snapshot: Mapping[str, Any]) -> dict[int, Box]:
 def elements_of(
     nodes: Sequence[Node], boxes: Mapping[int, Box], view: View, unit: Coordinates
 ) -> list[Element]:
-    """What is seen, in the order of the document."""
+    """Returns the visible elements, in the order of the document."""
     by_id = {node["nodeId"]: node for node in nodes}
     roots = [node for node in nodes if node.get("parentId") not in by_id]
     found = []
@@ -139,7 +139,7 @@ def _walk(node: Node, by_id: Mapping[str, Node], inside: str) -> Iterator[tuple[
 
 
 def _holds(node: Node, by_id: Mapping[str, Node]) -> bool:
-    """Whether something that can be used is in it; its name then only repeats that one's."""
+    """Returns whether something that can be used is in it; its name then only repeats that one's."""
     children = [by_id[child] for child in node.get("childIds", ()) if child in by_id]
     return any(str(one.get("role", {}).get("value")) in USABLE or _holds(one, by_id) for one in children)
 

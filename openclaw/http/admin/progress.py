@@ -26,7 +26,7 @@ MOST_PROMPTS = 64
 
 @router.get("/admin/progress")
 async def get_progress(request: Request) -> Response:
-    """What people asked for, and the kept reports: `{"live", "wishes", "reports"}`."""
+    """Returns people's wishes, and the kept reports: `{"live", "wishes", "reports"}`."""
     check_reader(request)
     source = source_of(request)
     return _json(await source.in_thread(lambda: progress(source)))

@@ -73,7 +73,8 @@ async def get_tokens(request: Request, completion_id: str) -> Response:
 
 @router.get("/admin/versions/{number}/turns")
 async def get_version_turns(request: Request, number: str, limit: str = "", after: str = "") -> Response:
-    """What a version learned from: `{"turns", "good", "bad", "data", "next"}`; `after=NEXT` gives the next page."""
+    """Returns the lessons of a version: `{"turns", "good", "bad", "data", "next"}`; `after=NEXT` gives the next
+    page."""
     check_reader(request)
     source, most = source_of(request), whole(limit, "limit", TURNS_A_PAGE, 1, MOST)
     version, behind = whole(number, "version", 0, 0, 2**31), whole(after, "after", 0, 0, 2**62)
@@ -90,7 +91,7 @@ async def get_learning(request: Request) -> Response:
 
 @router.get("/admin/privacy")
 async def get_privacy(request: Request) -> Response:
-    """What is stored of whom, where, and for how long."""
+    """Returns the stored data by person, their place, and how long they are kept."""
     check_reader(request)
     source = source_of(request)
     return _json(await source.in_thread(lambda: privacy(source)))

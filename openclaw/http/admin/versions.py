@@ -39,7 +39,7 @@ async def versions(request: Request) -> Response:
 
 @router.get("/admin/versions/diff")
 async def difference(request: Request, a: str, b: str) -> Response:
-    """What lies between two versions: `{"a", "b", "common", "only_a", "only_b", "measurements"}`."""
+    """Returns the difference of two versions: `{"a", "b", "common", "only_a", "only_b", "measurements"}`."""
     return _json(await _compared(request, _number(a), _number(b)))
 
 
@@ -142,7 +142,7 @@ async def _answers(
 
 
 def _text(message: Message) -> str:
-    """What a person would read."""
+    """Returns the text that a person would read."""
     calls = [
         f"{call['function']['name']}({call['function']['arguments']})"
         for call in message.get("tool_calls") or []

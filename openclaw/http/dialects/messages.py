@@ -365,8 +365,8 @@ def _content(answer: Completion) -> list[Json]:
 
 
 def _json(message: Json) -> bytes:
-    """What a model writes as a call's input may be JSON that only Python's own writer can write again: whole numbers of
-    any length, half a surrogate pair."""
+    """Writes a call's input as JSON. The model's JSON may be one that only Python's own writer can write again: whole
+    numbers of any length, half a surrogate pair."""
     try:
         return orjson.dumps(message)
     except TypeError:

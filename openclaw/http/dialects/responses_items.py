@@ -26,7 +26,7 @@ _RESULT = "_output"
 
 
 def is_result(kind: str) -> bool:
-    """Whether an item is what a tool gave back."""
+    """Returns whether an item is what a tool gave back."""
     return kind.endswith(f"_call{_RESULT}")
 
 
@@ -54,7 +54,7 @@ def call_of(item: Json) -> Json | None:
 
 
 def is_reference(item: object) -> bool:
-    """Whether an item only names one of an earlier answer."""
+    """Returns whether an item only names one of an earlier answer."""
     return isinstance(item, dict) and item.get("type") == "item_reference" and isinstance(item.get("id"), str)
 
 

@@ -48,7 +48,7 @@ FLAGS = (JsdFlags,)
 
 
 def loss_spec(args: Any) -> LossSpec:
-    """What the flags describe. A sample without a hint is held to its plain prompt's teacher.
+    """Returns the loss that the flags describe. A sample without a hint is held to its plain prompt's teacher.
 
     Raises:
         ConfigError: a flag out of range.

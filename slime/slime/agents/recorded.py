@@ -165,7 +165,7 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def _shown(tokenizer: ChatTokenizer, ids: Sequence[int]) -> str:
-    """What the environment showed, without the template's markup where it is that of one message."""
+    """Returns the environment's text, without the template's markup if that is of one message."""
     text = tokenizer.decode(ids)
     for role in ("tool", "user"):
         markup = tokenizer.decode(continuation(tokenizer, [{"role": role, "content": _MARK}]))

@@ -17,7 +17,7 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def complaints(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the arguments of a call, for the model. What this does not know of JSON Schema, such as
+    """Yields the errors in the arguments of a call, for the model. What this does not know of JSON Schema, such as
     `anyOf`, is left to the tool."""
     known = schema.get("properties") or {}
     required = schema.get("required") or ()
@@ -58,7 +58,8 @@ def _is(value: object, kind: str) -> bool:
 
 
 def problem_of(schema: object) -> str | None:
-    """Why no call can be what a tool's schema asks for, or why it is no schema of arguments; None if some can."""
+    """Returns why no call can be what a tool's schema asks for, or why it is no schema of arguments; None if some
+    can."""
     if not isinstance(schema, Mapping) or schema.get("type", "object") != "object":
         return f"it must be a JSON schema of an object, got {schema!r:.80}"
     known, required = schema.get("properties", {}), schema.get("required", [])

@@ -29,7 +29,7 @@ class CallFormat:
         return calls_in(text, tools)
 
     def complaint(self, error: CallError) -> list[Message]:
-        """What the model is shown."""
+        """Returns the messages for the model."""
         return [{"role": "tool", "content": f"Error: {error}"}]
 
 

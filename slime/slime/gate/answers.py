@@ -162,7 +162,7 @@ class AnswerCheck:
         return found
 
     def is_worse(self, one: Sample) -> bool:
-        """Whether a question is answered wrong that was answered right."""
+        """Returns whether a question is answered wrong that was answered right."""
         wanted, named = label(one), key(one)
         if wanted is None:
             return False
@@ -234,7 +234,7 @@ class AnswerCheck:
         return None
 
     def draft(self, name: str) -> list[int]:
-        """What another version answered; empty if that is not known."""
+        """Returns the answer of another version; empty if that is not known."""
         answer = self.live_answers.get(name) or self.first_answers.get(name)
         return [] if answer is None else answer.ids
 
@@ -254,7 +254,7 @@ def right_answers(questions: Sequence[Sample], answers: Mapping[str, Tried]) -> 
 
 
 def label(sample: Sample) -> str | None:
-    """What an answer must contain; None if that is not known."""
+    """Returns the text that an answer must contain; None if that is not known."""
     return None if sample.label is None else str(sample.label)
 
 

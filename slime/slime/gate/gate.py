@@ -230,13 +230,13 @@ class CandidateGate:
             self.history.right = right
 
     def is_due(self, near: bool) -> bool:
-        """Whether it is this update's turn to answer. One with nothing against it leaves the engine to the questions
-        that the live version is being put, and its turn to the next one: training would wait for both."""
+        """Returns whether it is this update's turn to answer. One with nothing against it leaves the engine to the
+        questions that the live version is being put, and its turn to the next one: training would wait for both."""
         waited = self.history.unanswered + 1 - self.args.gate_answers_every
         return waited >= (0 if near or not self.audit.busy else MOST_LEFT)
 
     def samples(self, rollout_id: int, version: int) -> list[Sample]:
-        """What the hook gives to compare weights on."""
+        """Returns the hook's samples on which weights are compared."""
         if self.hook is None:
             return []
         given = self.hook(self.args, rollout_id, version)
@@ -286,11 +286,12 @@ class CandidateGate:
         trainers.scale_learning_rate(self.rate())
 
     def rate(self) -> float:
-        """What the learning rate is multiplied by now: by rejections in a row, and by the KL of accepted updates."""
+        """Returns the present factor of the learning rate: by rejections in a row, and by the KL of accepted
+        updates."""
         return self.scale() * (self.history.rate if self.args.gate_adapt_lr else 1.0)
 
     def scale(self) -> float:
-        """What rejections in a row multiply the learning rate by, until an update is accepted."""
+        """Returns the factor of the learning rate after rejections in a row, until an update is accepted."""
         if self.args.gate_on_reject == "skip":
             return 1.0
         return float(SLOWER ** max(0, self.history.in_a_row - 1))

@@ -54,7 +54,7 @@ def check_orders(ordered: Ordered) -> None:
 
 
 def told_of(candidate: Candidate, rejection: CandidateRejected) -> dict[str, Any]:
-    """What the hook of a rejection receives."""
+    """Returns the arguments of the hook of a rejection."""
     return {
         "reason": str(rejection),
         "stage": rejection.stage,
@@ -66,7 +66,7 @@ def told_of(candidate: Candidate, rejection: CandidateRejected) -> dict[str, Any
 
 
 def interruptible(ask: Callable[[], T], stop: Callable[[], object], ordered: Ordered) -> T:
-    """What `ask` returns, or raises.
+    """Returns or raises the result of `ask`.
 
     Args:
         stop: makes `ask` end soon; called when an order comes in.

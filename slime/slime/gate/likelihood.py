@@ -72,7 +72,7 @@ def measure_likelihood(samples: Sequence[Sample], now: Known, live: Known) -> di
 
 
 def _k3(log_ratio: float) -> float:
-    """What is no number, or without end, is never bounded."""
+    """Returns the bounded estimate of the KL; values that are not finite are never bounded."""
     if not math.isfinite(log_ratio):
         return math.nan
     return min(MOST, math.exp(min(log_ratio, 80.0)) - 1.0 - log_ratio)

@@ -63,7 +63,7 @@ def bad_likelihood(found: dict[str, float], args: GateArguments) -> str | None:
 
 
 def is_near(found: dict[str, float], args: GateArguments) -> bool:
-    """Whether an update came near a limit of the first two stages."""
+    """Returns whether an update came near a limit of the first two stages."""
     near = found.get("kl", 0.0) > NEAR * largest_kl(found, args)
     near |= found.get("liked_loss", 0.0) > NEAR * args.gate_max_canary_loss
     return near or found.get("change", 0.0) > 2 * NEAR * found.get("most_change", float("inf"))
@@ -72,7 +72,7 @@ def is_near(found: dict[str, float], args: GateArguments) -> bool:
 def bad_answers(
     found: dict[str, float], live: dict[str, float], best: float | None, args: GateArguments
 ) -> str | None:
-    """What is wrong with sampled answers.
+    """Returns the fault of sampled answers.
 
     Args:
         live: the same measures of the live weights.

@@ -76,7 +76,8 @@ class KeptState:
 
 
 def _weights(part: Part) -> Iterator[Tensor]:
-    """What computes, and what the optimizer moves where that is another copy; each once. What is frozen stays."""
+    """Yields the weights that compute, and those that the optimizer moves if these are another copy; each once.
+    Frozen weights are left out."""
     reshard(part.model)
     seen: set[int] = set()
     moved = part.moved

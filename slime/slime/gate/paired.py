@@ -42,12 +42,12 @@ def at_least(hits: int, trials: int, rate: float) -> float:
 
 
 def is_worse(reference: Outcomes, now: Outcomes, alarms: float) -> bool:
-    """Whether more was lost than gained, at a false-alarm rate of at most `alarms`."""
+    """Returns whether more was lost than gained, at a false-alarm rate of at most `alarms`."""
     return chance_of(*lost_and_gained(reference, now)) <= alarms
 
 
 def is_better(reference: Outcomes, now: Outcomes, alarms: float) -> bool:
-    """Whether `now` may take the place of the reference."""
+    """Returns whether `now` may take the place of the reference."""
     lost, gained = lost_and_gained(reference, now)
     return chance_of(gained, lost) <= alarms
 

@@ -76,12 +76,12 @@ def share_obeyed(answers: Sequence[Tried], forms: Sequence[str]) -> float:
 
 
 def is_obeyed(text: str, form: str) -> bool:
-    """Whether a reply has the form, a regular expression, somewhere."""
+    """Returns whether a reply has the form, a regular expression, somewhere."""
     return re.search(form, text, re.MULTILINE) is not None
 
 
 def repeats(ids: Sequence[int]) -> bool:
-    """Whether most pieces of an answer stood in it before."""
+    """Returns whether most pieces of an answer stood in it before."""
     pieces = [tuple(ids[at : at + NGRAM]) for at in range(len(ids) - NGRAM + 1)]
     return len(ids) >= FEW and 1 - len(set(pieces)) / len(pieces) > REPEATS
 

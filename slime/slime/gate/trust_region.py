@@ -83,7 +83,7 @@ def shorten(
 
 
 def adapted_rate(rate: float, found: dict[str, float], args: GateArguments) -> float:
-    """What --lr is multiplied by after an accepted update, from the KL of its whole step."""
+    """Returns the factor of --lr after an accepted update, from the KL of its whole step."""
     kl = found.get("whole_kl", found.get("kl"))
     if kl is None:
         return rate

@@ -135,7 +135,7 @@ def first_half(check: Asks, wishes: Sequence[Sample], version: int) -> Sequence[
 
 
 def seems_worse(check: Asks, asked: Sequence[Sample]) -> bool:
-    """Whether so many of them are lost that all must be put."""
+    """Returns whether so many of them are lost that all must be put."""
     now = outcomes(asked, check.candidate_answers)
     for before in (check.history.reference.get(WISH, {}), outcomes(asked, check.live_answers)):
         lost, gained = lost_and_gained(before, now)

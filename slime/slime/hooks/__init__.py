@@ -35,7 +35,8 @@ def load_hooks(args: object, name: str) -> list[Any]:
 
 
 def load_path(name: str, path: str) -> Any:
-    """What `path` names, checked as the hook of the flag `name`; for paths that a sample carries."""
+    """Returns the object that `path` names, checked as the hook of the flag `name`; for paths that a sample
+    carries."""
     hook = HOOKS[name]
     function = load_attr(path, hook.attr)
     call_of(hook, function, path)

@@ -25,7 +25,8 @@ class Call:
     may_wait: bool = False
 
     def accepted_by(self, function: Callable[..., object]) -> bool:
-        """Whether `function` can be called so; one that hides its parameters is given the benefit of the doubt."""
+        """Returns whether `function` can be called so; one that hides its parameters is given the benefit of the
+        doubt."""
         if not self.may_wait and inspect.iscoroutinefunction(function):
             return False
         try:

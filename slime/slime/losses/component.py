@@ -103,7 +103,7 @@ class LossSpec:
 
     @property
     def teacher(self) -> TeacherKind | None:
-        """What a teacher is asked for; None: no teacher runs."""
+        """Returns the kind of a teacher's output that the loss needs; None: no teacher runs."""
         return self.distils if self.asks_teacher else None
 
 

@@ -45,8 +45,8 @@ class Distribution(Protocol):
         ...
 
     def guided(self, plain: Any, strength: float) -> Distribution:
-        """What a hint changes in the distribution, `strength` times: classifier-free guidance (Ho and Salimans 2022,
-        arXiv 2207.12598; of language models Sanchez et al. 2023, arXiv 2306.17806).
+        """Returns the distribution with the change of a hint applied `strength` times: classifier-free guidance (Ho
+        and Salimans 2022, arXiv 2207.12598; of language models Sanchez et al. 2023, arXiv 2306.17806).
 
         log p = strength log p(. | hinted prompt) - (strength - 1) log p(. | plain prompt), normalised. At 1, and where
         both prompts are the same, it is the hinted distribution, which is `self`.

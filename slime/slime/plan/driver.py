@@ -25,7 +25,7 @@ WAY_OUT = (
 
 
 def problem(driver: str, needed: int, loaded: int) -> str:
-    """What is wrong with a driver for this major version of CUDA, in words; empty if nothing is.
+    """Returns the fault of a driver for this major version of CUDA, as text; empty if there is none.
 
     `loaded`: the CUDA of the driver library that programs load, 0 if unknown. A forward-compatibility package brings one
     that is newer than the driver."""

@@ -117,7 +117,7 @@ def planned(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tup
 
 
 def seated(args: Arguments, plan: Plan) -> tuple[list[str], bool]:
-    """What each of several machines has, and whether a start would find room for all parts."""
+    """Returns the parts of each of several machines, and whether a start would find room for all parts."""
     split = split_of(args)
     if split.gpus == 0:
         return [], True

@@ -62,12 +62,12 @@ def tell_gate_engine(args: ServingSide) -> None:
 
 
 def serves_candidates(args: ServingSide) -> bool:
-    """Whether the engine that serves holds a second set of weights while the trainer works."""
+    """Returns whether the engine that serves holds a second set of weights while the trainer works."""
     return args.rollout_backend == "embedded" and not args.offload_rollout
 
 
 def unexamined(args: ServingSide) -> str | None:
-    """Why no engine puts explicit wishes to updates; None if one does."""
+    """Returns why no engine puts explicit wishes to updates; None if one does."""
     if gate_engine_of(args) != SERVING or serves_candidates(args):
         return None
     held = "gives its memory away" if args.rollout_backend == "embedded" else "holds one set of weights"
@@ -90,7 +90,7 @@ def in_words(args: ServingSide) -> str:
 
 
 def why_no_cpu(args: ServingSide) -> str | None:
-    """Why `auto` starts no engine on the CPU; None if it does."""
+    """Returns why `auto` starts no engine on the CPU; None if it does."""
     if (cpus := usable_cpus()) < LEAST_CPUS:
         return f"the machine has {cpus} CPUs, fewer than {LEAST_CPUS}"
     shape = dense_shape(args.hf_checkpoint)

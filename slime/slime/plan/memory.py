@@ -122,7 +122,8 @@ def host_bytes(trainer: TrainerMemory) -> float:
 
 
 def phases(trainer: TrainerMemory) -> list[Parts]:
-    """What a micro-batch adds to what stays, at the output head, in the backward pass of one layer, and at its end."""
+    """Returns the memory of a micro-batch in addition to what stays, at the output head, in the backward pass of one
+    layer, and at its end."""
     shape, tokens = trainer.shape, trainer.tokens
     ends, blocks = shape.ends, _whole_blocks(trainer)
     trained_ends = 0 if trainer.lora_rank else ends
@@ -268,8 +269,8 @@ def _stage_parts(trainer: TrainerMemory, division: Division, first: bool) -> Par
 def _phases(
     trainer: TrainerMemory, division: Division, layer: tuple[int, int], logit: float, first: bool
 ) -> list[Parts]:
-    """What comes on top in the backward pass of one layer, where gradients of the vocabulary are widened, and at the
-    output head where the stage has it."""
+    """Returns the additional memory in the backward pass of one layer, where gradients of the vocabulary are widened,
+    and at the output head if the stage has it."""
     shape, tokens = trainer.shape, trainer.tokens / division.cp
     kept, again = _activations(trainer, division, layer[0], first)
     ends = 0.0 if trainer.lora_rank else shape.embedding / division.tp
@@ -293,7 +294,7 @@ def _phases(
 
 
 def _activations(trainer: TrainerMemory, division: Division, layer: int, first: bool) -> tuple[float, float]:
-    """What all micro-batches of a stage keep, and what one layer computes again."""
+    """Returns the activations that all micro-batches of a stage keep, and those that one layer computes again."""
     shape, tokens = trainer.shape, trainer.tokens / division.cp
     between = 16 * shape.hidden
     split = (between if division.sequence_parallel else 0) + layer - between

@@ -16,7 +16,7 @@ LENGTH_BYTES = 8
 
 
 def lacking(folder: Path) -> str:
-    """What is missing or cut short, in words; empty where the folder is whole."""
+    """Returns the missing or truncated files, as text; empty if the folder is complete."""
     if not (folder / "config.json").is_file():
         return "holds no config.json"
     files = sorted(folder.glob("*.safetensors"))
@@ -32,7 +32,7 @@ def lacking(folder: Path) -> str:
 
 
 def cut_short(file: Path) -> str:
-    """Why a safetensors file cannot be whole; empty if it is as long as its header states."""
+    """Returns why a safetensors file cannot be whole; empty if it is as long as its header states."""
     size = file.stat().st_size
     with file.open("rb") as content:
         length = int.from_bytes(content.read(LENGTH_BYTES), "little")

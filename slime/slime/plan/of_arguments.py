@@ -94,7 +94,7 @@ def carrying(args: EngineArguments) -> int:
 
 
 def host_use(args: Arguments, engines: Sequence[Server]) -> HostUse:
-    """What of the run lies in host memory and on disk."""
+    """Returns the run's use of host memory and disk."""
     return HostUse(
         gate=args.gate,
         async_save=args.async_save,

@@ -108,7 +108,8 @@ def on_hosts(plan: MemoryPlan) -> tuple[Parts, Parts]:
 
 
 def host_problems(plan: MemoryPlan, memory: float, disk: float) -> list[str]:
-    """Why the machine is too small for the run; `memory`: its bytes, `disk`: those free for the run's folder."""
+    """Returns why the machine is too small for the run; `memory`: its bytes, `disk`: those free for the run's
+    folder."""
     in_memory, on_disk = on_hosts(plan)
     need, space = sum(in_memory.values()), sum(on_disk.values())
     found = []
@@ -132,7 +133,7 @@ def _largest(parts: Parts) -> str:
 
 
 def problems(plan: MemoryPlan) -> list[str]:
-    """Why the split does not fit, each with what to change; empty if it does."""
+    """Returns why the split does not fit, each with what to change; empty if it does."""
     found = []
     if plan.used > plan.gpus:
         found.append(f"{plan.arithmetic()}: make a part smaller")
@@ -169,7 +170,7 @@ def smaller_share(engine: EngineMemory, gpu: Gpu, need: float) -> str:
 
 
 def advice(trainer: TrainerMemory, parts: Parts) -> str:
-    """What to change if a trainer does not fit: the flags for its largest parts."""
+    """Returns the remedy if a trainer does not fit: the flags for its largest parts."""
     ways = {
         "activations": None if trainer.checkpointing else "--gradient-checkpointing",
         "logits": None if 0 < trainer.rows <= 1024 else "--log-probs-chunk-size 512",

@@ -82,6 +82,6 @@ def as_text(plan: MemoryPlan, price: float | None = None) -> str:
 
 
 def _active(data: dict[str, Any]) -> str:
-    """What a mixture of experts computes with."""
+    """Returns the number of parameters that a mixture of experts uses for a token, as text."""
     active, whole = data["active_parameters"], data["parameters"]
     return "" if active == whole else f", {active / 1e9:.2f} billion of them for each token"

@@ -32,7 +32,7 @@ class Seats:
     trainers: tuple[int, ...]
 
     def lines(self, split: GpuSplit) -> list[str]:
-        """What each machine has, for people: `trainer 4, policy 2 x 2 GPUs`."""
+        """Returns the parts of each machine, for people: `trainer 4, policy 2 x 2 GPUs`."""
         names = {"rollout": "policy", "prm": "judge"}
         each = {part.name: part.each for part in split.parts}
         found = []

@@ -60,7 +60,8 @@ def is_loopback(host: str) -> bool:
 
 
 def is_here(host: str) -> bool:
-    """Whether a server on loopback may be asked under this name: an address, `localhost`, or a name without a dot."""
+    """Returns whether a server on loopback may be asked under this name: an address, `localhost`, or a name without a
+    dot."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -39,7 +39,7 @@ def wanted(run_dir: Path | str) -> dict[str, int]:
 
 
 def forget(run_dir: Path | str) -> None:
-    """What a new run begins with: the numbers of its flags."""
+    """Removes the order, so that a new run begins with the numbers of its flags."""
     scale_file(run_dir).unlink(missing_ok=True)
 
 

@@ -86,14 +86,14 @@ def restart_delay(failed_starts: int) -> float:
 
 
 def is_ready(watched: Watched) -> bool:
-    """Whether the server has started and is well."""
+    """Returns whether the server has started and is well."""
     if watched.spec.url is None and time.monotonic() - watched.since < SETTLED_SECONDS:
         return False
     return watched.record.alive() and healthy(watched.spec)
 
 
 def healthy(spec: ServerSpec) -> bool:
-    """Whether the health path answers 200 in time. A server without a URL is well while it lives."""
+    """Returns whether the health path answers 200 in time. A server without a URL is well while it lives."""
     if spec.url is None:
         return True
     try:

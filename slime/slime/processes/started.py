@@ -15,7 +15,7 @@ def note_started(run_dir: Path) -> None:
 
 
 def has_started(run_dir: Path) -> bool:
-    """Whether the present or last driver got so far."""
+    """Returns whether the present or last driver got so far."""
     return (run_dir / FILE).exists()
 
 

@@ -184,7 +184,7 @@ def failures_translated() -> Iterator[None]:
 
 
 def then(given: Future[Given], make: Callable[[Given], Wanted]) -> Future[Wanted]:
-    """What `make` makes of a future's result; failures are translated."""
+    """Returns a future of `make` applied to a future's result; failures are translated."""
     wanted: Future[Wanted] = Future()
 
     def done(ended: Future[Given]) -> None:

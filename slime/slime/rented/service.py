@@ -168,7 +168,7 @@ class Service(Protocol):
         ...
 
     def sampler(self, address: str | None) -> Sampler:
-        """What answers with saved weights; None: the base model."""
+        """Returns a sampler of saved weights; None: of the base model."""
         ...
 
     def load(self, address: str | None) -> None:

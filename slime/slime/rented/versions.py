@@ -38,7 +38,7 @@ def write_version(folder: Path, weights: RentedWeights) -> str:
 
 
 def is_rented(folder: Path) -> bool:
-    """Whether a folder names a version at a service."""
+    """Returns whether a folder names a version at a service."""
     return (folder / FILE).is_file()
 
 

@@ -38,7 +38,8 @@ class DataSource(abc.ABC):
         """Takes groups back, to be handed out again before anything else."""
 
     def state_dict(self, rollout_id: int) -> dict[str, Any]:
-        """What `load_state_dict` needs to go on after rollout `rollout_id`, as JSON data; nothing by default."""
+        """Returns the state with which `load_state_dict` continues after rollout `rollout_id`, as JSON data; empty by
+        default."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027

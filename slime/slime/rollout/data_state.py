@@ -96,7 +96,7 @@ class InFlightGroups:
                 del self.batch_of[index], self.out[index]
 
     def outstanding_after(self, rollout_id: int) -> list[list[Any]]:
-        """What a run that goes on after `rollout_id` has to be handed again."""
+        """Returns the groups that a run which continues after `rollout_id` must be handed again."""
         return [
             group
             for index, group in self.out.items()

@@ -190,7 +190,7 @@ async def _closed(call: Any) -> None:
 
 
 def aborted_answer() -> dict[str, Any]:
-    """What an engine answers to a request that was aborted before its first token."""
+    """Returns an engine's answer to a request that was aborted before its first token."""
     return {"text": "", "output_ids": [], "meta_info": {"finish_reason": {"type": "abort"}}}
 
 

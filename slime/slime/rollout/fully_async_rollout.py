@@ -265,7 +265,7 @@ class PolicyClock:
 
 
 def may_start(started: int, trained: int, next_rollout: int, batch: int, staleness: int) -> bool:
-    """Whether one more group may start while `started` groups are neither handed out nor dropped."""
+    """Returns whether one more group may start while `started` groups are neither handed out nor dropped."""
     return started < (trained + staleness + 1 - next_rollout) * batch
 
 

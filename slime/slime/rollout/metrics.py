@@ -145,7 +145,7 @@ def error_counts(name: str, samples: Iterable[Sample]) -> dict[str, float]:
 
 
 def repetition(sample: Sample) -> bool:
-    """Whether the end of the answer repeats itself."""
+    """Returns whether the end of the answer repeats itself."""
     text = sample.response[-END:].encode()
     return len(text) > 100 and len(text) / len(zlib.compress(text)) > REPETITIVE
 
@@ -250,7 +250,7 @@ def _judged(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def solves(sample: Sample, score: float) -> bool:
-    """Whether an answer solves its task: by the reward's `acc` if it has one, else by its score."""
+    """Returns whether an answer solves its task: by the reward's `acc` if it has one, else by its score."""
     said = sample.reward.get("acc") if isinstance(sample.reward, Mapping) else None
     return float(said if isinstance(said, int | float) else score) >= SOLVED
 
@@ -258,7 +258,7 @@ def solves(sample: Sample, score: float) -> bool:
 def attempt_rows(
     rollout_id: int, dataset: str, attempts: int, samples: Sequence[Sample], scores: Sequence[float]
 ) -> list[dict[str, Any]]:
-    """What is kept of an evaluation, one row an attempt at a task.
+    """Returns the kept rows of an evaluation, one for each attempt at a task.
 
     `success` is None if infrastructure failed: the model's own result is unknown then. `task_id` is what the
     prompt's metadata calls it, else its place in the file; `row` is that place.

@@ -97,7 +97,7 @@ class RolloutService:
         self._positioned = True
 
     def status(self) -> dict[str, Any]:
-        """What is under way, and for how many seconds."""
+        """Returns the running work, and its seconds so far."""
         now = time.monotonic()
         with self._lock:
             return {"waiting": {what: round(now - began, 1) for what, began in self._under_way.items()}}
@@ -134,13 +134,14 @@ class RolloutService:
 
 
 def reads_no_prompts(args: GenerationSide) -> bool:
-    """Whether the run has no data source: its rollout function has its own, or batches are replayed from files."""
+    """Returns whether the run has no data source: its rollout function has its own, or batches are replayed from
+    files."""
     return bool(args.disable_rollout_global_dataset or args.load_debug_rollout_data)
 
 
 def train_output(returned: Any) -> RolloutFnTrainOutput:
-    """What a rollout function returned: its output, groups of samples, or plain data, {"samples": rows, "metrics": ...}
-    with each row a group of its own.
+    """Returns the output of a rollout function, which may return its output, groups of samples, or plain data,
+    {"samples": rows, "metrics": ...} with each row a group of its own.
 
     Raises:
         DataError: a row that is no sample, as `Sample.from_dict`.

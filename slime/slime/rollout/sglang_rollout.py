@@ -155,7 +155,7 @@ class Rollout:
         self.returned = len(groups)
 
     def _interrupted(self, task: asyncio.Task[list[Any]]) -> Group:
-        """What goes back of a group that was interrupted; of one that did not stop in time, its prompts."""
+        """Returns the samples of an interrupted group that go back; if it did not stop in time, its prompts."""
         before = self.running[task]
         if task.cancelled() or task.exception() is not None:
             return to_retry(before, keep_partial=False)

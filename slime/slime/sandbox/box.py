@@ -89,8 +89,8 @@ class Box:
         self.process.stdin.flush()
 
     def read_some(self, seconds: float) -> bytes | None:
-        """What comes next; empty at the end of the program, also where another thread closed the box, None if nothing
-        comes in time."""
+        """Returns the next output; empty at the end of the program, also where another thread closed the box, None if
+        nothing comes in time."""
         assert self.process.stdout is not None
         ready = select.poll()
         try:
@@ -109,7 +109,8 @@ class Box:
         return line
 
     def read_until(self, complete: Callable[[bytes], bool], seconds: float, longest: int) -> bytes | None:
-        """What comes up to where it is complete; None if it is not in time, or longer, or the program has ended."""
+        """Returns the output up to where it is complete; None if it is not in time, or longer, or the program has
+        ended."""
         data, until = self._ahead, time.monotonic() + seconds
         self._ahead = b""
         while not complete(data):

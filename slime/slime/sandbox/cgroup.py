@@ -66,7 +66,7 @@ class Group:
         return ["/bin/sh", "-c", 'echo 0 > "$0" && exec "$@"', procs, *command]
 
     def over(self) -> bool:
-        """Whether the kernel has killed a process of it for want of memory."""
+        """Returns whether the kernel has killed a process of it for want of memory."""
         name = "memory.events" if self.version == 2 else "memory.oom_control"
         with contextlib.suppress(OSError):
             counts = dict(line.split() for line in (self.folder / name).read_text().splitlines())

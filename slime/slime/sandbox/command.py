@@ -70,9 +70,9 @@ def programs() -> dict[str, str]:
 def launcher(
     descriptors: tuple[int, int, int], program: Sequence[str], limits: Limits, image: Image | None = None
 ) -> list[str]:
-    """What starts `program` in a box. bubblewrap reads its arguments from the first descriptor, for a command line can
-    be read inside, and they name paths of this machine; from the second it reads the filter of system calls; to the third
-    it writes the id of the first process inside."""
+    """Returns the command that starts `program` in a box. bubblewrap reads its arguments from the first descriptor,
+    for a command line can be read inside, and they name paths of this machine; from the second it reads the filter of
+    system calls; to the third it writes the id of the first process inside."""
     arguments, rules, told = (str(descriptor) for descriptor in descriptors)
     paths = programs()
     bounds = [
@@ -206,7 +206,7 @@ def worker_python(image: Image | None) -> list[str]:
 
 @functools.cache
 def carried() -> Carried:
-    """What boxes on images have of this machine. Raises ConfigError."""
+    """Returns the parts of this machine that boxes on images get. Raises ConfigError."""
     return carry(box_python()[0], programs()["prlimit"])
 
 
@@ -219,5 +219,5 @@ def _packages() -> dict[Path, str]:
 
 
 def _open_to_all(folder: Path) -> bool:
-    """Whether any user may enter the folder, on the whole way to it."""
+    """Returns whether any user may enter the folder, on the whole way to it."""
     return all(part.stat().st_mode & 0o005 == 0o005 for part in (folder, *folder.resolve().parents))

@@ -94,7 +94,7 @@ class Shells:
         return self._ask("execute", name, command, seconds, block)
 
     def view(self, name: str) -> Shown:
-        """What is new."""
+        """Returns the new output."""
         return self._ask("view", name)
 
     def write(self, name: str, text: str, seconds: float = 5.0) -> Shown:

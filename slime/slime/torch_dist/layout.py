@@ -91,7 +91,7 @@ def sources_of(rule: Rule, config: PretrainedConfig, layer: int) -> list[str]:
 
 
 def ends_of(config: PretrainedConfig) -> dict[str, str]:
-    """What is outside of the layers, by megatron-core's name; a tied output head is not there."""
+    """Returns the weights outside of the layers, by megatron-core's name; a tied output head is not there."""
     return {key: name for key, name in ENDS.items() if name != LM_HEAD or not config.tie_word_embeddings}
 
 

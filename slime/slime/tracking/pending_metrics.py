@@ -43,7 +43,7 @@ class PendingMetrics:
             file.write(row(step, metrics).encode())
 
     def has_row(self, step: int) -> bool:
-        """Whether the training metrics of a rollout are in the file."""
+        """Returns whether the training metrics of a rollout are in the file."""
         try:
             with self.rows.open("rb") as file:
                 file.seek(max(0, self.rows.stat().st_size - _TAIL))

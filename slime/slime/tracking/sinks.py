@@ -127,7 +127,7 @@ class TrackioSink:
 
 
 def plain(values: Mapping[str, object]) -> dict[str, Any]:
-    """What of the arguments is plain data and no secret."""
+    """Returns the arguments that are plain data and no secret."""
     return {
         name: value
         for name, value in values.items()

@@ -54,14 +54,16 @@ class Exporting(ABC):
 
     @abstractmethod
     def gather_adapter(self, base: str) -> Callable[[Path], dict[str, Tensor]]:
-        """What writes the adapter in PEFT's format on rank 0 and returns its tensors. Every rank must call this.
+        """Returns a function that writes the adapter in PEFT's format on rank 0 and returns its tensors. Every rank
+        must call this.
 
         Args:
             base: folder of the model that the adapter belongs to.
         """
 
     def adapter_writer(self) -> Callable[[Path], str]:
-        """What writes the adapter alone on rank 0 and returns the checksum of its tensors. Every rank must call this."""
+        """Returns a function that writes the adapter alone on rank 0 and returns the checksum of its tensors. Every
+        rank must call this."""
         write = self.gather_adapter(str(Path(self.first_weights()).resolve()))
         return lambda folder: "" if self.rank else weights_checksum(write(folder))
 

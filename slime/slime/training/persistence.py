@@ -38,7 +38,8 @@ class Persistent(Exporting):
         """All that changes, as checkpoints hold it."""
 
     def write_extras(self) -> Callable[[Path], None]:
-        """What writes the adapter into a checkpoint on rank 0, where there is one. Every rank must call this."""
+        """Returns a function that writes the adapter, if there is one, into a checkpoint on rank 0. Every rank must
+        call this."""
         if not self.args.use_lora:
             return lambda folder: None
         write = self.adapter_writer()

@@ -54,7 +54,7 @@ class Step:
         return tuple(number for number, kind in enumerate(self.kinds) if kind is not None)
 
     def denominator(self, per_token: bool) -> float:
-        """What the sum over the step is divided by: its trained tokens, or its samples."""
+        """Returns the divisor of the sum over the step: its trained tokens, or its samples."""
         return float(self.num_tokens if per_token else self.num_samples)
 
 

@@ -195,7 +195,7 @@ class Backend(Persistent):
 
     @abstractmethod
     def weights_part(self, model: object, prefix: str) -> Part:
-        """What a checkpoint holds of a model that no optimizer moves."""
+        """Returns the part of a checkpoint for a model that no optimizer moves."""
 
     @abstractmethod
     def add_up(self, values: Tensor) -> Tensor:
@@ -313,7 +313,7 @@ class Trainer(Backend):
         )
 
     def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> TrainBatch:
-        """What the steps need of the models: old, reference and teacher log-probs, values, advantages.
+        """Returns the models' outputs that the steps need: old, reference and teacher log-probs, values, advantages.
 
         Every rank makes the same calls in the same order: the models are spread over the ranks.
         """
@@ -449,5 +449,5 @@ class Trainer(Backend):
 
 
 def _accompanies(step: Step, samples: Sequence[Sample]) -> bool:
-    """Whether it is a step of companions."""
+    """Returns whether it is a step of companions."""
     return all(samples[i].companion for i in step.samples)

@@ -10,5 +10,6 @@ import httpx
 
 @cache
 def certificates() -> ssl.SSLContext:
-    """What httpx makes again for each client and each single call, which takes 45 ms of processor time."""
+    """Returns one shared SSL context. httpx would make one for each client and each single call, which takes 45 ms of
+    processor time."""
     return httpx.create_ssl_context(trust_env=False)

@@ -39,17 +39,17 @@ def language_part(config: PretrainedConfig) -> Any:
 
 
 def body(config: PretrainedConfig) -> str:
-    """What the names of a decoder's weights begin with in its folder, but for the output head."""
+    """Returns the prefix of the names of a decoder's weights in its folder, but for the output head."""
     return str(getattr(config, "body", BODY))
 
 
 def is_linear(config: PretrainedConfig, layer: int) -> bool:
-    """Whether a layer, counted from 0, has linear attention."""
+    """Returns whether a layer, counted from 0, has linear attention."""
     return bool(config.model_type in HYBRIDS and config.layer_types[layer] == "linear_attention")
 
 
 def has_experts(config: PretrainedConfig, layer: int) -> bool:
-    """Whether a layer, counted from 0, is a mixture of experts."""
+    """Returns whether a layer, counted from 0, is a mixture of experts."""
     if config.model_type not in MIXTURES or layer in config.mlp_only_layers:
         return False
     return bool(config.num_experts > 0 and (layer + 1) % config.decoder_sparse_step == 0)

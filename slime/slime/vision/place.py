@@ -53,7 +53,7 @@ class ImagePlace:
 
 
 def problem(places: Sequence[ImagePlace], tokens: int, prompt: int, mask: Sequence[int]) -> str | None:
-    """What is wrong with the images of a sample: they must follow each other within its tokens, each within the prompt or
+    """Returns the fault of a sample's images: they must follow each other within its tokens, each within the prompt or
     behind it, if nothing is trained.
 
     Args:

@@ -31,7 +31,7 @@ def rope_positions(length: int, images: Sequence[ImagePlace]) -> Tensor:
 
 
 def shift_behind(length: int, images: Sequence[ImagePlace]) -> int:
-    """What is added to the place of a token behind `length` others to get its position; at most 0."""
+    """Returns the shift from the place of a token after `length` others to its position; at most 0."""
     return sum(max(image.grid[1:]) // image.merge - image.length for image in images if image.end <= length)
 
 

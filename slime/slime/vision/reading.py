@@ -88,7 +88,7 @@ class ImageReader:
 
 
 def processed(processor: Any, url: str) -> ProcessedImage:
-    """What the model's processor makes of a picture. Raises DataError for what is no picture, or far too large."""
+    """Returns the model's processed picture. Raises DataError for data that is no picture, or far too large."""
     made = processor(images=[_picture(url)], return_tensors="pt")
     frames, rows, columns = made["image_grid_thw"][0].tolist()
     return ProcessedImage(made["pixel_values"], (frames, rows, columns))

@@ -96,7 +96,7 @@ def mutations(source: str, file: str) -> Iterator[Mutation]:
 
 
 def compiles(source: str) -> bool:
-    """Whether this is Python; a mutation may break what stands around its fragment."""
+    """Returns whether this is Python; a mutation may break what stands around its fragment."""
     try:
         ast.parse(source)
     except SyntaxError:

@@ -143,7 +143,7 @@ class MiniSweEnvironment(SweEnvironment):
         return Outcome(found.score, found.solved, {**found.details, "format_errors": errors})
 
     async def patch(self) -> tuple[str, str]:
-        """What was submitted, where that is a patch; else what differs from a clean index."""
+        """Returns the submission if it is a patch; else the difference from a clean index."""
         if self.submission.startswith("diff --git "):
             return self.submission, "submission"
         return await super().patch()

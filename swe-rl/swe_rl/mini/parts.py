@@ -112,12 +112,12 @@ class AskingModel:
 
 
 def writes_text(settings: Mapping[str, Any]) -> bool:
-    """Whether commands come as blocks in the text; otherwise as tool calls."""
+    """Returns whether commands come as blocks in the text; otherwise as tool calls."""
     return "action_regex" in settings or "triple backticks" in settings.get("format_error_template", "")
 
 
 def tools_of(settings: Mapping[str, Any]) -> tuple[Tool, ...]:
-    """What the model may call."""
+    """Returns the tools that the model may call."""
     if writes_text(settings):
         return ()
     about = module("minisweagent.models.utils.actions_toolcall").BASH_TOOL["function"]

@@ -72,7 +72,7 @@ def problems(rows: Iterable[tuple[str, Mapping[str, Any]]], without: Iterable[st
 
 
 def same(text: str) -> str:
-    """What two printings of one problem share."""
+    """Returns a key that is equal for all printings of one problem."""
     return _SPACES.sub(" ", text).strip()
 
 

@@ -76,7 +76,7 @@ def tool_of(function: Callable[..., object], name: str, about: Mapping[str, Any]
 
 
 def _unlike(schema: Mapping[str, Any], function: Callable[..., object]) -> str | None:
-    """Why the function takes no call that its schema allows; None if it takes one."""
+    """Returns why the function takes no call that its schema allows; None if it takes one."""
     parameters = inspect.signature(function).parameters
     required = set(schema.get("required", []))
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())

@@ -112,7 +112,7 @@ class _Calls:
 
 
 def text_of(result: Any) -> str:
-    """What a call gave: its texts, or its structured content as JSON; other content by its kind."""
+    """Returns the result of a call: its texts, or its structured content as JSON; other content by its kind."""
     if not isinstance(result, dict):
         return json.dumps(result)
     content = [one for one in result.get("content") or [] if isinstance(one, dict)]

@@ -46,7 +46,7 @@ class Opened(Protocol):
     """A source in one episode."""
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """What the tool gives, for the model; errors of the tool too. Raises EnvironmentAway."""
+        """Returns the tool's result, for the model; errors of the tool too. Raises EnvironmentAway."""
         ...
 
     async def close(self) -> None: ...
@@ -90,7 +90,7 @@ class EpisodeTools:
         return tuple(found)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """What the model is shown. Raises EnvironmentAway."""
+        """Returns the text for the model. Raises EnvironmentAway."""
         source = self.by_name[name]
         limits = source.limits
         self.counts[name] += 1

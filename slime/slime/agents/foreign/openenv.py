@@ -75,7 +75,7 @@ class OpenEnvEnvironment:
             await self.http.close()
 
     async def _asked(self, kind: str, data: Mapping[str, Any]) -> Json:
-        """What is observed then; for an action that the server does not take, its words. Raises EnvironmentAway."""
+        """Returns the observation; for an action that the server rejects, its message. Raises EnvironmentAway."""
         if self.socket is None:
             raise EnvironmentAway("the environment was not reset")
         try:

@@ -315,7 +315,7 @@ def check_lora(args: Arguments) -> None:
 
 
 def _check_shipping(args: Arguments) -> None:
-    """What engines get of adapters."""
+    """Checks and completes --ship-adapters: whether engines get adapters."""
     able = args.use_lora and args.rollout_backend == "embedded" and not args.load_in_4bit
     if args.ship_adapters and args.load_in_4bit:
         raise ConfigError(

@@ -39,7 +39,7 @@ MIXED_LAYERS = "moe-layer-freq"
 
 
 def is_shape(name: str) -> bool:
-    """Whether a flag (without its dashes) has a value that config.json has too."""
+    """Returns whether a flag (without its dashes) has a value that config.json has too."""
     return name in SHAPE or name in SHAPE_WORDS or name == MIXED_LAYERS
 
 
@@ -68,7 +68,7 @@ def check_shape(folder: str, shape: dict[str, str]) -> None:
 
 
 def same_layers(text: str, config: dict[str, Any]) -> bool:
-    """Whether --moe-layer-freq, one 0 or 1 a layer, names the layers with experts that config.json names."""
+    """Returns whether --moe-layer-freq, one 0 or 1 a layer, names the layers with experts that config.json names."""
     from slime.utils.decoders import has_experts  # imports torch, which the driver does without
 
     defaults = {

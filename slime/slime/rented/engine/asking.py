@@ -51,7 +51,7 @@ async def asked(
     outage: Outage,
     is_superseded: Callable[[], bool] = lambda: False,
 ) -> T:
-    """What the service answers with a version, however long it is away.
+    """Returns the service's answer with a version, however long it is away.
 
     Raises:
         ServiceRefuses: the request is wrong.

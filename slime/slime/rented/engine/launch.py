@@ -97,7 +97,7 @@ async def _reached(ask: object) -> None:
 
 
 def launch(argv: list[str]) -> int:
-    """What `slime.engines.launch` calls; returns an exit status, 2 for what was refused."""
+    """Starts the engine for `slime.engines.launch`; returns an exit status, 2 for refused settings."""
     args = parse(RentedEngineArguments, argv, PROGRAM, "Serves a model at a service.")
     try:
         asyncio.run(serve(args))

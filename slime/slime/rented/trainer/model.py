@@ -40,7 +40,7 @@ class RentedModel:
         """As `eval`."""
 
     def requires_grad_(self, requires_grad: bool) -> None:
-        """What is trained is the adapter."""
+        """Does nothing, since only the adapter is trained."""
 
     def shapes(self) -> dict[str, torch.Size]:
         """None of the weights are here."""

@@ -96,8 +96,8 @@ class RentedPlaces:
         return checksum
 
     def keeps(self, folder: Path) -> bool:
-        """Whether the service still answers with the version that a folder names; one that holds a single set of weights
-        is not asked."""
+        """Returns whether the service still answers with the version that a folder names; one that holds a single set
+        of weights is not asked."""
         service, address = self.model.service, read_version(folder).sampler
         if service.exclusive or address is None:
             return True

@@ -17,7 +17,8 @@ _LONGEST_NUMBER = 400
 
 
 def last_boxed(text: str) -> str | None:
-    """What stands in the last ``\\boxed{...}`` (or ``\\fbox``) of a text, braces inside counted; None without one."""
+    """Returns the content of the last ``\\boxed{...}`` (or ``\\fbox``) of a text, with braces inside; None without
+    one."""
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if start < 0:
         return None

@@ -73,19 +73,20 @@ def _model(path: str, make: Callable[..., object], args: object) -> Any:
 
 
 def reward_config(args: object) -> dict[str, Any]:
-    """What `get_reward_model` finds in `config`: every flag by its name, `prm_model_path` among them."""
+    """Returns the `config` of `get_reward_model`: every flag by its name, `prm_model_path` among them."""
     return {"prm_model_path": None, **vars(args)}
 
 
 def arguments_of(reward: CustomReward, args: object, sample: Sample) -> tuple[Any, ...]:
-    """What the function is called with for one sample."""
+    """Returns the function's arguments for one sample."""
     if reward.kind == "model":
         return as_text(sample.prompt), sample.response, next_state_of(sample)
     return args, [sample] if reward.kind == "samples" else sample
 
 
 def next_state_of(sample: Sample) -> str:
-    """What followed the response: `metadata["next_state"]`, else the label, as text; "" if there is neither."""
+    """Returns the text after the response: `metadata["next_state"]`, else the label, as text; "" if there is
+    neither."""
     found = sample.metadata.get("next_state", sample.label)
     return "" if found is None else as_text(found)
 

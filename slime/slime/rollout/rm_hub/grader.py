@@ -82,7 +82,7 @@ class Grader:
             self.idle.put(None)
 
     def same(self, answer: str, label: str) -> bool:
-        """Whether the two are equal; an answer that cannot be decided in time is wrong.
+        """Returns whether the two are equal; an answer that cannot be decided in time is wrong.
 
         Raises:
             RewardError: no worker could be started.

@@ -28,7 +28,7 @@ LONGEST_CAUSE = 300
 async def guarded(
     args: GenerationSide, name: str, samples: list[Sample], call: Callable[[], Awaitable[Any]]
 ) -> Any:
-    """What `call` gives within --rollout-reward-timeout seconds.
+    """Returns the result of `call` within --rollout-reward-timeout seconds.
 
     Raises:
         RewardError: it did not; the message names the reward and the samples.

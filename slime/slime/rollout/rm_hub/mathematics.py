@@ -14,7 +14,7 @@ _DAPO_ANSWER = re.compile(r"(?i)answer\s*:\s*([^\n]+)")
 
 
 def is_right(answer: str, label: object) -> bool:
-    """Whether `answer` equals the label (or one of several): as number, as word, else by algebra."""
+    """Returns whether `answer` equals the label (or one of several): as number, as word, else by algebra."""
     for right in labels_of(label):
         same = plainly_same(answer, right)
         if same if same is not None else grader().same(answer, right):

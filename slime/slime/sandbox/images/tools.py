@@ -50,7 +50,7 @@ class Tool:
             return subprocess.CompletedProcess(words, 1, "", f"it took longer than {SECONDS:g} s")
 
     def about(self, image: str) -> dict[str, Any] | None:
-        """What it knows of an image that it has; None if it has none of that name."""
+        """Returns the tool's record of an image that it has; None if it has none of that name."""
         said = self.ask("image", "inspect", image)
         try:
             found = json.loads(said.stdout) if said.returncode == 0 else []

@@ -100,7 +100,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, before: int, window: int | None, ho
 
 
 def repeats_heads(device: torch.device, dtype: torch.dtype, masked: bool) -> bool:
-    """Whether keys and values get as many heads as queries before torch computes.
+    """Returns whether keys and values get as many heads as queries before torch computes.
 
     On a GPU only FlashAttention takes fewer, which has neither masks nor fp32; the other kernel that takes them makes the
     whole matrix of scores.
@@ -168,7 +168,7 @@ def best_attention(
 
 @lru_cache
 def takes_varlen(device: torch.device, dtype: torch.dtype, width: int) -> bool:
-    """Whether torch's kernel takes heads of `width` numbers; logged once for each kind."""
+    """Returns whether torch's kernel takes heads of `width` numbers; logged once for each kind."""
     fits = (
         device.type == "cuda"
         and dtype in (torch.bfloat16, torch.float16)
@@ -285,7 +285,7 @@ def _compiled() -> Any:
 
 @lru_cache(maxsize=2)
 def block_mask(layout: Layout, window: int | None, device: torch.device) -> BlockMask:
-    """What flex attention needs to know of a pack, from the ends of its pieces: memory grows with N and with the square
+    """Returns flex attention's mask of a pack, from the ends of its pieces: memory grows with N and with the square
     of pieces and blocks, never with that of N."""
     tokens = sum(piece.length for piece in pieces_of(layout))
     partial, full = _blocks(_fragments(layout), -(-tokens // BLOCK), window)

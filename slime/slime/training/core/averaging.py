@@ -56,7 +56,7 @@ class StepAverage:
             part.publish()
 
     def _weights(self) -> list[Tensor]:
-        """What this rank holds of them."""
+        """Returns this rank's part of them."""
         return [local_part(tensor).detach() for part in self.parts for tensor in part.moved]
 
 

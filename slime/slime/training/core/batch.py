@@ -177,14 +177,14 @@ def check_reward_key(samples: Sequence[Sample], key: str | None) -> None:
 
 
 def compares_groups(args: ObjectiveSide) -> bool:
-    """Whether rewards are compared with those of their group."""
+    """Returns whether rewards are compared with those of their group."""
     done = args.custom_reward_post_process_path or args.custom_convert_samples_to_train_data_path
     by_group = args.advantage_estimator not in ("reinforce_plus_plus", "ppo")
     return by_group and not done and not args.disable_rewards_normalization
 
 
 def sample_terms(args: ObjectiveSide, data: TrainBatch, positions: Sequence[int]) -> dict[int, SampleTerms]:
-    """What the estimators look at, for the samples at `positions`.
+    """Returns the inputs of the estimators, for the samples at `positions`.
 
     Raises:
         DataError: a reward or a step that cannot be used, of any sample of the rollout.

@@ -48,7 +48,7 @@ class Critic:
 
     @property
     def part(self) -> Part:
-        """What a checkpoint holds of it."""
+        """Returns its part of a checkpoint."""
         return self.learner.part(PREFIX, self.steps)
 
     @torch.no_grad()

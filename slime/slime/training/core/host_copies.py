@@ -37,7 +37,7 @@ class HostCopies:
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """What this rank holds of a tensor."""
+    """Returns this rank's part of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 

@@ -57,7 +57,7 @@ class Learner(ABC, Generic[Model]):
 
     @abstractmethod
     def part(self, prefix: str = "", steps: int = 0) -> Part:
-        """What a checkpoint holds of model and optimizer."""
+        """Returns the part of model and optimizer in a checkpoint."""
 
     def update(self, rate: float) -> None:
         """One step of the optimizer at a learning rate."""
@@ -99,7 +99,7 @@ def learning_rate(args: OptimizerArguments, step: int, highest: float | None = N
 
 
 def batch_scale(args: OptimizerArguments, samples: Sequence[Sample], trained: Sequence[Sample]) -> float:
-    """What the learning rate of a small batch is multiplied by: sqrt(n / --lr-batch-reference), 1 at most.
+    """Returns the factor of the learning rate of a small batch: sqrt(n / --lr-batch-reference), 1 at most.
 
     AdamW's step is as long for two samples as for many, and noisier.
 

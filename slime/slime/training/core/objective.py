@@ -37,7 +37,7 @@ def loss_spec(args: ObjectiveSide) -> LossSpec:
 
 
 def own_spec(args: LossArguments) -> LossSpec:
-    """What the function of --loss-spec-path makes of the flags.
+    """Returns the loss that the function of --loss-spec-path makes of the flags.
 
     Raises:
         ConfigError: it cannot be loaded, refuses the flags, or makes something else than a `LossSpec`.

@@ -65,7 +65,8 @@ class KnownClasses(pickle.Unpickler):
 
 
 def member_of(kind: object, name: str) -> Enum:
-    """What `getattr` stands for in a pickle: some Pythons (3.11.2 of Debian 12) write a member of an enumeration so.
+    """Returns the member that `getattr` in a pickle refers to: some Pythons (3.11.2 of Debian 12) write a member of
+    an enumeration so.
 
     Raises:
         UnpicklingError: it stands for something else.
@@ -105,12 +106,12 @@ def gather_values(values: Tensor, group: ProcessGroup | None = None) -> list[Ten
 
 
 def gather_json(value: object, group: ProcessGroup | None = None) -> list[Any]:
-    """What every rank gave, on every rank."""
+    """Returns the data of every rank, on every rank."""
     return [to_value(text) for text in gather_values(to_tensor(value), group)]
 
 
 def broadcast_json(value: object, src: int = 0, group: ProcessGroup | None = None) -> Any:
-    """What the rank `src` (of all ranks) gave, on every rank of the group."""
+    """Returns the data of rank `src` (of all ranks), on every rank of the group."""
     text = to_tensor(value)
     length = torch.tensor([len(text)])
     dist.broadcast(length, src, group)

@@ -270,7 +270,7 @@ def _run(nodes: Sequence[Node]) -> Run:
 
 
 def common_starts(samples: Sequence[Sample], behind: bool = False) -> Prefixes:
-    """What the samples have in common at their start, with the tokens `behind` their responses or without. Tokens of an
+    """Returns the common starts of the samples, with the tokens `behind` their responses or without. Tokens of an
     image are equal only where the images are. Every token of a response counts as a target: old log-probs are of all."""
     sequences = [
         (_with_images(sample) if sample.images else sample.tokens) + (sample.next_tokens if behind else [])

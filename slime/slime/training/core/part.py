@@ -32,7 +32,8 @@ class Part:
 
     @property
     def moved(self) -> list[Tensor]:
-        """What the optimizer moves: weights, or copies of them in fp32. Empty without optimizer."""
+        """Returns the tensors that the optimizer moves: weights, or copies of them in fp32. Empty without
+        optimizer."""
         groups = self.optimizer.param_groups if self.optimizer else []
         return [parameter for group in groups for parameter in group["params"]]
 
@@ -40,7 +41,8 @@ class Part:
         """Lets the values of `moved` compute. Every rank must call this. Here they are the weights themselves."""
 
     def tensors(self, with_optimizer: bool) -> dict[str, Any]:
-        """What DCP saves, or fills in place: "model" and, if wanted, "optimizer"; frozen weights are left out."""
+        """Returns the tensors that DCP saves, or fills in place: "model" and, if wanted, "optimizer"; frozen weights
+        are left out."""
         options = _options(self.model)
         parameters = self.model.named_parameters(remove_duplicate=False)
         frozen = {name for name, parameter in parameters if not parameter.requires_grad}
@@ -65,7 +67,7 @@ class Part:
 
 
 def tensors_of(parts: Sequence[Part], stepped: set[str]) -> dict[str, Any]:
-    """What DCP saves, or fills in place; optimizers of the parts in `stepped`."""
+    """Returns the tensors that DCP saves, or fills in place; optimizers of the parts in `stepped`."""
     return {
         part.prefix + name: tensors
         for part in parts

@@ -62,7 +62,7 @@ class Reference:
         return self.interval is not None
 
     def is_always(self, folder: str) -> bool:
-        """Whether it is the model in `folder` and stays so."""
+        """Returns whether it is the model in `folder` and stays so."""
         return not self.follows and self.folder == Path(folder).resolve()
 
     def log_probs(

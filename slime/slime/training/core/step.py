@@ -252,7 +252,7 @@ def _older(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Te
 
 
 def _behaviour(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Tensor | None:
-    """What the engine reported of companions that were sampled as they are; NaN for all others."""
+    """Returns the engine's log-probs of companions that were sampled as they are; NaN for all others."""
     samples = {i: data.samples[i] for i in micro_batch}
     companions = {i for i, one in samples.items() if one.companion and one.rollout_log_probs is not None}
     if not companions:

@@ -109,8 +109,8 @@ class Teacher:
         return keep
 
     def teaching(self, number: int, step: Step, data: TrainBatch) -> Teach | None:
-        """What was kept; in the first step the teacher is asked between forward and backward, so that the policy
-        needs no pass of its own for it."""
+        """Returns a function that gives the teacher's kept targets. In the first step it asks the teacher between
+        forward and backward, so that the policy needs no pass of its own for it."""
         if not self.over_topk:
             return None
 
@@ -161,7 +161,7 @@ class Teacher:
         packed: PackedBatch,
         student: Distribution,
     ) -> TopKTargets:
-        """What is compared at the T tokens of micro-batch `number` of this rank. Every rank must call this.
+        """Returns the targets of the T tokens of micro-batch `number` of this rank. Every rank must call this.
 
         Args:
             student: of `packed`, under the policy before the update.
@@ -276,7 +276,8 @@ class Teacher:
         return parts
 
     def _sequences(self, micro_batch: MicroBatch, samples: Sequence[Sample]) -> Iterator[TeacherSequence]:
-        """What the hinted prompts of a sample have in common counts as their prompt, so that packing can share it."""
+        """Yields the teacher's sequences. The common start of a sample's hinted prompts counts as their prompt, so
+        that packing can share it."""
         for owner, i in enumerate(micro_batch):
             sample = samples[i]
             prompts = self.prompts(sample)
@@ -293,8 +294,8 @@ class Teacher:
                 yield TeacherSequence(owner, hint, read, sample)
 
     def prompts(self, sample: Sample) -> list[list[int]]:
-        """What the teacher reads, in as many versions as are compared: the hints that are used, or the prompt as it
-        is where the loss wants a teacher without a hint too."""
+        """Returns the teacher's prompts, in as many versions as are compared: the hints that are used, or the prompt
+        as it is where the loss wants a teacher without a hint too."""
         candidates = sample.teacher_tokens_candidates or []
         if not candidates and self.without_hint == "plain":
             return [sample.tokens]
@@ -302,7 +303,7 @@ class Teacher:
 
 
 def is_own_hinted(sample: Sample) -> bool:
-    """Whether a sample belongs to the batch itself, and a hint teaches it."""
+    """Returns whether a sample belongs to the batch itself, and a hint teaches it."""
     return not sample.companion and bool(sample.teacher_tokens_candidates or sample.teacher_topk_indices)
 
 
@@ -313,7 +314,7 @@ def _common_prefix(prompts: Sequence[Sequence[int]]) -> int:
 
 
 def given_topk(samples: Sequence[Sample], packed: PackedBatch, k: int) -> Candidates:
-    """What the samples bring: the K likeliest ids of their one teacher."""
+    """Returns the candidates in the samples: the K likeliest ids of their one teacher."""
     length, device = len(packed.targets), packed.targets.device
     present = torch.zeros(1, length, dtype=torch.bool, device=device)
     log_probs = torch.zeros(1, length, k, device=device)

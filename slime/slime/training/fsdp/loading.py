@@ -64,7 +64,7 @@ def load_model(folder: str, mesh: DeviceMesh, args: Arguments, trained: bool = T
 def load_as(
     adapt: Callable[[Any], Model], folder: str, mesh: DeviceMesh, args: Arguments, trained: bool = True
 ) -> Model:
-    """What `adapt` makes of the causal language model in `folder`, its weights in fp32, sharded over `mesh`.
+    """Returns `adapt` applied to the causal language model in `folder`, its weights in fp32, sharded over `mesh`.
     Each rank reads the rows that it keeps.
 
     It computes in bf16 on CUDA and with --bf16, in fp32 otherwise. Gradients are added up in fp32 over micro-batches and

@@ -194,7 +194,7 @@ def whole_tensors(
 
 
 def _is_cast(tensor: Tensor) -> bool:
-    """Whether a tensor may be cast before it is written: vectors are small, and some are written in fp32."""
+    """Returns whether a tensor may be cast before it is written: vectors are small, and some are written in fp32."""
     return tensor.is_floating_point() and tensor.dim() > 1
 
 

@@ -40,7 +40,7 @@ def to_device(parts: Sequence[Part], device: torch.device) -> None:
 
 
 def _is_on_cpu(model: Any) -> bool:
-    """Whether FSDP moves its weights to the GPU and back by itself, so that they are never to be moved."""
+    """Returns whether FSDP moves its weights to the GPU and back by itself, so that they are never to be moved."""
     return bool(getattr(model, "offloads", False))
 
 

@@ -15,7 +15,8 @@ from slime.errors import ConfigError
 
 
 def four_bit_config() -> dict[str, Any]:
-    """What transformers needs to load the linear modules of a model in 4 bits, on this rank's GPU if there is one.
+    """Returns the configuration with which transformers loads the linear modules of a model in 4 bits, on this rank's
+    GPU if there is one.
 
     Raises:
         ConfigError: bitsandbytes is not installed.

@@ -78,7 +78,7 @@ class Adapters(nn.Module):
         return (output[0] + self(inputs[0]), output[1]) if self.on else output
 
     def forward(self, x: Tensor) -> Tensor:
-        """What is added to the module's output for its input `x`."""
+        """Returns the addition to the module's output for its input `x`."""
         known = self._parts
         between = self._exchange(self.dropout(x) @ torch.cat([part.down for part in known.values()]).T)
         each = torch.split(between, [part.down.shape[0] for part in known.values()], -1)

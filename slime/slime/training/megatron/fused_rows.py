@@ -12,7 +12,7 @@ Sections = tuple[tuple[int, ...], ...]
 
 
 def cut(whole: Tensor, sizes: Sequence[int], ranks: int, rank: int) -> Tensor:
-    """What one of `ranks` ranks has: its part of each section."""
+    """Returns the rows of one of `ranks` ranks: its part of each section."""
     if ranks == 1:
         return whole
     return torch.cat([part.chunk(ranks)[rank] for part in torch.split(whole, list(sizes))])

@@ -192,7 +192,7 @@ class Masters:
 
     @torch.no_grad()
     def publish(self) -> None:
-        """What the optimizer has moved becomes what computes."""
+        """Copies the weights that the optimizer has moved to those that compute."""
         for piece in self.pieces:
             target = piece.of(piece.trained.parameter.detach())[piece.mine]
             if target.data_ptr() != piece.master.data_ptr():

@@ -197,7 +197,8 @@ def _last(name: str) -> str:
 def adapter_writer(
     weights: WeightMap, parallel: Parallel, args: LoraArguments, base: str
 ) -> Callable[[Path], dict[str, Tensor]]:
-    """What writes the adapter in PEFT's format on rank 0 and returns its tensors. Every rank must call this.
+    """Returns a function that writes the adapter in PEFT's format on rank 0 and returns its tensors. Every rank must
+    call this.
 
     Args:
         base: folder of the model that the adapter belongs to.

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 def block_spec(
     config: TransformerConfig, hf: PretrainedConfig, layers: Sequence[int], kernel: str
 ) -> TransformerBlockSubmodules:
-    """What the layers of this stage are made of; `layers`: their numbers in the whole model."""
+    """Returns the submodules of the layers of this stage; `layers`: their numbers in the whole model."""
     norm: Any = ZeroCentredRMSNorm if hf.model_type in HYBRIDS else RMSNorm
     qk_norm: Any = norm if config.qk_layernorm else IdentityOp
     attention = ModuleSpec(
@@ -176,14 +176,15 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         return int(self.vocab_size) // self.parallel.tp.size * self.parallel.tp.rank
 
     def own_tokens(self, output: Tensor) -> Tensor:
-        """What the last stage gives, [n, 1, H] -> hidden states of all tokens of this context-parallel rank, [n, H]."""
+        """Maps the last stage's output, [n, 1, H] -> hidden states of all tokens of this context-parallel rank, [n,
+        H]."""
         if self.config.sequence_parallel:
             output = gather_from_sequence_parallel_region(output, tensor_parallel_output_grad=False)
         return output.squeeze(1)
 
     def own_rows(self, output: Tensor, packed: PackedBatch) -> tuple[Tensor, OwnRows]:
-        """What the last stage gives -> hidden states [t, H] of those among these tokens that predict targets, and which
-        of the T targets these are."""
+        """Maps the last stage's output -> hidden states [t, H] of those among these tokens that predict targets, and
+        which of the T targets these are."""
         hidden, axis = self.own_tokens(output), self.parallel.cp
         places = packed.logit_positions - axis.rank * len(hidden)
         mine = (places >= 0) & (places < len(hidden))

@@ -105,7 +105,7 @@ def sum_over(values: Tensor, axis: Axis) -> Tensor:
 
 
 def from_last_stage(value: object, parallel: Parallel) -> Any:
-    """What the last pipeline stage knows, of JSON's types, on every stage."""
+    """Returns data of the last pipeline stage, of JSON's types, on every stage."""
     if parallel.pp.size == 1:
         return value
     return broadcast_json(value, parallel.pp.ranks[-1], parallel.pp.group)

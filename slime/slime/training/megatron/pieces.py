@@ -42,7 +42,7 @@ class Trained:
 
     @property
     def gradient(self) -> Tensor:
-        """What was added up so far; zeros where no micro-batch reached the parameter."""
+        """Returns the gradient that was added up so far; zeros where no micro-batch reached the parameter."""
         found = self.added if self.parameter.dtype != self.wide else self.parameter.grad
         if found is None:
             found = torch.zeros_like(self.parameter, dtype=self.wide)

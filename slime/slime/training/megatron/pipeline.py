@@ -134,8 +134,8 @@ class ShardedModel(nn.Module):
         return gather_tokens(own, self.parallel.cp.group)[: packed.input_ids.shape[1]].unsqueeze(0)
 
     def _of(self, output: Tensor, packed: PackedBatch) -> Any:
-        """What losses see of what the last stage gives: here a distribution of all T targets. Of its logits every
-        context-parallel rank computes those of its own tokens."""
+        """Returns the view of the last stage's output for losses: here a distribution of all T targets. Of its logits
+        every context-parallel rank computes those of its own tokens."""
         hidden, rows = self.core.own_rows(output, packed)
         of = partial(self._distribution, temperatures=packed.temperatures[rows.numbers])
         own = of(hidden)

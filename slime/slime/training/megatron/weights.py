@@ -129,7 +129,7 @@ class WeightMap:
         return self.changed[name](weight) if name in self.changed else weight
 
     def _all_parts(self, entry: Entry, own: Tensor) -> list[Tensor]:
-        """What the ranks that cut a parameter have of it."""
+        """Returns the parts of the ranks that cut a parameter."""
         axis = self.axis_of(entry)
         if entry.dim is None or axis.size == 1:
             return [own]
@@ -160,7 +160,7 @@ class WeightMap:
         return torch.cat(parts) if entry.kind == "gate_up" else parts[0]
 
     def _own(self, source: str, dim: int | None, files: WeightFiles) -> Tensor:
-        """What this rank has of a tensor that is cut along `dim`."""
+        """Returns this rank's part of a tensor that is cut along `dim`."""
         tp = self.parallel.tp
         if dim is None or tp.size == 1:
             return files.read(source)

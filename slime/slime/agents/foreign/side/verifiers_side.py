@@ -156,7 +156,7 @@ class Played:
         await self.playing
 
     def trouble(self) -> str:
-        """What went wrong in verifiers or in the environment; "" if nothing did."""
+        """Returns the error in verifiers or in the environment; "" if there was none."""
         if not self.playing.done():
             return ""
         episode = self.playing.result()
