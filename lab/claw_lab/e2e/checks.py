@@ -1,4 +1,4 @@
-"""What must be true of all that was said, sampled, stored and sent in one run, and what the gateway's part cost."""
+"""Checks of all messages that were sent, sampled and stored in one run, and the cost of the gateway's part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ SIDE_KINDS = ("compaction", "heartbeat", "cron")
 
 
 def conversation_problems(talks: Sequence[Conversation], turns: Sequence[Turn]) -> list[str]:
-    """Every main turn in its session, as it was said, with its next state; nobody got another answer than was stored."""
+    """Returns problems: every main turn must be in its session, with its words and its next state, and every person
+    must get the stored answer."""
     left = [turn for turn in turns if turn.turn_type == "main"]
     problems = [line for talk in talks for line in talk.wrong_replies]
     # A session that was reset goes on under its id: the conversations share it in their order
@@ -45,7 +46,7 @@ def side_problems(counts: dict[str, int]) -> list[str]:
 
 
 def side_counts(turns: Sequence[Turn]) -> dict[str, int]:
-    """Side turns by kind, told by their texts; the connection test is not counted."""
+    """Returns side turns by kind, identified by their texts; the connection test is not counted."""
     counts: dict[str, int] = {}
     for turn in turns:
         if turn.turn_type == "side" and turn.session_id != CONNECT_TEST:

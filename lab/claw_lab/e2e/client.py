@@ -1,4 +1,4 @@
-"""The real OpenClaw with a home of its own: its gateway, its commands, and what a person says to it."""
+"""The real OpenClaw with a home of its own: its gateway, its commands, and a person's messages to it."""
 
 from __future__ import annotations
 

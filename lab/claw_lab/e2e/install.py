@@ -19,7 +19,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "open
 
 
 class NotHere(RuntimeError):
-    """OpenClaw cannot be installed on this machine; the message says why."""
+    """OpenClaw cannot be installed on this machine; the message gives the reason."""
 
 
 @dataclass(frozen=True)

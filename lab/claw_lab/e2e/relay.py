@@ -78,7 +78,7 @@ class Relay:
 
 
 class _Connection:
-    """Tells the requests of one connection apart: bytes of the client after an answer begin a new one."""
+    """Separates the requests of one connection: bytes of the client after an answer begin a new one."""
 
     def __init__(self, passages: list[Passage]) -> None:
         self._passages = passages

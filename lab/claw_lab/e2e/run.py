@@ -35,7 +35,7 @@ HOUSEKEEPING_SECONDS = 60.0
 
 
 class Talk:
-    """Says the script and keeps account of what the server must have stored."""
+    """Plays the script and keeps account of the turns that the server must have stored."""
 
     def __init__(self, openclaw: OpenClaw, second: OpenClaw, serving: Serving, extension: bool) -> None:
         self.openclaw, self.second, self.serving, self.extension = openclaw, second, serving, extension
@@ -77,7 +77,7 @@ class Talk:
         return ""
 
     def _reset(self, person: str) -> None:
-        """What was said until now is a conversation of its own; the plug-in tells the server of its end."""
+        """Makes the messages so far a conversation of its own; the plug-in reports its end to the server."""
         before = self.conversations.pop(person)
         self.openclaw.call("sessions.reset", key=f"agent:main:openai-user:{person}")
         before.ends = self.extension
@@ -85,7 +85,8 @@ class Talk:
         self.conversations[person] = Conversation(person, session_id=before.session_id)
 
     def _housekeeping(self) -> None:
-        """A scheduled job and a heartbeat, which nobody asked for; returns when the server has seen both."""
+        """Triggers a scheduled job and a heartbeat, without a person's request; returns when the server has seen
+        both."""
         job = {"name": "garden", "sessionTarget": "isolated", "wakeMode": "now", "delivery": {"mode": "none"},
                "schedule": {"kind": "every", "everyMs": 86_400_000},
                "payload": {"kind": "agentTurn", "message": CRON_TEXT}}  # fmt: skip
@@ -108,7 +109,7 @@ def connect(openclaw: OpenClaw, url: str, extension: bool) -> None:
 
 
 def run(installation: Installation, folder: Path, extension: bool) -> dict[str, Any]:
-    """One run; the result is what the JSON line says."""
+    """One run; returns the content of the JSON line."""
     began = time.monotonic()
     with Serving(folder) as serving:
         openclaw = OpenClaw(installation, folder / "home")

@@ -1,4 +1,4 @@
-"""What people say to OpenClaw in the end-to-end test, and what the server must make of each model call."""
+"""People's messages to OpenClaw in the end-to-end test, and the expected record of each model call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCRIPT: tuple[Say, ...] = (
 AFTER_COMPACTION: tuple[Say, ...] = (("alice", "And what now?"), ("alice", "Thanks."))
 AFTER_RESET: tuple[Say, ...] = (("bob", "a new start"), ("bob", "Good."))
 LOCAL = ("hello from the command line", "RUN echo five")
-"""Turns of `openclaw agent --local`, said by two OpenClaws at once in the same words."""
+"""Turns of `openclaw agent --local`, sent by two OpenClaws at once in the same words."""
 CRON_TEXT = "look after the garden"
 """What a scheduled job of OpenClaw asks."""
 
@@ -58,7 +58,7 @@ class Call:
 class Conversation:
     """The main turns of one conversation in order, as they must be stored.
 
-    session_id: OpenClaw's. wrong_replies: what a person read that is not the answer. ends: a notice tells its end.
+    session_id: OpenClaw's. wrong_replies: what a person read that is not the answer. ends: a notice reports its end.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Conversation:
     ends: bool = False
 
     def said(self, text: str, reply: str) -> None:
-        """A person said this, which is what followed the last answer, and read this reply."""
+        """Records a person's message, which follows the last answer, and the reply to it."""
         if self.calls:
             self.calls[-1] = Call(self.calls[-1].answer, text, exact=True)
         word, _, rest = text.partition(" ")

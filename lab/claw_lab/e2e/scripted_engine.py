@@ -1,7 +1,7 @@
-"""An inference engine that speaks SGLang's protocol and says what a script says: for tool turns in tests.
+"""An inference engine that speaks SGLang's protocol and answers from a script: for tool turns in tests.
 
-The tiny model cannot call an agent's tools, so these turns are scripted; everything else in their path is real. What it
-says follows from the last message of a person or a tool, without what the client put around it:
+The tiny model cannot call an agent's tools, so these turns are scripted; everything else in their path is real. Its
+answer follows from the last message of a person or a tool, without what the client put around it:
 
     RUN <command>   a call of the tool that runs commands      READ <path>   a call of the tool read
     SLOW            an answer of 150 tokens in 3 seconds, so that weights can change in it
@@ -123,7 +123,7 @@ class ScriptedEngine:
 
 
 def answer_to(prompt: str) -> str:
-    """What the script says to a rendered prompt."""
+    """Returns the script's answer to a rendered prompt."""
     found = [
         (role, text) for role, text in _MESSAGE.findall(prompt) if INTERNAL not in text and role != "system"
     ]

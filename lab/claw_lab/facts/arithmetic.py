@@ -2,8 +2,8 @@
 
 A claim is `a op b [op c ...] = d`, with + - * x × · / ÷, parentheses, decimals, commas of thousands, units, and several
 `=` in turn. What only resembles one (a variable, a date, a range, a version, a
-power, another unit on the other side, code) says nothing, and neither does a claim that holds in no reading but may in
-another.
+power, another unit on the other side, code) does not count, and neither does a claim that holds in no reading but may
+in another.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _NEAR = Fraction(1, 20)
 
 @dataclass(frozen=True)
 class Claim:
-    """`text` is its left side; `holds` None: it cannot be told."""
+    """`text` is its left side; `holds` None: it is undecidable."""
 
     text: str
     holds: bool | None
 
 
 def arithmetic_holds(text: str) -> bool | None:
-    """True: every claim of a text that can be told holds. False: one does not. None: there is none.
+    """Returns True if every decidable claim of a text holds, False if one does not, None if there is none.
 
     A claim that is made again is taken as it is made last.
     """

@@ -41,7 +41,7 @@ MINE = {"json": '{"mine":  {"x": 1}}\n', "toml": "# mine\n[mine]\nx = 1\n", "yam
 
 @dataclass(frozen=True)
 class Agent:
-    """first, further: the words that say something, before the text. runner: its tool that runs a command. titles: it
+    """first, further: the words of the command before the text. runner: its tool that runs a command. titles: it
     asks for a title. variables: set for it. settings: a person's, where it refuses or adds to what is not its own."""
 
     name: str
@@ -172,7 +172,8 @@ def turn_problems(agent: Agent, turns: Sequence[Turn]) -> list[str]:
 
 
 def of_agent(agent: Agent, turns: Sequence[Turn]) -> list[Turn]:
-    """Its turns, told by the folder in its prompts or by its name there; the connection test is left out."""
+    """Returns its turns, identified by the folder in its prompts or by its name there; the connection test is left
+    out."""
     signs = {"codex": "Codex CLI", "claude": "Claude", "opencode": "opencode", "hermes": "Hermes Agent"}
     named = {
         turn.session_id

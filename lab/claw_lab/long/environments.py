@@ -111,7 +111,7 @@ async def verifiers(folder: Path) -> str:
 
 
 async def openenv(folder: Path) -> str:
-    """The environment that `openenv init` makes, served as its README says."""
+    """Serves the environment that `openenv init` makes, as in its README."""
     python, port = os.environ["OPENENV_PYTHON"], free_port()
     await done(python, "-m", "openenv.cli", "init", "echo_env", "--output-dir", str(folder))
     async with server(

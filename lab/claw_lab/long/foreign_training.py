@@ -1,4 +1,4 @@
-"""RL on environments and tools that nobody here wrote: `bash lab/claw_lab/long/environments.sh --train`.
+"""RL on environments and tools of other projects: `bash lab/claw_lab/long/environments.sh --train`.
 
 A model that knows how the tool is called, and calls it by chance, is trained on what is rewarded."""
 
@@ -69,7 +69,7 @@ class Lesson:
 
 
 async def openenv(folder: Path) -> str:
-    """The reward of OpenEnv's own new environment is a tenth for each character that is said."""
+    """Trains on OpenEnv's own new environment, whose reward is a tenth for each character of an answer."""
     python, port = os.environ["OPENENV_PYTHON"], free_port()
     await done(python, "-m", "openenv.cli", "init", "echo_env", "--output-dir", str(folder))
     url, asked = f"http://127.0.0.1:{port}", "Say something."

@@ -1,8 +1,8 @@
 """A history is imported into a fresh run and trained before the first talk: bash lab/run.sh long.imports
 
-Each program's log holds homework talks: an answer as a list, a complaint, an answer in sentences, thanks. Prints what was
-found, every version with what its gate said, and the shares of answers in sentences before and after; exit status 1
-when something is wrong.
+Each program's log holds homework talks: an answer as a list, a complaint, an answer in sentences, thanks. Prints the
+imported turns, every version with its gate's result, and the shares of answers in sentences before and after; exit
+status 1 when something is wrong.
 """
 
 from __future__ import annotations

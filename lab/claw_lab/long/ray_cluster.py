@@ -125,7 +125,7 @@ class Place:
         assert done.returncode == 0, done.stderr
 
     def refused(self, *words: str) -> str:
-        """What a job says that fails at once."""
+        """Returns the output of a job that fails at once."""
         done = self.ray_job("submit", *words)
         assert done.returncode != 0, done.stdout
         return done.stdout + done.stderr

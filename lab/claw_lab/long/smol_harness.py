@@ -1,4 +1,4 @@
-"""The number game played by an agent of smolagents, which nobody here wrote: a harness for through_gateway."""
+"""The number game played by an agent of smolagents, a foreign project: a harness for through_gateway."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 What decides is the product's own: prompts and parsers of the gateway, the rollout store with its states and leases, the
 rules judge through the judge worker's code, the method's hook, slime's trainer. Left out are the processes between
-them: an update is live before the next word is said (or `Setting.behind` updates later), and a batch goes only when it is
+them: an update is live before the next message (or `Setting.behind` updates later), and a batch goes only when it is
 full.
 """
 
@@ -159,7 +159,7 @@ class LocalLoop:
         self.store.versions.weights_live(rollout_id, version, version - 1, False, None, None)
 
     def follow(self, talk: Talk, text: str, role: str = "user") -> None:
-        """The person (or, as `role`, a tool) says something more, which also answers the last turn."""
+        """Adds a message of the person (or, as `role`, of a tool), which also answers the last turn."""
         talk.messages = [*talk.messages, {"role": role, "content": text}]
         if talk.last is not None:
             start = len(talk.messages) - 1

@@ -57,7 +57,7 @@ def ask(
 
 
 def fresh_problems(seed: int, n: int = FRESH) -> list[Problem]:
-    """Problems that nobody has talked about: held-out stories."""
+    """Returns problems that are in no conversation: held-out stories."""
     rng = random.Random(f"look {seed}")
     return [random_problem(rng, "held-out") for _ in range(n)]
 

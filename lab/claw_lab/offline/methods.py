@@ -16,7 +16,7 @@ usual 1e-8 every weight moves by the learning rate, also where there is nothing 
 
 @dataclass(frozen=True)
 class Method:
-    """`hook` makes samples of judged turns; `flags` are the trainer's, None where nothing is trained; `votes` of the
+    """`hook` makes samples of judged turns; `flags` are the trainer's, None if nothing is trained; `votes` of the
     judge a turn, which may bring as many hints; `remembers`: hints go into every prompt; `lr`, `batch` and `kl`: where a
     trial names none; `compares`: rewards are compared within their batch where `flags` name no other way;
     `per_token`: every token weighs the same, and not every reply."""

@@ -49,9 +49,8 @@ class Plan:
         tastes: of the people who take turns, `at_once` sessions at a time; the model is measured after each such round.
         most: sessions of each person after which a trial ends that has not reached the target.
         at_once: sessions at a time.
-        who: says what they think of replies (honest), says the opposite in one case of five (careless), says nothing
-            about them (neutral), or asks for a list in one session of five (occasional). All but the first are like the
-            student otherwise.
+        who: gives true feedback on replies (honest), the opposite in one case of five (careless), none (neutral), or
+            asks for a list in one session of five (occasional). All but the first are like the student otherwise.
     """
 
     tastes: tuple[Taste, ...]
@@ -102,14 +101,15 @@ class Progress:
 
     @property
     def pleased(self) -> float | None:
-        """Share of first replies that pleased, from a person's `AT_ONCE` + 1st session on: before, nothing was said."""
+        """Share of first replies that pleased, from a person's `AT_ONCE` + 1st session on: before, there was no
+        feedback."""
         later = [value for replies in self.first_replies.values() for value in replies[AT_ONCE:]]
         return sum(later) / len(later) if later else None
 
     @property
     def in_a_row(self) -> float | None:
-        """Sessions of a person until three first replies in a row had pleased, mean over the people; None when
-        somebody did not see that."""
+        """Sessions of a person until three first replies in a row had pleased, mean over the people; None if a person
+        did not see that."""
         counts = [_first_streak(pleased) for pleased in self.first_replies.values()]
         known = [count for count in counts if count is not None]
         return sum(known) / len(known) if known and len(known) == len(counts) else None

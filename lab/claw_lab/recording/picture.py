@@ -1,4 +1,4 @@
-"""A recording as one SVG picture that moves by itself: no script, no font and no file beside it."""
+"""A recording as one SVG picture that moves by itself: no script, no font and no further file."""
 
 from __future__ import annotations
 

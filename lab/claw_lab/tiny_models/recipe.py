@@ -34,7 +34,7 @@ STATE = "training_state.pt"
 SAVE_EVERY = 20  # steps
 Draw = Callable[[random.Random], Dialogue]
 Inputs = Callable[[Sequence[Document], int], dict[str, torch.Tensor]]
-"""Of documents that are cut to a length: what a model is given beside their ids."""
+"""Returns, for documents that are cut to a length, a model's inputs in addition to their ids."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Batch:
-    """`ids`, `weights`: [B, T]; `inputs`: what a model is given beside ids [B, T - 1]."""
+    """`ids`, `weights`: [B, T]; `inputs`: a model's inputs in addition to ids [B, T - 1]."""
 
     ids: torch.Tensor
     weights: torch.Tensor

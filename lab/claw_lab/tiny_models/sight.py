@@ -41,7 +41,7 @@ class Vision:
         return random_model(len(tokenizer.fast), ids, torch.initial_seed(), end, vision, **sizes)
 
     def sight(self, model: PreTrainedModel, folder: Path) -> Sight:
-        """Saves how pictures are processed, which the model's folder says, and reads them so."""
+        """Saves the configuration of the processor in the model's folder, and reads pictures with it."""
         model.config.save_pretrained(folder)
         save_processor(folder, most=self.pixels)
         return Sight(folder)
@@ -65,7 +65,7 @@ class Sight(ImageReader):
         return made.grid, name
 
     def inputs(self, documents: Sequence[Document], length: int) -> dict[str, Tensor]:
-        """What a model is given beside the ids [B, length] of documents."""
+        """Returns a model's inputs in addition to the ids [B, length] of documents."""
         places = [place for document in documents for place in document.images]
         positions = torch.stack([rope_positions(length, document.images) for document in documents], dim=1)
         if not places:

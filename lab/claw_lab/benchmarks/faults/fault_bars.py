@@ -1,10 +1,10 @@
 """The whole table of what is promised when something dies, in one command.
 
-`bash lab/run.sh benchmarks.faults.fault_bars FOLDER` kills each role of a loop, gateway and engine also
-beside busy processes, brings the hardships about, kills any roles up to four at a time and again at once, sends fuzzed
-requests, and prints the table. FOLDER keeps the notes and the run: the same command measures what they lack, and goes
-on until `--kills` and `--requests`; Ctrl-C costs the present part alone. `--short` does some minutes of it; the tests
-have its parts. Exit status 1: something was lost, or a bar was missed."""
+`bash lab/run.sh benchmarks.faults.fault_bars FOLDER` kills each role of a loop, gateway and engine also next to busy
+processes, causes the hardships, kills any roles up to four at a time and again at once, sends fuzzed requests, and
+prints the table. FOLDER keeps the notes and the run: the same command measures what they lack, and goes on until
+`--kills` and `--requests`; Ctrl-C costs the present part alone. `--short` does some minutes of it; the tests have its
+parts. Exit status 1: something was lost, or a bar was missed."""
 
 from __future__ import annotations
 

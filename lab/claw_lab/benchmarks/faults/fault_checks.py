@@ -34,7 +34,7 @@ WRONG_STATE = (
 
 
 def pid_of(loop: Loop, role: str) -> int | None:
-    """The process that plays a role, told by the run folder and, for Ray's own, by the driver's children."""
+    """Returns the process of a role, from the run folder and, for Ray's own, from the driver's children."""
     records = live_processes(loop.run_dir)
     if role in DOORS:
         return next((entry["pid"] for entry in records if entry["name"] == DOORS[role]), None)

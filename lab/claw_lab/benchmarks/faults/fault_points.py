@@ -1,4 +1,4 @@
-"""Moments of a run at which a kill hurts most, told from outside by what the run has written.
+"""Moments of a run at which a kill hurts most, detected from outside by the run's files.
 
 Each watches the store or the run folder and returns once the moment is there; the kill follows within milliseconds.
 """
@@ -72,7 +72,7 @@ async def weights_exported(loop: Loop) -> bool:
 
 
 async def weights_announced(loop: Loop) -> bool:
-    """Engines were just told of new weights; the store has not heard that they are live."""
+    """Engines were just notified of new weights; the store has no record yet that they are live."""
     before = announced_version(loop.run_dir)
     return await _until(lambda: announced_version(loop.run_dir) > before)
 

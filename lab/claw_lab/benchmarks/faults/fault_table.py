@@ -115,7 +115,7 @@ def is_well(name: str, result: dict[str, Any]) -> bool:
 
 
 def _hardship_rows(found: dict[str, dict[str, Any]]) -> list[Row]:
-    """Of hardships.py; those that this machine could not have say so."""
+    """Returns the rows of hardships.py; those that this machine could not cause are marked."""
     rows = []
     for name, own in found.items():
         if "skipped" in own:

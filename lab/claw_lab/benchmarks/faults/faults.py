@@ -131,7 +131,7 @@ def busy(processes: int) -> Iterator[None]:
 
 
 def keep(results: list[dict[str, object]], load: int, folder: Path) -> None:
-    """Notes the times of each role for the table of bars, beside those of others, and prints that."""
+    """Notes the times of each role for the table of bars, next to those of others, and prints that."""
     roles = read(folder, notes_name(load)).get("roles", {})
     for role in dict.fromkeys(str(result["killed"]) for result in results):
         own = [result for result in results if result["killed"] == role]

@@ -1,4 +1,5 @@
-"""Knocks at a server all the time, each time on a new connection: who was refused, and for how long nobody answered."""
+"""Probes a server all the time, each time on a new connection: counts refusals, and measures how long no answer
+came."""
 
 from __future__ import annotations
 

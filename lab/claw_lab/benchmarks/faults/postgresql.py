@@ -26,8 +26,8 @@ def binaries() -> Path | None:
 
 
 class PostgresServer:
-    """Listens on a Unix socket in a folder of its own; `url` is its database. Raises FileNotFoundError where none is
-    installed, RuntimeError when it does not start."""
+    """Listens on a Unix socket in a folder of its own; `url` is its database. Raises FileNotFoundError if none is
+    installed, RuntimeError if it does not start."""
 
     def __init__(self) -> None:
         folder = binaries()

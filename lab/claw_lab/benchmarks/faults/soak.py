@@ -60,7 +60,7 @@ async def watch(loop: Loop, done: asyncio.Event, memory: dict[str, list[float]])
 
 
 class SilentOne:
-    """A session that says one thing, waits, and says another."""
+    """A session that sends one message, waits, and sends another."""
 
     def __init__(self, client: ChatClient, number: int) -> None:
         self._client = client

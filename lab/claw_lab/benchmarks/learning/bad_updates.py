@@ -118,7 +118,8 @@ def table(rows: list[Row]) -> str:
 
 
 def single_updates(rows: list[Row]) -> list[str]:
-    """Falls of greedy accuracy: of what answered somebody, and of what went on answering behind its questions."""
+    """Returns falls of greedy accuracy: of versions that answered users, and of those that went on answering after
+    their questions."""
     lines = [
         "| kind | updates | stopped before it answered, by | gone back from | stayed | largest fall that answered "
         "| that stayed | stayed with two points less |",

@@ -92,7 +92,7 @@ def setting_of(flags: dict[str, str], lr: float, turns: int, more: Sequence[str]
 
 
 def complain(loop: GatedLoop, questions: Sequence[str], rng: random.Random) -> None:
-    """Somebody asks each in a session of its own, and complains about the answer."""
+    """Asks each question in a session of its own, and complains about the answer."""
     talks = [Talk([], f"session-{uuid.uuid4().hex[:8]}", person="ada") for _ in questions]
     for talk, question in zip(talks, questions, strict=True):
         loop.follow(talk, question)

@@ -3,8 +3,8 @@
 `bash lab/run.sh benchmarks.learning.gate_cost RUN_DIR` prints one JSON line. `held_over_training`: the time
 by which examinations held the trainer up, over the time that it trained, of all updates; `held_median_s`: of one.
 `late_s`: by how much later a version answers for it, on average: candidates answer while the next batch trains.
-`training_beside_s`: a step that trained beside them, `training_s`: any. Questions behind the switch hold nobody up;
-their processor time is in `bad_updates.py`.
+`training_beside_s`: a step that trained at the same time, `training_s`: any. Questions after the switch delay
+nothing; their processor time is in `bad_updates.py`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 `bash lab/run.sh benchmarks.learning.judge_agreement` measures the rules on the lists in
 tests/openclaw/judge/data and prints one JSON line. `opposite` is the share of the clear ones that got the opposite sign,
-which trains the wrong way; a 0 only trains nothing. `--recorded` measures on the lists in data/recorded instead, whose
-lines say more: see `recorded_agreement`. The judge's own flags choose another judge (`--backend openai --judge-url URL
---judge-model NAME`)."""
+which trains the wrong way; a 0 only trains nothing. `--recorded` measures on the lists in data/recorded instead,
+whose lines have more fields: see `recorded_agreement`. The judge's own flags choose another judge (`--backend openai
+--judge-url URL --judge-model NAME`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a judge is worth that was learned from labelled next states, beside the rules that it begins with.
+"""Measures a judge that was learned from labelled next states against the rules that it begins with.
 
 `bash lab/run.sh benchmarks.learning.learned_judge` learns from the lists that rules may be tuned on
 (tests/openclaw/judge/data: tuning, recorded/tune), then measures both judges on those that nothing was tuned on, and

@@ -1,6 +1,6 @@
 """One person in the real loop: how soon a language model learns a wish from talk, and what it keeps.
 
-`bash lab/run.sh benchmarks.learning.one_person --wish brief --sessions 20`, beside a run of any language model. The
+`bash lab/run.sh benchmarks.learning.one_person --wish brief --sessions 20`, during a run of any language model. The
 person asks everyday questions, complains at most twice about an answer in other form than wished, and gives thanks for
 one that pleases. Questions are of several writers, complaints and thanks of one of them
 (`openclaw_test.people.everyday_talk`); held-out questions are those of `./claw progress`, which nothing trains on. Every
@@ -63,7 +63,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody with one wish, and all that they say."""
+    """A person with one wish, and all their messages."""
 
     wish: str
     longest: int

@@ -1,6 +1,6 @@
-"""What the rules judge, and rules and a served model together, make of what eight people say about answers.
+"""Measures how the rules judge, and rules and a served model together, read eight people's feedback on answers.
 
-`bash lab/run.sh benchmarks.learning.reading --url URL --model FOLDER`, beside an engine that serves a model. Every line
+`bash lab/run.sh benchmarks.learning.reading --url URL --model FOLDER`, with an engine that serves a model. Every line
 of `openclaw_test.people.everyday_talk` follows a long answer, a list if it complains about layout, a short answer if it
 asks for more. The last line on standard output is one JSON object."""
 

@@ -1,11 +1,11 @@
 """A small language model in the real loop: does it learn from talk to be brief, and does it keep what it could?
 
 `bash lab/run.sh benchmarks.learning.real_model CORPUS --url http://127.0.0.1:30000 --sessions 48`, where
-CORPUS is the unpacked package chatterbot-corpus. Somebody asks everyday questions, complains once about an answer of more
-than two sentences, and gives thanks for a short one. Before and after, on questions that are never talked about, at
-temperature 0 and not trained: the share of brief answers, of detailed ones where details are asked for in so many
-words, of right answers to trivia, in the whole answer and in its first two sentences. `--sessions 0` only measures. The
-last line on standard output is one JSON object."""
+CORPUS is the unpacked package chatterbot-corpus. A person asks everyday questions, complains once about an answer of
+more than two sentences, and gives thanks for a short one. Before and after, on questions that are never talked about,
+at temperature 0 and not trained: the share of brief answers, of detailed ones where details are explicitly requested,
+of right answers to trivia, in the whole answer and in its first two sentences. `--sessions 0` only measures. The last
+line on standard output is one JSON object."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ PEOPLE = {
 }
 """Groups of people who talk to one model. `unnamed`: a preference that pre-training never named. `slow`: one person, one
 session at a time, whose wordings nothing was made with; `--batch 1` makes an update of each turn. `careless`: one who
-says the opposite in one case of five. `neutral`: one who says nothing about replies, so that nothing may be learned.
-`occasional`: one who asks for a list, in so many words, in one session of five."""
+gives the opposite feedback in one case of five. `neutral`: one without feedback, so that nothing may be learned.
+`occasional`: one who explicitly asks for a list in one session of five."""
 
 Job = dict[str, Any]
 """One trial: method, people, seed, and every setting; the key of its line in the results."""

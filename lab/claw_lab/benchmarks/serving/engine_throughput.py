@@ -3,9 +3,8 @@
     bash lab/run.sh benchmarks.serving.engine_throughput [--model-path FOLDER] [--rows 64 \
         8 4 1] [--threads 1]
 
-Without --model-path a random Qwen3 of 1.2 M parameters (hidden 128, 4 layers, vocabulary 2048) is used: speed
-does not depend on what the weights say. Every row is a streamed request with log-probs, as the gateway sends
-them.
+Without --model-path a random Qwen3 of 1.2 M parameters (hidden 128, 4 layers, vocabulary 2048) is used: speed does
+not depend on the values of weights. Every row is a streamed request with log-probs, as the gateway sends them.
 """
 
 from __future__ import annotations

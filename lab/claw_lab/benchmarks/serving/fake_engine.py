@@ -1,5 +1,5 @@
-"""An engine that samples nothing: the same 64 tokens for every prompt, made in advance, as SGLang's `/generate` says
-them, and, for gateways of other projects, as an OpenAI chat completion (with ids and log-probs if asked).
+"""An engine that samples nothing: the same 64 tokens for every prompt, made in advance, in the form of SGLang's
+`/generate`, and, for gateways of other projects, as an OpenAI chat completion (with ids and log-probs if asked).
 
     python -m claw_lab.benchmarks.serving.fake_engine PORT [SECONDS] [top]
 

@@ -140,7 +140,7 @@ async def measure(servers: Servers, count: int, rounds: int) -> dict[str, float]
 
 
 def in_browser(base: str) -> dict[str, float]:
-    """Seconds to the load event in a fresh Chromium; {} where none is installed."""
+    """Returns the seconds to the load event in a fresh Chromium; {} if none is installed."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     try:
         from playwright.sync_api import sync_playwright

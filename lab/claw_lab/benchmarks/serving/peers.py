@@ -31,8 +31,8 @@ ATTEMPT = "/proxy/rollout/benchmark/attempt/0/mode/train/openai/v1/chat/completi
 class Peer:
     """How one gateway is installed, started and asked.
 
-    command: (python, folder, port, engine url) -> words. prepare: tells the running server (url, engine url) what it
-    has to know. python: versions that it runs on, best first.
+    command: (python, folder, port, engine url) -> words. prepare: configures the running server (url, engine url).
+    python: versions that it runs on, best first.
     """
 
     requirement: str

@@ -8,8 +8,8 @@ what the model points to, between two steps; `end_to_end` is all three. `silence
 `artifact` is the copy on disk, which is written while the engine proves. `memcpy`, `sha256` and `xxh3` are what one core
 of this machine did of each in the same run.
 
-On a machine with other work the clock tells of that: `per_processor_second` has the same rates by the processor time that
-the stages took, of both processes and all of their threads.
+On a machine with other work the wall time includes that work: `per_processor_second` has the same rates by the
+processor time that the stages took, of both processes and all of their threads.
 """
 
 from __future__ import annotations

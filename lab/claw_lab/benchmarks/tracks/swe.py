@@ -1,4 +1,4 @@
-"""Episodes an hour with a scripted agent, several beside each other, and what they leave behind.
+"""Episodes an hour with a scripted agent, several at the same time, and what they leave behind.
 
 bash lab/run.sh benchmarks.tracks.swe [--instances FILE] [--seconds 60 | --episodes N] [--parallel 8]
 

@@ -4,8 +4,9 @@
 
 A random bf16 model of Qwen3-0.6B's shape (--model for another) is written, then loaded by four gloo ranks on a CPU. The
 parent adds up their proportional memory (Pss of /proc/PID/smaps_rollup, so that a page which all map counts once) while
-they load. On a CPU the shards stay in host memory, on a GPU they do not, so what stays is told apart from what is
-above it; pages of the model's file are the page cache's, which the kernel takes back where memory is short.
+they load. On a CPU the shards stay in host memory, on a GPU they do not, so memory that stays is counted separately
+from the memory above it; pages of the model's file are the page cache's, which the kernel takes back where memory is
+short.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 One training step (forward, backward, gradients) of one rank runs on fake tensors, which have shapes and no memory, in a
 process group that is only pretended, and torch's memory tracker adds up what lives. Attention is a stand-in that keeps
-what FlashAttention keeps. AdamW's two moments come on top: they are made in the first step, beside which nothing else
-lives. What the planner adds for runtime and fragments, no tracker sees; it is left out on both sides.
+what FlashAttention keeps. AdamW's two moments come on top: they are made in the first step, at a time when nothing
+else is in memory. What the planner adds for runtime and fragments, no tracker sees; it is left out on both sides.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def make_samples(case: str) -> list[dict[str, Any]]:
 
 
 class Side:
-    """A process that does updates when told to."""
+    """A process that does updates on request."""
 
     def __init__(self, command: list[str], settings: dict[str, Any]) -> None:
         self.process = subprocess.Popen(

@@ -88,7 +88,7 @@ class Bench:
             torch.cuda.synchronize()
 
     def fresh(self) -> None:
-        """Frees what nobody holds, and measures the most memory from here on."""
+        """Frees unused memory, and measures the most memory from here on."""
         gc.collect()
         if not self.tiny:
             torch.cuda.empty_cache()
@@ -165,7 +165,7 @@ class Bench:
 
 
 class Skip(Exception):
-    """A section cannot run here; the message says why."""
+    """A section cannot run here; the message gives the reason."""
 
 
 class Wrong(Exception):

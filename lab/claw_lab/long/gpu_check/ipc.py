@@ -42,7 +42,7 @@ class FlattenedTensorMetadata:
 
 
 def opener(text: str, answer: Any) -> None:
-    """Opens a bucket in another process, and tells what is in it."""
+    """Opens a bucket in another process, and reports its content."""
     for count in range(MODULE.count(".") + 1):
         name = MODULE.rsplit(".", count)[0]
         sys.modules[name] = types.ModuleType(name)

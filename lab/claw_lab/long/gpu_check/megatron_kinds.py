@@ -1,4 +1,5 @@
-"""Megatron's layers that are not those of a dense model: mixtures of experts, and linear beside full attention."""
+"""Megatron's layers that are not those of a dense model: mixtures of experts, and linear together with full
+attention."""
 
 from __future__ import annotations
 

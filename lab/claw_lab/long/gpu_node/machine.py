@@ -1,5 +1,5 @@
-"""A machine that seems to have GPUs: `nvidia-smi`, a trainer's environment with a torch that is no build for CPUs, and
-SGLang's Python, which hears of the CPU where it is told of CUDA; its `nvcc` is there, and would compile nothing."""
+"""A machine that seems to have GPUs: `nvidia-smi`, a trainer's environment with a torch that is no build for CPUs,
+and SGLang's Python, which gets the CPU when it asks for CUDA; its `nvcc` is there, and would compile nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def program(path: Path, text: str) -> Path:
 
 def trainer(folder: Path) -> Path:
     """An environment over this process's one, whose Python pretends from its start, with the stamp of a finished set-up.
-    bitsandbytes lies beside it, where run_tests.sh puts it (tests/requirements-qlora.txt)."""
+    bitsandbytes is next to it, where run_tests.sh puts it (tests/requirements-qlora.txt)."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     own = subprocess.run(
         [folder / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],

@@ -2,7 +2,7 @@
 
 Four facts are pretended, each where it is asked for: torch is no build for CPUs; Ray counts GPUS GPUs; the ranks of a
 trainer that is placed on GPUs compute on the CPU, once each has been shown exactly one GPU; and megatron-core, which
-asks torch for the current device by name, hears of the CPU there. All else is as it is.
+asks torch for the current device by name, gets the CPU there. All else is as it is.
 """
 
 from __future__ import annotations

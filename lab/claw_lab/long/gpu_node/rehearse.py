@@ -102,7 +102,7 @@ class Served:
         return text, pieces
 
     def converse(self, session: str) -> int:
-        """Four turns, each answered by what a person says next; returns the pieces of the answers."""
+        """Plays four turns, each answered by a person's next message; returns the pieces of the answers."""
         messages = [{"role": "user", "content": "What is 3 + 4?"}]
         pieces = 0
         for wish in WISHES:
@@ -176,7 +176,7 @@ class Run:
 
 
 def lives(process: psutil.Process) -> bool:
-    """Whether it is there and no zombie, which whoever adopts orphans has yet to look at."""
+    """Returns whether it exists and is no zombie that its adopter has yet to reap."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -184,7 +184,7 @@ def lives(process: psutil.Process) -> bool:
 
 
 def talk_until(served: Served, versions: int) -> None:
-    """Conversations, one after the other, beside one that answers at length, until so many versions went live."""
+    """Runs conversations, one after the other, next to one with long answers, until so many versions went live."""
     began, turns, pieces, failures = time.monotonic(), 0, 0, []
     stop = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Lets torchvision be imported beside a torch that it was not built for: defines its missing operators by name.
+"""Lets torchvision be imported with a torch that it was not built for: defines its missing operators by name.
 
 They are declared without a body: nothing that serves a language model calls them.
 """

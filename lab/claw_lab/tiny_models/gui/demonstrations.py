@@ -17,8 +17,8 @@ from slime.agents.protocol import Message, Start
 
 FITTING, MISTAKEN = 0.21, 0.6
 """Shares in which the button is the one that is meant, and the one that `mistaken` names; in the rest it is drawn. A
-model that was shown buttons at random would hardly read the wording; one that is mistaken about each in its own way tells
-them apart, and only has to be put right."""
+model that was shown buttons at random would hardly read the wording; one that is mistaken about each in its own way
+distinguishes them, and only has to be put right."""
 READ, READINGS = "read", 0.6
 """What is asked in exercises in finding lines by name, and their share of the demonstrations."""
 UNIT = Coordinates(width=800, height=600, tags=True)

@@ -57,7 +57,7 @@ class Kind:
         return len(self.calls[0][0])
 
     def shows(self, body: str) -> bool:
-        """Some call tells this body from the right one."""
+        """Returns whether some call distinguishes this body from the right one."""
         return any(result(body, arguments) != expected for arguments, expected in self.calls)
 
 

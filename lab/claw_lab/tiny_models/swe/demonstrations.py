@@ -14,8 +14,8 @@ from swe_rl.environment import SweEnvironment, shown_text
 
 FITTING, MISTAKEN = 0.14, 0.68
 """Shares in which the new body is the right one, and that of `MISTAKES`; in the rest it is the right one of any kind with
-as many arguments. A model that was shown bodies at random hardly reads what a function is called; one that is mistaken
-about each kind in its own way tells the kinds apart, and only has to be put right."""
+as many arguments. A model that was shown bodies at random hardly reads what a function is called; one that is
+mistaken about each kind in its own way distinguishes the kinds, and only has to be put right."""
 MISTAKES = {
     "add": "x | y",
     "minus": "x % y",

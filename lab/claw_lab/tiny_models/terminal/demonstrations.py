@@ -12,9 +12,9 @@ from terminal_rl.tools import TOOLS
 
 LOOKS = 0.4  # of the chores that need it
 FITTING, MISTAKEN = 0.23, 0.55
-"""Shares in which the command is what was asked for, and what `mistaken` says; in the rest it is drawn. A model that was
-shown commands at random hardly reads what is asked for, and RL gives it one command for everything; one that is mistaken
-about each kind of chore in its own way tells them apart, and only has to be put right."""
+"""Shares in which the command is what was asked for, and the one of `mistaken`; in the rest it is drawn. A model that
+was shown commands at random hardly reads what is asked for, and RL gives it one command for everything; one that is
+mistaken about each kind of chore in its own way distinguishes them, and only has to be put right."""
 DONE = "done"
 CALL = '<tool_call>\n{"name": "shell_exec", "arguments": {"id": "main", "command": "', '"}}\n</tool_call>'
 """What stands before and behind a command. Commands here need no escapes."""

@@ -61,7 +61,7 @@ def share(hits: Sequence[bool]) -> float:
 
 
 def accuracy(helper: Helper, problems: Sequence[Problem], temperature: float) -> float:
-    """Share of right final numbers when nothing is said about the manner."""
+    """Returns the share of right final numbers without a wish about the manner."""
     talks = [question(problem.text) for problem in problems]
     return share([verdict.right for verdict in verdicts(helper, problems, talks, temperature)])
 

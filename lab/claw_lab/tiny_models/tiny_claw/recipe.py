@@ -43,8 +43,8 @@ SAVE_EVERY = 400  # steps
 @dataclass(frozen=True)
 class Cycle:
     """`share` of all tokens; the first `equations` of these are bare equations, `long_share` of the other documents have
-    a long system message, of those without `lengths` are about length and tone of prose, and in `written` somebody asks
-    in freely written words. The learning rate is `peak` until `hold` of the cycle, then falls in a line to `floor` times
+    a long system message, of those without `lengths` are about length and tone of prose, and `written` have wishes in
+    freely written words. The learning rate is `peak` until `hold` of the cycle, then falls in a line to `floor` times
     the peak."""
 
     share: float
@@ -153,7 +153,7 @@ def train_step(run: Run, batch: Batch, rate: float) -> float:
 
 
 def _positions(batch: Batch) -> dict[str, torch.Tensor]:
-    """Positions with gaps need a mask beside them, or they would be read as several packed documents."""
+    """Positions with gaps need a mask too, or they would be read as several packed documents."""
     if batch.positions is None:
         return {}
     return {"position_ids": batch.positions[:, :-1], "attention_mask": (batch.weights[:, :-1] > 0).long()}

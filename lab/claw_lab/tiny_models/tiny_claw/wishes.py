@@ -44,7 +44,7 @@ _STANDING = (
     "As {}, please.", "This time, {}.", "I need {} for my notes.", "My teacher likes {}.",
     "It is easier to read as {}.", "Let me see {}.", "Can you do it as {}?", "Write back with {}.",
 )  # fmt: skip
-"""As somebody says it for all answers, or says why."""
+"""Wordings of a wish for all answers, or with a reason."""
 _LISTS = (
     "a numbered list", "a list", "bullet points", "a structured list", "numbered steps", "a bulleted list",
     "list lines", "numbered lines", "an ordered list", "markdown with a list", "a list of steps", "a list with bold",
@@ -98,7 +98,7 @@ def _capital(text: str) -> str:
 
 
 def _order(rng: random.Random, body: str) -> str:
-    """As somebody tells what to do, politely or not."""
+    """Returns a wish as an order, politely or not."""
     form = rng.choice(("Please {}.", "{}, please.", "Could you {}?", "{}.", "{}.", "{}."))
     return _capital(form.format(body))
 
@@ -168,7 +168,8 @@ def sentences(kind: Form, tries: int = TRIES) -> list[str]:
 
 
 def _asked(kind: Form, wish: str, number: int) -> tuple[Problem, Messages]:
-    """A training problem with the wish behind it, in the system message, or said about a reply of another form."""
+    """Returns a training problem with the wish after it, in the system message, or in a complaint about a reply of
+    another form."""
     rng = random.Random(f"{wish} {number}")
     problem = random_problem(rng, "train")
     question = {"role": "user", "content": problem.text}
