@@ -53,7 +53,7 @@ def stage(folder: Path, names: list[str]) -> None:
 
 
 def _staged(folder: Path, name: str, link: re.Match[str]) -> str:
-    """The link as it works on the site: a folder is its README, a file that is no page is copied."""
+    """Returns the link as it works on the site: a folder is its README, a file that is no page is copied."""
     target = link[2]
     there = (ROOT / name).parent / target
     if "://" in target or target.startswith("mailto:") or not there.exists():
@@ -69,7 +69,7 @@ def _staged(folder: Path, name: str, link: re.Match[str]) -> str:
 
 
 def navigation(names: list[str]) -> Iterator[str]:
-    """The lines of `nav`: every page once."""
+    """Yields the lines of `nav`: every page once."""
     yield "nav:"
     left = list(names)
     for section, beginnings in SECTIONS.items():

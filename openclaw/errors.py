@@ -76,7 +76,7 @@ class ClientError(ClawError):
         self.retry_after = retry_after
 
     def body(self) -> dict[str, Any]:
-        """The OpenAI error object."""
+        """Returns the OpenAI error object."""
         return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
 
     def anthropic_body(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class ClientError(ClawError):
         return str(self)
 
     def body_for(self, path: str) -> dict[str, Any]:
-        """The error object of the API that a route of this path belongs to."""
+        """Returns the error object of the API that a route of this path belongs to."""
         return self.anthropic_body() if path.startswith(ANTHROPIC_ROUTES) else self.body()
 
 

@@ -53,7 +53,7 @@ LOOKED_AT = 50
 
 
 def create_app(settings: Settings, engine_urls: Sequence[str], launched_url: str | None = None) -> FastAPI:
-    """The gateway and its page as one ASGI app; see `gateway_app`. Raises ConfigError, StoreError."""
+    """Returns the gateway and its page as one ASGI app; see `gateway_app`. Raises ConfigError, StoreError."""
     app = gateway_app(settings, engine_urls, launched_url)
     add_page(app)
     return app

@@ -355,7 +355,7 @@ def load_settings(argv: Sequence[str] | None = None, environ: Mapping[str, str] 
 
 
 def markdown() -> str:
-    """The settings as a table."""
+    """Returns the settings as a table."""
     return "\n".join(table(flags_of(Settings)))
 
 
@@ -378,7 +378,7 @@ def add_flags(parser: argparse._ActionsContainer, names: Sequence[str]) -> None:
 
 
 def as_flags(values: Mapping[str, object]) -> list[str]:
-    """The command-line words that give these settings; None and False are left out."""
+    """Returns the command-line words that give these settings; None and False are left out."""
     return command_line.as_flags(Settings, values)
 
 

@@ -90,7 +90,7 @@ class VersionStatus(StrEnum):
 
 
 def policy_of(policy_id: str, adapter: str | None) -> str:
-    """The id of the policy that answers: the trained one, or an adapter beside it."""
+    """Returns the id of the policy that answers: the trained one, or an adapter in addition to it."""
     return policy_id if adapter is None else f"{policy_id}{ADAPTER_MARK}{adapter}"
 
 
@@ -268,7 +268,7 @@ class TeacherSide:
     teacher_topk_indices: list[list[int]] | None = None
 
     def teacher_fields(self) -> dict[str, Json]:
-        """The fields of this part that have a value, by name."""
+        """Returns the fields of this part that have a value, by name."""
         known = {item.name: getattr(self, item.name) for item in fields(TeacherSide)}
         return {name: value for name, value in known.items() if value is not None}
 

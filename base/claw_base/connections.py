@@ -17,8 +17,8 @@ _OPTIONS = {
 
 
 def watched_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket for an entry of `getaddrinfo`, whose open requests fail if the machine of the peer is gone. Without this
-    they wait as long as an answer may take; a process that ends closes its connections by itself."""
+    """Returns a socket for an entry of `getaddrinfo`, whose open requests fail if the machine of the peer is gone.
+    Without this they wait as long as an answer may take; a process that ends closes its connections by itself."""
     family, kind, protocol = address[:3]
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -39,16 +39,16 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def new_file(path: Path, mode: int = 0o600) -> int:
-    """A descriptor to write a file that was made just now. Whatever had its name is removed: a link there, or a file that
-    another user keeps open, gets nothing of what is written. Raises OSError."""
+    """Returns a descriptor to write a file that was made just now. Whatever had its name is removed: a link there, or
+    a file that another user keeps open, gets nothing of what is written. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), mode)
 
 
 def append_to(path: Path) -> int:
-    """A descriptor to append to a file, made for this user alone where it is missing. Raises OSError, also for a link or
-    file of another user."""
+    """Returns a descriptor to append to a file, made for this user alone where it is missing. Raises OSError, also
+    for a link or file of another user."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW, 0o600)
@@ -68,7 +68,7 @@ def temporary_beside(path: Path) -> Path:
 
 
 def fresh_folder(path: Path) -> Path:
-    """An empty folder to build `path` in; what a killed writer left there is removed."""
+    """Returns an empty folder to build `path` in; what a killed writer left there is removed."""
     temporary = temporary_beside(path)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -76,8 +76,8 @@ def fresh_folder(path: Path) -> Path:
 
 
 def private_folder(path: Path) -> Path:
-    """A folder for this user alone, in a place that all users share. Raises ConfigError where another one has put
-    something there, a link too, to read or to exchange what is kept in it."""
+    """Returns a folder for this user alone, in a place that all users share. Raises ConfigError where another one has
+    put something there, a link too, to read or to exchange what is kept in it."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
     found = path.lstat()
@@ -88,8 +88,9 @@ def private_folder(path: Path) -> Path:
 
 
 def own_run_folder(path: Path, variable: str = "RUN_DIR") -> Path:
-    """A run folder, made where it is missing. Raises ConfigError where it, its folders of logs and processes, or a file
-    or link in them is another user's than this one's or root's, who could have logs written elsewhere, or read them.
+    """Returns a run folder, made where it is missing. Raises ConfigError where it, its folders of logs and processes,
+    or a file or link in them is another user's than this one's or root's, who could have logs written elsewhere, or
+    read them.
 
     Who owns a file is asked of one that is made now: some file systems give all files one owner."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -126,7 +126,8 @@ def _read(client: Address, server: Address) -> int | None:
 
 
 def _in_table(end: Address, mapped: bool) -> str:
-    """An address as the table writes it: words of 32 bits in the machine's order. `mapped`: an IPv4 one as IPv6."""
+    """Returns an address as the table writes it: words of 32 bits in the machine's order. `mapped`: an IPv4 one as
+    IPv6."""
     family = socket.AF_INET6 if ":" in end[0] else socket.AF_INET
     packed = (_MAPPED if mapped else b"") + socket.inet_pton(family, end[0])
     words = struct.unpack(f"={len(packed) // 4}I", packed)

@@ -10,7 +10,7 @@ BACKLOG = 2048
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A bound socket that does not listen yet. Raises OSError if the port is taken."""
+    """Returns a bound socket that does not listen yet. Raises OSError if the port is taken."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -22,7 +22,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0: any free one. Raises ConfigError if it is not available."""
+    """Returns a listening socket; port 0: any free one. Raises ConfigError if it is not available."""
     try:
         listener = bind(host, port)
         listener.listen(BACKLOG)
@@ -35,7 +35,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def bind_error(host: str, port: int) -> OSError | None:
-    """The reason that a server could not listen there, or None if it could."""
+    """Returns the reason that a server could not listen there, or None if it could."""
     try:
         bind(host, port).close()
     except OSError as error:
@@ -44,6 +44,6 @@ def bind_error(host: str, port: int) -> OSError | None:
 
 
 def free_port() -> int:
-    """A port of this machine on which nothing listens."""
+    """Returns a port of this machine on which nothing listens."""
     with listen("127.0.0.1", 0) as listener:
         return int(listener.getsockname()[1])

@@ -54,7 +54,7 @@ def tasks_of(folder: Path, desktop: bool = False) -> tuple[list[GuiTask], dict[s
 
 
 def row(task: GuiTask) -> Mapping[str, Any]:
-    """A line of a prompt file; the run finds the task by --gui-tasks-dir."""
+    """Returns a line of a prompt file; the run finds the task by --gui-tasks-dir."""
     about = {
         "domain": task.domain,
         "example_id": task.name,

@@ -69,7 +69,7 @@ class Recording:
 
 
 def _safe(name: str) -> str:
-    """A name as a folder's."""
+    """Returns a name as a folder's."""
     return re.sub(r"[^\w.-]+", "_", name).strip("._")[:80] or "task"
 
 

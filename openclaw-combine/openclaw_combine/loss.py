@@ -34,7 +34,8 @@ POLICY_METRICS = {"pg_loss": "grpo_pg_loss", "pg_clipfrac": "grpo_pg_clipfrac", 
 
 
 def combine(args: Any) -> LossSpec:
-    """The policy loss over one advantage of rewards and teacher. Raises ConfigError for flags that cannot work."""
+    """Returns the policy loss over one advantage of rewards and teacher. Raises ConfigError for flags that cannot
+    work."""
     flags = read(CombineFlags, args)
     check_weights(flags, ("combine_w_rl", "combine_w_opd"))
     refuse(args, TopkSelectFlags, "combine", "topk_select")
@@ -49,7 +50,7 @@ def combine(args: Any) -> LossSpec:
 
 
 def topk_select(args: Any) -> LossSpec:
-    """The policy loss over rewards, and distillation from the hints that the trainer selects.
+    """Returns the policy loss over rewards, and distillation from the hints that the trainer selects.
 
     Raises:
         ConfigError: flags that cannot work.
@@ -82,7 +83,7 @@ def topk_select(args: Any) -> LossSpec:
 def of_both(
     policy: Compute, flags: CombineFlags, dist: Distribution, batch: LossBatch, reducer: Reducer
 ) -> LossOutput:
-    """The policy loss with the advantage w_opd (teacher - old log-prob) + w_rl reward."""
+    """Returns the policy loss with the advantage w_opd (teacher - old log-prob) + w_rl reward."""
     if batch.advantages is None:
         raise ValueError("combine needs the advantages of rewards")
     old = dist.log_probs(batch.ids).detach() if batch.old_log_probs is None else batch.old_log_probs
@@ -117,7 +118,7 @@ def _apart(
 
 
 def of_rewards(policy: Compute, dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
-    """The policy loss under the metric names of OpenClaw-RL's hybrid method."""
+    """Returns the policy loss under the metric names of OpenClaw-RL's hybrid method."""
     output = policy(dist, batch, reducer)
     return replace(output, metrics={POLICY_METRICS.get(name, name): x for name, x in output.metrics.items()})
 

@@ -41,7 +41,7 @@ def api_url(env: Mapping[str, str]) -> str:
 
 
 def managers(url: str) -> tuple[Any, Any]:
-    """The SDK's managers of trainers and of deployments."""
+    """Returns the SDK's managers of trainers and of deployments."""
     from fireworks.training.sdk import DeploymentManager, TrainerJobManager
 
     key = read_key()

@@ -28,7 +28,8 @@ class Rented:
 
 
 def rent(model: str, rank: int, shape: str, deployment: str, folder: Path) -> Rented:
-    """The trainer and the deployment of a run, those of its folder where it has some; returns when both are ready.
+    """Returns the trainer and the deployment of a run, those of its folder where it has some; returns when both are
+    ready.
 
     Raises:
         ConfigError: a wrong key, an unknown model or shape, a rank that the shape lacks, a deployment of another run.
@@ -51,7 +52,7 @@ def rent(model: str, rank: int, shape: str, deployment: str, folder: Path) -> Re
 
 
 def _other_run(deployments: Any, deployment: str, model: str, known: Rented | None) -> str | None:
-    """The trainer or the weights of another run that a deployment has."""
+    """Returns the trainer or the weights of another run that a deployment has."""
     found = deployments.get(deployment)
     if found is None:
         return None

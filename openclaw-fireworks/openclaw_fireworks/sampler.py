@@ -72,7 +72,7 @@ class BaseSampler:
 
 
 def sampled(completions: list[Any], stop_ids: Sequence[int]) -> Sampled:
-    """An answer up to the first of `stop_ids`: the service stops at words, which ids are not always."""
+    """Returns an answer up to the first of `stop_ids`: the service stops at words, which ids are not always."""
     [one] = completions
     ids, values = list(one.full_tokens[one.prompt_len :]), one.inference_logprobs
     if values is None or len(values) != len(ids):

@@ -76,7 +76,7 @@ class FireworksFlags(RentedFlags):
 
 
 def words(flags: FireworksFlags, folder: Path) -> list[str]:
-    """The driver's command line, once SDK and key were looked at. Raises ConfigError."""
+    """Returns the driver's command line, once SDK and key were looked at. Raises ConfigError."""
     check_sdk()
     read_key()
     return words_for(flags, folder, os.environ)

@@ -24,7 +24,8 @@ def sample_from_judged_turn(
 
 
 def distilled(turn: Turn, judgements: list[Judgement], context: MethodContext) -> SampleDraft | Drop:
-    """A sample whose teacher saw the longest hint; else a drop: `no_hint`, or `hint_not_placed` (no room for it)."""
+    """Returns a sample whose teacher saw the longest hint; else a drop: `no_hint`, or `hint_not_placed` (no room for
+    it)."""
     hints = hints_of(judgements)
     if not hints:
         return Drop("no_hint")

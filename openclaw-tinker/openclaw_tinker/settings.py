@@ -42,7 +42,7 @@ def base_url(env: Mapping[str, str]) -> str:
 
 
 def words(flags: TinkerFlags, folder: Path) -> list[str]:
-    """The driver's command line, once SDK and key were looked at. Raises ConfigError."""
+    """Returns the driver's command line, once SDK and key were looked at. Raises ConfigError."""
     check_sdk()
     read_key()
     return words_for(flags, folder, os.environ)

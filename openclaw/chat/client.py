@@ -58,14 +58,15 @@ class Server:
         return self._json("GET", "/status")
 
     def turn(self, completion_id: str) -> dict[str, Any] | None:
-        """The status of a turn; None while the server does not know it."""
+        """Returns the status of a turn; None while the server does not know it."""
         try:
             return self._json("GET", f"/v1/turns/{completion_id}")
         except ChatError:
             return None
 
     def newest_turns(self, admin_key: str | None, limit: int = 100) -> list[dict[str, Any]]:
-        """The status of the newest turns of all clients, newest first; `admin_key` where the server has one."""
+        """Returns the status of the newest turns of all clients, newest first; `admin_key` where the server has
+        one."""
         headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
         found: list[dict[str, Any]] = self._json("GET", f"/admin/turns?limit={limit}", headers=headers)[
             "data"
@@ -103,12 +104,12 @@ class Server:
             raise ChatError("the answer broke off; it is not stored as complete. Ask again")
 
     def side_answer(self, body: dict[str, Any]) -> dict[str, Any]:
-        """A whole answer to a request that is neither stored, nor trained on, nor judged."""
+        """Returns a whole answer to a request that is neither stored, nor trained on, nor judged."""
         headers = {"X-Train": "off", "X-Turn-Type": "side", "X-Memory": "off"}
         return self._json("POST", "/v1/chat/completions", headers=headers, json=body)
 
     def admin(self, method: str, path: str, admin_key: str | None, **request: Any) -> dict[str, Any]:
-        """An answer of the routes for the administrator; `admin_key` where the server has one."""
+        """Returns an answer of the routes for the administrator; `admin_key` where the server has one."""
         headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
         try:
             return self._json(method, path, headers=headers, **request)

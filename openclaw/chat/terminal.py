@@ -71,6 +71,6 @@ class Terminal:
 
 
 def terminal(chat: Chat) -> Terminal:
-    """A chat at this process's terminal."""
+    """Returns a chat at this process's terminal."""
     words = WordCompleter(COMMANDS, sentence=True)
     return Terminal(chat, PromptSession(completer=words, complete_while_typing=False))

@@ -27,7 +27,7 @@ class Noise(Protocol):
     """Text that a client puts around what a person or tool wrote."""
 
     def remove(self, text: str) -> str:
-        """The text without it."""
+        """Returns the text without it."""
         ...
 
 
@@ -108,7 +108,7 @@ class Before:
     ends: str
 
     def words(self, text: str) -> str | None:
-        """The person's words; None for another text."""
+        """Returns the person's words; None for another text."""
         at = text.rfind(self.ends) if text.startswith(self.begins) else -1
         if at < 0:
             return None
@@ -220,13 +220,13 @@ class Client:
     settings: Callable[[str, Model, str], str] | None = None
 
     def clean(self, text: str) -> str:
-        """A text without this client's noise."""
+        """Returns a text without this client's noise."""
         for noise in self.noise:
             text = noise.remove(text)
         return text
 
     def session(self, headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
-        """The session that this client names, if it does."""
+        """Returns the session that this client names, if it does."""
         named: list[Any] = [headers.get(name) for name in self.session_headers]
         counted = [headers.get(name, "") for name in self.counted_headers]
         named += [value for value in counted if _COUNTER.search(value)]
@@ -261,7 +261,7 @@ class Clients(tuple[Client, ...]):
     """The rules of several clients together."""
 
     def clean(self, text: str) -> str:
-        """A user's or tool's text without what a client has put around it."""
+        """Returns a user's or tool's text without what a client has put around it."""
         for remove in self._removals:
             text = remove(text)
         return text.strip()
@@ -294,7 +294,7 @@ class Clients(tuple[Client, ...]):
         return tuple(begins for client in self for begins in client.scaffold)
 
     def session(self, headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
-        """The session id in a client's own headers, fields or messages; None if it sends none."""
+        """Returns the session id in a client's own headers, fields or messages; None if it sends none."""
         asked = self
         if self._session_names.isdisjoint(headers) and self._session_fields.isdisjoint(body):
             asked = self._with_session_line
@@ -353,7 +353,7 @@ class Clients(tuple[Client, ...]):
         }
 
     def _words(self, messages: Any) -> str:
-        """The first text that is more than noise."""
+        """Returns the first text that is more than noise."""
         texts = (self.clean(text_of(message)) for message in messages)
         return next((text for text in texts if text), "")
 

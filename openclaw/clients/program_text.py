@@ -139,7 +139,7 @@ def _between(text: str, tag: re.Pattern[str]) -> str:
 
 
 def _json_object(text: str) -> dict[str, Any] | None:
-    """A text that is one object of JSON and nothing else."""
+    """Returns a text that is one object of JSON and nothing else."""
     if not (text.startswith("{") and text.endswith("}") and len(text) <= _LONGEST_OBJECT):
         return None
     try:
@@ -150,7 +150,7 @@ def _json_object(text: str) -> dict[str, Any] | None:
 
 
 def _without_blocks(text: str) -> str:
-    """A text without the tagged blocks at its beginning and its end."""
+    """Returns a text without the tagged blocks at its beginning and its end."""
     for _ in range(_MOST_BLOCKS):
         opening = _OPENING.match(text)
         end = text.find(f"</{opening[1]}>") if opening else -1

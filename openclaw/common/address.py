@@ -33,7 +33,7 @@ class ServerAddress:
     )
 
     def address(self, runs: Path = RUNS) -> str:
-        """A URL, with or without /v1."""
+        """Returns a URL, with or without /v1."""
         if self.url is not None:
             return self.url
         if self.port is not None:
@@ -44,8 +44,8 @@ class ServerAddress:
 
 
 def admin_key_for(url: str, given: str | None, run_dir: str | None = None, runs: Path = RUNS) -> str | None:
-    """The admin key to send to a server: the given one; else the one that this user's run at this address of this machine
-    keeps in its folder; None if there is none to know."""
+    """Returns the admin key to send to a server: the given one; else the one that this user's run at this address of
+    this machine keeps in its folder; None if there is none to know."""
     if given is not None:
         return given
     if run_dir is not None:
@@ -54,7 +54,7 @@ def admin_key_for(url: str, given: str | None, run_dir: str | None = None, runs:
 
 
 def gateway_of(run_dir: Path) -> str | None:
-    """The URL of the gateway that runs in this folder; None: none does."""
+    """Returns the URL of the gateway that runs in this folder; None: none does."""
     for record in live_processes(run_dir):
         if record.get("role") == "gateway" and record.get("url"):
             return str(record["url"])

@@ -9,7 +9,8 @@ LINE_BREAK = "\n"
 
 
 def text_of(message: Mapping[str, object], between: str = "") -> str:
-    """The text of a message whose content is a string, null, or a list of parts; parts without text count as none.
+    """Returns the text of a message whose content is a string, null, or a list of parts; parts without text count as
+    none.
 
     Args:
         between: joins the parts. The default is how chat templates write parts; prompts, and what is compared with
@@ -25,24 +26,24 @@ def text_of(message: Mapping[str, object], between: str = "") -> str:
 
 
 def said_in(messages: Sequence[Mapping[str, object]]) -> list[str]:
-    """The texts of the user's messages, the oldest first."""
+    """Returns the texts of the user's messages, the oldest first."""
     return [text_of(message, LINE_BREAK) for message in messages if message.get("role") == "user"]
 
 
 def last_said(messages: Sequence[Mapping[str, object]]) -> str:
-    """The text of the newest message of the user; "" where there is none."""
+    """Returns the text of the newest message of the user; "" where there is none."""
     newest = next((message for message in reversed(messages) if message.get("role") == "user"), None)
     return text_of(newest, LINE_BREAK) if newest else ""
 
 
 def content_of(texts: Sequence[str]) -> str | list[dict[str, Any]]:
-    """The content of a message with these texts: parts where there are several."""
+    """Returns the content of a message with these texts: parts where there are several."""
     if len(texts) > 1:
         return [{"type": "text", "text": text} for text in texts]
     return "".join(texts)
 
 
 def messages_in(body: Mapping[str, object]) -> list[dict[str, Any]]:
-    """The messages of a request body that was not checked yet."""
+    """Returns the messages of a request body that was not checked yet."""
     messages = body.get("messages")
     return [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []

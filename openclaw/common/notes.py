@@ -17,19 +17,19 @@ _SHOWN = 60
 
 
 def note(kind: object) -> str:
-    """The text for an item of this kind, which the log names once."""
+    """Returns the text for an item of this kind, which the log names once."""
     shown = re.sub(r"[^\w. -]", "", str(kind))[:_SHOWN] or "item"
     _say_left_out(shown)
     return f"[{shown}{_ENDS}"
 
 
 def without_notes(text: str) -> str:
-    """A text without the notes in it."""
+    """Returns a text without the notes in it."""
     return _NOTE.sub("", text) if _ENDS in text else text
 
 
 def part_text(part: Mapping[str, Any]) -> str:
-    """The text of a part of any API that is no plain text: of a document what it spells, else a note."""
+    """Returns the text of a part of any API that is no plain text: of a document what it spells, else a note."""
     kind, source = part.get("type"), part.get("source")
     if kind == "refusal" and isinstance(part.get("refusal"), str):
         return str(part["refusal"])
@@ -51,7 +51,7 @@ def _texts(content: object) -> list[object]:
 
 
 def as_json(value: object) -> str:
-    """A value as JSON text; a text as it is."""
+    """Returns a value as JSON text; a text as it is."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

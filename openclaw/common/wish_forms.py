@@ -9,8 +9,8 @@ from pathlib import Path
 
 
 def forms_of(wish: str) -> tuple[str, ...]:
-    """The forms that a wish asks for, at most one each of length (brief, long), layout (prose, list, table, headings) and
-    opening (greeting, no_greeting); () if none is known."""
+    """Returns the forms that a wish asks for, at most one each of length (brief, long), layout (prose, list, table,
+    headings) and opening (greeting, no_greeting); () if none is known."""
     said = wish.lower()
     found = (
         next((form for form, pattern in side if pattern.search(said)), None) for side in _sides().values()

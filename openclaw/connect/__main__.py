@@ -100,7 +100,8 @@ def connect(settings: ConnectSettings) -> None:
 
 
 def readable_config(settings: ConnectSettings, program: Program, wanted: dict[str, Any]) -> dict[str, Any]:
-    """The settings of OpenClaw. Raises ConfigError; of a file with comments after it has shown what to add by hand."""
+    """Returns the settings of OpenClaw. Raises ConfigError; of a file with comments after it has shown what to add by
+    hand."""
     try:
         return read_config(settings.config_file)
     except NotPlainJson as error:

@@ -22,7 +22,7 @@ Config = dict[str, Any]
 
 
 def provider_entry(base_url: str, api_key: str | None, model: Model) -> Config:
-    """An entry of models.providers; a server without a key is given a placeholder, which OpenClaw asks for."""
+    """Returns an entry of models.providers; a server without a key is given a placeholder, which OpenClaw asks for."""
     return {
         "baseUrl": base_url,
         "apiKey": api_key or "no-key-needed",
@@ -50,7 +50,7 @@ def connected(
     replace: bool,
     earlier: Mapping[str, Any] | None = None,
 ) -> tuple[Config, Config]:
-    """The new content, and notes of what was there before.
+    """Returns the new content, and notes of what was there before.
 
     Args:
         default: make the model OpenClaw's default.
@@ -87,8 +87,8 @@ def connected(
 
 
 def disconnected(config: Mapping[str, Any], notes: Mapping[str, Any]) -> Config:
-    """The content without what `connected` added; what was there before is back, what others changed stays: a provider
-    that points elsewhere by now too."""
+    """Returns the content without what `connected` added; what was there before is back, what others changed stays: a
+    provider that points elsewhere by now too."""
     new = copy.deepcopy(dict(config))
     name = notes["provider"]
     if _is_ours(config, notes):
@@ -201,7 +201,7 @@ def _tidy(config: Config) -> None:
 
 
 def _part(config: Config, *path: str) -> Config:
-    """The object at `path`, made where it is missing. Raises ConfigError where something else is there."""
+    """Returns the object at `path`, made where it is missing. Raises ConfigError where something else is there."""
     here = config
     for depth, key in enumerate(path):
         found = here.setdefault(key, {})

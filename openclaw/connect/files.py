@@ -17,7 +17,7 @@ class NotPlainJson(ConfigError):
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """The content; {} when there is no file yet.
+    """Returns the content; {} when there is no file yet.
 
     Raises:
         NotPlainJson: not JSON. ConfigError: it cannot be read or holds no object.

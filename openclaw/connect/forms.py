@@ -49,7 +49,7 @@ def parse(text: str, form: str) -> Config:
 
 
 def edit(text: str, form: str, new: Config) -> str:
-    """The text with the content `new`. Raises NotEditable."""
+    """Returns the text with the content `new`. Raises NotEditable."""
     old = parse(text, form)
     if form == "json":
         return text if new == old else json.dumps(new, indent=2, ensure_ascii=False) + "\n"
@@ -172,7 +172,8 @@ def _name(name: str) -> str:
 
 
 def put_in(config: Config, values: Values) -> tuple[Config, list[list[Any]]]:
-    """The new content, and notes of what was there before: (path, value or ABSENT), in the order of the changes."""
+    """Returns the new content, and notes of what was there before: (path, value or ABSENT), in the order of the
+    changes."""
     new, before = copy.deepcopy(config), []
     for path, value in values.items():
         here = new
@@ -187,7 +188,7 @@ def put_in(config: Config, values: Values) -> tuple[Config, list[list[Any]]]:
 
 
 def take_out(config: Config, values: Values, before: list[list[Any]]) -> tuple[Config, list[str]]:
-    """The content as it was before, and the names of values that others have changed meanwhile: those stay."""
+    """Returns the content as it was before, and the names of values that others have changed meanwhile: those stay."""
     new, stayed = copy.deepcopy(config), []
     for path, old in reversed(before):
         here = _parent(new, path)

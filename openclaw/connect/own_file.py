@@ -25,7 +25,7 @@ NO_KEY = "no-key-needed"
 
 
 def place(own: OwnFile, environ: Mapping[str, str]) -> Path:
-    """The settings file of a client."""
+    """Returns the settings file of a client."""
     folder = Path(own.folder).expanduser()
     for name, inner in reversed(own.variables):
         folder = Path(environ[name]).expanduser() / inner if environ.get(name) else folder

@@ -44,8 +44,8 @@ class CumulativeAnswers:
         self._lists: list[_List] = []
 
     def read(self, data: bytes) -> dict[str, Any]:
-        """The answer, its lists without what was read before (see SKIPPED). Raises JSONDecodeError, AttributeError for
-        what is no JSON object."""
+        """Returns the answer, its lists without what was read before (see SKIPPED). Raises JSONDecodeError,
+        AttributeError for what is no JSON object."""
         if len(data) < READ_WHOLE_BYTES or _WHOLE_ONLY in data:
             self._lists = []
             return {**orjson.loads(data), SKIPPED: 0}
@@ -56,7 +56,7 @@ class CumulativeAnswers:
         return answer
 
     def _rest(self, data: bytes) -> dict[str, Any] | None:
-        """The answer if it continues the last one."""
+        """Returns the answer if it continues the last one."""
         if not self._lists:
             return None
         kept, at, tails = [], 0, []
@@ -248,7 +248,7 @@ class EngineClient:
             await pool.close()
 
     def preferred(self, affinity: str) -> list[str]:
-        """All engines, best first for a session (rendezvous hashing: one engine more moves few sessions)."""
+        """Returns all engines, best first for a session (rendezvous hashing: one engine more moves few sessions)."""
         if len(self.urls) == 1:
             return self.urls
         now = time.monotonic()
@@ -356,8 +356,8 @@ class EngineClient:
         return found
 
     async def log_prob(self, url: str, prompt_ids: list[int], ids: list[int]) -> float:
-        """The log-prob of an answer's ids [T] behind a prompt, in nats, at temperature 1. Raises EngineError, and
-        ClientError when the engine refuses."""
+        """Returns the log-prob of an answer's ids [T] behind a prompt, in nats, at temperature 1. Raises EngineError,
+        and ClientError when the engine refuses."""
         body = {
             "input_ids": prompt_ids + ids,
             "sampling_params": {"temperature": 0.0, "max_new_tokens": 0},

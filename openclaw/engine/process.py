@@ -50,7 +50,7 @@ class EngineProcess:
         port: int | None = None,
         max_loaded_adapters: int | None = None,
     ) -> EngineProcess:
-        """The engine for a model folder, by the framework's launcher; `port` None: any free one."""
+        """Returns the engine for a model folder, by the framework's launcher; `port` None: any free one."""
         command = [sys.executable, "-m", "slime.engines.launch", "--backend", backend]
         command += ["--model-path", str(model_path), "--standby", standby]
         if context_length is not None:

@@ -43,7 +43,7 @@ Delta = TextDelta | CallStart | CallArguments | CallEnd
 
 
 def json_text(value: object) -> str:
-    """A JSON value as text that can be sent: half a surrogate pair, which JSON can spell, stays spelled."""
+    """Returns a JSON value as text that can be sent: half a surrogate pair, which JSON can spell, stays spelled."""
     text = json.dumps(value, ensure_ascii=False)
     return text if is_unicode(text) else json.dumps(value)
 
@@ -58,7 +58,7 @@ def is_unicode(text: str) -> bool:
 
 
 def whole_call(name: str, arguments: str) -> list[Delta]:
-    """A call that was read in one piece."""
+    """Returns a call that was read in one piece."""
     return [CallStart(name), CallArguments(arguments), CallEnd()]
 
 
@@ -74,4 +74,4 @@ class AnswerParser(Protocol):
         """Deltas that these further ids make certain."""
 
     def finish(self) -> list[Delta]:
-        """The last deltas. A tool call that was not closed is text."""
+        """Returns the last deltas. A tool call that was not closed is text."""

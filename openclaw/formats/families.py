@@ -133,7 +133,7 @@ class Family:
 
 
 def renderer_name(model_type: str, folder_name: str) -> str | None:
-    """The renderer of a model; None for a family that is not known."""
+    """Returns the renderer of a model; None for a family that is not known."""
     return _BY_FOLDER.get(folder_name.lower()) or BY_MODEL_TYPE.get(model_type)
 
 
@@ -143,7 +143,7 @@ def make_renderer(
     options: TemplateOptions,
     template: FolderTemplate | None = None,
 ) -> Any:
-    """A renderer of `renderers` with a request's template options; those that the template does not have are
+    """Returns a renderer of `renderers` with a request's template options; those that the template does not have are
     without effect, as in any chat template.
 
     Raises ClientError for a value that the template cannot take, ConfigError for an unfit tokenizer.

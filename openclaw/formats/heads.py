@@ -56,8 +56,8 @@ class KnownHeads:
         self._lock = threading.Lock()
 
     def find(self, messages: Sequence[Message], tools: list[Message] | None, options: object) -> Head | None:
-        """The longest known head of a request; of length 0 if there is none. None for a request that has no head, or has
-        what JSON cannot hold."""
+        """Returns the longest known head of a request; of length 0 if there is none. None for a request that has no
+        head, or has what JSON cannot hold."""
         question = _last_question(messages)
         if question < 1:
             return None

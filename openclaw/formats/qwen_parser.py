@@ -119,7 +119,7 @@ class Qwen3StreamParser:
         return at
 
     def finish(self) -> list[Delta]:
-        """The last deltas. A tool call that was not closed is text."""
+        """Returns the last deltas. A tool call that was not closed is text."""
         self._end()
         return self._take()
 

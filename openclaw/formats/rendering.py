@@ -143,8 +143,8 @@ class ChatFormat:
         return self._heads.find(messages, tools or None, [options, self.tokenizer.text_is_plain])
 
     def _with_head(self, head: Head, rendered: Any) -> list[int]:
-        """All ids of a request whose messages after its head were rendered; the head with what was rendered up to the
-        last question is kept for later ones."""
+        """Returns all ids of a request whose messages after its head were rendered; the head with what was rendered
+        up to the last question is kept for later ones."""
         assert self._heads is not None
         entries, length = rendered.token_ids, head.question - head.length
         if not length:
@@ -155,7 +155,7 @@ class ChatFormat:
         return longer.tolist() + spelled_out(entries[end:])
 
     def whole(self, messages: Sequence[Message]) -> list[int]:
-        """The ids [T] of a conversation that is over: nothing is asked behind it."""
+        """Returns the ids [T] of a conversation that is over: nothing is asked behind it."""
         return list(self._renderer(False).render_ids(list(messages), tools=None, add_generation_prompt=False))
 
     def bridge(
@@ -166,7 +166,7 @@ class ChatFormat:
         tools: list[Message] | None,
         options: TemplateOptions,
     ) -> list[int] | None:
-        """The ids of a turn, followed by new messages. None if the template rewrites history (a new
+        """Returns the ids of a turn, followed by new messages. None if the template rewrites history (a new
         question drops old reasoning): then a full render is due."""
         prepared = [renderable(message) for message in new_messages]
         rendered = self._renderer(options).bridge_to_next_turn(
@@ -175,7 +175,7 @@ class ChatFormat:
         return None if rendered is None else list(rendered.token_ids)
 
     def parser(self, tools: bool) -> AnswerParser:
-        """A parser for one answer; `tools`: whether it may call tools."""
+        """Returns a parser for one answer; `tools`: whether it may call tools."""
         return self.family.parser(tools)
 
     def _renderer(self, options: TemplateOptions, pieces: bool = False) -> Any:
@@ -192,7 +192,7 @@ class ChatFormat:
 
 
 def renderable(message: Message) -> Message:
-    """A client's message as templates know it: developer is system, text parts are joined, null is empty."""
+    """Returns a client's message as templates know it: developer is system, text parts are joined, null is empty."""
     role = "system" if message["role"] == "developer" else message["role"]
     return {**message, "role": role, "content": text_of(message)}
 

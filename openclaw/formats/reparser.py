@@ -84,7 +84,7 @@ class WholeParser:
         return self._pass_on(self._stable())
 
     def finish(self) -> list[Delta]:
-        """All that was still uncertain. Unsound calls are text."""
+        """Returns all that was still uncertain. Unsound calls are text."""
         reading = self._read(self._ids)
         deltas = self._pass_on(reading)
         for text in filter(None, reading.unsound):
@@ -119,7 +119,7 @@ class WholeParser:
         )
 
     def _whole_characters(self) -> list[int]:
-        """The ids without those at the end that are half a character."""
+        """Returns the ids without those at the end that are half a character."""
         end = len(self._ids)
         for _ in range(4):
             data = b"".join(self._bytes(token) for token in self._ids[max(0, end - 8) : end])
@@ -129,7 +129,7 @@ class WholeParser:
         return self._ids[:end]
 
     def _settled(self, texts: list[str]) -> str:
-        """The common beginning, without an end in which markup may have begun."""
+        """Returns the common beginning, without an end in which markup may have begun."""
         text = _common_beginning(texts).rstrip()
         longest = max((len(marker) for marker in self._form.markers), default=1) - 1
         for start in range(max(0, len(text) - longest), len(text)):

@@ -19,7 +19,7 @@ class StopStrings:
         self._stopped = False
 
     def filter(self, deltas: list[Delta]) -> list[Delta]:
-        """The deltas that are certain to come before any stop string."""
+        """Returns the deltas that are certain to come before any stop string."""
         shown: list[Delta] = []
         for delta in deltas:
             if self._stopped:

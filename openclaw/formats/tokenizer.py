@@ -168,7 +168,7 @@ class Tokenizer:
         return ids + self.encode_markup(text[start:])
 
     def cut_names(self, text: str, mark: str) -> str:
-        """The text with `mark` inside each name of a special token in it: a name cut in two is no name."""
+        """Returns the text with `mark` inside each name of a special token in it: a name cut in two is no name."""
         if self._control is None:
             return text
         return self._control.sub(lambda found: found[0][0] + mark + found[0][1:], text)
@@ -242,7 +242,7 @@ class PieceTokenizer:
 
 
 def spelled_out(entries: Iterable[int]) -> list[int]:
-    """Ids [T] of entries some of which are TextPieces."""
+    """Returns ids [T] of entries some of which are TextPieces."""
     ids: list[int] = []
     for entry in entries:
         if type(entry) is TextPiece:
@@ -266,7 +266,7 @@ def _control_tokens(core: CoreTokenizer) -> re.Pattern[str] | None:
 
 
 def _token_bytes(core: CoreTokenizer) -> list[bytes]:
-    """Bytes by token id. A token with a character outside GPT-2's byte alphabet (an added one) is plain
+    """Returns bytes by token id. A token with a character outside GPT-2's byte alphabet (an added one) is plain
     text."""
     alphabet = _byte_alphabet()
     table = [b""] * (max(core.get_vocab(with_added_tokens=True).values()) + 1)

@@ -23,7 +23,7 @@ class CallReader(Protocol):
         """Returns whether the call can still become sound after one more token."""
 
     def close(self) -> list[Delta]:
-        """The call, after its end marker; empty when it is unsound."""
+        """Returns the call, after its end marker; empty when it is unsound."""
 
 
 class JsonReader:
@@ -82,7 +82,7 @@ class WholeReader:
 
 
 def names_of(tools: list[dict[str, Any]] | None) -> frozenset[str] | None:
-    """The names that a call may have; None when tools are unknown, which allows any."""
+    """Returns the names that a call may have; None when tools are unknown, which allows any."""
     return None if tools is None else frozenset(tool["function"]["name"] for tool in tools)
 
 
@@ -115,7 +115,7 @@ def _argument_text(arguments: object) -> str | None:
 
 
 def _loads(text: str) -> Any:
-    """A JSON value; None for what is none, NaN and Infinity included."""
+    """Returns a JSON value; None for what is none, NaN and Infinity included."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):

@@ -46,8 +46,8 @@ log = logging.getLogger(__name__)
 
 
 def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: str | None = None) -> FastAPI:
-    """The gateway as an ASGI app over engines that are there, or will be. `launched_url`: of the one that was started for
-    it. Raises ConfigError, StoreError."""
+    """Returns the gateway as an ASGI app over engines that are there, or will be. `launched_url`: of the one that was
+    started for it. Raises ConfigError, StoreError."""
     settings = with_admin_key(settings)
     recorder = None
     if settings.buffer is not None:

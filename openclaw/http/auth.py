@@ -38,7 +38,7 @@ class Administered(Protocol):
 
 
 def key_name(headers: Mapping[str, str], settings: Settings) -> str | None:
-    """The name of the client key in a request's headers, "" for the one without a name; None if there is
+    """Returns the name of the client key in a request's headers, "" for the one without a name; None if there is
     none. Every key is compared, each in constant time."""
     given = _token(_authorization(headers))
     found = None
@@ -155,8 +155,8 @@ def is_own_name(host: str) -> bool:
 
 
 def _asked_host(request: Request) -> str | None:
-    """The name under which this server was asked; None for a Host that is more than a name and a port, of which two
-    programs would read two names."""
+    """Returns the name under which this server was asked; None for a Host that is more than a name and a port, of
+    which two programs would read two names."""
     given = request.headers.get("host", "127.0.0.1")
     return None if set(given) & _NO_HOST else _host(f"//{given}")
 
@@ -178,7 +178,7 @@ def _is_address(host: str | None) -> bool:
 
 
 def _authorization(headers: Mapping[str, str]) -> str:
-    """The Authorization header, or Anthropic's x-api-key as one."""
+    """Returns the Authorization header, or Anthropic's x-api-key as one."""
     given = headers.get("authorization")
     return given if given is not None else f"Bearer {headers.get('x-api-key', '')}"
 

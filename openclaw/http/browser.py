@@ -63,7 +63,7 @@ def check_same_origin(request: Request) -> None:
 
 
 def new_pass(admin_key: str, now: float | None = None) -> str:
-    """The value of the cookie after a login: until when, signed with the key."""
+    """Returns the value of the cookie after a login: until when, signed with the key."""
     until = str(int((time.time() if now is None else now) + PASS_SECONDS))
     return f"{until}.{_signature(until, admin_key)}"
 

@@ -107,7 +107,7 @@ def _resolved(document: Json, schema: Json) -> Json:
 
 
 def _kind(schema: Json) -> str:
-    """A schema in a few words: its types, what it may be, its bounds."""
+    """Returns a schema in a few words: its types, what it may be, its bounds."""
     choices = schema.get("oneOf") or schema.get("anyOf")
     if choices:
         return " or ".join(dict.fromkeys(_kind(one) for one in choices))

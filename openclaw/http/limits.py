@@ -117,7 +117,7 @@ class Shares:
         self._open: WeakValueDictionary[str, Share] = WeakValueDictionary()
 
     def of(self, client: str) -> Share:
-        """The share of a client, kept while any of its requests holds it."""
+        """Returns the share of a client, kept while any of its requests holds it."""
         share = self._open.get(client)
         if share is None:
             share = self._open[client] = Share(*self._most)

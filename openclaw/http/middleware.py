@@ -367,7 +367,8 @@ def check_once(scope: Scope) -> None:
 
 
 def with_sender(scope: Scope, name: str | None) -> list[tuple[bytes, bytes]]:
-    """The headers with the client's address and the name of its key; what it sent under these names is left out."""
+    """Returns the headers with the client's address and the name of its key; what it sent under these names is left
+    out."""
     client = scope.get("client")
     kept = [(key, value) for key, value in scope["headers"] if key not in _OWN]
     kept.append((PEER_HEADER.encode(), str(client[0] if client else "").encode()))

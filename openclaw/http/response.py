@@ -44,7 +44,7 @@ class Dialect(Protocol):
         """Returns the bytes that a chunk adds; empty if none of it may be visible yet."""
 
     def waiting(self, index: int) -> bytes:
-        """An event without content: the answer goes on, and nothing of it may be visible yet."""
+        """Returns an event without content: the answer goes on, and nothing of it may be visible yet."""
 
     def finished(self, index: int, answer: Completion) -> bytes:
         """One exchange is over, and stored."""
@@ -53,15 +53,15 @@ class Dialect(Protocol):
         """All are."""
 
     def failure(self, error: ClientError) -> bytes:
-        """An error inside a stream that has begun."""
+        """Returns an error inside a stream that has begun."""
 
     def error_body(self, error: ClientError) -> dict[str, Any]:
-        """An error as the whole answer."""
+        """Returns an error as the whole answer."""
 
 
 async def prepare_all(gateway: Gateway, request: ChatRequest, caller: Caller, kind: str) -> list[Exchange]:
-    """The exchanges of a request, one for each answer that it wants, all in one session, each a turn of its own.
-    The next request of the conversation shows which of them it continues. `kind` is the beginning of their ids.
+    """Returns the exchanges of a request, one for each answer that it wants, all in one session, each a turn of its
+    own. The next request of the conversation shows which of them it continues. `kind` is the beginning of their ids.
 
     Raises ClientError, StoreError.
     """
@@ -78,8 +78,8 @@ async def prepare_all(gateway: Gateway, request: ChatRequest, caller: Caller, ki
 
 
 def _opening(gateway: Gateway, request: ChatRequest) -> list[int]:
-    """Ids that an answer begins with which must be a tool call. Raises ClientError where the model's format has
-    no such beginning."""
+    """Returns ids that an answer begins with which must be a tool call. Raises ClientError where the model's format
+    has no such beginning."""
     if request.forced_tool is None:
         return []
     text = gateway.format.family.forced_call(request.forced_tool or None)

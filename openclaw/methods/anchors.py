@@ -79,7 +79,8 @@ class Anchors:
     share: float
 
     def of(self, turn: Turn, seed: str) -> list[list[int]]:
-        """Ids of prompts with a wish, each with the turn's completion ids [T]; the same seed gives the same ones.
+        """Returns ids of prompts with a wish, each with the turn's completion ids [T]; the same seed gives the same
+        ones.
 
         A prompt that cannot be written, or is too long, is left out.
         """

@@ -15,7 +15,7 @@ def draft(
     w_rl: float,
     w_opd: float,
 ) -> SampleDraft | Drop:
-    """A sample with the turn's reward and its teachers.
+    """Returns a sample with the turn's reward and its teachers.
 
         score -1 and a hint   `opd_rl`  reward -1, hinted teachers
         a hint alone          `opd`     reward 0, hinted teachers

@@ -23,8 +23,8 @@ HINT_HEADER = "[user's hint / instruction]"
 
 
 def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
-    """The conversation with the hint behind its last user message; without one, behind the last message; without any
-    message, as the only one. Nothing given is changed."""
+    """Returns the conversation with the hint behind its last user message; without one, behind the last message;
+    without any message, as the only one. Nothing given is changed."""
     if not messages:
         return [{"role": "user", "content": f"{HINT_HEADER}\n{hint}"}]
     users = [index for index, message in enumerate(messages) if message.get("role") == "user"]
@@ -34,7 +34,7 @@ def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
 
 
 def with_memory(messages: Sequence[Message], memory: Sequence[str] | None) -> list[Message]:
-    """The conversation with what is remembered of the person, as one hint; as it is if nothing is."""
+    """Returns the conversation with what is remembered of the person, as one hint; as it is if nothing is."""
     return with_hint(messages, "\n".join(memory)) if memory else list(messages)
 
 
@@ -92,13 +92,13 @@ class HintedPrompts:
         return self._format.stop_ids
 
     def model(self, options: TemplateOptions) -> str:
-        """A name for what prompts are written with: the same for the same tokenizer, template and options."""
+        """Returns a name for what prompts are written with: the same for the same tokenizer, template and options."""
         parts = (self.tokenizer.fingerprint, self._format.fingerprint, json.dumps(options, sort_keys=True))
         return ":".join(parts)
 
     def asked(self, messages: Sequence[Message], options: TemplateOptions, room: int) -> list[int]:
-        """Ids of a conversation without tools that end where an answer begins. Raises HintError if the template cannot
-        write it, or the answer has less room than `room` tokens."""
+        """Returns ids of a conversation without tools that end where an answer begins. Raises HintError if the
+        template cannot write it, or the answer has less room than `room` tokens."""
         try:
             prompt = self._format.render(list(messages), None, options)
         except ClientError as error:
@@ -112,8 +112,8 @@ class HintedPrompts:
         return self._fitting(hinted_prompt_ids(self._format, turn, hint) + turn.completion_ids)
 
     def answered(self, turn: Turn, messages: Sequence[Message]) -> list[int]:
-        """Ids of another conversation, with the turn's tools and template options, and the turn's own completion ids
-        [T]. Raises HintError as `candidate`."""
+        """Returns ids of another conversation, with the turn's tools and template options, and the turn's own
+        completion ids [T]. Raises HintError as `candidate`."""
         if any(message.get("format") == "raw" for message in turn.messages):
             raise HintError("a prompt without messages has no other form")
         try:

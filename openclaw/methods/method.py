@@ -63,8 +63,8 @@ class MethodContext:
         """Hints that could not be put into their prompt: no messages, or no room left in the context."""
 
     def candidates(self, turn: Turn, hints: Iterable[str]) -> list[list[int]]:
-        """The turn as its teachers see it, one for each hint that can be placed: ids of the hinted prompt and the
-        turn's own completion ids. Raises ConfigError without a model to render for."""
+        """Returns the turn as its teachers see it, one for each hint that can be placed: ids of the hinted prompt and
+        the turn's own completion ids. Raises ConfigError without a model to render for."""
         if self._prompts is None:
             raise ConfigError("a method that uses hints needs the policy's model folder (--model-path)")
         found = []
@@ -91,17 +91,17 @@ class Method:
 
     @classmethod
     def load(cls, path: str) -> Method:
-        """The hook named `module:attr` or `file.py:attr`. Raises ConfigError."""
+        """Returns the hook named `module:attr` or `file.py:attr`. Raises ConfigError."""
         return cls.of(function_of("--method-path", path), path)
 
     def chosen(self, flags: Mapping[str, Any]) -> dict[str, float]:
-        """The options that the trainer's flags, by name, give a number."""
+        """Returns the options that the trainer's flags, by name, give a number."""
         given = {name: flags.get(name) for name in self.options}
         return {name: float(value) for name, value in given.items() if value is not None}
 
     @classmethod
     def of(cls, function: Callable[..., Any], name: str = "") -> Method:
-        """A function as a method. Raises ConfigError when its parameters are not those of a method."""
+        """Returns a function as a method. Raises ConfigError when its parameters are not those of a method."""
         needs, options = getattr(function, "method_needs", (_eval_only, ()))
         parameters = len(inspect.signature(function).parameters)
         if parameters not in (2, 3):
@@ -139,7 +139,7 @@ def asks(needs: NeedsFunction, options: tuple[str, ...] = ()) -> Callable[[Metho
 
 
 def chosen(group: type[Flags], options: Options) -> Flags:
-    """A method's flags, a dataclass with their defaults, with those values that the options give."""
+    """Returns a method's flags, a dataclass with their defaults, with those values that the options give."""
     return group(**{item.name: options[item.name] for item in fields(group) if item.name in options})
 
 
@@ -170,7 +170,7 @@ def _eval_only(_options: Options) -> Needs:
 
 
 def _module_of(file: Path) -> ModuleType:
-    """The module of a file, loaded once. Raises OSError when it cannot be read, and what the file raises."""
+    """Returns the module of a file, loaded once. Raises OSError when it cannot be read, and what the file raises."""
     name = f"{file.stem}_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, file)

@@ -63,7 +63,7 @@ def source_of_run(run_dir: Path, model_path: str | None, admin_key: str | None, 
 
 
 def create_app(source: ViewSource) -> FastAPI:
-    """The page alone, without a gateway."""
+    """Returns the page alone, without a gateway."""
     app = FastAPI(title="OpenClaw-RL page", docs_url=None, redoc_url=None)
     app.state.views, app.state.guesses = source, Guesses()
     peer.can_tell()
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _arguments(run_dir: Path) -> dict[str, Any]:
-    """The flags of the run's last start; {} where they are not known."""
+    """Returns the flags of the run's last start; {} where they are not known."""
     try:
         found = orjson.loads((run_dir / "arguments.json").read_bytes())
     except (OSError, orjson.JSONDecodeError):

@@ -22,7 +22,7 @@ UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
 def page(template: str, status: int = 200, **values: Any) -> Response:
-    """A rendered template as a response."""
+    """Returns a rendered template as a response."""
     return Response(render(template, **values), status, HEADERS, "text/html; charset=utf-8")
 
 
@@ -31,7 +31,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time in words: `40 s`, `3 min`, `2 h`."""
+    """Returns a length of time in words: `40 s`, `3 min`, `2 h`."""
     for size, unit in UNITS:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
@@ -39,7 +39,7 @@ def span(seconds: float) -> str:
 
 
 def when(at: float | None) -> Markup | str:
-    """A moment as what it is: how long ago, and to the second for who asks."""
+    """Returns a moment as what it is: how long ago, and to the second for who asks."""
     if at is None:
         return "never"
     exact = datetime.fromtimestamp(at, UTC)
@@ -49,7 +49,7 @@ def when(at: float | None) -> Markup | str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number for people; – if there is none."""
+    """Returns a number for people; – if there is none."""
     if value is None:
         return "–"
     return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e9 else f"{value:.{digits}g}"
@@ -61,7 +61,7 @@ def signed(value: float | None) -> str:
 
 @cache
 def static_address(name: str) -> str:
-    """The address of a file in static/, with what it holds in it, so that a browser may keep it for ever."""
+    """Returns the address of a file in static/, with what it holds in it, so that a browser may keep it for ever."""
     return f"/page/static/{name}?{hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]}"
 
 

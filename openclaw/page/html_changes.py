@@ -59,7 +59,7 @@ async def rollback(request: Request) -> Response:
 
 @router.post("/page/versions/quarantine")
 async def quarantine(request: Request) -> Response:
-    """A version's turns in quarantine: learned again (`then=release`), or never (`then=delete`)."""
+    """Returns a version's turns in quarantine: learned again (`then=release`), or never (`then=delete`)."""
     check_change(request)
     given = await form(request)
     version = whole(given.get("version", "") or "?", "version", 0, 0, 2**31)

@@ -53,8 +53,8 @@ async def logout(request: Request) -> Response:
 
 
 async def form(request: Request, longest: int | None = None) -> dict[str, str]:
-    """The fields of a form as browsers send it by default; of equal names the last. Raises ClientError (413) for more
-    than `longest` bytes; without it, the body has the limit of every request."""
+    """Returns the fields of a form as browsers send it by default; of equal names the last. Raises ClientError (413)
+    for more than `longest` bytes; without it, the body has the limit of every request."""
     body = bytearray()
     async for part in request.stream():
         body += part
@@ -64,5 +64,5 @@ async def form(request: Request, longest: int | None = None) -> dict[str, str]:
 
 
 def _inside(to: str) -> str:
-    """An address of this page; the start for any other."""
+    """Returns an address of this page; the start for any other."""
     return to if to.startswith("/") and not to.startswith(("//", "/\\")) and to.isprintable() else "/"

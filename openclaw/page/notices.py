@@ -39,6 +39,6 @@ class Notices:
 
 
 def notices_of(request: Request) -> Notices:
-    """The notices of the app that got this request."""
+    """Returns the notices of the app that got this request."""
     notices: Notices = request.app.state.notices
     return notices

@@ -83,12 +83,12 @@ class FirstModel:
 
 
 def request_of(messages: list[Message]) -> dict[str, Any]:
-    """A request body; reasoning models answer without reasoning, so that replies can be compared."""
+    """Returns a request body; reasoning models answer without reasoning, so that replies can be compared."""
     return {"messages": messages, "chat_template_kwargs": {"enable_thinking": False}}
 
 
 def asked(model: Model, items: Sequence[Item], wishes: Sequence[str] = ()) -> Answers:
-    """The model's replies to the prompts, with these wishes in each. Raises ChatError."""
+    """Returns the model's replies to the prompts, with these wishes in each. Raises ChatError."""
     replies = model([with_memory(item.messages, wishes) for item in items])
     return {item.id: reply for item, reply in zip(items, replies, strict=True)}
 
@@ -105,8 +105,8 @@ class Base:
 def base_of(
     server: Server, admin_key: str | None, items: Sequence[Item], max_tokens: int, live: int, now: Answers
 ) -> Base:
-    """The first model's answers: those of now if it is live; else asked now; else those recorded when it was live.
-    Raises ChatError."""
+    """Returns the first model's answers: those of now if it is live; else asked now; else those recorded when it was
+    live. Raises ChatError."""
     if live == 0:
         return Base(
             now, "the first model is live: before and now are the same", LiveModel(server, max_tokens)

@@ -33,7 +33,7 @@ def is_long(reply: Reply) -> bool:
 
 
 def is_prose(reply: Reply) -> bool:
-    """A text without items, headings, bold or a table."""
+    """Returns a text without items, headings, bold or a table."""
     found = (_ITEM, _MARKUP, _TABLE)
     return bool(reply.text.strip()) and not any(pattern.search(reply.text) for pattern in found)
 

@@ -48,7 +48,7 @@ class Item:
 
 @cache
 def all_items() -> tuple[Item, ...]:
-    """Every prompt that is shipped, in the order of the groups."""
+    """Returns every prompt that is shipped, in the order of the groups."""
     lines = [
         line
         for group in GROUPS

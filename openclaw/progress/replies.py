@@ -67,7 +67,8 @@ def rouge_l(one: str, other: str) -> float:
 
 
 def self_rouge_l(texts: Sequence[str]) -> float | None:
-    """Mean ROUGE-L of every two texts: how alike answers to different questions are; None for fewer than two."""
+    """Returns the mean ROUGE-L of every two texts: how alike answers to different questions are; None for fewer than
+    two."""
     found = [rouge_l(one, other) for one, other in combinations(texts, 2)]
     return sum(found) / len(found) if found else None
 

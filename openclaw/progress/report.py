@@ -72,7 +72,7 @@ class Measured:
     prompted: Answers | None
 
     def of(self, *groups: Group) -> list[Item]:
-        """The prompts of these groups that all known answers have."""
+        """Returns the prompts of these groups that all known answers have."""
         known = [one for one in (self.before, self.now, self.prompted) if one is not None]
         return [item for item in self.items if item.group in groups and all(item.id in one for one in known)]
 
@@ -110,7 +110,7 @@ class Measured:
     def number(
         self, name: str, label: str, items: Sequence[Item], of: Callable[[Reply], float | None]
     ) -> Row | None:
-        """Mean of a number of each reply; None if no reply has one."""
+        """Returns the mean of a number of each reply; None if no reply has one."""
 
         def values(answers: Answers | None) -> list[float]:
             found = [of(answers[item.id]) for item in items] if answers is not None else []
@@ -126,7 +126,7 @@ class Measured:
     def whole(
         self, name: str, label: str, items: Sequence[Item], of: Callable[[Sequence[str]], float | None]
     ) -> Row | None:
-        """A number of all replies together; None if they have none."""
+        """Returns a number of all replies together; None if they have none."""
 
         def value(answers: Answers | None) -> float | None:
             return None if answers is None else of([answers[item.id].text for item in items])
@@ -137,7 +137,7 @@ class Measured:
 
 
 def rows_of(measured: Measured, wishes: Sequence[Wish]) -> list[Row]:
-    """All rows, in the order in which people read them."""
+    """Returns all rows, in the order in which people read them."""
     found = [_wish_row(measured, numbers, forms) for forms, numbers in _numbered(wishes)]
     found += _explicit_rows(measured, wishes)
     others, near, facts = measured.of("unrelated"), measured.of("near_scope"), measured.of("capability")

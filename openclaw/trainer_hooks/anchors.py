@@ -58,7 +58,7 @@ def changes_habit(step: ExtraStep, trainer: TrainerFlags) -> bool:
 
 
 def rows_of(steps: Sequence[ExtraStep]) -> list[Row]:
-    """All rows of the extra steps, in the order in which they are trained."""
+    """Returns all rows of the extra steps, in the order in which they are trained."""
     rows: list[Row] = []
     for step in steps:
         for turn in step.turns:
@@ -74,8 +74,8 @@ def rows_of(steps: Sequence[ExtraStep]) -> list[Row]:
 
 
 def without_memory(record: SampleRecord, prompts: HintedPrompts) -> list[int] | None:
-    """Ids of a turn's prompt without its memory, and of its answer; None without a memory, or if that prompt cannot be
-    written."""
+    """Returns ids of a turn's prompt without its memory, and of its answer; None without a memory, or if that prompt
+    cannot be written."""
     if not record.turn.memory:
         return None
     try:
@@ -85,18 +85,19 @@ def without_memory(record: SampleRecord, prompts: HintedPrompts) -> list[int] | 
 
 
 def anchor_row(row: Row, tokens: list[int], number: int, step: int) -> Row:
-    """The row of a turn with a wish in its prompt: `tokens` is that prompt and the turn's answer."""
+    """Returns the row of a turn with a wish in its prompt: `tokens` is that prompt and the turn's answer."""
     return _taught_row(row, tokens, tokens, ANCHOR, number, step)
 
 
 def memory_row(row: Row, tokens: list[int], taught: list[int], number: int, step: int) -> Row:
-    """The row of a turn without the memory of its prompt (`tokens`), whose teacher reads the prompt as it was."""
+    """Returns the row of a turn without the memory of its prompt (`tokens`), whose teacher reads the prompt as it
+    was."""
     return _taught_row(row, tokens, taught, MEMORY, number, step)
 
 
 def _taught_row(row: Row, tokens: list[int], taught: list[int], case: str, number: int, step: int) -> Row:
-    """A turn's answer after another prompt, and that of its teacher. It has no reward, since no score is about it, and no
-    log-probs, since no engine sampled it after this prompt."""
+    """Returns a turn's answer after another prompt, and that of its teacher. It has no reward, since no score is
+    about it, and no log-probs, since no engine sampled it after this prompt."""
     reward = row["reward"]
     return {
         **{name: row[name] for name in _SAME},

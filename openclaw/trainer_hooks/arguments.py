@@ -26,7 +26,7 @@ D = TypeVar("D", bound="DataclassInstance")
 
 
 def shared(owner: type, name: str, variables: bool = True) -> Any:
-    """A setting of the gateway or the judge as a flag of the trainer: its help, default and bounds.
+    """Returns a setting of the gateway or the judge as a flag of the trainer: its help, default and bounds.
 
     Args:
         variables: read its environment variables too.
@@ -248,7 +248,8 @@ class TrainerFlags:
 
 
 def by_name(cls: type[D], args: object) -> D:
-    """The dataclass filled with the flags that have the names of its fields. Raises AttributeError for a missing one."""
+    """Returns the dataclass filled with the flags that have the names of its fields. Raises AttributeError for a
+    missing one."""
     names = [item.name for item in dataclasses.fields(cls)]
     return cls(*operator.attrgetter(*names)(args))
 

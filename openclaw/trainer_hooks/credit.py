@@ -49,5 +49,5 @@ def compare_with_person(args: object, samples: Sequence[ScoredSample]) -> tuple[
 
 
 def baseline(scores: Sequence[float]) -> float:
-    """Mean of a person's scores, drawn to 0 while they are few."""
+    """Returns the mean of a person's scores, drawn to 0 while they are few."""
     return sum(scores) / (len(scores) + PRIOR)

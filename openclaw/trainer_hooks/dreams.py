@@ -47,7 +47,7 @@ def check(settings: HookSettings) -> None:
 
 
 def dreamer_of(settings: HookSettings, store: RolloutStore, prompts: HintedPrompts) -> Dreamer:
-    """A dreamer that asks the engines of this run and those that others run for it."""
+    """Returns a dreamer that asks the engines of this run and those that others run for it."""
 
     def urls() -> list[str]:
         own = engine_urls(Path(settings.trainer.run_dir))
@@ -86,7 +86,7 @@ def count_steps(arguments: DreamArguments, night: Night) -> int:
 def rows_of(
     arguments: DreamArguments, night: Night, record: SampleRecord, rollout_id: int, after: int
 ) -> list[Row]:
-    """The rows of all steps of dreams, the same for the same rollout and night.
+    """Returns the rows of all steps of dreams, the same for the same rollout and night.
 
     Args:
         record: a sample of the batch, for the names of its rewards.

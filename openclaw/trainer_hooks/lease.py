@@ -46,7 +46,7 @@ def generate_rollout(
 
 
 def lease_batch(args: object, rollout_id: int) -> list[Row]:
-    """The leased samples alone, as rows; blocks until a batch can go. See `NextBatch.wait`."""
+    """Returns the leased samples alone, as rows; blocks until a batch can go. See `NextBatch.wait`."""
     return [sample_dict(record, rollout_id) for record in pipeline_of(args).lease(rollout_id)]
 
 

@@ -76,7 +76,7 @@ class NextBatch:
             time.sleep(POLL_SECONDS)
 
     def take_if_due(self, rollout_id: int) -> list[SampleRecord]:
-        """The batch; empty while none can go."""
+        """Returns the batch; empty while none can go."""
         self._cleaning.run()
         excluded = self._excluded()
         if self._store.samples.has_lease(rollout_id, self._buffer.trainer_id) or self.is_due(excluded):
@@ -84,7 +84,7 @@ class NextBatch:
         return []
 
     def take_full(self, rollout_id: int) -> list[SampleRecord]:
-        """The batch if it is full now; empty otherwise. For loops that never wait."""
+        """Returns the batch if it is full now; empty otherwise. For loops that never wait."""
         size, excluded = self._trainer.rollout_batch_size, self._excluded()
         if self._leasable(excluded) < size:
             return []
@@ -205,7 +205,7 @@ class BacklogWatch:
         self._said: dict[str, float] = {}
 
     def news(self, backlog: Backlog, now: float | None = None) -> list[str]:
-        """The lines to log. `now`: seconds of a clock that never goes back."""
+        """Returns the lines to log. `now`: seconds of a clock that never goes back."""
         now = time.monotonic() if now is None else now
         advice = backlog.advice()
         self._said = {kind: at for kind, at in self._said.items() if kind in advice}

@@ -52,7 +52,7 @@ def next_state_fields(
 
 
 def _differs(ids: Sequence[int], other: Sequence[int]) -> Iterator[int]:
-    """The places of `ids` between the longest common beginning and the longest common end."""
+    """Yields the places of `ids` between the longest common beginning and the longest common end."""
     shorter = min(len(ids), len(other))
     first = next((at for at in range(shorter) if ids[at] != other[at]), shorter)
     last = next((at for at in range(1, shorter - first + 1) if ids[-at] != other[-at]), shorter - first + 1)

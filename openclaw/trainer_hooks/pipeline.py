@@ -57,7 +57,7 @@ class Batch:
         return [*self.own, *self.extra, *self.dreams]
 
     def row(self, record: SampleRecord) -> Row:
-        """The row of a sample, made once: several steps draw the same turn."""
+        """Returns the row of a sample, made once: several steps draw the same turn."""
         if record.id not in self._made:
             row = sample_dict(record, self.rollout_id)
             if self.trust is not None:
@@ -81,7 +81,8 @@ class BatchPipeline:
         self.next = NextBatch(store, settings, self.exclusion, self.probation, self.idle)
 
     def prepare(self, records: Sequence[SampleRecord], rollout_id: int) -> Batch:
-        """The batch of these leased samples; the same samples and samples of earlier rollouts give the same rows."""
+        """Returns the batch of these leased samples; the same samples and samples of earlier rollouts give the same
+        rows."""
         batch = Batch(rollout_id, list(records))
         self.exclude(batch)
         self.standing(batch)

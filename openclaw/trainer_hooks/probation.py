@@ -40,7 +40,7 @@ SIGNS = {"complaints": _complained, "answers cut by their length": _was_cut}
 
 
 def e_value(before: Sequence[bool], now: Sequence[bool]) -> float:
-    """The largest value of the test so far that the second stream is true more often than the first; at most
+    """Returns the largest value of the test so far that the second stream is true more often than the first; at most
     1 / alpha is reached with probability alpha if both are alike. Pairs are taken in order."""
     largest = value = 1.0
     true_before = true_now = PRIOR

@@ -76,7 +76,7 @@ def drawn_steps(
 
 
 def replay_row(row: Row, number: int, step: int) -> Row:
-    """The row of a turn that is trained again: its hints, reward and the engine's log-probs."""
+    """Returns the row of a turn that is trained again: its hints, reward and the engine's log-probs."""
     return {
         **row,
         **in_extra_step(row, f"{row['index']}-{REPLAY}-{number}", REPLAY, step),
@@ -85,7 +85,7 @@ def replay_row(row: Row, number: int, step: int) -> Row:
 
 
 def in_extra_step(row: Row, index: str, case: str, step: int) -> Row:
-    """The fields that place a row in an extra step; `case` names its kind."""
+    """Returns the fields that place a row in an extra step; `case` names its kind."""
     kept = {name: row["metadata"][name] for name in _KEPT if name in row["metadata"]}
     return {"index": index, "group_index": index, "companion": step, "metadata": {"case": case, **kept}}
 

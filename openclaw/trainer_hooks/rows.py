@@ -36,7 +36,7 @@ def batch_metrics(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def sample_dict(record: SampleRecord, rollout_id: int) -> Row:
-    """The fields of a training sample; lists are [completion tokens], `tokens` is prompt and completion."""
+    """Returns the fields of a training sample; lists are [completion tokens], `tokens` is prompt and completion."""
     turn = record.turn
     return {
         **sample_dict_of(turn),
@@ -51,7 +51,7 @@ def sample_dict(record: SampleRecord, rollout_id: int) -> Row:
 
 
 def sample_dict_of(turn: Turn) -> Row:
-    """The fields of a training sample that come from its turn alone."""
+    """Returns the fields of a training sample that come from its turn alone."""
     content = turn.response_message.get("content")
     return {
         "session_id": turn.session_id,

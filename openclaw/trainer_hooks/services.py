@@ -104,7 +104,8 @@ def check_arguments(args: object, endpoints: Mapping[str, list[str]], env: Mappi
 def checked_services(
     args: object, endpoints: Mapping[str, list[str]], env: Mapping[str, str] | None = None
 ) -> Services:
-    """The services of a run whose settings do not contradict one another; `args` get the addresses of its engines.
+    """Returns the services of a run whose settings do not contradict one another; `args` get the addresses of its
+    engines.
 
     Raises:
         ConfigError: as `start`.
@@ -167,8 +168,9 @@ class Services:
         return Method.load(self.method_path)
 
     def gateway_settings(self, engine_urls: list[str]) -> tuple[list[str], Settings]:
-        """The flags of the gateway in front of engines that the driver starts, and what they come to. Settings that the
-        driver does not give come from the gateway's environment. Raises ConfigError for values that contradict."""
+        """Returns the flags of the gateway in front of engines that the driver starts, and what they come to.
+        Settings that the driver does not give come from the gateway's environment. Raises ConfigError for values that
+        contradict."""
         trainer, known = self.settings.trainer, vars(self.given)
         values: dict[str, object] = {name: known[name] for name in GATEWAY_FLAGS}
         values |= {"model_path": trainer.hf_checkpoint, "run_dir": trainer.run_dir}
@@ -179,7 +181,7 @@ class Services:
         return flags, load_settings(flags, self.env)
 
     def gateway(self, engine_urls: list[str]) -> dict[str, Any]:
-        """The gateway's process. Raises as `gateway_settings`, and ConfigError for a port that is taken."""
+        """Returns the gateway's process. Raises as `gateway_settings`, and ConfigError for a port that is taken."""
         trainer = self.settings.trainer
         flags, gateway = self.gateway_settings(engine_urls)
         check_port(gateway.host, gateway.port, trainer.run_dir)
@@ -228,8 +230,8 @@ class Services:
 
 
 def store_flags(buffer: BufferArguments) -> list[str]:
-    """The flags that name the rollout buffer, for any process that opens it. Raises ConfigError for a password, which
-    everybody on the machine could read in the list of processes."""
+    """Returns the flags that name the rollout buffer, for any process that opens it. Raises ConfigError for a
+    password, which everybody on the machine could read in the list of processes."""
     if buffer.rl_buffer_url:
         try:
             secret = make_url(buffer.rl_buffer_url).password

@@ -77,9 +77,9 @@ class Teachers:
         return cls(store, prompts, wishes, everybody, arguments.standing_liked)
 
     def taught(self, record: SampleRecord, row: Row) -> Row:
-        """The sample's row with these teachers. It keeps its own ones if there is no wish, or if its person liked the
-        turn and no other person asked for anything: to teach again what the turn is like already only makes the habit
-        overrule explicit wishes."""
+        """Returns the sample's row with these teachers. It keeps its own ones if there is no wish, or if its person
+        liked the turn and no other person asked for anything: to teach again what the turn is like already only makes
+        the habit overrule explicit wishes."""
         count = len(row.get("teacher_tokens_candidates") or ())
         liked = not count and not self.liked and _is_liked(record)
         if liked and not self._of_others(record.turn.person):
@@ -89,9 +89,9 @@ class Teachers:
         return row | {"teacher_tokens_candidates": found} if found else row
 
     def of_turn(self, turn: Turn, own: Sequence[str]) -> list[list[int]]:
-        """Ids of what the teachers of a turn read, one for each of its own hints, else one; none without any wish, or if
-        no such prompt can be written. A turn whose request explicitly asks for a form is taught its own hints alone: a
-        wish without a known theme may be about that form too."""
+        """Returns ids of what the teachers of a turn read, one for each of its own hints, else one; none without any
+        wish, or if no such prompt can be written. A turn whose request explicitly asks for a form is taught its own
+        hints alone: a wish without a known theme may be about that form too."""
         before = self._of_others(turn.person) + self.wishes.get(turn.person, [])
         if before and asked_themes(self.store.memory.request_of(turn.id)):
             before = []

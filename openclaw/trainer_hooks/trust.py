@@ -57,7 +57,7 @@ def check(settings: HookSettings) -> None:
 
 
 def facts_hook(path: str | None) -> FactsHook | None:
-    """The function of --facts-path; what it raises counts as unknown, and is logged. Raises ConfigError."""
+    """Returns the function of --facts-path; what it raises counts as unknown, and is logged. Raises ConfigError."""
     if not path:
         return None
     function = function_of("--facts-path", path)
@@ -74,7 +74,7 @@ def facts_hook(path: str | None) -> FactsHook | None:
 
 
 def share_of(evidence: Sequence[bool]) -> float:
-    """The share of agreements, drawn to 1 while there is little evidence."""
+    """Returns the share of agreements, drawn to 1 while there is little evidence."""
     return (sum(evidence) + PRIOR) / (len(evidence) + PRIOR)
 
 
@@ -86,7 +86,8 @@ class Evidence:
         self._known: dict[Score, bool | None] = {}
 
     def up_to(self, people: Collection[Person], judgement: int) -> dict[Person, list[bool]]:
-        """Each person's pieces of evidence up to a judgement, the newest last; none for a person who teaches alone."""
+        """Returns each person's pieces of evidence up to a judgement, the newest last; none for a person who teaches
+        alone."""
         found: dict[Person, list[bool]] = {person: [] for person in people}
         if people and self._store.people.several_scored(judgement):
             scores = self._store.people.scores_of(set(people), judgement, LOOKED_AT)
@@ -178,8 +179,8 @@ class Exclusion:
         return Trust(self._evidence, self._arguments.bar, upto, people)
 
     def excluded_people(self) -> frozenset[Person]:
-        """The people with ready samples who are below the bar now. Looks again if something was judged or other samples
-        are ready; logs a line for each person who falls below the bar or comes back."""
+        """Returns the people with ready samples who are below the bar now. Looks again if something was judged or
+        other samples are ready; logs a line for each person who falls below the bar or comes back."""
         trust = self.trust_now()
         now = trust.upto, self._store.samples.ready_count()
         if now != self._looked_at:
@@ -192,7 +193,7 @@ class Exclusion:
         return self._excluded
 
     def metrics(self) -> dict[str, float]:
-        """The number of samples that are passed over."""
+        """Returns the number of samples that are passed over."""
         excluded = self.excluded_people()
         held = (
             self._store.samples.ready_count() - self._store.samples.ready_count(excluded) if excluded else 0

@@ -44,7 +44,7 @@ def compare_versions(
 
 
 def _line(parents: dict[int, int | None], number: int) -> list[int]:
-    """The version and those that it comes from, oldest first."""
+    """Returns the version and those that it comes from, oldest first."""
     line: list[int] = []
     at: int | None = number
     while at is not None and at in parents and at not in line:

@@ -77,7 +77,7 @@ async def _likeliest(source: ViewSource, gateway: Gateway, turn: Turn, version: 
 
 
 def _body(turn: Turn) -> Json:
-    """The request again, with its sampling and without its seed."""
+    """Returns the request again, with its sampling and without its seed."""
     body: Json = {"messages": turn.messages, "tools": turn.tools}
     body |= {name: turn.sampling[name] for name in _ASKED if name in turn.sampling}
     if "max_new_tokens" in turn.sampling:

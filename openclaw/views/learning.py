@@ -89,7 +89,7 @@ def learning(source: ViewSource) -> Json:
 
 
 def table(found: Json) -> list[Json]:
-    """The last values of each chart, newest first, for those who do not see lines."""
+    """Returns the last values of each chart, newest first, for those who do not see lines."""
     shown = []
     for chart in found["charts"]:
         rows = []

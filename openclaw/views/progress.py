@@ -38,8 +38,8 @@ def progress(source: ViewSource) -> Json:
 
 
 def recorded(source: ViewSource) -> Json:
-    """The newest report with answers of version 0: `{"time", "max_tokens", "answers": {id: answer}}`; without a report
-    of that kind `answers` is empty."""
+    """Returns the newest report with answers of version 0: `{"time", "max_tokens", "answers": {id: answer}}`; without
+    a report of that kind `answers` is empty."""
     for one in reversed(kept(source)):
         if one.get("live") == 0 and isinstance(one.get("answers"), dict):
             return {name: one.get(name) for name in ("time", "max_tokens", "answers")}
@@ -47,7 +47,7 @@ def recorded(source: ViewSource) -> Json:
 
 
 def kept(source: ViewSource) -> list[Json]:
-    """The newest reports, the oldest first; files that are none are left out."""
+    """Returns the newest reports, the oldest first; files that are none are left out."""
     if source.run_dir is None:
         return []
     found = []

@@ -45,7 +45,7 @@ class MetricsFile:
         self._begin_anew()
 
     def rows(self) -> list[Row]:
-        """All rows, oldest first, thinned out if there are many; [] while there is no file."""
+        """Returns all rows, oldest first, thinned out if there are many; [] while there is no file."""
         with self._lock:
             try:
                 self._read()
@@ -75,7 +75,7 @@ class MetricsFile:
 
 
 def _row(line: bytes) -> Row | None:
-    """The numbers of a line; None for one that is none, as a crash may leave it."""
+    """Returns the numbers of a line; None for one that is none, as a crash may leave it."""
     try:
         found: Any = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -102,7 +102,7 @@ class ViewSource:
 
     @classmethod
     def of(cls, gateway: Gateway, metrics: CollectorRegistry) -> ViewSource:
-        """The source of a gateway that runs."""
+        """Returns the source of a gateway that runs."""
         settings = gateway.settings
         run_dir = None if settings.run_dir is None else Path(settings.run_dir)
         return cls(
@@ -146,7 +146,7 @@ class ViewSource:
 
 
 def source_of(request: Request) -> ViewSource:
-    """The source of the app that got this request."""
+    """Returns the source of the app that got this request."""
     source: ViewSource = request.app.state.views
     return source
 

@@ -17,7 +17,7 @@ _PREVIEW = 120
 
 
 def visible(text: str) -> str:
-    """The text with a code in place of every character that cannot be seen."""
+    """Returns the text with a code in place of every character that cannot be seen."""
     return text.translate(_SHOWN)
 
 
@@ -46,7 +46,7 @@ def said(messages: list[Message]) -> list[Message]:
 
 
 def shown_message(message: Message) -> dict[str, Any]:
-    """A message as the page has it: `{"role", "content", "reasoning", "calls"}`."""
+    """Returns a message as the page has it: `{"role", "content", "reasoning", "calls"}`."""
     return {
         "role": str(message.get("role", "")),
         "content": text_of(message, LINE_BREAK),
@@ -56,7 +56,7 @@ def shown_message(message: Message) -> dict[str, Any]:
 
 
 def preview(messages: list[Message]) -> str:
-    """The first words of a person in a request."""
+    """Returns the first words of a person in a request."""
     texts = said_in(messages)
     line = " ".join((texts[0] if texts else "").split())
     return line if len(line) <= _PREVIEW else line[: _PREVIEW - 1] + "…"

@@ -71,7 +71,7 @@ def tokens(store: RolloutStore, tokenizer: Tokenizer | None, completion_id: str)
 
 
 def strip(found: Json, by: By) -> list[ShownToken]:
-    """The tokens to draw, coloured by one of their values."""
+    """Returns the tokens to draw, coloured by one of their values."""
     texts = found["texts"] or [f"{one} " for one in found["ids"]]
     values = values_of(found, by)
     first = {version: number for number, version in enumerate(dict.fromkeys(found["versions"]))}

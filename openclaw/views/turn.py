@@ -54,7 +54,7 @@ def turn(store: RolloutStore, completion_id: str) -> Json:
 
 
 def find(store: RolloutStore, completion_id: str) -> Turn:
-    """The stored turn of a completion. Raises ClientError (404)."""
+    """Returns the stored turn of a completion. Raises ClientError (404)."""
     with store.database.reading() as connection:
         query = select_turns(schema.turn.c.completion_id == completion_id)
         row = connection.execute(query).mappings().first()

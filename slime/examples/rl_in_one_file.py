@@ -71,7 +71,7 @@ class Question:
 
 
 def ask_something(chance: random.Random) -> Question:
-    """A sum in words, as the model was trained to answer."""
+    """Returns a sum in words, as the model was trained to answer."""
     name, thing = (
         chance.choice(["Tom", "Mia", "Sam", "Eva"]),
         chance.choice(["apples", "books", "coins", "shells"]),
@@ -116,14 +116,15 @@ class Policy:
 
 
 def judge(sample: Sample) -> float:
-    """The score of an answer: 1 if it is right and in plain sentences, 0 if only one of both holds, else -1."""
+    """Returns the score of an answer: 1 if it is right and in plain sentences, 0 if only one of both holds, else
+    -1."""
     plain = not re.search(r"\*\*|^\s*(\d+\.|-)\s", sample.response, re.MULTILINE)
     right = re.search(rf"\b{sample.label}\b", sample.response) is not None
     return float(plain + right - 1)
 
 
 def pleased(samples: Sequence[Sample]) -> float:
-    """The share of answers that deserve the highest score."""
+    """Returns the share of answers that deserve the highest score."""
     return sum(sample.reward == 1.0 for sample in samples) / len(samples)
 
 

@@ -54,5 +54,5 @@ class SandboxError(EnvironmentAway):
 
 
 def unknown_name(what: str, name: object, known: Iterable[str]) -> ConfigError:
-    """The refusal of a name that nothing stands behind; a name is never taken for another one."""
+    """Returns the refusal of a name that nothing stands behind; a name is never taken for another one."""
     return ConfigError(f"there is no {what} {name!r}; known: {', '.join(known)}")

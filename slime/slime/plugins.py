@@ -14,7 +14,7 @@ from slime.errors import ConfigError
 
 
 def load_attr(path: str, default_attr: str | None = None) -> Any:
-    """The object that `path` names.
+    """Returns the object that `path` names.
 
     Args:
         path: see the module's description.
@@ -38,7 +38,7 @@ def load_attr(path: str, default_attr: str | None = None) -> Any:
 
 
 def load_module(path: str) -> ModuleType:
-    """The module that holds what `path` names. A file is loaded once and then reused."""
+    """Returns the module that holds what `path` names. A file is loaded once and then reused."""
     module_name, _ = split_path(path)
     if module_name.endswith(".py"):
         return _load_file(Path(module_name))
@@ -55,8 +55,8 @@ def load_module(path: str) -> ModuleType:
 
 
 def plugin_modules(paths: list[str]) -> list[ModuleType]:
-    """The modules behind plug-in paths, each once, in order; behind one that only passes on what another module defines
-    comes that one."""
+    """Returns the modules behind plug-in paths, each once, in order; behind one that only passes on what another
+    module defines comes that one."""
     modules: dict[str, ModuleType] = {}
     for path in paths:
         module = load_module(path)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def path_of(pattern: str, rollout_id: int, evaluation: bool = False) -> Path:
-    """The file of one rollout; that of an evaluation has `eval_` before its number."""
+    """Returns the file of one rollout; that of an evaluation has `eval_` before its number."""
     return Path(pattern.replace("{rollout_id}", f"eval_{rollout_id}" if evaluation else str(rollout_id)))
 
 
@@ -38,7 +38,7 @@ def save(pattern: str, rollout_id: int, samples: list[Sample], evaluation: bool 
 
 
 def load(pattern: str, rollout_id: int, share: float = 1.0) -> list[Sample]:
-    """The samples of a rollout; of a `share` below 1 half from the file's head, half from its tail.
+    """Returns the samples of a rollout; of a `share` below 1 half from the file's head, half from its tail.
 
     Raises:
         ConfigError: the file is not there.

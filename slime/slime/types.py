@@ -222,7 +222,7 @@ class Sample:
         return {version for version, start, end in self.version_spans if end > start}
 
     def get_reward_value(self, key: str | None = None) -> float:
-        """The reward as one finite number; 0 for a sample that follows its teacher alone and has none.
+        """Returns the reward as one finite number; 0 for a sample that follows its teacher alone and has none.
 
         Raises:
             DataError: no reward, a missing key, a key missing although there are several rewards, not a
@@ -320,7 +320,7 @@ class RolloutFnEvalOutput:
 
 
 def trajectories_of(samples: Iterable[Sample]) -> list[Hashable]:
-    """The trajectory of each sample: samples of the same group and index share one, and one
+    """Returns the trajectory of each sample: samples of the same group and index share one, and one
     without an index is alone."""
     return [
         ("alone", position) if sample.index is None else (sample.group_index, sample.index)
@@ -329,7 +329,7 @@ def trajectories_of(samples: Iterable[Sample]) -> list[Hashable]:
 
 
 def by_trajectory(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """The samples of each trajectory, in the order of the first of each."""
+    """Returns the samples of each trajectory, in the order of the first of each."""
     found: dict[Hashable, list[Sample]] = defaultdict(list)
     for sample, trajectory in zip(samples, trajectories_of(samples), strict=True):
         found[trajectory].append(sample)
@@ -345,7 +345,7 @@ ATTEMPTS = "rollout_attempts"
 
 
 def flatten(groups: Any) -> Iterator[Sample]:
-    """The samples in lists of any depth, in order."""
+    """Yields the samples in lists of any depth, in order."""
     if isinstance(groups, Sample):
         yield groups
         return
@@ -354,7 +354,7 @@ def flatten(groups: Any) -> Iterator[Sample]:
 
 
 def group_id(group: Group) -> int | str:
-    """The group index of its samples. Raises DataError if it has none or several."""
+    """Returns the group index of its samples. Raises DataError if it has none or several."""
     found = {sample.group_index for sample in flatten(group)}
     if len(found) != 1 or None in found:
         raise DataError(
@@ -370,7 +370,7 @@ def is_done(sample: Sample) -> bool:
 
 
 def fresh(sample: Sample) -> Sample:
-    """The sample as it was before anything was generated."""
+    """Returns the sample as it was before anything was generated."""
     metadata = {
         name: value for name, value in sample.metadata.items() if name not in (FAILURE, "start_rollout_id")
     }
@@ -387,7 +387,7 @@ def fresh(sample: Sample) -> Sample:
 
 
 def to_retry(group: Group, keep_partial: bool) -> list[Any]:
-    """The group with what is finished as it is, and the rest to be generated again.
+    """Returns the group with what is finished as it is, and the rest to be generated again.
 
     Args:
         keep_partial: an interrupted answer is continued; otherwise it starts again.
@@ -421,7 +421,7 @@ def _is_finite(reward: object, key: str | None) -> bool:
 
 
 def rewards_of(samples: Iterable[Sample], reward_key: str | None) -> list[float]:
-    """The rewards that are finite numbers; the trainer decides whether a missing one matters."""
+    """Returns the rewards that are finite numbers; the trainer decides whether a missing one matters."""
     found = []
     for sample in samples:
         try:

@@ -46,7 +46,7 @@ def convert(file: Path, output: Path, dtype: str = "float32") -> None:
 
 
 def pre_tokenizer(file: Path) -> str:
-    """The file's name for how text is split before merges."""
+    """Returns the file's name for how text is split before merges."""
     from gguf import GGUFReader  # type: ignore[import-not-found,unused-ignore]
 
     field = GGUFReader(file).get_field("tokenizer.ggml.pre")

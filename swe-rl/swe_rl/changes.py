@@ -86,7 +86,8 @@ _CODE = re.compile(
 
 
 def entries_of(workspace: Workspace) -> dict[str, Entry]:
-    """Every file, folder and link below it by path, without the repository's own .git. No box may run in it."""
+    """Returns every file, folder and link below it by path, without the repository's own .git. No box may run in
+    it."""
     found: dict[str, Entry] = {}
     for folder, folders, files in os.walk(workspace.path):
         below = os.path.relpath(folder, workspace.path)
@@ -142,7 +143,7 @@ def complaint_of(
 
 
 def any_named(workspace: Workspace, before: Mapping[str, Entry]) -> dict[str, str]:
-    """Names of MACHINERY in the source that a patch changed, with their files."""
+    """Returns names of MACHINERY in the source that a patch changed, with their files."""
     after = entries_of(workspace)
     return {
         name: file
@@ -153,7 +154,7 @@ def any_named(workspace: Workspace, before: Mapping[str, Entry]) -> dict[str, st
 
 
 def reaching(named: Mapping[str, str], base: Workspace) -> str | None:
-    """The first name that no source of the repository used before, with its file."""
+    """Returns the first name that no source of the repository used before, with its file."""
     left = dict(named)
     for file, entry in entries_of(base).items():
         if left and file.endswith(".py") and stat.S_ISREG(entry[0]) and not is_test(PurePosixPath(file)):
@@ -226,7 +227,7 @@ def _shadowed(
 
 
 def top_names(folder: Path) -> frozenset[str]:
-    """Names of modules and packages in a folder of this machine."""
+    """Returns names of modules and packages in a folder of this machine."""
     try:
         return frozenset(
             entry.name.split(".")[0]

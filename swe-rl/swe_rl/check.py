@@ -33,7 +33,7 @@ raise SystemExit(0)
 
 
 def patches(instance: Instance) -> Iterator[tuple[str, str]]:
-    """Names and patches: "gold" and attempts to pass without a repair."""
+    """Yields names and patches: "gold" and attempts to pass without a repair."""
     yield "gold", instance.patch or _edited(instance, "gold")
     yield "empty", ""
     yield "tests edited", _edited(instance, "tests")
@@ -43,7 +43,7 @@ def patches(instance: Instance) -> Iterator[tuple[str, str]]:
 
 
 def _edited(instance: Instance, how: str) -> str:
-    """The patch of a workspace in which an agent did this."""
+    """Returns the patch of a workspace in which an agent did this."""
     with contextlib.closing(checkout(instance, for_agent=True)) as work:
         if how == "tests":
             for name in instance.test_files:
@@ -59,7 +59,8 @@ def _edited(instance: Instance, how: str) -> str:
 
 
 def grades(instance: Instance) -> dict[str, str]:
-    """The reason of each patch's grade. One that edits tests is graded without a policy too: it must fail then."""
+    """Returns the reason of each patch's grade. One that edits tests is graded without a policy too: it must fail
+    then."""
     found: dict[str, str] = {}
     for name, patch in patches(instance):
         found[name] = Grader().grade(instance, patch).reason

@@ -37,8 +37,8 @@ WORKSPACE_BYTES = 256 << 20
 def checkout(
     instance: Instance, for_agent: bool, place: str = "/workspace", with_git: bool = False
 ) -> Workspace:
-    """A fresh copy of the broken repository, seen at `place`, one of an image where the image has it. An agent's is
-    without the tests that decide and, unless it is wanted, the history, which may hold the repair.
+    """Returns a fresh copy of the broken repository, seen at `place`, one of an image where the image has it. An
+    agent's is without the tests that decide and, unless it is wanted, the history, which may hold the repair.
 
     Raises:
         ConfigError, DataError: it cannot be made, today or ever. SandboxError: its box did not come up.

@@ -110,8 +110,8 @@ def environment_use(args: GenerationSide) -> EnvironmentUse | None:
 
 
 def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
-    """The router over other hosts as a server for slime to start, to ask for its health and to start again; nothing
-    where episodes run here or in a pool that runs already.
+    """Returns the router over other hosts as a server for slime to start, to ask for its health and to start again;
+    nothing where episodes run here or in a pool that runs already.
 
     Raises:
         ConfigError: there is no sandbox, or what boxes or the harness need could not be installed; both kinds of pools

@@ -68,7 +68,7 @@ class Grader:
     seconds: float = TEST_SECONDS
 
     def grade(self, instance: Instance, patch: str) -> Grade:
-        """The verdict; a patch whose tests hang, crash or end early is not resolved.
+        """Returns the verdict; a patch whose tests hang, crash or end early is not resolved.
 
         Raises:
             ConfigError, DataError: the instance cannot be graded here. SandboxError: a box did not come up.
@@ -138,7 +138,7 @@ def tests_of(instance: Instance) -> frozenset[str]:
 
 
 def _applying(workspace: Workspace, patch: str) -> str:
-    """The command that applies a patch; it ends with NOT_APPLIED where it does not apply."""
+    """Returns the command that applies a patch; it ends with NOT_APPLIED where it does not apply."""
     name = f"{PATCHES}{secrets.token_hex(8)}"
     workspace.write(name, patch.encode())
     return f"{GIT} apply --whitespace=nowarn {name} || exit {NOT_APPLIED}; rm -f {name}"

@@ -32,7 +32,8 @@ _ON_GITHUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def image_name(row: Mapping[str, Any], source: str) -> str:
-    """The image of a row: the one that it names, or the one that the makers of SWE-bench or SWE-Gym publish for it."""
+    """Returns the image of a row: the one that it names, or the one that the makers of SWE-bench or SWE-Gym publish
+    for it."""
     if row.get("folder"):
         return ""
     for column in ("image_name", "docker_image", "image"):
@@ -49,7 +50,7 @@ def image_name(row: Mapping[str, Any], source: str) -> str:
 
 
 def repository_in(name: str) -> tuple[Image, str]:
-    """The image, and the folder of the repository in it. Raises ConfigError, DataError."""
+    """Returns the image, and the folder of the repository in it. Raises ConfigError, DataError."""
     if "swesmith" in name:
         raise DataError(
             f"the image {name} holds the repository before its bug: give the row the broken one as a folder"
@@ -104,7 +105,7 @@ def installed_in(workspace: Workspace) -> frozenset[str]:
 
 
 def script_of(eval_script: str, image: Image, place: str) -> str:
-    """The image's or the row's own way to run the tests; nothing where pytest is called with their files."""
+    """Returns the image's or the row's own way to run the tests; nothing where pytest is called with their files."""
     if eval_script:
         return eval_script
     if _is_there(image, f"/{R2E_TESTS}") and (image.path / place.lstrip("/") / R2E_SCRIPT).is_file():

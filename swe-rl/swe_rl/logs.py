@@ -14,13 +14,13 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def names_of(test: str) -> set[str]:
-    """The ids under which benchmarks know a test of pytest: whole; up to the first space, as SWE-bench's logs are read;
-    without its file and with dots, as R2E does."""
+    """Returns the ids under which benchmarks know a test of pytest: whole; up to the first space, as SWE-bench's logs
+    are read; without its file and with dots, as R2E does."""
     return {test, test.split(" ")[0], ".".join(test.split("::")[1:])}
 
 
 def passed_of(outcomes: Mapping[str, str], loose: bool = False) -> set[str]:
-    """Names of tests that passed.
+    """Returns names of tests that passed.
 
     Args:
         loose: by further names too, as of rows whose names come from logs; one of several tests passed where all did.

@@ -43,7 +43,7 @@ class Link:
 
 
 def fetch_source(package: str, folder: Path) -> Path:
-    """The archive of `name==version`, in `folder`.
+    """Returns the archive of `name==version`, in `folder`.
 
     Raises:
         ConfigError: no index has it, or it does not match the index.
@@ -126,7 +126,7 @@ def _version(text: str) -> str:
 
 
 def links_of(place: str, http: httpx.Client) -> list[Link]:
-    """The files that a page, or a folder of this machine, lists. One that is not there has none."""
+    """Returns the files that a page, or a folder of this machine, lists. One that is not there has none."""
     here = _path(place)
     if here is not None:
         if here.is_dir() and not (here / "index.html").is_file():

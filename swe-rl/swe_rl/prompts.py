@@ -30,7 +30,7 @@ def place_of(instance: Instance) -> str:
 
 
 def row(instance: Instance) -> dict[str, Any]:
-    """A line for --prompt-data with --input-key text --metadata-key metadata."""
+    """Returns a line for --prompt-data with --input-key text --metadata-key metadata."""
     about = {"task_id": instance.instance_id, "instance": instance.to_row()}
     return {"text": instance.problem_statement, "metadata": about}
 

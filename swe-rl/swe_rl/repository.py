@@ -29,7 +29,7 @@ def environments() -> Path:
 
 
 def source_of(repository: str) -> Path:
-    """The folder of a repository: an existing folder as it is, or the source of `name==version`, fetched once.
+    """Returns the folder of a repository: an existing folder as it is, or the source of `name==version`, fetched once.
 
     Raises:
         DataError: it is neither. ConfigError: it could not be fetched.
@@ -47,7 +47,7 @@ def source_of(repository: str) -> Path:
 
 @functools.cache
 def test_packages(python: str, needs: tuple[str, ...] = ()) -> Path:
-    """A folder with pytest, and further packages, for the Python that runs in boxes; installed once.
+    """Returns a folder with pytest, and further packages, for the Python that runs in boxes; installed once.
 
     Raises:
         ConfigError: they could not be installed.
@@ -68,7 +68,7 @@ def test_packages(python: str, needs: tuple[str, ...] = ()) -> Path:
 
 
 def installed(version: str, wanted: tuple[str, ...], alone: tuple[str, ...] = ()) -> Path:
-    """A folder with packages for a version of Python, installed once; those `alone` without what they need.
+    """Returns a folder with packages for a version of Python, installed once; those `alone` without what they need.
 
     Raises:
         ConfigError: they could not be installed.

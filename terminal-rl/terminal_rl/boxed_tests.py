@@ -74,7 +74,7 @@ def run_script(seconds: float) -> dict[str, object]:
 
 
 def text_of(path: str) -> str | None:
-    """The end of an ordinary file; None if there is none."""
+    """Returns the end of an ordinary file; None if there is none."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             about = os.fstat(file.fileno())

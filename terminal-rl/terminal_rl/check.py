@@ -39,7 +39,8 @@ exit 0
 
 
 def attempt(task: FolderTask, script: str | None) -> Verdict:
-    """The verdict on a workspace in which an agent has run the script. As in an episode, a box that is away is replaced.
+    """Returns the verdict on a workspace in which an agent has run the script. As in an episode, a box that is away
+    is replaced.
 
     Raises:
         EnvironmentAway: three times.

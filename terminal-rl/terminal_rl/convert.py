@@ -22,7 +22,7 @@ SEED = "terminal-evolution-v1"
 
 
 def convert(folder: Path, output: Path, share: float, seed: str, depth: int) -> dict[str, Any]:
-    """The manifest, which is written too.
+    """Returns the manifest, which is written too.
 
     Args:
         share: of the tasks that is held out.
@@ -61,7 +61,7 @@ def convert(folder: Path, output: Path, share: float, seed: str, depth: int) -> 
 
 
 def row(task: TaskFolder, folder: Path) -> dict[str, Any]:
-    """A line of a prompt file, for --input-key task --metadata-key metadata."""
+    """Returns a line of a prompt file, for --input-key task --metadata-key metadata."""
     about = {
         "task_name": task.name,
         "task_path": task.path.relative_to(folder).as_posix(),

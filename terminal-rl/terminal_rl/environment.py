@@ -140,7 +140,7 @@ shell_view and shell_write_to_process; shell_kill_process ends it. Programs that
 
 
 def messages(task: TerminalTask, folder: str, system: bool = True) -> list[Message]:
-    """The first messages of an episode."""
+    """Returns the first messages of an episode."""
     user = {"role": "user", "content": f"Task name:{task.name}\nTask instruction: {task.instruction}"}
     if not system:
         return [{"role": "user", "content": task.instruction}]

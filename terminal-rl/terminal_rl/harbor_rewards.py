@@ -55,13 +55,14 @@ def _of_json(text: str) -> dict[str, float]:
 
 
 def reward_of(rewards: Mapping[str, float]) -> float:
-    """The one to train on, from 0 to 1: `reward`, or the mean if none is named so."""
+    """Returns the one to train on, from 0 to 1: `reward`, or the mean if none is named so."""
     value = rewards.get("reward", sum(rewards.values()) / len(rewards))
     return min(1.0, max(0.0, value))
 
 
 def needs_more_than_a_box(script: Path) -> str | None:
-    """The first line of a test.sh that a box cannot run, for it needs the network or a program that is not here."""
+    """Returns the first line of a test.sh that a box cannot run, for it needs the network or a program that is not
+    here."""
     for number, line in enumerate(script.read_text(errors="replace").splitlines(), 1):
         if line.lstrip().startswith("#"):
             continue

@@ -94,7 +94,7 @@ def _add(found: hashlib._Hash, here: int, name: str) -> None:
 
 
 def changed_input(inputs: Iterable[str], workspace: Workspace, fresh: Workspace) -> str | None:
-    """The first that is not as it was given."""
+    """Returns the first that is not as it was given."""
     return next((path for path in inputs if digest(workspace, path) != digest(fresh, path)), None)
 
 
@@ -125,7 +125,8 @@ def _settings_in(root: Path) -> list[str]:
 
 
 def kept_settings(text: str) -> str:
-    """The lines of a file of settings that are allowed; one that cannot be read as a section or a setting is dropped."""
+    """Returns the lines of a file of settings that are allowed; one that cannot be read as a section or a setting is
+    dropped."""
     kept: list[str] = []
     section, dropped_on = "", False
     for line in text.splitlines():

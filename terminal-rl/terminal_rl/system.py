@@ -52,5 +52,5 @@ def writable_of(image: Image, workdir: str) -> tuple[str, ...]:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files in it."""
+    """Returns bytes of all files in it."""
     return sum(path.lstat().st_size for path in folder.rglob("*"))

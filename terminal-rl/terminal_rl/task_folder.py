@@ -258,7 +258,8 @@ class NeedsBuild(ValueError):
 
 
 def copies_of(file: Path, usual: str) -> tuple[str, tuple[tuple[Path, str], ...]]:
-    """The working folder, and the files that are copied: where from, and where to, relative to the working folder.
+    """Returns the working folder, and the files that are copied: where from, and where to, relative to the working
+    folder.
 
     Raises:
         ValueError: a path that is not there, or leads out of the folder. NeedsBuild: the Dockerfile has to be built.

@@ -38,7 +38,8 @@ class TerminalTask(Protocol):
     def agent_seconds(self) -> float: ...
 
     def workspace(self) -> Workspace:
-        """A fresh one. Raises EnvironmentAway: this machine could not make it; TaskError: the task's setup fails."""
+        """Returns a fresh one. Raises EnvironmentAway: this machine could not make it; TaskError: the task's setup
+        fails."""
         ...
 
     def verdict(self, workspace: Workspace) -> Verdict:
@@ -103,7 +104,7 @@ class FilesTask:
 
 
 def made(place: str, image: Image | None = None) -> Workspace:
-    """A new one at the place, with what an image has there and where tasks write. Raises EnvironmentAway."""
+    """Returns a new one at the place, with what an image has there and where tasks write. Raises EnvironmentAway."""
     writable = writable_of(image, place) if image is not None else ()
     try:
         return Workspace(None, place, WORKSPACE_BYTES, image=image, writable=writable)
@@ -112,8 +113,8 @@ def made(place: str, image: Image | None = None) -> Workspace:
 
 
 def prepared(folder: TaskFolder) -> Workspace:
-    """The task's workspace before any agent, made once however many episodes ask at a time. The newest are kept; an
-    older one is removed when no episode copies it any more."""
+    """Returns the task's workspace before any agent, made once however many episodes ask at a time. The newest are
+    kept; an older one is removed when no episode copies it any more."""
     with _lock:
         own = _preparing.setdefault(folder.path, threading.Lock())
     with own:
@@ -197,7 +198,7 @@ def _text(path: Path) -> str:
 
 
 def task_of(row: Task, tasks_dir: Path | None) -> TerminalTask:
-    """The task of a row.
+    """Returns the task of a row.
 
     Raises:
         TaskError: the row names no task below `tasks_dir`, or one that cannot be used.

@@ -81,7 +81,7 @@ def environment_use(args: GenerationSide) -> EnvironmentUse:
 
 @functools.cache
 def _agent(flags: ToolcallFlags, tokenizer: ChatTokenizer) -> Generate:
-    """The agent of a run; its sources (threads, servers) are shared by its episodes."""
+    """Returns the agent of a run; its sources (threads, servers) are shared by its episodes."""
     toolset = read_tools(flags.tools_config)
     format = ReToolFormat(toolset.python, shows_tool_role(tokenizer))
     rewards = RewardRules(flags.answer_check, flags.tool_encouragement, flags.tool_call_price)

@@ -74,7 +74,7 @@ def _unfenced(code: str) -> str:
 
 
 def spoken(text: str) -> str:
-    """A turn without its thoughts; nothing of it where they do not end."""
+    """Returns a turn without its thoughts; nothing of it where they do not end."""
     before, end, after = text.rpartition("</think>")
     if end:
         return after
@@ -82,5 +82,5 @@ def spoken(text: str) -> str:
 
 
 def answer_in(said: str) -> str | None:
-    """The final answer of a turn: what stands in its last box. None without one."""
+    """Returns the final answer of a turn: what stands in its last box. None without one."""
     return last_boxed(said)

@@ -40,7 +40,7 @@ class RewardRules:
 
 
 def answer_of(last_turn: str, check: Check) -> str | None:
-    """The final answer, looked for in nothing but what the model wrote last."""
+    """Returns the final answer, looked for in nothing but what the model wrote last."""
     said = spoken(last_turn)
     return answer_in(said[-TAIL:] if check == "strict" else said)
 

@@ -17,7 +17,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def fork(run: Callable[[], int], *, ends_with_us: bool) -> int:
-    """The pid of a child that runs this and exits with what it returns."""
+    """Returns the pid of a child that runs this and exits with what it returns."""
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()

@@ -63,14 +63,14 @@ class Orphan:
 
 
 def find(lineage: Lineage) -> list[Orphan]:
-    """The workers that wait for a door, who serves first."""
+    """Returns the workers that wait for a door, who serves first."""
     found = [_ask(lineage, part) for part in WORKERS]
     return [orphan for orphan in found if orphan is not None]
 
 
 def take_over(lineage: Lineage, open_port: Callable[[], socket.socket]) -> tuple[socket.socket, list[Orphan]]:
-    """The listening socket of a killed door and its workers, for `Door.adopt`; a new socket where there are none. Raises
-    what `open_port` does."""
+    """Returns the listening socket of a killed door and its workers, for `Door.adopt`; a new socket where there are
+    none. Raises what `open_port` does."""
     deadline = time.monotonic() + CHANGING_SECONDS
     keeper = _ask(lineage, KEEPER)
     if keeper is not None:

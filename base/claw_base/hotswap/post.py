@@ -108,7 +108,8 @@ class Post:
             self._connection = found
 
     async def _message(self, steps_in: bool = False) -> bytes | None:
-        """The next message; empty when the other side is gone; None if it steps in and no other process is before it."""
+        """Returns the next message; empty when the other side is gone; None if it steps in and no other process is
+        before it."""
         there = False
         while not there:
             alone = steps_in and not self.spare

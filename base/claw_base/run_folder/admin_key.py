@@ -18,7 +18,8 @@ FILE = "admin.key"
 
 
 def made_key(folder: Path) -> tuple[str, bool]:
-    """The key of a folder, and whether it was made just now. Raises ConfigError for something else under its name."""
+    """Returns the key of a folder, and whether it was made just now. Raises ConfigError for something else under its
+    name."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path, made = folder / FILE, secrets.token_urlsafe(32)
     try:
@@ -34,7 +35,7 @@ def made_key(folder: Path) -> tuple[str, bool]:
 
 
 def read_key(folder: Path) -> str | None:
-    """The key of a folder; None: there is none, or it is a link or another user's file."""
+    """Returns the key of a folder; None: there is none, or it is a link or another user's file."""
     try:
         with open(
             os.open(folder / FILE, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), encoding="ascii"
@@ -48,7 +49,8 @@ def read_key(folder: Path) -> str | None:
 
 
 def known_key(url: str, folders: list[Path]) -> str | None:
-    """The key of the run among these whose gateway runs at this address of this machine; no other server is given it."""
+    """Returns the key of the run among these whose gateway runs at this address of this machine; no other server is
+    given it."""
     for folder in folders:
         own = [
             str(one.url) for one in read_records(folder) if one.role == "gateway" and one.url and one.alive()
@@ -64,7 +66,7 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def local_port(url: str) -> int | None:
-    """The port of an address of this machine's loopback; None for any other."""
+    """Returns the port of an address of this machine's loopback; None for any other."""
     try:
         found = urlsplit(url)
         host, port = found.hostname or "", found.port

@@ -38,7 +38,7 @@ class VersionOrder:
 
 
 def pinned(run_dir: Path) -> int | None:
-    """The version that is served while training waits; None if none is pinned."""
+    """Returns the version that is served while training waits; None if none is pinned."""
     version = _read(run_dir / STATE).get("pinned")
     return version if isinstance(version, int) else None
 
@@ -69,13 +69,13 @@ def waits(run_dir: Path) -> bool:
 
 
 def answer_to(run_dir: Path, order_id: str) -> dict[str, Any] | None:
-    """The answer (`error`, `seconds`), or None while the order still waits."""
+    """Returns the answer (`error`, `seconds`), or None while the order still waits."""
     done = _read(run_dir / STATE).get("done") or {}
     return dict(done) if done.get("id") == order_id else None
 
 
 async def wait_for(run_dir: Path, order_id: str, seconds: float) -> dict[str, Any] | None:
-    """The answer when it comes; None after `seconds`: the driver carries the order out later."""
+    """Returns the answer when it comes; None after `seconds`: the driver carries the order out later."""
     deadline = time.monotonic() + seconds
     while (answer := answer_to(run_dir, order_id)) is None and time.monotonic() < deadline:
         await asyncio.sleep(POLL_SECONDS)
@@ -90,7 +90,7 @@ class VersionOrders:
         self.order, self.state = run_dir / ORDER, run_dir / STATE
 
     def waiting(self) -> VersionOrder | None:
-        """The order that waits, if there is one and it can be read."""
+        """Returns the order that waits, if there is one and it can be read."""
         try:
             return self._parse()
         except (ValueError, TypeError):
@@ -105,7 +105,7 @@ class VersionOrders:
         return True
 
     def next(self) -> VersionOrder | None:
-        """The order that waits; one that cannot be read is answered at once."""
+        """Returns the order that waits; one that cannot be read is answered at once."""
         try:
             return self._parse()
         except (ValueError, TypeError) as error:

@@ -56,8 +56,8 @@ class ProcessRecord:
 
 
 def birth_of(pid: int) -> str:
-    """The machine's boot and the clock ticks from it to the start of a process: the same for its whole life, also when
-    the clock is set, which moves what psutil reports as creation time. "": no such process, or no Linux."""
+    """Returns the machine's boot and the clock ticks from it to the start of a process: the same for its whole life,
+    also when the clock is set, which moves what psutil reports as creation time. "": no such process, or no Linux."""
     try:
         ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
         return f"{_boot()}/{ticks}"
@@ -92,7 +92,7 @@ def is_worker(record: ProcessRecord) -> bool:
 
 
 def read_record(run_dir: Path, name: str) -> ProcessRecord | None:
-    """The record of one process, or None if there is none (or an unreadable one)."""
+    """Returns the record of one process, or None if there is none (or an unreadable one)."""
     try:
         content = json.loads(record_path(run_dir, name).read_bytes())
         return ProcessRecord(
@@ -103,13 +103,13 @@ def read_record(run_dir: Path, name: str) -> ProcessRecord | None:
 
 
 def read_records(run_dir: Path) -> list[ProcessRecord]:
-    """All records of a run folder, dead processes included, sorted by name."""
+    """Returns all records of a run folder, dead processes included, sorted by name."""
     names = sorted(path.stem for path in (run_dir / "processes").glob("[!.]*.json"))
     return [record for name in names if (record := read_record(run_dir, name)) is not None]
 
 
 def serving_record(run_dir: Path, name: str) -> ProcessRecord | None:
-    """The live worker that serves for the door `name`; None if there is none, or `name` is no door."""
+    """Returns the live worker that serves for the door `name`; None if there is none, or `name` is no door."""
     record = read_record(run_dir, part_name(name, SERVING))
     return record if record is not None and record.alive() else None
 
@@ -161,7 +161,7 @@ def record_self(run_dir: Path, name: str, role: str, command: Sequence[str] = ()
 
 
 def describe(pid: int, name: str, role: str, url: str | None, command: list[str]) -> ProcessRecord:
-    """The record of a process that runs. Raises psutil.NoSuchProcess."""
+    """Returns the record of a process that runs. Raises psutil.NoSuchProcess."""
     created = psutil.Process(pid).create_time()
     return ProcessRecord(name, role, pid, created, url, command, time.time(), birth_of(pid))
 

@@ -77,7 +77,7 @@ class Prices:
 
 
 def read_prices(path: str, model: str) -> Prices:
-    """The prices of a model in a table {model: {prefill, sample, train}}. Raises ConfigError."""
+    """Returns the prices of a model in a table {model: {prefill, sample, train}}. Raises ConfigError."""
     try:
         table: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -97,7 +97,7 @@ def read_prices(path: str, model: str) -> Prices:
 
 
 def usage_of(run_dir: str | Path) -> dict[str, dict[str, int]]:
-    """Tokens by role and kind, over all processes of a run."""
+    """Returns tokens by role and kind, over all processes of a run."""
     found: dict[str, dict[str, int]] = {}
     for role, tokens in _files(Path(run_dir) / FOLDER):
         mine = found.setdefault(role, dict.fromkeys(KINDS, 0))
@@ -119,7 +119,7 @@ def note_prices(run_dir: str | Path, prices: Prices, model: str) -> None:
 
 
 def rented_usage(run_dir: str | Path) -> dict[str, Any] | None:
-    """Tokens by role and kind, and US dollars if prices are known; None for a run that rents nothing.
+    """Returns tokens by role and kind, and US dollars if prices are known; None for a run that rents nothing.
 
     Returns:
         `{"tokens": {"serving": {"prefill": 8, "sample": 6, "train": 0}}, "cost_usd": 0.01}`

@@ -41,7 +41,7 @@ class Help(argparse.Action):
 
 
 def environment() -> Mapping[str, str]:
-    """The process environment; only names that a flag declares are read from it."""
+    """Returns the process environment; only names that a flag declares are read from it."""
     return os.environ
 
 
@@ -103,7 +103,7 @@ def metavar(item: Flag) -> str:
 
 
 def help_of(item: Flag, variables: bool = True) -> str:
-    """The sentence of a flag with default, bounds and variables."""
+    """Returns the sentence of a flag with default, bounds and variables."""
     said = (
         item.required
         or item.default is False
@@ -132,7 +132,7 @@ def _choice(item: Flag) -> Callable[[str], str]:
 def parser_of(
     cls: type[DataclassInstance], prog: str, description: str, version: str = "", epilog: str = ""
 ) -> argparse.ArgumentParser:
-    """A parser of these settings, which leaves the process after --help and after a wrong command line."""
+    """Returns a parser of these settings, which leaves the process after --help and after a wrong command line."""
     parser = _plain(prog=prog, description=description, epilog=epilog)
     if version:
         parser.add_argument("--version", action="version", version=version)
@@ -143,7 +143,7 @@ def parser_of(
 def parse(
     cls: type[S], argv: Sequence[str] | None, prog: str, description: str, version: str = "", epilog: str = ""
 ) -> S:
-    """The settings of one program, by its command line (None: the process's own) and the environment.
+    """Returns the settings of one program, by its command line (None: the process's own) and the environment.
 
     Raises:
         SystemExit: 0 after --help or --version, 2 after a value that the settings refuse.
@@ -161,7 +161,7 @@ def parse_command(
     common: type[DataclassInstance] | None = None,
     default: str | None = None,
 ) -> tuple[str, S]:
-    """The command of a program that has several, and the settings of that command; as `parse`.
+    """Returns the command of a program that has several, and the settings of that command; as `parse`.
 
     Args:
         commands: the settings of each; the first paragraph of their docstring is its help.
@@ -200,7 +200,7 @@ def _plain(**options: Any) -> argparse.ArgumentParser:
 
 
 def load(cls: type[S], given: Mapping[str, object], environ: Mapping[str, str] | None = None) -> S:
-    """The settings that a parsed command line (None: not named) and the environment give.
+    """Returns the settings that a parsed command line (None: not named) and the environment give.
 
     Raises:
         ConfigError: a variable does not fit its setting, or the settings refuse a value.
@@ -214,7 +214,7 @@ def load(cls: type[S], given: Mapping[str, object], environ: Mapping[str, str] |
 
 
 def from_environment(flags: Sequence[Flag], env: Mapping[str, str]) -> dict[str, Any]:
-    """The values that variables give, by name of the flag. Raises ConfigError for one that does not fit."""
+    """Returns the values that variables give, by name of the flag. Raises ConfigError for one that does not fit."""
     named = [(item, name) for item in flags if (name := _variable(item, env)) is not None]
     return {item.name: convert(item, name, env[name]) for item, name in named}
 
@@ -224,7 +224,7 @@ def _variable(item: Flag, env: Mapping[str, str]) -> str | None:
 
 
 def as_flags(cls: type[DataclassInstance], values: Mapping[str, object]) -> list[str]:
-    """The command-line words that give these values; None, False and what has no flag are left out."""
+    """Returns the command-line words that give these values; None, False and what has no flag are left out."""
     words: list[str] = []
     for item in flags_of(cls, inherited=True):
         value = None if item.variable_only else values.get(item.name)

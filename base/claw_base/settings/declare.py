@@ -70,7 +70,7 @@ def flag(
     positional: bool = False,
     one_of: str = "",
 ) -> Any:
-    """A dataclass field that is a flag too.
+    """Returns a dataclass field that is a flag too.
 
     Args:
         default: value without flag and environment; a list or a tuple makes the flag repeatable; REQUIRED: there is none.
@@ -143,7 +143,7 @@ class Flag:
 
 
 def flags_of(group: type, inherited: bool = False) -> list[Flag]:
-    """The flags that a dataclass declares itself; `inherited`: those of its bases too, before its own."""
+    """Returns the flags that a dataclass declares itself; `inherited`: those of its bases too, before its own."""
     # a caller may change the list that is its default
     return [
         replace(item, default=[*item.default]) if isinstance(item.default, list) else item
@@ -192,7 +192,7 @@ def _flag(field: dataclasses.Field[Any], hint: Any) -> Flag:
 
 
 def read(group: type[Group], args: object) -> Group:
-    """The values of one group of flags, typed; a flag that `args` lacks has its default.
+    """Returns the values of one group of flags, typed; a flag that `args` lacks has its default.
 
     Raises:
         ConfigError: a bound or a rule of one of its flags is broken.
@@ -221,7 +221,7 @@ def check_choice(item: Flag, name: str, text: str) -> None:
 
 
 def convert(item: Flag, name: str, text: str) -> Any:
-    """A text, of the environment or of a file, as a value of the flag.
+    """Returns a text, of the environment or of a file, as a value of the flag.
 
     Raises:
         ConfigError: it does not fit; the message calls it `name`.

@@ -10,7 +10,7 @@ COLUMNS = ("flag", "variable", "type", "default", "meaning")
 
 
 def table(flags: Sequence[Flag]) -> list[str]:
-    """The lines of a Markdown table, a row a flag."""
+    """Returns the lines of a Markdown table, a row a flag."""
     lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     return lines + [f"| {' | '.join(_cells(item))} |" for item in flags]
 

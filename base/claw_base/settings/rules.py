@@ -15,7 +15,7 @@ from claw_base.errors import ConfigError
 
 
 def option(name: str) -> str:
-    """The flag of a field: `save_interval` -> `--save-interval`, `from_` -> `--from`."""
+    """Returns the flag of a field: `save_interval` -> `--save-interval`, `from_` -> `--from`."""
     return "--" + name.rstrip("_").replace("_", "-")
 
 
@@ -115,7 +115,7 @@ def _pairs(equal: dict[str, object]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    """A field's default."""
+    """Returns a field's default."""
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
@@ -135,7 +135,7 @@ def check_flags(args: object) -> None:
 
 
 def flag_fields(group: Any) -> list[dataclasses.Field[Any]]:
-    """The fields of a group of flags, or of an object of them, that are flags."""
+    """Returns the fields of a group of flags, or of an object of them, that are flags."""
     return [field for field in dataclasses.fields(group) if "help" in field.metadata]
 
 

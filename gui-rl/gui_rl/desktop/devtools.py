@@ -90,7 +90,7 @@ class DevTools:
     async def tell(
         self, target: Target, command: str, seconds: float = ANSWER_SECONDS, **parameters: Any
     ) -> Any:
-        """The answer of a tab to one command. Raises NoAnswer, EnvironmentAway."""
+        """Returns the answer of a tab to one command. Raises NoAnswer, EnvironmentAway."""
         try:
             async with asyncio.timeout(seconds):
                 async with self._client().ws_connect(
@@ -119,7 +119,7 @@ class DevTools:
         return said.get("result", {}).get("value")
 
     async def front(self) -> Target | None:
-        """The tab that is seen."""
+        """Returns the tab that is seen."""
         for one in reversed(await self.tabs()):
             try:
                 if await self.ask(one, "() => document.visibilityState", seconds=2.0) == "visible":

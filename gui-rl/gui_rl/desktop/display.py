@@ -176,7 +176,7 @@ async def _number(told: int) -> str:
 
 
 def _entry(number: bytes, cookie: bytes) -> bytes:
-    """A line of an Xauthority file, for whatever address (Xau(3))."""
+    """Returns a line of an Xauthority file, for whatever address (Xau(3))."""
     fields = (b"", number, b"MIT-MAGIC-COOKIE-1", cookie)
     return struct.pack(">H", ANY_ADDRESS) + b"".join(
         struct.pack(">H", len(field)) + field for field in fields

@@ -52,7 +52,8 @@ def _words(action: GuiAction, size: ScreenSize) -> Iterator[str]:
 
 
 def written(action: GuiAction) -> list[GuiAction]:
-    """The action, or parts of a long text, each with no more different characters than a keyboard has room for."""
+    """Returns the action, or parts of a long text, each with no more different characters than a keyboard has room
+    for."""
     if not isinstance(action, Type):
         return [action]
     parts, start, seen = [], 0, set[str]()

@@ -27,7 +27,7 @@ KEYS = {
 
 
 def key(name: object) -> str:
-    """The browser's name of a key. Raises CallError."""
+    """Returns the browser's name of a key. Raises CallError."""
     if isinstance(name, str):
         if len(name) == 1 and name.isprintable() and name != " ":
             return name

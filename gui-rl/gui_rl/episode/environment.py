@@ -163,14 +163,14 @@ ABSOLUTE = "pixels of a screen that is {width} wide and {height} high"
 
 
 def system_message(unit: Coordinates) -> Message:
-    """The rules, with the unit of coordinates."""
+    """Returns the rules, with the unit of coordinates."""
     coordinates = RELATIVE if unit.relative else ABSOLUTE.format(width=unit.width, height=unit.height)
     coordinates = TAGGED if unit.tags else coordinates
     return {"role": "system", "content": SYSTEM.format(coordinates=coordinates)}
 
 
 def screen(tree: str | None, png: bytes | None, before: str = "") -> Message:
-    """A message that shows the screen: the tree as text, the picture as a data URL, or both.
+    """Returns a message that shows the screen: the tree as text, the picture as a data URL, or both.
 
     Args:
         before: the task, or what is wrong with the last action.

@@ -50,7 +50,7 @@ PARAMETERS = {
 
 
 def actions_in(code: str, unit: Coordinates) -> list[GuiAction]:
-    """The actions of some lines of pyautogui. Raises CallError."""
+    """Returns the actions of some lines of pyautogui. Raises CallError."""
     if len(code) > MOST_CODE:
         raise CallError(f"the code is longer than {MOST_CODE} characters")
     try:

@@ -63,7 +63,7 @@ class GuiFormat(CallFormat):
         self.unit = unit
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
-        """The calls of a turn, which all can be read. Raises CallError."""
+        """Returns the calls of a turn, which all can be read. Raises CallError."""
         said = THOUGHT.sub("", text)
         if OPEN in said:
             found = calls_in(said, (COMPUTER_USE,))
@@ -86,7 +86,7 @@ def code_in(text: str) -> str:
 
 
 def actions_of(calls: Sequence[ToolCall], unit: Coordinates) -> list[GuiAction]:
-    """The actions of a turn, in order. Raises CallError."""
+    """Returns the actions of a turn, in order. Raises CallError."""
     found: list[GuiAction] = []
     for call in calls:
         arguments: Mapping[str, Any] = call.arguments
@@ -102,7 +102,7 @@ def actions_of(calls: Sequence[ToolCall], unit: Coordinates) -> list[GuiAction]:
 
 
 def computer_use(arguments: dict[str, Any], unit: Coordinates) -> GuiAction:
-    """The action of a call of the function computer_use. Raises CallError."""
+    """Returns the action of a call of the function computer_use. Raises CallError."""
 
     def place(name: str = "coordinate", required: bool = True) -> Point | None:
         value = arguments.get(name)

@@ -20,7 +20,7 @@ async def _rule(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
 
 
 async def _site_state(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
-    """All that pages have kept, or one entry of it (`key`), or those of `keys`."""
+    """Returns all that pages have kept, or one entry of it (`key`), or those of `keys`."""
     if "key" in settings:
         return visit.state.get(settings["key"])
     if "keys" in settings:
@@ -73,7 +73,7 @@ async def _command_error(screen: OpenScreen, visit: Visit, settings: Json) -> An
 
 
 async def _file(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
-    """The text of a file of the home; None if there is none."""
+    """Returns the text of a file of the home; None if there is none."""
     data = await desktop_of(screen, "getter vm_file").file(str(settings["path"]))
     return None if data is None else data.decode(errors="replace")
 

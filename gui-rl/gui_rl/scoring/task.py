@@ -59,7 +59,8 @@ class GuiTask:
 
 
 def task_of(row: Task, tasks_dir: Path | None) -> GuiTask:
-    """The task of a row: its metadata holds `task_config`, or `domain` and `example_id` of a file in `tasks_dir`.
+    """Returns the task of a row: its metadata holds `task_config`, or `domain` and `example_id` of a file in
+    `tasks_dir`.
 
     Raises:
         TaskError: it holds neither, or the task cannot be read.
@@ -75,7 +76,7 @@ def task_of(row: Task, tasks_dir: Path | None) -> GuiTask:
 
 
 def read_json(folder: Path, name: str) -> Json:
-    """A task's file. Raises TaskError where it is none, or outside of the folder."""
+    """Returns a task's file. Raises TaskError where it is none, or outside of the folder."""
     file = (folder / name).resolve()
     if not file.is_relative_to(folder.resolve()):
         raise TaskError(f"{name} leads out of {folder}")

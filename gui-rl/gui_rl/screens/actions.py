@@ -120,7 +120,7 @@ class Coordinates:
         return self.point(x, y)
 
     def written(self, x: float, y: float) -> tuple[int, int]:
-        """A place in pixels of the screen, in this unit."""
+        """Returns a place in pixels of the screen, in this unit."""
         if not self.relative:
             return int(x), int(y)
         return tuple(  # type: ignore[return-value]
@@ -130,7 +130,7 @@ class Coordinates:
 
 
 def resolved(action: GuiAction, places: Sequence[Point]) -> GuiAction:
-    """The action with points in the place of tags; `places` are those of the elements that were shown.
+    """Returns the action with points in the place of tags; `places` are those of the elements that were shown.
 
     Raises:
         CallError: there is no such element.

@@ -112,7 +112,7 @@ class Chromium:
         return context
 
     async def ready(self) -> SiteServer:
-        """The server of the sites, which the browser needs before it starts."""
+        """Returns the server of the sites, which the browser needs before it starts."""
         async with self._starting:
             if not self.sites.address:
                 await self.sites.start()

@@ -81,7 +81,7 @@ class OpenScreen(Protocol):
     async def active(self) -> Tab: ...
 
     async def read(self, selector: str, name: str) -> list[Any]:
-        """A property of the elements that match a CSS selector, in the tab in front."""
+        """Returns a property of the elements that match a CSS selector, in the tab in front."""
         ...
 
     async def close(self) -> None: ...
@@ -91,5 +91,5 @@ class Screens(Protocol):
     """Where screens come from."""
 
     async def screen(self, visit: Visit) -> OpenScreen:
-        """A fresh one: no cookie, cache, storage or history of another episode. Raises EnvironmentAway."""
+        """Returns a fresh one: no cookie, cache, storage or history of another episode. Raises EnvironmentAway."""
         ...

@@ -70,8 +70,8 @@ class SiteServer:
         self.visits.pop(visit.token, None)
 
     async def open_for(self, visit: Visit, socket: Path | None = None) -> str:
-        """An address, or a socket of this machine, at which everybody is of this episode: for a browser of its own.
-        `close_for` closes it."""
+        """Returns an address, or a socket of this machine, at which everybody is of this episode: for a browser of
+        its own. `close_for` closes it."""
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
             return await self._serve(request, visit)

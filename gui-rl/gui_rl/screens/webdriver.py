@@ -73,7 +73,7 @@ class Drivers:
         self._spawner = ThreadPoolExecutor(1, thread_name_prefix="chromedriver")
 
     async def ready(self) -> SiteServer:
-        """The server of the sites."""
+        """Returns the server of the sites."""
         async with self._starting:
             if not self.sites.address:
                 await self.sites.start()
@@ -204,7 +204,7 @@ class SeleniumScreen:
     async def begin(
         cls, url: str, options: Any, size: ScreenSize, after: Callable[[], Awaitable[None]]
     ) -> SeleniumScreen:
-        """A browser at the driver at `url`; `after` runs when it has been closed."""
+        """Returns a browser at the driver at `url`; `after` runs when it has been closed."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="selenium")
         loop = asyncio.get_running_loop()
         try:

@@ -105,7 +105,7 @@ async def metrics(request: Request) -> Response:
 
 @router.get("/admin/processes")
 async def processes(request: Request) -> Response:
-    """The run's processes that are alive: `[{"role", "pid"}]`."""
+    """Returns the run's processes that are alive: `[{"role", "pid"}]`."""
     settings = _gateway(request).settings
     check_admin(request, settings)
     records = live_processes(Path(settings.run_dir)) if settings.run_dir else []

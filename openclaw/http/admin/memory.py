@@ -26,8 +26,8 @@ SHOWN = ("id", "text", "created_at", "in_prompt", "held_by", "held_at", "details
 
 @router.get("/admin/memory")
 async def all_memory(request: Request, person: str | None = None) -> Response:
-    """The newest 200 wishes of one person or of all, the newest first; `in_prompt`, or held by the weights of version
-    `held_by`."""
+    """Returns the newest 200 wishes of one person or of all, the newest first; `in_prompt`, or held by the weights of
+    version `held_by`."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     return await _listed(_recorder(gateway), person, ADMINISTRATOR, ("person", *SHOWN))

@@ -34,7 +34,7 @@ async def get_progress(request: Request) -> Response:
 
 @router.get("/admin/progress/recorded")
 async def get_recorded(request: Request) -> Response:
-    """The answers of version 0 that the newest report of it kept: `{"time", "max_tokens", "answers"}`."""
+    """Returns the answers of version 0 that the newest report of it kept: `{"time", "max_tokens", "answers"}`."""
     check_reader(request)
     source = source_of(request)
     return _json(await source.in_thread(lambda: recorded(source)))

@@ -30,7 +30,7 @@ MOST = 200
 
 @router.get("/admin/now")
 async def get_now(request: Request) -> Response:
-    """The moment: the four loops with their lag, counts, live sessions, processes, alarms."""
+    """Returns the moment: the four loops with their lag, counts, live sessions, processes, alarms."""
     check_reader(request)
     return _json(await now(source_of(request)))
 
@@ -46,8 +46,8 @@ async def get_sessions(request: Request, limit: str = "", before: str = "") -> R
 
 @router.get("/admin/sessions/{session_id:path}")
 async def get_session(request: Request, session_id: str, limit: str = "", after: str = "") -> Response:
-    """A session with its turns in order: messages, answers, what followed, judgements, what became of each; `after=NEXT`
-    gives the next page."""
+    """Returns a session with its turns in order: messages, answers, what followed, judgements, what became of each;
+    `after=NEXT` gives the next page."""
     check_reader(request)
     source, most = source_of(request), whole(limit, "limit", TURNS_A_PAGE, 1, MOST)
     behind = whole(after, "after", -1, -1, 2**31)
@@ -83,7 +83,7 @@ async def get_version_turns(request: Request, number: str, limit: str = "", afte
 
 @router.get("/admin/learning")
 async def get_learning(request: Request) -> Response:
-    """The curves over versions, from the run's metrics.jsonl: `{"x", "steps", "times", "charts"}`."""
+    """Returns the curves over versions, from the run's metrics.jsonl: `{"x", "steps", "times", "charts"}`."""
     check_reader(request)
     source = source_of(request)
     return _json(await source.in_thread(lambda: learning(source)))
@@ -115,7 +115,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _started(source: ViewSource, session_id: str | None, person: str | None) -> Iterator[bytes]:
-    """The lines of an export; that the store can be read shows before the answer begins."""
+    """Returns the lines of an export; that the store can be read shows before the answer begins."""
     lines = export_lines(source.store, session_id, person)
     first = next(lines)
 

@@ -40,7 +40,7 @@ async def turn(request: Request, completion_id: str) -> Response:
 
 @router.get("/admin/turns")
 async def newest(request: Request, session_id: str | None = None, limit: str = "20") -> Response:
-    """The newest turns, newest first: `{"data": [...]}`; `limit` is 1 to 200."""
+    """Returns the newest turns, newest first: `{"data": [...]}`; `limit` is 1 to 200."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     if not limit.isdecimal() or len(limit) > 3 or not 1 <= int(limit) <= MOST_TURNS:

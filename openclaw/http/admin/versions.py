@@ -151,7 +151,7 @@ def _text(message: Message) -> str:
 
 
 async def _known(store: RolloutStore, given: str) -> int:
-    """The number of a version that was. Raises ClientError."""
+    """Returns the number of a version that was. Raises ClientError."""
     number = _number(given)
     if await asyncio.to_thread(show_version, store, None, number) is None:
         raise ClientError(f"there is no version {number}", "version", "not_found", 404)
@@ -181,7 +181,8 @@ async def _order(
 
 
 async def _answer_to(run_dir: Path, order: str, what: str) -> dict[str, Any] | None:
-    """The driver's answer, None after `WAIT_SECONDS`. Raises ClientError (503) where this server ends first."""
+    """Returns the driver's answer, None after `WAIT_SECONDS`. Raises ClientError (503) where this server ends
+    first."""
     try:
         return await orders.wait_for(run_dir, order, WAIT_SECONDS)
     except asyncio.CancelledError:

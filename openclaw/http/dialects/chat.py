@@ -53,14 +53,14 @@ async def _chat(request: Request, path_session: str | None) -> Response:
 
 
 def usage(exchanges: Sequence[Exchange]) -> dict[str, int]:
-    """Tokens of a request: its prompt once, all that was sampled; end tokens count."""
+    """Returns tokens of a request: its prompt once, all that was sampled; end tokens count."""
     prompt = len(exchanges[0].turn.prompt_ids)
     completion = sum(len(exchange.generation.ids) for exchange in exchanges)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 def unfulfilled(exchange: Exchange, answer: Completion) -> dict[str, bool]:
-    """The field of an answer that lacks the tool call that its request required."""
+    """Returns the field of an answer that lacks the tool call that its request required."""
     return {"tool_choice_fulfilled": False} if exchange.unfulfilled(answer) else {}
 
 
@@ -87,7 +87,7 @@ class OpenAIErrors:
     """The error formats of OpenAI's chat and completions."""
 
     def failure(self, error: ClientError) -> bytes:
-        """The last event of the stream; no `[DONE]` follows."""
+        """Returns the last event of the stream; no `[DONE]` follows."""
         return b"data: " + orjson.dumps(error.body()) + b"\n\n"
 
     def error_body(self, error: ClientError) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class _Choice:
         return choice
 
     def content(self, delta: Delta) -> dict[str, Any] | None:
-        """A delta in OpenAI's shape: a call's name first, then its arguments in fragments."""
+        """Returns a delta in OpenAI's shape: a call's name first, then its arguments in fragments."""
         if isinstance(delta, TextDelta):
             return {delta.kind: delta.text}
         if isinstance(delta, CallStart):
@@ -160,7 +160,7 @@ class Chunks(OpenAIErrors):
         self._tail = b',"usage":null}\n\n' if self._request.include_usage else b"}\n\n"
 
     def start(self) -> bytes:
-        """The chunks that name the role."""
+        """Returns the chunks that name the role."""
         role = {"role": "assistant", "content": ""}
         events = [self._event(_bare(choice, index, role)) for index, choice in enumerate(self._choices)]
         if self._request.return_token_ids:
@@ -192,7 +192,7 @@ class Chunks(OpenAIErrors):
 
 
 def _bare(choice: _Choice, index: int, delta: dict[str, Any]) -> dict[str, Any]:
-    """A choice without what its first piece has brought already: that goes with the piece's own text."""
+    """Returns a choice without what its first piece has brought already: that goes with the piece's own text."""
     request = choice.exchange.request
     body: dict[str, Any] = {"index": index, "delta": delta, "finish_reason": None}
     if request.log_probs:
@@ -230,7 +230,7 @@ class Whole(OpenAIErrors):
         return b""
 
     def end(self) -> bytes:
-        """The whole chat completion as JSON."""
+        """Returns the whole chat completion as JSON."""
         first = self._exchanges[0]
         body: dict[str, Any] = {
             "id": first.turn.completion_id,

@@ -95,7 +95,7 @@ async def _count(request: Request, body: Json) -> Response:
 
 
 def chat_body(body: Json) -> Json:
-    """The chat request that asks for the same. Raises ClientError."""
+    """Returns the chat request that asks for the same. Raises ClientError."""
     found: Json = {name: body[name] for name in _SAME if name in body}
     found["messages"] = [*_system(body.get("system")), *_messages(body.get("messages"))]
     found["stop"] = body.get("stop_sequences")

@@ -79,7 +79,7 @@ async def create(request: Request) -> Response:
 
 
 async def _previous(gateway: Gateway, response_id: object, asker: Asker) -> Turn | None:
-    """The turn to continue. Raises ClientError when there is none that the asker may use."""
+    """Returns the turn to continue. Raises ClientError when there is none that the asker may use."""
     if response_id is None:
         return None
     turn = None
@@ -94,7 +94,8 @@ async def _previous(gateway: Gateway, response_id: object, asker: Asker) -> Turn
 
 
 async def _referenced(gateway: Gateway, given: object, asker: Asker) -> object:
-    """The input with items of stored answers in place of references to them, as far as the asker may use them."""
+    """Returns the input with items of stored answers in place of references to them, as far as the asker may use
+    them."""
     if not isinstance(given, list) or not any(map(is_reference, given)) or gateway.recorder is None:
         return given
     ids = {turn_of(item["id"]): None for item in given if is_reference(item)}
@@ -112,7 +113,7 @@ async def _referenced(gateway: Gateway, given: object, asker: Asker) -> object:
 
 
 def chat_body(body: Json, previous: Turn | None) -> Json:
-    """The chat request that asks for the same. Raises ClientError."""
+    """Returns the chat request that asks for the same. Raises ClientError."""
     for name in ("background", "conversation", "prompt"):
         if body.get(name):
             raise ClientError(f"{name}: this server does not have it", name, "unsupported_value")
@@ -330,7 +331,7 @@ class ResponseEvents(OpenAIErrors):
         return events
 
     def _names(self, name: str) -> Json:
-        """A function's own name, and its namespace where it has one."""
+        """Returns a function's own name, and its namespace where it has one."""
         if name not in self._namespaces:
             return {"name": name}
         namespace, own = self._namespaces[name]

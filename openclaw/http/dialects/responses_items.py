@@ -31,19 +31,19 @@ def is_result(kind: str) -> bool:
 
 
 def result_of(item: Json) -> Json:
-    """The message of a tool's result."""
+    """Returns the message of a tool's result."""
     call_id = item.get("call_id") or item.get("id")
     return {"role": "tool", "tool_call_id": str(call_id), "content": _shown(item.get("output"))}
 
 
 def own_result_of(item: Json) -> list[Json]:
-    """The message of a result that stands in the call itself, as of MCP servers."""
+    """Returns the message of a result that stands in the call itself, as of MCP servers."""
     given = item.get("output") if item.get("output") is not None else item.get("error")
     return [] if given is None else [result_of({"call_id": item.get("id"), "output": given})]
 
 
 def call_of(item: Json) -> Json | None:
-    """The call of a tool that a client ran, as a call of a function; None for another item."""
+    """Returns the call of a tool that a client ran, as a call of a function; None for another item."""
     kind = str(item["type"])
     if kind not in _RUN_BY_CLIENTS:
         return None
@@ -59,12 +59,12 @@ def is_reference(item: object) -> bool:
 
 
 def turn_of(item_id: str) -> str:
-    """The part of an item's id that names its turn."""
+    """Returns the part of an item's id that names its turn."""
     return item_id.partition("_")[2].rpartition("_")[0]
 
 
 def item_of(answer: Json, item_id: str) -> Json | None:
-    """The item of an answer with this id, as `ResponseEvents` numbers them; None if it has no such item."""
+    """Returns the item of an answer with this id, as `ResponseEvents` numbers them; None if it has no such item."""
     prefix, number = item_id.partition("_")[0], item_id.rpartition("_")[2]
     reasoning, content = answer.get("reasoning_content"), answer.get("content")
     if prefix == "rs" and reasoning:

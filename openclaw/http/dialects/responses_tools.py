@@ -17,7 +17,7 @@ BETWEEN = "__"
 
 
 def chat_tools(given: object) -> list[Json] | None:
-    """The tools of a chat request. Raises ClientError."""
+    """Returns the tools of a chat request. Raises ClientError."""
     if given is None:
         return None
     if not isinstance(given, list):

@@ -17,13 +17,14 @@ _ASKED = [{"role": "user", "content": "a question"}, {"role": "assistant", "cont
 
 
 def opening(tokenizer: ChatTokenizer, start: Start) -> list[int]:
-    """Ids of the first messages and tools, up to where the model writes [T]."""
+    """Returns ids of the first messages and tools, up to where the model writes [T]."""
     tools = [tool.spec() for tool in start.tools]
     return tokenizer.encode(tokenizer.render(start.messages, tools, answer_next=True))
 
 
 def continuation(tokenizer: ChatTokenizer, messages: Sequence[Message]) -> list[int]:
-    """Ids of what stands between the end of one answer and the beginning of the next [T], by the model's template.
+    """Returns ids of what stands between the end of one answer and the beginning of the next [T], by the model's
+    template.
 
     The template renders `messages` behind an answer that is known; what follows its end is taken. So an answer is never
     encoded again, whatever ids it was sampled in.

@@ -84,7 +84,7 @@ class Episode:
     ended_by: str = "environment"
 
     async def run(self, task: Task) -> Sample | list[Sample]:
-        """The finished sample with its reward, or one a turn; an aborted one without.
+        """Returns the finished sample with its reward, or one a turn; an aborted one without.
 
         Raises:
             EngineRefused: the opening alone does not fit the context.
@@ -183,12 +183,12 @@ class Episode:
 
     @staticmethod
     def _text(state: GenerateState, answer: Sample) -> str:
-        """An answer without the token that ends it."""
+        """Returns an answer without the token that ends it."""
         text = state.tokenizer.decode(answer.tokens[answer.prompt_length :])
         return text.removesuffix(state.tokenizer.eos_token)
 
     def _room(self, conversation: Conversation) -> int:
-        """Tokens that the context still takes."""
+        """Returns tokens that the context still takes."""
         most = self.args.rollout_max_context_len
         return self.sampling_params["max_new_tokens"] if most is None else most - len(conversation.ids())
 

@@ -39,7 +39,7 @@ def agent(
     per_turn: bool = False,
     step_prompt: StepPrompt = step_prompt,
 ) -> Generate:
-    """The generate function of an agent in environments of one kind.
+    """Returns the generate function of an agent in environments of one kind.
 
     The reward is {"score", "acc"}, so the run needs --reward-key score. The task of an episode is its prompt, label and
     metadata. An interrupted episode is begun again.

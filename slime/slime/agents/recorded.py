@@ -66,7 +66,7 @@ class SeenTrajectory:
 
 
 def read_run(run_dir: Path, rollout: str | None = None) -> Iterator[SeenTrajectory]:
-    """The trajectories of a run, oldest first; of one rollout on demand.
+    """Yields the trajectories of a run, oldest first; of one rollout on demand.
 
     Raises:
         ConfigError: the run kept none, not those of that rollout, or its model's tokenizer is gone.

@@ -46,7 +46,7 @@ def _cells(cells: Sequence[str]) -> str:
 
 
 def of_dataset(run_dir: Path, dataset: str | None = None) -> list[Evaluation]:
-    """The evaluations of one data set, oldest first; if none is named, of the only one.
+    """Returns the evaluations of one data set, oldest first; if none is named, of the only one.
 
     Raises:
         ConfigError: there is none, or several to choose from.
@@ -63,7 +63,7 @@ def of_dataset(run_dir: Path, dataset: str | None = None) -> list[Evaluation]:
 
 
 def summary(run_dir: Path, dataset: str | None = None, seconds: float | None = None) -> dict[str, Any]:
-    """The first evaluation against the last, and what came between, as the tracks print it.
+    """Returns the first evaluation against the last, and what came between, as the tracks print it.
 
     `episodes` are the trajectories that were trained on; `infra_failures` are environments that were away, replaced ones
     included, and attempts at held-out tasks that infrastructure failed. What is after training is None if the run was
@@ -150,7 +150,8 @@ BLUE, ORANGE = COLOURS[:2]
 
 
 def curve(evaluations: Sequence[Evaluation]) -> str:
-    """An SVG text: pass@1 with its 95 % band, and the share of attempts that called a tool, of one data set."""
+    """Returns an SVG text: pass@1 with its 95 % band, and the share of attempts that called a tool, of one data
+    set."""
     known = [found for found in evaluations if found.solved]
     last = max([1, *(found.rollout_id for found in known)])
     chart = LineChart(last)

@@ -63,7 +63,7 @@ class Evaluation:
 
 
 def estimate(values: Iterable[float]) -> Estimate:
-    """Mean of values between 0 and 1, with Wilson's interval."""
+    """Returns the mean of values between 0 and 1, with Wilson's interval."""
     known = list(values)
     if not known:
         return Estimate(math.nan, math.nan, math.nan, 0)
@@ -88,8 +88,8 @@ def change(before: Evaluation, after: Evaluation) -> Estimate:
 
 
 def read_evaluations(run_dir: Path) -> list[Evaluation]:
-    """All evaluations of a run, by data set and rollout. Of one that was repeated, after a crash, the last counts; lines
-    that were cut off are passed over.
+    """Returns all evaluations of a run, by data set and rollout. Of one that was repeated, after a crash, the last
+    counts; lines that were cut off are passed over.
 
     Raises:
         ConfigError: the run has none.
@@ -130,7 +130,7 @@ def _evaluation(dataset: str, rollout_id: int, rows: Sequence[Row]) -> Evaluatio
 
 
 def json_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON Lines file, without lines that were cut off."""
+    """Returns the objects of a JSON Lines file, without lines that were cut off."""
     found = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:

@@ -40,7 +40,7 @@ class StepJudge:
 
     @classmethod
     def of(cls, args: GenerationSide) -> StepJudge:
-        """The judge of the run that `args` belong to."""
+        """Returns the judge of the run that `args` belong to."""
         with cls._lock:
             if args.run_dir not in cls._known:
                 cls._known[args.run_dir] = cls(args, judge_model(args))
@@ -98,7 +98,7 @@ class JudgeModel(Protocol):
 
 
 def judge_model(args: GenerationSide) -> JudgeModel:
-    """The one that the flags name; with --prm-enable they name one."""
+    """Returns the one that the flags name; with --prm-enable they name one."""
     return ChatJudge(args) if args.prm_url else EngineJudge(args)
 
 
@@ -171,7 +171,7 @@ class ChatJudge:
 
 
 def _text(answer: httpx.Response) -> str:
-    """The reply; of a model that only reasoned, the reasoning."""
+    """Returns the reply; of a model that only reasoned, the reasoning."""
     try:
         message: dict[str, Any] = answer.json()["choices"][0]["message"]
         return str(message.get("content") or message.get("reasoning_content") or "")

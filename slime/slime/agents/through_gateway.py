@@ -65,7 +65,7 @@ def through_gateway(
     attempts: int = 3,
     per_turn: bool = False,
 ) -> Callable[[GenerationSide, Sample, dict[str, Any]], Awaitable[Sample | list[Sample]]]:
-    """The generate function of an agent whose loop is another user's.
+    """Returns the generate function of an agent whose loop is another user's.
 
     The gateway at `url` must record turns and serve this run's engines. The reward is {"score", "acc"}. Turns are not
     rewarded in the gateway's store, so that its own methods never train on what slime trains on.
@@ -122,7 +122,7 @@ def _door(url: str, session: str, sample: Sample, api_key: str | None, params: M
 
 
 async def _read(url: str, session: str, admin_key: str | None) -> list[Turn]:
-    """The turns of a session that may be trained on, in order. Raises EnvironmentAway where there is none."""
+    """Returns the turns of a session that may be trained on, in order. Raises EnvironmentAway where there is none."""
     headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
     async with httpx.AsyncClient(headers=headers, timeout=READ_TIMEOUT, trust_env=False) as client:
         answer = await client.post(f"{url.rstrip('/')}/admin/trajectories", json={"session_ids": [session]})

@@ -25,7 +25,7 @@ class CallFormat:
     overrides both."""
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
-        """The calls of a turn, in order; none in a final answer. Raises CallError."""
+        """Returns the calls of a turn, in order; none in a final answer. Raises CallError."""
         return calls_in(text, tools)
 
     def complaint(self, error: CallError) -> list[Message]:
@@ -34,7 +34,7 @@ class CallFormat:
 
 
 def calls_in(text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
-    """The calls of a turn, in order; none in a final answer.
+    """Returns the calls of a turn, in order; none in a final answer.
 
     Raises:
         CallError: one that is cut off, is no JSON, names no tool, or has other arguments than the tool's schema.

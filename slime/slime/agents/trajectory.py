@@ -46,7 +46,8 @@ def as_one(sample: Sample, turns: Sequence[Turn]) -> list[list[int]]:
 
 
 def one_each(sample: Sample, turns: Sequence[Turn]) -> list[Sample]:
-    """A sample a turn: what the model saw is its prompt, what it sampled its response. They share the trajectory."""
+    """Returns a sample a turn: what the model saw is its prompt, what it sampled its response. They share the
+    trajectory."""
     found = []
     for number, turn in enumerate(turns):
         made = fresh(sample)

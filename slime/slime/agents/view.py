@@ -41,7 +41,7 @@ _COUNTS = {"tool_calls": "tool calls", "parse_errors": "parse errors"}
 
 
 def shown(trajectory: SeenTrajectory) -> str:
-    """The whole trajectory as text."""
+    """Returns the whole trajectory as text."""
     prompt = trajectory.first.prompt_length
     lines = [heading(trajectory), "", f"--- prompt, {prompt} tokens", trajectory.prompt.strip()]
     for number, turn in enumerate(trajectory.turns, 1):
@@ -82,7 +82,7 @@ class View:
 
 
 def chosen(args: View) -> Iterator[SeenTrajectory]:
-    """The trajectories that the command line asks for."""
+    """Yields the trajectories that the command line asks for."""
     for found in read_run(args.run, args.rollout):
         wanted = args.sample is None or str(found.first.index) == args.sample
         if wanted and (args.solved is None or found.solved is args.solved):
@@ -163,7 +163,7 @@ def _opening(trajectory: SeenTrajectory) -> list[Json]:
 
 
 def _steps(turn: SeenTurn) -> list[Json]:
-    """The agent's step. The reply belongs to its calls; if it made none, the user wrote the reply."""
+    """Returns the agent's step. The reply belongs to its calls; if it made none, the user wrote the reply."""
     metrics: Json = {
         "prompt_tokens": len(turn.prompt_ids),
         "completion_tokens": len(turn.ids),
@@ -196,7 +196,7 @@ def _steps(turn: SeenTurn) -> list[Json]:
 
 
 def atif_text(trajectory: SeenTrajectory, model: str) -> str:
-    """The document as JSON, with its end of line."""
+    """Returns the document as JSON, with its end of line."""
     return json.dumps(atif(trajectory, model), ensure_ascii=False, indent=1) + "\n"
 
 

@@ -31,7 +31,7 @@ class Refusal(Exception):
 
 
 def text_of(body: Mapping[str, Any], name: str) -> str:
-    """A field that must be there. Raises Refusal."""
+    """Returns a field that must be there. Raises Refusal."""
     found = body.get(name)
     if not isinstance(found, str) or not found:
         raise Refusal(400, "BAD_REQUEST", f"the request needs a text {name}")
@@ -39,7 +39,7 @@ def text_of(body: Mapping[str, Any], name: str) -> str:
 
 
 def object_of(body: Mapping[str, Any], name: str) -> Json:
-    """A field that must be an object. Raises Refusal."""
+    """Returns a field that must be an object. Raises Refusal."""
     found = body.get(name)
     if not isinstance(found, dict):
         raise Refusal(400, "BAD_REQUEST", f"the request needs an object {name}")

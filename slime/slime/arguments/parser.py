@@ -47,7 +47,7 @@ class Completed(NamedTuple):
 def build_parser(
     groups: Sequence[type], prog: str | None = None, variables: Mapping[str, tuple[str, ...]] | None = None
 ) -> Parser:
-    """A parser of all flags. None has a default: what is not in the result was not given.
+    """Returns a parser of all flags. None has a default: what is not in the result was not given.
 
     Args:
         variables: more names of the environment, by flag.
@@ -74,7 +74,7 @@ def _title(group: type) -> str:
 
 
 def all_flags(groups: Sequence[type], variables: Mapping[str, tuple[str, ...]] | None = None) -> list[Flag]:
-    """The flags of all groups; `variables` as in `build_parser`."""
+    """Returns the flags of all groups; `variables` as in `build_parser`."""
     more = variables or {}
     flags = [item for group in groups for item in flags_of(group)]
     return [replace(item, env=(*item.env, *more[item.name])) if item.name in more else item for item in flags]
@@ -134,7 +134,7 @@ def _add_help(parser: Parser, groups: Sequence[type], prog: str | None) -> None:
 def complete_parser(
     argv: Sequence[str], groups: Sequence[type], env: Mapping[str, str], prog: str | None = None
 ) -> Completed:
-    """A parser of all flags, those of the plug-ins that `argv` names included.
+    """Returns a parser of all flags, those of the plug-ins that `argv` names included.
 
     Raises:
         ConfigError: a plug-in that cannot be loaded, or a file that cannot be read.
@@ -195,7 +195,7 @@ def _unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
 
 
 def config_file(path: str | None, flags: Sequence[Flag]) -> dict[str, Any]:
-    """The values of the file by name; they win over the command line, as in slime. {} without a file.
+    """Returns the values of the file by name; they win over the command line, as in slime. {} without a file.
 
     Dashes in keys are read as underscores. Keys that are no flag become attributes of the arguments as they are.
 

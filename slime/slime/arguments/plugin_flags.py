@@ -28,7 +28,7 @@ def plugin_paths(values: Mapping[str, Any]) -> list[str]:
 
 
 def plugin_groups(modules: Sequence[ModuleType]) -> list[type]:
-    """The groups of flags that plug-ins name in `FLAGS`, each once."""
+    """Returns the groups of flags that plug-ins name in `FLAGS`, each once."""
     return list(dict.fromkeys(group for module in modules for group in getattr(module, "FLAGS", ())))
 
 

@@ -132,7 +132,7 @@ class AnswerCheck:
         look_at_facts(self, [one for one in samples if purpose(one) == FACT], weights, live, engines, found)
 
     def lost_questions(self, questions: Sequence[Sample]) -> str | None:
-        """The paired test against the reference version."""
+        """Returns the paired test against the reference version."""
         before = self.history.compared_with(QUESTION, right_answers(questions, self.live_answers))
         now = right_answers(questions, self.candidate_answers)
         return lost_more("questions are answered wrong", before, now, QUESTION, self.args)
@@ -155,7 +155,7 @@ class AnswerCheck:
         return measure_sampled(new, wanted, old), measure_sampled(old, wanted, old)
 
     def few(self, questions: Sequence[Sample], count: int) -> list[Sample]:
-        """The next ones in turn."""
+        """Returns the next ones in turn."""
         count = min(count, len(questions))
         found = [questions[(self.at + i) % len(questions)] for i in range(count)]
         self.at += count
@@ -202,7 +202,7 @@ class AnswerCheck:
         return found
 
     def longest(self, sample: Sample) -> int:
-        """Tokens of the longest answer that is looked at."""
+        """Returns tokens of the longest answer that is looked at."""
         return min(
             self.args.gate_answer_tokens, int(sample.metadata.get("tokens", FEWER.get(purpose(sample), MOST)))
         )

@@ -124,7 +124,7 @@ class Audit:
         self.learning = None
 
     def next_part(self, whole: bool = False) -> list[Sample]:
-        """All of them while it is not known how many were ever right, and while some were lost."""
+        """Returns all of them while it is not known how many were ever right, and while some were lost."""
         count = len(self.questions)
         if whole or self.history.closer or self.history.questions != count:
             return self.questions

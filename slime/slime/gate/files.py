@@ -68,7 +68,7 @@ def measure_files(candidate: str, live: str) -> dict[str, float]:
 
 
 def squares(now: Tensor, before: Tensor) -> tuple[float, float]:
-    """The sums of the squares of their difference, and of `before`.
+    """Returns the sums of the squares of their difference, and of `before`.
 
     In pieces that stay in the processor's cache, each summed in fp32 by one dot product: a sum of squares in fp64 over a
     whole tensor takes 15 times as long (4e9 numbers: 6 s in place of 90 to 156), and the trainer waits for it."""

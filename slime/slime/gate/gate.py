@@ -243,7 +243,7 @@ class CandidateGate:
         return [one if isinstance(one, Sample) else Sample.from_dict(one) for one in given]
 
     def read(self, trainers: Examined, samples: Sequence[Sample]) -> dict[str, list[float]]:
-        """Log-probs of all stored answers under the trainer's weights, in one pass."""
+        """Returns log-probs of all stored answers under the trainer's weights, in one pass."""
         read = [sample for sample in samples if sample.response_length]
         values = trainers.log_probs(read) if read else []
         return {key(sample): list(found) for sample, found in zip(read, values, strict=True)}

@@ -61,7 +61,7 @@ class GateHistory:
         write_json(path, asdict(self))
 
     def best_right(self, live: dict[str, float]) -> float | None:
-        """The highest share of right answers to these questions, the live weights' own included; None without
+        """Returns the highest share of right answers to these questions, the live weights' own included; None without
         questions. Another number of questions is another set, and starts from zero."""
         if "right" not in live:
             return None
@@ -78,7 +78,8 @@ class GateHistory:
         return self.obeyed
 
     def compared_with(self, purpose: str, live: Outcomes) -> Outcomes:
-        """The reference version's outcomes; those of the live weights if nothing older is known of a prompt."""
+        """Returns the reference version's outcomes; those of the live weights if nothing older is known of a
+        prompt."""
         self.reference[purpose] = {**live, **self.reference.get(purpose, {})}
         return self.reference[purpose]
 

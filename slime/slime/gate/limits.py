@@ -119,14 +119,15 @@ def lost_wishes(
 
 
 def lost_more_wishes(now: Outcomes, live: Outcomes, reference: Outcomes, args: GateArguments) -> str | None:
-    """The paired test of explicit wishes. As above, an update that obeys no fewer than the live weights passes."""
+    """Returns the paired test of explicit wishes. As above, an update that obeys no fewer than the live weights
+    passes."""
     if share(now) >= share(live):
         return None
     return lost_more("explicit wishes are not obeyed any more", reference, now, "wish", args)
 
 
 def lost_more(what: str, reference: Outcomes, now: Outcomes, part: str, args: GateArguments) -> str | None:
-    """The paired test against the reference version; `part`: a key of `SPLIT`."""
+    """Returns the paired test against the reference version; `part`: a key of `SPLIT`."""
     if not is_worse(reference, now, SPLIT[part] * args.gate_false_alarms):
         return None
     lost, gained = lost_and_gained(reference, now)
@@ -151,7 +152,7 @@ def too_few_right(found: dict[str, float], best: float | None, args: GateArgumen
 
 
 def largest_change(accepted: Sequence[float], most: float) -> float:
-    """The bound of the next update's relative change: `most`, or less where the accepted ones were all small.
+    """Returns the bound of the next update's relative change: `most`, or less where the accepted ones were all small.
 
     Updates that changed nothing carry no information about the scale and are left out.
     """
@@ -160,9 +161,9 @@ def largest_change(accepted: Sequence[float], most: float) -> float:
 
 
 def largest_kl(found: dict[str, float], args: GateArguments) -> float:
-    """The bound of an update's KL, nats a token: --gate-max-kl, or the KL of the live weights' hinted teacher to them
-    (`teacher_kl`, if it was measured), which is how far the habit lies that people ask for; of a teacher that is far away
-    a share of it."""
+    """Returns the bound of an update's KL, nats a token: --gate-max-kl, or the KL of the live weights' hinted teacher
+    to them (`teacher_kl`, if it was measured), which is how far the habit lies that people ask for; of a teacher that
+    is far away a share of it."""
     taught = found.get("teacher_kl", 0.0)
     if not math.isfinite(taught):
         return args.gate_max_kl

@@ -107,7 +107,7 @@ def _tensors(parts: list[list[dict[str, Any]]]) -> Iterator[Tensor]:
 
 
 def _with(state: dict[str, Any], copies: Iterator[Tensor]) -> dict[str, Any]:
-    """The state of one parameter with the next copies for its tensors."""
+    """Returns the state of one parameter with the next copies for its tensors."""
     return {name: next(copies) if isinstance(value, Tensor) else value for name, value in state.items()}
 
 

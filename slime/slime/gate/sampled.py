@@ -87,7 +87,7 @@ def repeats(ids: Sequence[int]) -> bool:
 
 
 def script(text: str) -> str | None:
-    """The script of most letters, as Unicode names it (LATIN, CJK, CYRILLIC); None without letters."""
+    """Returns the script of most letters, as Unicode names it (LATIN, CJK, CYRILLIC); None without letters."""
     letters = Counter(unicodedata.name(letter, "?").split()[0] for letter in text if letter.isalpha())
     return letters.most_common(1)[0][0] if letters else None
 

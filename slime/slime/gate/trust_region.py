@@ -37,8 +37,8 @@ class Shrinks(Protocol):
 
 
 def share_within(found: dict[str, float], args: GateArguments, power: int = 2) -> float:
-    """The share of a step that brings what was measured within the trust region; 1: it is, or something is no number,
-    which no step repairs.
+    """Returns the share of a step that brings what was measured within the trust region; 1: it is, or something is no
+    number, which no step repairs.
 
     The KL is kept below its target always, change and fall of liked answers are shrunk when they are beyond their limit.
 

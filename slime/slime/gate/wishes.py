@@ -126,8 +126,8 @@ def share_sampled(
 
 
 def first_half(check: Asks, wishes: Sequence[Sample], version: int) -> Sequence[Sample]:
-    """Every second wish, the others at the next version; all if they are few, or if it is not known what could be done
-    before."""
+    """Returns every second wish, the others at the next version; all if they are few, or if it is not known what
+    could be done before."""
     known = check.history.reference.get(WISH, {})
     if len(wishes) < 2 * FIRST or any(lasting(one) not in known for one in wishes):
         return wishes
@@ -172,7 +172,7 @@ def look_at_facts(
 
 
 def drawn(known: Sequence[Sample], version: int) -> Sequence[Sample]:
-    """The next ones in an order that has nothing to do with their themes."""
+    """Returns the next ones in an order that has nothing to do with their themes."""
     mixed = sorted(known, key=lasting)
     return [mixed[(version * DRAWN + at) % len(mixed)] for at in range(min(DRAWN, len(mixed)))]
 

@@ -19,7 +19,7 @@ __all__ = ["HOOKS", "Call", "Hook", "call_of", "load_hook", "load_hooks", "load_
 
 
 def load_hook(args: object, name: str) -> Any:
-    """The function (or class) behind the flag of this name, None if the flag is not given.
+    """Returns the function (or class) behind the flag of this name, None if the flag is not given.
 
     Raises:
         ConfigError: it cannot be loaded, or could not be called as slime calls it.
@@ -29,7 +29,7 @@ def load_hook(args: object, name: str) -> Any:
 
 
 def load_hooks(args: object, name: str) -> list[Any]:
-    """All of them, for a flag that may be repeated, in the order of the flags."""
+    """Returns all of them, for a flag that may be repeated, in the order of the flags."""
     value = vars(args).get(name) or []
     return [load_path(name, path) for path in (value if isinstance(value, list) else [value])]
 
@@ -60,7 +60,7 @@ def call_of(hook: Hook, function: Callable[..., object], path: str) -> Call:
 
 
 def optional_keywords(call: Call, function: Callable[..., object]) -> set[str]:
-    """The bracketed keywords of `call` that `function` has room for."""
+    """Returns the bracketed keywords of `call` that `function` has room for."""
     parameters = inspect.signature(function).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     names = {name.strip("[]") for name in call.keywords if name.startswith("[")}

@@ -76,7 +76,7 @@ def group_counts(
 def _of_trajectories(
     rewards: Sequence[float], positions: Sequence[int], trajectories: Sequence[Hashable] | None
 ) -> list[float]:
-    """The reward of each trajectory among the samples at `positions`, in their order."""
+    """Returns the reward of each trajectory among the samples at `positions`, in their order."""
     if trajectories is None:
         return [rewards[position] for position in positions]
     found: dict[Hashable, float] = {}
@@ -124,7 +124,7 @@ OF_TOKENS = ("step_wise", "on_policy_distillation", "reinforce_plus_plus", "rein
 
 
 def estimator(settings: AdvantageSettings) -> Estimator:
-    """The estimator that the settings name: a function from a sample to its advantages [T].
+    """Returns the estimator that the settings name: a function from a sample to its advantages [T].
 
     Raises:
         ConfigError: no estimator of samples has that name; `ppo` needs a critic and is computed in `values.py`.
@@ -149,7 +149,7 @@ def constant(terms: SampleTerms) -> Tensor:
 
 
 def step_wise(terms: SampleTerms) -> Tensor:
-    """The reward of the step that wrote the token; 0 between the steps."""
+    """Returns the reward of the step that wrote the token; 0 between the steps."""
     wide = torch.zeros(len(terms.mask))
     for span in terms.spans:
         wide[span.start : span.end] = span.reward

@@ -66,7 +66,7 @@ class ChunkedDistribution:
         return torch.cat(self._each(lambda dist, _: dist.entropy(), self.temperatures))
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """The k most likely tokens: (log-probs [T, K] in falling order, ids [T, K])."""
+        """Returns the k most likely tokens: (log-probs [T, K] in falling order, ids [T, K])."""
         values, ids = zip(*self._each(lambda dist, _: dist.topk(k), self.temperatures), strict=True)
         return torch.cat(values), torch.cat(ids)
 

@@ -130,7 +130,7 @@ def compute_loss(spec: LossSpec, dist: Distribution, batch: LossBatch, reducer: 
 
 
 def policy_component(args: object, clip: tuple[float, float | None] | None = None) -> Compute:
-    """The policy component.
+    """Returns the policy component.
 
     Args:
         args: `PolicySettings`, or the arguments that a hook gets, whose own hooks are loaded.
@@ -168,9 +168,9 @@ def policy_component(args: object, clip: tuple[float, float | None] | None = Non
 
 
 def ratio_from(dist: Distribution, batch: LossBatch) -> Tensor | None:
-    """Log-probs [T] that the importance ratio counts from: of what is trained again those of the weights that wrote it,
-    else the old ones. So PPO's clip bounds how far all its trainings together move a token. Advantages of a teacher need
-    no such bound: they are nothing where the policy agrees with it."""
+    """Returns log-probs [T] that the importance ratio counts from: of what is trained again those of the weights that
+    wrote it, else the old ones. So PPO's clip bounds how far all its trainings together move a token. Advantages of a
+    teacher need no such bound: they are nothing where the policy agrees with it."""
     if batch.behaviour_log_probs is None:
         return batch.old_log_probs
     old = dist.log_probs(batch.ids).detach() if batch.old_log_probs is None else batch.old_log_probs
@@ -216,7 +216,7 @@ def custom_term(
     batch: LossBatch,
     reducer: Reducer,
 ) -> LossOutput:
-    """A user's loss on each sample; its value stands for every token, so that the reducer weighs samples."""
+    """Returns a user's loss on each sample; its value stands for every token, so that the reducer weighs samples."""
     segments, advantages, reference = batch.segments, batch.advantages, batch.ref_log_probs
     if segments is None or advantages is None or reference is None or batch.rewards is None:
         raise ValueError("a custom loss needs samples, rewards, advantages and a reference model")

@@ -54,7 +54,7 @@ ONLY_OLDER = {"all": False, "older": True}
 
 
 def corrections_of(settings: CorrectionSettings) -> list[Correction]:
-    """The corrections that the settings ask for, in the order in which they apply."""
+    """Returns the corrections that the settings ask for, in the order in which they apply."""
     found: list[Correction] = []
     if settings.use_opsm:
         found.append(opsm(settings.opsm_delta))
@@ -112,7 +112,7 @@ def tis(low: float, high: float, icepop: bool = False, only_older: bool = False)
 
 
 def measured_only(correct: Correction) -> Correction:
-    """The metrics of a correction, without its effect."""
+    """Returns the metrics of a correction, without its effect."""
 
     def measure(per_token: Tensor, terms: PolicyTerms) -> tuple[Tensor, dict[str, Tensor]]:
         _, metrics = correct(per_token.detach(), terms)

@@ -27,7 +27,7 @@ Signature = Literal["sample", "pack", "spec"]
 
 
 def load_custom_loss(path: str) -> tuple[Callable[..., Any], Signature]:
-    """The function behind `--custom-loss-function-path` and which of the signatures it has.
+    """Returns the function behind `--custom-loss-function-path` and which of the signatures it has.
 
     Raises:
         ConfigError: it cannot be loaded, or has none of them.
@@ -118,7 +118,7 @@ def get_log_probs_and_entropy(
     with_entropy: bool = False,
     **_: object,
 ) -> tuple[Tensor, dict[str, list[Tensor]]]:
-    """An empty tensor (slime's second loss output), and "log_probs" (and "entropy"): [R] for every sample."""
+    """Returns an empty tensor (slime's second loss output), and "log_probs" (and "entropy"): [R] for every sample."""
     found: dict[str, list[Tensor]] = {"log_probs": [], **({"entropy": []} if with_entropy else {})}
     layout = {"unconcat_tokens": unconcat_tokens, "total_lengths": total_lengths}
     for chunk, tokens in get_responses(logits, args=args, response_lengths=response_lengths, **layout):  # type: ignore[arg-type]

@@ -143,7 +143,7 @@ def combined_advantages(
 
 
 def targets_of(batch: LossBatch) -> TopKTargets:
-    """The teacher's log-probs of likely ids. Raises ValueError if no teacher was asked."""
+    """Returns the teacher's log-probs of likely ids. Raises ValueError if no teacher was asked."""
     if batch.targets is None:
         raise ValueError("a distillation over likely ids needs the teacher's log-probs of them")
     return batch.targets

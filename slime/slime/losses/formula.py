@@ -41,7 +41,7 @@ class Distribution(Protocol):
         ...
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """The k most likely tokens: (log-probs [T, K] in falling order, ids [T, K])."""
+        """Returns the k most likely tokens: (log-probs [T, K] in falling order, ids [T, K])."""
         ...
 
     def guided(self, plain: Any, strength: float) -> Distribution:
@@ -192,12 +192,12 @@ def sample_mean_weights(loss_masks: Sequence[Tensor]) -> Tensor:
 
 
 def sample_mean(loss_masks: Sequence[Tensor], num_samples: float) -> Reducer:
-    """Mean over samples of the mean over trained tokens; `num_samples` counts the whole step, all ranks."""
+    """Returns the mean over samples of the mean over trained tokens; `num_samples` counts the whole step, all ranks."""
     return weighted_sum(sample_mean_weights(loss_masks), num_samples)
 
 
 def token_mean(loss_masks: Sequence[Tensor], num_tokens: float) -> Reducer:
-    """Mean over trained tokens; `num_tokens` counts the whole step, all ranks."""
+    """Returns the mean over trained tokens; `num_tokens` counts the whole step, all ranks."""
     return weighted_sum(torch.cat([mask.float() for mask in loss_masks]), num_tokens)
 
 
@@ -283,7 +283,7 @@ class TeacherSettings:
 
 
 def settings_of(kind: type[S], args: object) -> S:
-    """The record of this kind that `args` describes.
+    """Returns the record of this kind that `args` describes.
 
     Args:
         args: a record of this kind, or an object with an attribute for each flag.

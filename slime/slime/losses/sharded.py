@@ -87,7 +87,7 @@ class ShardedDistribution:
         return -self._sum(torch.linalg.vecdot(log_probs.exp(), log_probs))
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """The k most likely tokens: (log-probs [T, K] in falling order, ids [T, K])."""
+        """Returns the k most likely tokens: (log-probs [T, K] in falling order, ids [T, K])."""
         values, ids = self.logits.detach().topk(min(k, self.logits.shape[1]), dim=-1)
         widths = torch.tensor([values.shape[1]], device=values.device)
         dist.all_reduce(widths, dist.ReduceOp.MAX, group=self.group)

@@ -32,7 +32,7 @@ class Span:
 
 
 def steps_of(samples: Sequence[Sample], reward_key: str | None) -> list[tuple[Span, ...]]:
-    """The steps of each sample; numbered over all samples of a trajectory. Raises DataError as `spans_of`."""
+    """Returns the steps of each sample; numbered over all samples of a trajectory. Raises DataError as `spans_of`."""
     before: dict[Hashable, int] = defaultdict(int)
     found = []
     for sample, trajectory in zip(samples, trajectories_of(samples), strict=True):
@@ -42,7 +42,7 @@ def steps_of(samples: Sequence[Sample], reward_key: str | None) -> list[tuple[Sp
 
 
 def spans_of(sample: Sample, reward_key: str | None, first: int = 0) -> tuple[Span, ...]:
-    """The steps of a sample.
+    """Returns the steps of a sample.
 
     Args:
         first: number of its first step where it names none.

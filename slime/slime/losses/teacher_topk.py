@@ -61,7 +61,7 @@ def overlaps(student_ids: Tensor, teacher_ids: Tensor) -> Tensor:
 
 
 def choose_hints(counts: Tensor, present: Tensor, selection: HintSelection, groups: Tensor) -> Tensor:
-    """The hint that teaches each token [T]; of equals the shortest.
+    """Returns the hint that teaches each token [T]; of equals the shortest.
 
     Args:
         counts: [C, T] common ids. present: [C, T].

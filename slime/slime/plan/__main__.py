@@ -58,7 +58,7 @@ class Split:
 
 
 def plan_of(args: Split) -> MemoryPlan:
-    """The plan that the command line asks for. Raises ConfigError."""
+    """Returns the plan that the command line asks for. Raises ConfigError."""
     count, gpu = parse_gpus(args.gpus)
     shape = read_shape(args.model)
     colocated = args.rollout == 0

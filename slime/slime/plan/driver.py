@@ -38,7 +38,7 @@ def problem(driver: str, needed: int, loaded: int) -> str:
 
 
 def loaded_cuda() -> int:
-    """The major version of CUDA of the driver library that programs load here; 0 if there is none."""
+    """Returns the major version of CUDA of the driver library that programs load here; 0 if there is none."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
         version = ctypes.c_int(0)
@@ -49,7 +49,8 @@ def loaded_cuda() -> int:
 
 
 def needed_cuda(pythons: Iterable[str], environ: Mapping[str, str]) -> int:
-    """The newest major version of CUDA that the torch of one of these Pythons is, or will be, built for; 0 if none."""
+    """Returns the newest major version of CUDA that the torch of one of these Pythons is, or will be, built for; 0 if
+    none."""
     return max((_cuda_of(python, environ) for python in pythons), default=0)
 
 

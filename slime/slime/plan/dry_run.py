@@ -93,7 +93,8 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
 
 
 def planned(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tuple[str, bool]:
-    """The plan as text, and whether it fits. `name`: which GPU; "" for this machine's, or `usual` if it has none."""
+    """Returns the plan as text, and whether it fits. `name`: which GPU; "" for this machine's, or `usual` if it has
+    none."""
     here = gpus_here()
     gpu = named_gpu(name) if name else (here[0] if here else named_gpu(usual))
     found = plan_of(args, count or len(here), gpu)
@@ -132,7 +133,7 @@ def seated(args: Arguments, plan: Plan) -> tuple[list[str], bool]:
 
 
 def model_of(words: Sequence[str], env: Mapping[str, str]) -> str:
-    """The model folder that words and variables name, as they name it."""
+    """Returns the model folder that words and variables name, as they name it."""
     parser, flags, filed, _ = complete_parser(words, GROUPS, env)
     values = (
         from_environment([item for item in flags if item.name == "hf_checkpoint"], env)
@@ -143,7 +144,7 @@ def model_of(words: Sequence[str], env: Mapping[str, str]) -> str:
 
 
 def folder_for(model: str) -> AbstractContextManager[str]:
-    """A folder that stands in for a well-known model which is not there; "" if none is needed or known."""
+    """Returns a folder that stands in for a well-known model which is not there; "" if none is needed or known."""
     name = known_name(model)
     if (Path(model).expanduser() / "config.json").is_file() or name is None:
         return nullcontext("")
@@ -195,7 +196,7 @@ def origins(
     env: Mapping[str, str],
     script_variables: Collection[str] = (),
 ) -> list[Origin]:
-    """Every argument that the driver has, those of plug-ins included.
+    """Returns every argument that the driver has, those of plug-ins included.
 
     Args:
         args: what came out of `marked` and `env`.
@@ -240,7 +241,7 @@ def _origin(
 
 
 def shown(value: object) -> str:
-    """A value for people; user and password of a URL are left out."""
+    """Returns a value for people; user and password of a URL are left out."""
     if value is None or value == []:
         return "-"
     return _SECRET.sub("...@", str(value))

@@ -48,7 +48,7 @@ class EnvironmentUse:
 
 
 def environments_of(args: Arguments) -> EnvironmentUse | None:
-    """The use that the generate function's module declares; None if it declares none.
+    """Returns the use that the generate function's module declares; None if it declares none.
 
     Raises:
         ConfigError: it returns something else.

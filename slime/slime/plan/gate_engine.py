@@ -105,7 +105,8 @@ def why_no_cpu(args: ServingSide) -> str | None:
 
 
 def dense_shape(folder: str) -> Shape | None:
-    """The shape of a model that the embedded engine runs; None for mixtures, linear attention and unknown ones."""
+    """Returns the shape of a model that the embedded engine runs; None for mixtures, linear attention and unknown
+    ones."""
     try:
         config, _ = read_config(folder)
         if {**config, **(config.get("text_config") or {})}.get("model_type") not in FAMILIES:

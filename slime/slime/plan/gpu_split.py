@@ -45,7 +45,7 @@ class GpuSplit:
         return None if self.gpus else 0
 
     def bundles(self) -> list[dict[str, float]]:
-        """The resources of every bundle, in order."""
+        """Returns the resources of every bundle, in order."""
         with_gpu, without = {"CPU": 1.0, "GPU": 1.0}, {"CPU": 1.0}
         return [with_gpu if part.on_gpu else without for part in self.parts for _ in range(part.count)]
 
@@ -66,7 +66,7 @@ class GpuSplit:
 
 
 def split_of(args: ServingSide) -> GpuSplit:
-    """The split that the flags ask for."""
+    """Returns the split that the flags ask for."""
     trains_on_gpu, serves_on_gpu = args.actor_num_gpus_per_node > 0, args.rollout_num_gpus > 0
     engines = args.rollout_num_gpus or args.rollout_num_engines
     if args.debug_train_only or args.rollout_external_engine_addrs:
@@ -85,7 +85,7 @@ def split_of(args: ServingSide) -> GpuSplit:
 
 
 def judge_parts(args: EngineArguments) -> tuple[RunPart, ...]:
-    """The GPUs of judge and teacher engines, if there are any."""
+    """Returns the GPUs of judge and teacher engines, if there are any."""
     parts = (
         RunPart("prm", args.prm_num_gpus, True, args.prm_num_gpus_per_engine),
         RunPart("teacher", args.prm_teacher_num_gpus, True, args.prm_teacher_num_gpus),

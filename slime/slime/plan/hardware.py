@@ -55,7 +55,7 @@ def parse_gpus(text: str) -> tuple[int, Gpu]:
 
 
 def named_gpu(name: str) -> Gpu:
-    """A GPU by name, or by memory alone (`24GB`), then with the speed of an A100."""
+    """Returns a GPU by name, or by memory alone (`24GB`), then with the speed of an A100."""
     plain = re.sub(r"[\s_]", "", name).upper()
     if plain in GPUS:
         return GPUS[plain]
@@ -65,7 +65,7 @@ def named_gpu(name: str) -> Gpu:
 
 
 def gpus_here() -> list[Gpu]:
-    """The GPUs of this machine as nvidia-smi lists them; none without that program or a driver."""
+    """Returns the GPUs of this machine as nvidia-smi lists them; none without that program or a driver."""
     if shutil.which("nvidia-smi") is None:
         return []
     query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]

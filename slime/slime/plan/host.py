@@ -49,7 +49,7 @@ class HostUse:
 
 
 def host_parts(trainer: TrainerMemory, processes: int, offloaded: float, use: HostUse) -> Parts:
-    """Bytes of host memory of all machines together, by what they are for.
+    """Returns bytes of host memory of all machines together, by what they are for.
 
     Args:
         processes: that compute on GPUs.
@@ -70,7 +70,7 @@ def host_parts(trainer: TrainerMemory, processes: int, offloaded: float, use: Ho
 
 
 def steps_aside(trainer: TrainerMemory) -> float:
-    """Bytes of all ranks that leave the GPUs while engines have them; none of what the CPU holds anyway."""
+    """Returns bytes of all ranks that leave the GPUs while engines have them; none of what the CPU holds anyway."""
     if trainer.cpu_offload:
         return 0.0
     parts = trainer_parts(trainer)
@@ -78,7 +78,7 @@ def steps_aside(trainer: TrainerMemory) -> float:
 
 
 def disk_parts(trainer: TrainerMemory, use: HostUse) -> Parts:
-    """Bytes of a run's folder on disk."""
+    """Returns bytes of a run's folder on disk."""
     model = SERVED * trainer.shape.parameters
     return {
         "checkpoints": (use.checkpoints + 1.0) * checkpoint_bytes(trainer),
@@ -87,7 +87,7 @@ def disk_parts(trainer: TrainerMemory, use: HostUse) -> Parts:
 
 
 def checkpoint_bytes(trainer: TrainerMemory) -> int:
-    """Bytes of one checkpoint: the trained state, and the model as it is served."""
+    """Returns bytes of one checkpoint: the trained state, and the model as it is served."""
     return STATE * trained(trainer) + SERVED * trainer.shape.parameters
 
 

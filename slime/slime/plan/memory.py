@@ -89,7 +89,7 @@ class EngineMemory:
 
 
 def trainer_parts(trainer: TrainerMemory) -> Parts:
-    """Bytes of one training GPU by part; what is offloaded to the CPU is not in it (see `host_bytes`)."""
+    """Returns bytes of one training GPU by part; what is offloaded to the CPU is not in it (see `host_bytes`)."""
     shape, trained = trainer.shape, _trained(trainer)
     if trainer.division is not None:
         parts = rank_parts(
@@ -112,7 +112,7 @@ def trainer_parts(trainer: TrainerMemory) -> Parts:
 
 
 def host_bytes(trainer: TrainerMemory) -> float:
-    """Bytes of CPU memory of one rank that --fsdp-cpu-offload needs."""
+    """Returns bytes of CPU memory of one rank that --fsdp-cpu-offload needs."""
     if not trainer.cpu_offload:
         return 0.0
     if trainer.division is not None:
@@ -152,23 +152,23 @@ def phases(trainer: TrainerMemory) -> list[Parts]:
 
 
 def logit_bytes(trainer: TrainerMemory) -> float:
-    """Bytes a logit, measured: bf16, fp32, tempered, and the gradients; entropy has its own, more of them where ranks cut
-    the vocabulary."""
+    """Returns bytes a logit, measured: bf16, fp32, tempered, and the gradients; entropy has its own, more of them
+    where ranks cut the vocabulary."""
     if not trainer.entropy:
         return 16.6
     return 20.6 if trainer.division is None else 24.6
 
 
 def backward_bytes(shape: Shape) -> int:
-    """Bytes of gradients that the backward pass of one layer holds at once for one token, in bf16; of a mixture, of every
-    chosen expert's answer and of what it counts."""
+    """Returns bytes of gradients that the backward pass of one layer holds at once for one token, in bf16; of a
+    mixture, of every chosen expert's answer and of what it counts."""
     wide = max(shape.mlp, shape.used_experts * shape.expert_mlp + shape.shared_mlp)
     answers = 2 * shape.used_experts * shape.hidden + shape.hidden if shape.mixed_layers else 0
     return 2 * (max(wide, answers) + shape.hidden)
 
 
 def activations(trainer: TrainerMemory) -> float:
-    """Bytes that autograd keeps for `tokens` tokens."""
+    """Returns bytes that autograd keeps for `tokens` tokens."""
     shape = trainer.shape
     layer = layer_bytes(shape)
     if trainer.checkpointing:
@@ -177,7 +177,7 @@ def activations(trainer: TrainerMemory) -> float:
 
 
 def layer_bytes(shape: Shape) -> int:
-    """Bytes that autograd keeps of one layer for one token: bf16, the widest kind of layer."""
+    """Returns bytes that autograd keeps of one layer for one token: bf16, the widest kind of layer."""
     mixing = shape.queries * (2 if shape.gated else 1) + shape.keys
     if (linear := shape.linear_attention) is not None:
         mixing = max(mixing, 2 * linear.keys + 2 * linear.values)
@@ -194,14 +194,15 @@ def _mixture_bytes(shape: Shape) -> int:
 
 
 def engine_parts(engine: EngineMemory, gpu: Gpu) -> Parts:
-    """Bytes of one engine GPU by part. Keys and values are negative where not even the weights fit."""
+    """Returns bytes of one engine GPU by part. Keys and values are negative where not even the weights fit."""
     own = engine.fraction * (gpu.memory * GIB - CONTEXT)
     weights = 2 * engine.shape.parameters / engine.gpus
     return {"weights": weights, "keys and values": own - weights}
 
 
 def kv_tokens(engine: EngineMemory, gpu: Gpu) -> int:
-    """Tokens whose keys and values fit in an engine. Heads are dealt to its GPUs; fewer heads than GPUs are copied."""
+    """Returns tokens whose keys and values fit in an engine. Heads are dealt to its GPUs; fewer heads than GPUs are
+    copied."""
     share = max(engine.shape.kv_heads / engine.gpus, 1.0) / engine.shape.kv_heads
     return max(0, int(engine_parts(engine, gpu)["keys and values"] / (engine.shape.kv_bytes * share)))
 
@@ -211,7 +212,7 @@ def _trained(trainer: TrainerMemory) -> int:
 
 
 def _resting(trainer: TrainerMemory) -> float:
-    """Bytes of fp32 weights of all ranks together."""
+    """Returns bytes of fp32 weights of all ranks together."""
     whole = trainer.shape.parameters - (trainer.shape.linear_parameters if trainer.four_bit else 0)
     return 4.0 * (whole + (_trained(trainer) if trainer.lora_rank else 0))
 
@@ -222,7 +223,7 @@ def _whole_blocks(trainer: TrainerMemory) -> int:
 
 
 def rank_parts(trainer: TrainerMemory, division: Division, layer: int, backward: int, logit: float) -> Parts:
-    """Bytes of the fullest rank in its fullest phase by part; it is one of the first or of the last stage.
+    """Returns bytes of the fullest rank in its fullest phase by part; it is one of the first or of the last stage.
 
     Args:
         layer, backward: bytes that one layer keeps of one token, and that its backward pass holds more. logit: of one.

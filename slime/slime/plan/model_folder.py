@@ -50,7 +50,7 @@ def cut_short(file: Path) -> str:
 
 
 def _named(index: Path) -> list[str]:
-    """The files that an index names; none without a readable index."""
+    """Returns the files that an index names; none without a readable index."""
     try:
         names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
         return sorted({str(name) for name in names})

@@ -40,7 +40,7 @@ CAPS = {"sglang": "--sglang-max-total-tokens", "vllm": "--vllm-kv-cache-memory-b
 
 
 def plan_of(args: Arguments, gpus: int, gpu: Gpu) -> MemoryPlan | None:
-    """The plan of a run that trains on GPUs; None for one that trains on the CPU. Raises ConfigError."""
+    """Returns the plan of a run that trains on GPUs; None for one that trains on the CPU. Raises ConfigError."""
     if args.actor_num_gpus_per_node == 0:
         return None
     shape = read_shape(args.hf_checkpoint)
@@ -82,8 +82,8 @@ def plan_of(args: Arguments, gpus: int, gpu: Gpu) -> MemoryPlan | None:
 
 
 def carrying(args: EngineArguments) -> int:
-    """Bytes on each GPU of an SGLang that gets its weights through memory: a process of ours with the bucket that the
-    engine takes and the next one."""
+    """Returns bytes on each GPU of an SGLang that gets its weights through memory: a process of ours with the bucket
+    that the engine takes and the next one."""
     if (
         args.update_weight_transport != "tensor"
         or args.rollout_backend != "sglang"
@@ -182,13 +182,13 @@ def mem_fraction(args: EngineArguments) -> float:
 
 @lru_cache(maxsize=1)
 def smallest_gpu() -> Gpu | None:
-    """The smallest GPU of this machine, where engines run; None without a GPU."""
+    """Returns the smallest GPU of this machine, where engines run; None without a GPU."""
     return min(gpus_here(), key=lambda gpu: gpu.memory, default=None)
 
 
 def share_words(args: ServingSide, gpu: Gpu | None) -> list[str]:
-    """The engine's own words that keep it to its share of a GPU with a trainer; none if it has the GPU to itself,
-    if the GPU is unknown, or if the user's words name a number.
+    """Returns the engine's own words that keep it to its share of a GPU with a trainer; none if it has the GPU to
+    itself, if the GPU is unknown, or if the user's words name a number.
 
     Raises:
         ConfigError: the share does not even hold the weights.

@@ -101,7 +101,7 @@ class MemoryPlan:
 
 
 def on_hosts(plan: MemoryPlan) -> tuple[Parts, Parts]:
-    """Bytes of host memory, of all machines together, and of disk."""
+    """Returns bytes of host memory, of all machines together, and of disk."""
     processes = plan.trainer.gpus + sum(one.gpus for one in plan.servers)
     offloaded = host_bytes(plan.trainer) * plan.trainer.gpus
     return host_parts(plan.trainer, processes, offloaded, plan.host), disk_parts(plan.trainer, plan.host)

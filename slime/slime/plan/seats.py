@@ -105,7 +105,7 @@ def _trainers(split: GpuSplit, free: list[int]) -> list[int]:
 def beside_trainers(
     trainers: Sequence[int], gpus: int, each: int, machines: Sequence[Machine]
 ) -> tuple[int, ...]:
-    """The machine of each engine that shares its GPUs with trainers.
+    """Returns the machine of each engine that shares its GPUs with trainers.
 
     Args:
         trainers: GPUs that train, by machine.

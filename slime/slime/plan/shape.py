@@ -172,7 +172,7 @@ class Shape:
 
 
 def read_shape(model: str) -> Shape:
-    """The shape of a folder's config.json, or of a well-known model by name.
+    """Returns the shape of a folder's config.json, or of a well-known model by name.
 
     Raises:
         ConfigError: neither, or an architecture that is not planned.
@@ -181,7 +181,8 @@ def read_shape(model: str) -> Shape:
 
 
 def read_config(model: str) -> tuple[dict[str, Any], str]:
-    """The config.json of a folder, or of a well-known model, and the model's name. Raises ConfigError for neither."""
+    """Returns the config.json of a folder, or of a well-known model, and the model's name. Raises ConfigError for
+    neither."""
     file = Path(model).expanduser() / "config.json"
     if file.is_file():
         try:
@@ -196,7 +197,7 @@ def read_config(model: str) -> tuple[dict[str, Any], str]:
 
 
 def shape_of(config: dict[str, Any], name: str) -> Shape:
-    """The shape that a config.json describes; of a model with vision, its language part."""
+    """Returns the shape that a config.json describes; of a model with vision, its language part."""
     text: dict[str, Any] = {**config, **(config.get("text_config") or {})}
     text["tie_word_embeddings"] = any(part.get("tie_word_embeddings") for part in (config, text))
     family = str(text.get("model_type"))
@@ -347,7 +348,7 @@ KNOWN: dict[str, dict[str, Any]] = {
 
 
 def known_name(text: str) -> str | None:
-    """The known model that a name or a path means: the longest name that begins its last part, or None."""
+    """Returns the known model that a name or a path means: the longest name that begins its last part, or None."""
     last = text.rstrip("/").rsplit("/", 1)[-1].lower()
     fitting = [name for name in KNOWN if last == name.lower() or last.startswith(name.lower() + "-")]
     return max(fitting, key=len, default=None)

@@ -55,7 +55,8 @@ def check_arguments(args: object, endpoints: object = None, env: object = None) 
 
 
 def start(args: GenerationSide, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
-    """The pool as a server for slime to start. Raises ConfigError: there is no such environment, or it cannot be made."""
+    """Returns the pool as a server for slime to start. Raises ConfigError: there is no such environment, or it cannot
+    be made."""
     check_arguments(args)
     flags = read(PoolFlags, args)
     most = flags.parallel_envs

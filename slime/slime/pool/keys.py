@@ -34,7 +34,7 @@ def keep_key(key: str, port: int) -> Path:
 
 
 def key_of(url: str) -> str | None:
-    """The key of a pool of this user on this machine; None if there is none, or the pool is elsewhere."""
+    """Returns the key of a pool of this user on this machine; None if there is none, or the pool is elsewhere."""
     address = urlsplit(url)
     if address.hostname is None or address.port is None or not is_loopback(address.hostname):
         return None
@@ -48,7 +48,7 @@ def key_of(url: str) -> str | None:
 
 
 def bearer(key: str | None) -> dict[str, str]:
-    """The header that gives a key."""
+    """Returns the header that gives a key."""
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 

@@ -71,7 +71,7 @@ class Leases:
         self._closes = asyncio.Semaphore(limits.closes)
 
     async def allocate(self, task_key: str, request_id: str | None) -> tuple[Lease, bool]:
-        """A lease, and whether it is that of an earlier request with the same id.
+        """Returns a lease, and whether it is that of an earlier request with the same id.
 
         Raises:
             Refusal: there is no place, or no environment could be made.

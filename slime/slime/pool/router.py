@@ -79,7 +79,8 @@ class Router:
         raise min(full, key=lambda refusal: refusal.retry_after or 0.0) if full else refusals[0]
 
     def ring(self, task_key: str) -> list[str]:
-        """All pools, beginning with the task's own: the first 8 bytes of the key's SHA-1, modulo their number."""
+        """Returns all pools, beginning with the task's own: the first 8 bytes of the key's SHA-1, modulo their
+        number."""
         first = int.from_bytes(hashlib.sha1(task_key.encode()).digest()[:8], "big") % len(self.urls)
         return self.urls[first:] + self.urls[:first]
 
@@ -125,7 +126,7 @@ def router_app(
     own_key: str | None = None,
     only_here: bool = False,
 ) -> Starlette:
-    """The router as an ASGI app.
+    """Returns the router as an ASGI app.
 
     Args:
         key: is asked of clients and given to the pools. own_key: is asked of clients alone. only_here: see `routes`.

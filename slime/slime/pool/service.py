@@ -110,7 +110,7 @@ def pool_app(
     tasks: Path | None = None,
     only_here: bool = False,
 ) -> Starlette:
-    """The pool as an ASGI app, which closes all environments when it ends. `only_here`: see `routes`."""
+    """Returns the pool as an ASGI app, which closes all environments when it ends. `only_here`: see `routes`."""
     leases = Leases(make, limits or PoolLimits())
     pool = Pool(leases, tasks)
 

@@ -66,13 +66,13 @@ def spawn(
 
 
 def log_size(run_dir: Path, name: str) -> int:
-    """Bytes in a process's log; 0 if there is none."""
+    """Returns bytes in a process's log; 0 if there is none."""
     path = log_path(run_dir, name)
     return path.stat().st_size if path.exists() else 0
 
 
 def log_tail(run_dir: Path, name: str, lines: int = 15) -> str:
-    """The last lines of a process's log, with the file's name, for an error message."""
+    """Returns the last lines of a process's log, with the file's name, for an error message."""
     path = log_path(run_dir, name)
     try:
         text = path.read_text(errors="replace").splitlines()[-lines:]
@@ -114,15 +114,15 @@ def kill_marked(run_dir: Path) -> None:
 
 
 def scratch_dir(run_dir: Path) -> Path:
-    """A folder for temporary files of this run, among them Ray's sockets, whose addresses have few bytes. Raises
-    ConfigError if every place for temporary files has too long a path."""
+    """Returns a folder for temporary files of this run, among them Ray's sockets, whose addresses have few bytes.
+    Raises ConfigError if every place for temporary files has too long a path."""
     name = _scratch_name(run_dir)
     return temporary_place(len(name) + RAY_ROOM) / name
 
 
 def temporary_place(room: int) -> Path:
-    """The folder of temporary files, or another one of the system if sockets `room` bytes below it would have too long
-    an address. Raises ConfigError if there is none."""
+    """Returns the folder of temporary files, or another one of the system if sockets `room` bytes below it would have
+    too long an address. Raises ConfigError if there is none."""
     longest = SOCKET_ADDRESS - room
     places = [tempfile.gettempdir(), *SHORT_PLACES]
     for place in places:
@@ -146,7 +146,7 @@ def _scratch_name(run_dir: Path) -> str:
 
 
 def memory_dir(run_dir: Path) -> Path:
-    """A folder in shared memory for the weights of this run that are on their way to engines."""
+    """Returns a folder in shared memory for the weights of this run that are on their way to engines."""
     return SHARED_MEMORY / _scratch_name(run_dir)
 
 

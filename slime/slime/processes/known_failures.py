@@ -157,18 +157,18 @@ TROUBLES = (
 
 
 def find(text: str) -> Trouble | None:
-    """The first known trouble whose sign is in the text."""
+    """Returns the first known trouble whose sign is in the text."""
     return next((one for one in TROUBLES if re.search(one.sign, text, re.DOTALL)), None)
 
 
 def explain(text: str) -> str:
-    """The advice for it, or nothing where the text is of no known kind."""
+    """Returns the advice for it, or nothing where the text is of no known kind."""
     trouble = find(text)
     return "" if trouble is None else trouble.advice
 
 
 def with_advice(message: str, text: str = "") -> str:
-    """The message with the advice for it, or for the `text` that it is about, on a line of its own."""
+    """Returns the message with the advice for it, or for the `text` that it is about, on a line of its own."""
     advice = explain(f"{message}\n{text}")
     return f"{message}\n--> {advice}" if advice else message
 

@@ -73,7 +73,7 @@ class NodeServers(ServerManager):
 
 
 def keeper_spec(folder: Path, python: str) -> ServerSpec:
-    """The process that ends the servers of the folder."""
+    """Returns the process that ends the servers of the folder."""
     return ServerSpec(KEEPER, "keeper", [python, "-m", "slime.processes.nodes", "--folder", str(folder)])
 
 
@@ -124,8 +124,8 @@ def stop_everywhere(run_dir: Path, patience: float = STOP_PATIENCE) -> list[str]
 
 
 def passed_on(environ: Mapping[str, str]) -> dict[str, str]:
-    """The driver's variables that its engines on other machines get, over the environment there: those of engines and
-    proxies, and no keys, which engines do not ask for."""
+    """Returns the driver's variables that its engines on other machines get, over the environment there: those of
+    engines and proxies, and no keys, which engines do not ask for."""
     passed, secret = ("SGLANG_", "VLLM_", "HF_", "no_proxy", "NO_PROXY"), ("KEY", "TOKEN")
     return {
         name: value

@@ -27,7 +27,7 @@ def scale_file(run_dir: Path | str) -> Path:
 
 
 def wanted(run_dir: Path | str) -> dict[str, int]:
-    """The numbers that the file names; none without a readable file."""
+    """Returns the numbers that the file names; none without a readable file."""
     try:
         found = json.loads(scale_file(run_dir).read_text(encoding="utf-8"))
         return {str(group): int(count) for group, count in found.items() if int(count) > 0}
@@ -44,7 +44,7 @@ def forget(run_dir: Path | str) -> None:
 
 
 def scaled(specs: Sequence[ServerSpec], counts: Mapping[str, int]) -> list[ServerSpec]:
-    """The specs with each group that is named brought to its number; the others as they are."""
+    """Returns the specs with each group that is named brought to its number; the others as they are."""
     groups: dict[str, list[ServerSpec]] = {}
     for spec in specs:
         if spec.group in counts:

@@ -122,7 +122,7 @@ class ServerPorts:
         self.chosen: set[int] = set()
 
     def choose_port(self, name: str, host: str = "127.0.0.1") -> int:
-        """A port on an address of this machine for a server that may have any.
+        """Returns a port on an address of this machine for a server that may have any.
 
         It is the one of the server's record where that can be had, so that who knows its URL finds it again.
         """
@@ -268,7 +268,7 @@ class ServerManager(ServerPorts):
             self.stop(record.name)
 
     def processes(self) -> list[ProcessRecord]:
-        """The live servers of the run folder; workers are their door's."""
+        """Returns the live servers of the run folder; workers are their door's."""
         found = records.read_records(self.run_dir)
         return [
             record

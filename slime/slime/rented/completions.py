@@ -160,7 +160,7 @@ class CompletionsSampler:
 
 
 def ids_of(choice: Fields) -> list[int] | None:
-    """The sampled ids of an answer, None if the server returns none."""
+    """Returns the sampled ids of an answer, None if the server returns none."""
     raw = choice.get("raw_output") or {}
     found = choice.get("token_ids") or raw.get("completion_token_ids")
     return None if found is None else [int(one) for one in found]

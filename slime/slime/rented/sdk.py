@@ -115,7 +115,7 @@ class ShapedTrained:
             return ShapedPending(self.client.save_state(name), lambda found: str(found.path))
 
     def datum(self, ids: Sequence[int], **inputs: Sequence[float]) -> Any:
-        """All but the last id [N - 1], what they predict, and one number for each prediction by name."""
+        """Returns all but the last id [N - 1], what they predict, and one number for each prediction by name."""
         tensor = self.types.TensorData.from_numpy
         tensors = {name: tensor(np.asarray(values, dtype=np.float32)) for name, values in inputs.items()}
         tensors["target_tokens"] = tensor(np.asarray(ids[1:], dtype=np.int64))
@@ -139,7 +139,7 @@ MAY_PASS = (401, 402, 403, 408, 409, 425, 429)
 
 
 def translated(error: BaseException) -> ServiceAway | ServiceRefuses:
-    """The SDK's error, whose status may be that of an error behind it, in one line."""
+    """Returns the SDK's error, whose status may be that of an error behind it, in one line."""
     status, category = None, None
     told: BaseException | None = error
     while told is not None and status is None and category is None:

@@ -115,7 +115,7 @@ class Trained(Protocol):
     """The adapter that is trained, one request after the other."""
 
     def forward(self, passages: Sequence[Passage]) -> Pending[list[list[float]]]:
-        """Log-probs [N - 1] of every passage under the present weights."""
+        """Returns log-probs [N - 1] of every passage under the present weights."""
         ...
 
     def policy_gradient(
@@ -176,16 +176,16 @@ class Service(Protocol):
         ...
 
     def new(self) -> Trained:
-        """A new adapter."""
+        """Returns a new adapter."""
         ...
 
     def resume(self, address: str) -> Trained:
-        """An adapter and its optimizer as they were saved."""
+        """Returns an adapter and its optimizer as they were saved."""
         ...
 
 
 def connect(path: str, settings: ServiceSettings) -> Service:
-    """The service behind --rented-service. Raises ConfigError."""
+    """Returns the service behind --rented-service. Raises ConfigError."""
     if not path:
         raise ConfigError("no service to rent from: give --rented-service module:Class")
     service: Service = load_attr(path)(settings)

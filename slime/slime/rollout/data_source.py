@@ -31,7 +31,7 @@ class DataSource(abc.ABC):
 
     @abc.abstractmethod
     def get_samples(self, num_samples: int) -> list[list[Sample]]:
-        """The next `num_samples` groups."""
+        """Returns the next `num_samples` groups."""
 
     @abc.abstractmethod
     def add_samples(self, samples: Sequence[Group]) -> None:

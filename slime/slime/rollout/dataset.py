@@ -97,7 +97,7 @@ def _rendered(where: str, prompt: Prompt, spec: DatasetSpec, tokenizer: ChatToke
 
 
 def _length(where: str, prompt: Prompt, spec: DatasetSpec, tokenizer: ChatTokenizer | None) -> int:
-    """Tokens of the prompt."""
+    """Returns tokens of the prompt."""
     assert tokenizer is not None
     if isinstance(prompt.prompt, str):
         return len(tokenizer.encode(prompt.prompt))

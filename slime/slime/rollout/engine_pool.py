@@ -75,7 +75,7 @@ class EnginePool:
     async def generate(
         self, body: dict[str, Any], timeout: float, interrupt: Interrupt | None = None
     ) -> dict[str, Any]:
-        """The answer of SGLang's `/generate` to `body`.
+        """Returns the answer of SGLang's `/generate` to `body`.
 
         An engine that is away or refuses for the moment is replaced by another, or by itself later.
 
@@ -127,7 +127,7 @@ class EnginePool:
         return count
 
     async def versions(self) -> list[int]:
-        """The weight version that each engine serves now. Raises EngineAway if one does not report it."""
+        """Returns the weight version that each engine serves now. Raises EngineAway if one does not report it."""
         try:
             return [await self._version(url) for url in self._find_urls()]
         except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
@@ -165,7 +165,7 @@ class EnginePool:
                 interrupt.requests.pop(rid, None)
 
     def _choose(self) -> EngineSite | None:
-        """The engine with the fewest requests; of equals each in turn. None while all are left alone."""
+        """Returns the engine with the fewest requests; of equals each in turn. None while all are left alone."""
         now = time.monotonic()
         if now >= self._ask_again or not any(site.away_until <= now for site in self._sites.values()):
             self._ask_again = now + FIND_INTERVAL
@@ -195,6 +195,7 @@ def aborted_answer() -> dict[str, Any]:
 
 
 def version_number(name: object) -> int:
-    """A weight version as a number; an engine that was never updated may call its version "default", which is 0."""
+    """Returns a weight version as a number; an engine that was never updated may call its version "default", which is
+    0."""
     text = str(name)
     return int(text) if text.isdigit() else 0

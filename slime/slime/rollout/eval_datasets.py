@@ -67,7 +67,7 @@ class EvalDataset:
 
 
 def eval_datasets(args: GenerationSide) -> list[EvalDataset]:
-    """The data sets of `--eval-config`, else of `--eval-prompt-data`; none if neither is given.
+    """Returns the data sets of `--eval-config`, else of `--eval-prompt-data`; none if neither is given.
 
     A setting comes from the data set, else from the file's defaults, else from `--eval-*`, else from training.
 
@@ -149,5 +149,5 @@ def _defaults(args: GenerationSide) -> dict[str, Any]:
 
 
 def first(*values: object) -> Any:
-    """The first value that was given."""
+    """Returns the first value that was given."""
     return next((value for value in values if value is not None), None)

@@ -109,7 +109,7 @@ async def _answered(args: SamplingArguments, runner: SampleRunner, sample: Sampl
 
 
 def _loaded(spec: DatasetSpec) -> Dataset:
-    """The data set, read once a process."""
+    """Returns the data set, read once a process."""
     with _lock:
         if repr(spec) not in _datasets:
             _datasets[repr(spec)] = load_dataset(spec)
@@ -117,7 +117,8 @@ def _loaded(spec: DatasetSpec) -> Dataset:
 
 
 def eval_samples(dataset: EvalDataset, prompts: Dataset) -> list[list[Sample]]:
-    """A group of `n_samples_per_eval_prompt` samples for each prompt; their indices are the same every time."""
+    """Returns a group of `n_samples_per_eval_prompt` samples for each prompt; their indices are the same every
+    time."""
     count = dataset.n_samples_per_eval_prompt
     overrides = {"rm_type": dataset.rm_type} if dataset.rm_type else {}
     return [

@@ -29,7 +29,7 @@ _thread: threading.Thread | None = None
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
-    """The loop, running in a daemon thread."""
+    """Returns the loop, running in a daemon thread."""
     global _loop, _thread
     with _lock:
         if _loop is None:

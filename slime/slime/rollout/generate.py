@@ -69,7 +69,7 @@ async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[s
 
 
 def prompt_with_images(state: GenerateState, sample: Sample) -> tuple[list[int], list[ImagePlace]]:
-    """Ids of messages with pictures [T], rendered by the model's template, and where their images stand."""
+    """Returns ids of messages with pictures [T], rendered by the model's template, and where their images stand."""
     reader = state.reader
     messages = cast("list[dict[str, Any]]", sample.prompt)
     tools, variables = sample.metadata.get("tools"), template_variables(state.args)
@@ -78,7 +78,7 @@ def prompt_with_images(state: GenerateState, sample: Sample) -> tuple[list[int],
 
 
 def prompt_ids(state: GenerateState, sample: Sample) -> list[int]:
-    """Ids of a prompt that is a text [T]."""
+    """Returns ids of a prompt that is a text [T]."""
     if not isinstance(sample.prompt, str):
         raise ConfigError(
             "the prompt is a list of messages: add --apply-chat-template, or a --custom-generate-function-path "
@@ -88,7 +88,7 @@ def prompt_ids(state: GenerateState, sample: Sample) -> list[int]:
 
 
 def seed_of(rollout_seed: int, sample: Sample, position: int | None = None) -> int:
-    """A seed of its own for each sample, and for each continuation of it; the same in a run that is repeated.
+    """Returns a seed of its own for each sample, and for each continuation of it; the same in a run that is repeated.
 
     Args:
         position: response tokens so far, where `sample` does not hold them.

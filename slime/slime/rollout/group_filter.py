@@ -92,7 +92,7 @@ class GroupFilter:
         return self.in_a_row.total() >= self.args.rollout_drop_limit
 
     def error(self) -> DataError:
-        """The error for `exhausted` with an empty reserve."""
+        """Returns the error for `exhausted` with an empty reserve."""
         reasons = ", ".join(f"{reason}: {count}" for reason, count in self.in_a_row.most_common())
         last = f"; the last failure was {self.last_failure}" if self.last_failure else ""
         return DataError(

@@ -47,7 +47,7 @@ def masked(
     kind: str,
     variables: Mapping[str, object] | None = None,
 ) -> Masked:
-    """Ids and mask of a conversation.
+    """Returns ids and mask of a conversation.
 
     Raises:
         DataError: no answer to train on, or a message that contains the words that begin an answer.
@@ -130,7 +130,8 @@ def message_by_message(renderer: Renderer, messages: Messages) -> list[Passage]:
 
 
 def chunks(messages: Messages) -> list[list[Mapping[str, Any]]]:
-    """The messages one by one; a system message with the one after it, and runs of tool results, stay together."""
+    """Returns the messages one by one; a system message with the one after it, and runs of tool results, stay
+    together."""
     found: list[list[Mapping[str, Any]]] = []
     for message in messages:
         before = found[-1][-1]["role"] if found else None
@@ -145,7 +146,8 @@ def chunks(messages: Messages) -> list[list[Mapping[str, Any]]]:
 
 
 def last_answer(renderer: Renderer, messages: Messages) -> list[Passage]:
-    """The conversation before the last answer as a prompt, then its content as it stands, then the end token."""
+    """Returns the conversation before the last answer as a prompt, then its content as it stands, then the end
+    token."""
     *before, answer = messages
     if answer["role"] != "assistant" or not isinstance(answer.get("content"), str):
         raise DataError("distill_qwen trains on the last message, which must be a text of the assistant")

@@ -66,7 +66,7 @@ def reward_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[st
 
 
 def trajectory_rewards(samples: Sequence[Sample], reward_key: str | None) -> list[float]:
-    """The reward of each trajectory, the mean over its samples; those without a finite one are left out."""
+    """Returns the reward of each trajectory, the mean over its samples; those without a finite one are left out."""
     known = [rewards_of(part, reward_key) for part in by_trajectory(samples)]
     return [statistics.fmean(values) for values in known if values]
 
@@ -101,7 +101,7 @@ def pass_rate_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict
 
 
 def group_rewards(samples: Sequence[Sample], reward_key: str | None) -> list[list[float]]:
-    """The rewards of the trajectories of each group."""
+    """Returns the rewards of the trajectories of each group."""
     groups: dict[int | str | None, list[Sample]] = defaultdict(list)
     for sample in samples:
         groups[sample.group_index].append(sample)
@@ -206,7 +206,7 @@ def pass_rates(scores: Sequence[float], group_size: int) -> dict[int, float]:
 
 
 def pass_at_k(n: int, solved: int, k: int) -> float:
-    """The unbiased estimate of the chance that one of k answers solves a prompt, from `solved` of n that did.
+    """Returns the unbiased estimate of the chance that one of k answers solves a prompt, from `solved` of n that did.
 
     1 - C(n - solved, k) / C(n, k), of Chen et al., "Evaluating Large Language Models Trained on Code" (2021).
     """

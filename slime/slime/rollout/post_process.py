@@ -41,7 +41,7 @@ def post_processed(
     process: Callable[..., Any] | None,
     convert: Callable[..., Any] | None,
 ) -> list[Sample]:
-    """The batch as it is trained on.
+    """Returns the batch as it is trained on.
 
     Args:
         process, convert: the functions of --custom-reward-post-process-path and of

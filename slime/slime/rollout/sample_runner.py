@@ -60,7 +60,7 @@ class SampleRunner:
         return list(entries)
 
     async def run_sample(self, entry: object) -> Any:
-        """A sample with answer and reward, or a list of them where the generate function makes several.
+        """Returns a sample with answer and reward, or a list of them where the generate function makes several.
 
         A failure gives the sample as it was before, with status FAILED and `metadata["failure"]`.
 

@@ -78,7 +78,7 @@ def fill(args: GenerationSide, group: list[Sample]) -> tuple[str, str] | None:
 
 
 def conversation(args: GenerationSide, sample: Sample) -> Masked:
-    """Ids and mask of the messages of a sample."""
+    """Returns ids and mask of the messages of a sample."""
     if isinstance(sample.prompt, str):
         raise ConfigError(
             f"--input-key {args.input_key} must name a column with messages for supervised fine-tuning, not texts"

@@ -46,15 +46,15 @@ class GenerateState:
 
     @classmethod
     def of(cls, args: GenerationSide) -> GenerateState:
-        """The state of the run that `args` belong to, made once."""
+        """Returns the state of the run that `args` belong to, made once."""
         with cls._lock:
             if args.run_dir not in cls._known:
                 cls._known[args.run_dir] = cls(args)
             return cls._known[args.run_dir]
 
     def placed(self, ids: list[int], messages: object) -> tuple[list[int], list[ImagePlace]]:
-        """Ids [T] of rendered messages with their pictures read, and where their images stand; as they are where the
-        messages have none.
+        """Returns ids [T] of rendered messages with their pictures read, and where their images stand; as they are
+        where the messages have none.
 
         Raises:
             ConfigError: the model does not see. DataError: what is no picture.
@@ -82,7 +82,7 @@ def engine_urls(args: GenerationSide) -> list[str]:
 
 
 def sampling_params(args: SamplingArguments) -> dict[str, Any]:
-    """The sampling parameters of training rollouts."""
+    """Returns the sampling parameters of training rollouts."""
     return {
         "max_new_tokens": args.rollout_max_response_len,
         "temperature": args.rollout_temperature,

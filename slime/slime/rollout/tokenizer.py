@@ -35,12 +35,12 @@ class ChatTokenizer:
         return str(self.fast.eos_token)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text [T]; special tokens in the text are recognised, and none are added."""
+        """Returns ids of a text [T]; special tokens in the text are recognised, and none are added."""
         ids: list[int] = self.fast(text, add_special_tokens=False)["input_ids"]
         return ids
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Ids [T], and for each the characters [start, end) of `text` that it stands for."""
+        """Returns ids [T], and for each the characters [start, end) of `text` that it stands for."""
         found = self.fast(text, add_special_tokens=False, return_offsets_mapping=True)
         return found["input_ids"], found["offset_mapping"]
 
@@ -55,7 +55,7 @@ class ChatTokenizer:
         answer_next: bool,
         variables: Mapping[str, object] | None = None,
     ) -> str:
-        """The conversation as text, by the model's chat template.
+        """Returns the conversation as text, by the model's chat template.
 
         Args:
             answer_next: end with the words that begin an answer.
@@ -86,5 +86,5 @@ class ChatTokenizer:
 
 @functools.lru_cache(maxsize=4)
 def load_tokenizer(folder: str) -> ChatTokenizer:
-    """The tokenizer in a model folder, loaded once."""
+    """Returns the tokenizer in a model folder, loaded once."""
     return ChatTokenizer(folder)

@@ -100,8 +100,8 @@ class Box:
             return b""
 
     def read_line(self, seconds: float, longest: int) -> bytes | None:
-        """The next line without its end; None if there is none in time, or a longer one, or the program has ended.
-        What came behind it is kept for the next call."""
+        """Returns the next line without its end; None if there is none in time, or a longer one, or the program has
+        ended. What came behind it is kept for the next call."""
         line = self.read_until(lambda data: b"\n" in data, seconds, longest)
         if line is None:
             return None
@@ -200,8 +200,8 @@ def _spawned(
 
 
 def _first_process(told: int) -> int | None:
-    """A descriptor of the first process in a box, which ends after all others there; None if the box did not begin.
-    bubblewrap itself may end before them."""
+    """Returns a descriptor of the first process in a box, which ends after all others there; None if the box did not
+    begin. bubblewrap itself may end before them."""
     with open(told, "rb") as file, contextlib.suppress(ValueError, KeyError, OSError):
         return os.pidfd_open(int(json.loads(file.read())["child-pid"]))
     return None
@@ -318,7 +318,7 @@ def children_of_all() -> dict[int, list[int]]:
 
 
 def resident(root: int, children: dict[int, list[int]]) -> int:
-    """Bytes that a process and all below it have resident, without what they share with files."""
+    """Returns bytes that a process and all below it have resident, without what they share with files."""
     total, left, page = 0, [root], os.sysconf("SC_PAGE_SIZE")
     while left:
         pid = left.pop()

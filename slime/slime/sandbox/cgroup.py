@@ -25,7 +25,7 @@ class Groups:
     folder: Path
 
     def make(self, most: int) -> Group:
-        """A new one of at most `most` bytes. Raises OSError."""
+        """Returns a new one of at most `most` bytes. Raises OSError."""
         group = Group(
             self.version, self.folder / f"{PREFIX}{os.getpid()}-{birth(os.getpid())}-{next(_numbers)}"
         )
@@ -61,7 +61,7 @@ class Group:
     folder: Path
 
     def joined(self, command: list[str]) -> list[str]:
-        """A command that enters it before it begins."""
+        """Returns a command that enters it before it begins."""
         procs = str(self.folder / "cgroup.procs")
         return ["/bin/sh", "-c", 'echo 0 > "$0" && exec "$@"', procs, *command]
 
@@ -80,7 +80,7 @@ class Group:
 
 
 def make_group(limits: Limits) -> Group | None:
-    """A cgroup for one box; None if the watcher has to do."""
+    """Returns a cgroup for one box; None if the watcher has to do."""
     groups = own_groups()
     with contextlib.suppress(OSError):
         return groups.make(limits.memory + limits.disk_bytes) if groups else None

@@ -185,8 +185,8 @@ def _system_folders() -> list[str]:
 
 
 def box_python() -> tuple[str, dict[Path, str]]:
-    """A Python below /usr, which every box sees, and folders of packages that fit it: numpy and sympy where this process
-    has them for the same version and the box's user may read them.
+    """Returns a Python below /usr, which every box sees, and folders of packages that fit it: numpy and sympy where
+    this process has them for the same version and the box's user may read them.
 
     Raises:
         ConfigError: there is no such Python.

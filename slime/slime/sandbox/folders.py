@@ -25,7 +25,7 @@ class TooLarge(Exception):
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """The names on the way to a file inside a folder. Raises ValueError: the path leads out of it."""
+    """Returns the names on the way to a file inside a folder. Raises ValueError: the path leads out of it."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path:
         raise ValueError(f"{path!r} is no path inside the workspace")
@@ -69,7 +69,7 @@ def new_file(here: int, name: str, mode: int) -> Iterator[BinaryIO]:
 
 
 def read_file(here: int, name: str, longest: int) -> bytes:
-    """The first `longest` bytes. Raises OSError, also for what is no ordinary file."""
+    """Returns the first `longest` bytes. Raises OSError, also for what is no ordinary file."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with open(os.open(name, flags, dir_fd=here), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -116,7 +116,7 @@ def remove(here: int, name: str) -> None:
 
 
 def walk(here: int, depth: int = 0) -> Iterator[tuple[int, os.DirEntry[str]]]:
-    """Every entry of a tree with the descriptor of its folder. What vanishes meanwhile is left out.
+    """Yields every entry of a tree with the descriptor of its folder. What vanishes meanwhile is left out.
 
     Raises:
         TooLarge: it is deeper than DEEPEST, or a folder cannot be read.
@@ -153,7 +153,8 @@ def check_size(roots: Sequence[int], most_bytes: int, most_entries: int) -> None
 
 
 def size_of(root: int) -> tuple[int, int]:
-    """Bytes and entries of a tree that no box has seen yet. Raises TooLarge: it is deeper than a workspace may be."""
+    """Returns bytes and entries of a tree that no box has seen yet. Raises TooLarge: it is deeper than a workspace
+    may be."""
     sizes = [entry.stat(follow_symlinks=False).st_blocks * 512 for _, entry in walk(root)]
     return sum(sizes), len(sizes)
 

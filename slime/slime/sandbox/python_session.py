@@ -157,7 +157,7 @@ os.register_at_fork(after_in_child=_ready.clear)  # they are the parent's
 
 
 def take(limits: Limits) -> Box:
-    """A box whose Python waits for its first snippet; others are started for who comes next.
+    """Returns a box whose Python waits for its first snippet; others are started for who comes next.
 
     Raises:
         SandboxError: it did not come up.
@@ -181,7 +181,7 @@ def take(limits: Limits) -> Box:
 
 
 def start(limits: Limits) -> Box:
-    """A box of its own. Raises SandboxError."""
+    """Returns a box of its own. Raises SandboxError."""
     python, packages = _python()
     program = [python, "-I", "-S", "-c", WORKER.read_text(), str(limits.output_chars)]
     box = Box(program, limits, packages, ONE_THREAD)

@@ -17,7 +17,8 @@ NAMESPACE: "dict[str, object]" = {"__name__": "__main__", "__builtins__": __buil
 
 
 def capture() -> int:
-    """A file without a name or place that takes what is printed, by any process; a full disk cannot hinder it."""
+    """Returns a file without a name or place that takes what is printed, by any process; a full disk cannot hinder
+    it."""
     captured = os.memfd_create("output")
     for descriptor in (1, 2):
         os.dup2(captured, descriptor)
@@ -61,7 +62,7 @@ def run(code: str) -> str | None:
 
 
 def described(error: BaseException) -> str:
-    """The error in one line, with the line of the code."""
+    """Returns the error in one line, with the line of the code."""
     where = error.lineno if isinstance(error, SyntaxError) else None
     at = error.__traceback__
     while at is not None:

@@ -104,7 +104,7 @@ MACHINES = {
 
 @functools.cache
 def seccomp_filter(machine: str = platform.machine()) -> bytes:
-    """The program: instructions of 8 bytes. Calls of other architectures are refused.
+    """Returns the program: instructions of 8 bytes. Calls of other architectures are refused.
 
     Raises:
         ConfigError: the filter does not know this machine's system calls.

@@ -230,7 +230,7 @@ def run(
 
 
 def bash_of(image: Image | None) -> str:
-    """The shell of a box: an image's own, bash where it has one. Raises ConfigError."""
+    """Returns the shell of a box: an image's own, bash where it has one. Raises ConfigError."""
     found = "/bin/bash" if image is None else image.has("/bin/bash", "/usr/bin/bash", "/bin/sh")
     if found is None:
         raise ConfigError(

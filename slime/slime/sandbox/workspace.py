@@ -127,7 +127,8 @@ class Workspace:
                 file.write(data)
 
     def read(self, path: str, longest: int = 1 << 20) -> bytes:
-        """The first `longest` bytes of a file. Raises ValueError for a path that leads out; OSError, also for a link."""
+        """Returns the first `longest` bytes of a file. Raises ValueError for a path that leads out; OSError, also for
+        a link."""
         *way, name = parts_of(path)
         with folder(self.root, tuple(way)) as here:
             return read_file(here, name, longest)

@@ -71,7 +71,7 @@ ENDS = {
 
 
 def rules_of(config: PretrainedConfig, layer: int) -> tuple[Rule, ...]:
-    """The tensors of one layer."""
+    """Returns the tensors of one layer."""
     attention: tuple[Rule, ...] = ATTENTION
     if config.model_type.startswith("qwen2"):
         attention += QKV_BIAS

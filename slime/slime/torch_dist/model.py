@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def read_config(folder: Path) -> Any:
-    """The configuration in a folder.
+    """Returns the configuration in a folder.
 
     Raises:
         ConfigError: there is none, or of an architecture that cannot be converted.

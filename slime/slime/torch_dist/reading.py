@@ -24,7 +24,7 @@ RELEASE = "release"
 
 
 def find(folder: Path) -> Path:
-    """The folder of the checkpoint itself: `folder`, or the one that its tracker names.
+    """Returns the folder of the checkpoint itself: `folder`, or the one that its tracker names.
 
     Raises:
         CheckpointError: there is none.
@@ -54,7 +54,7 @@ class TorchDist:
         }
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every weight by Hugging Face's name, one tensor of the checkpoint in memory at a time."""
+        """Yields every weight by Hugging Face's name, one tensor of the checkpoint in memory at a time."""
         for key, name in ends_of(self.config).items():
             whole = self._read(key)
             yield name, whole if whole.dim() == 1 else self._unpadded(key, whole)
@@ -70,7 +70,7 @@ class TorchDist:
                 yield from self._of_layer(rule, layer, part)
 
     def _rules(self) -> dict[Rule, list[int]]:
-        """The layers that have each tensor."""
+        """Returns the layers that have each tensor."""
         found: dict[Rule, list[int]] = {}
         for layer in range(self.config.num_hidden_layers):
             for rule in rules_of(self.config, layer):
@@ -87,7 +87,7 @@ class TorchDist:
         yield from pairs
 
     def _key(self, rule: Rule, layer: int | None) -> str | None:
-        """The name in the checkpoint of the tensor of a layer, or (None) of all layers."""
+        """Returns the name in the checkpoint of the tensor of a layer, or (None) of all layers."""
         number = "" if layer is None else f"{layer}."
         names = [LAYERS + number + name for name in (rule.key, *ALIASES.get(rule.key, ()))]
         return next((name for name in names if name in self.stored), None)

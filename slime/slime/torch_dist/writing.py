@@ -78,7 +78,7 @@ def extra_states(config: PretrainedConfig) -> dict[str, Any]:
 
 
 def megatron_arguments(config: PretrainedConfig) -> Namespace:
-    """The shape of the model under the names that Megatron-LM's checkpoints give it."""
+    """Returns the shape of the model under the names that Megatron-LM's checkpoints give it."""
     shape = {
         "num_layers": config.num_hidden_layers,
         "hidden_size": config.hidden_size,

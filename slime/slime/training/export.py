@@ -44,8 +44,8 @@ class Exporting(ABC):
 
     @abstractmethod
     def whole_weights(self, dtype: torch.dtype | None) -> Weights:
-        """All weights by Hugging Face's names as whole tensors, on rank 0, to be written in `dtype` (None: as they
-        are), vectors perhaps in fp32. Every rank must take all of them."""
+        """Returns all weights by Hugging Face's names as whole tensors, on rank 0, to be written in `dtype` (None: as
+        they are), vectors perhaps in fp32. Every rank must take all of them."""
 
     @abstractmethod
     def probe(self) -> Probe | None:
@@ -140,7 +140,7 @@ class Exporting(ABC):
                 pass
 
     def first_weights(self) -> str:
-        """The Hugging Face folder to begin with; `load` may name one instead of checkpoints."""
+        """Returns the Hugging Face folder to begin with; `load` may name one instead of checkpoints."""
         load = self.args.load
         if load is not None and (Path(load) / "config.json").is_file() and not is_checkpoint(Path(load)):
             return str(load)

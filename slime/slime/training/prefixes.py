@@ -123,7 +123,8 @@ class Prefixes:
         )
 
     def parts(self, members: Sequence[int], most: int) -> list[list[int]]:
-        """The sequences, those with a common start together up to a load of `most`, or the tokens of the longest of them.
+        """Returns the sequences, those with a common start together up to a load of `most`, or the tokens of the
+        longest of them.
 
         The longest of a line comes first: what it contains takes no more tokens.
         """

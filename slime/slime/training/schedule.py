@@ -41,16 +41,16 @@ class Step:
         return tuple(sorted(i for rank in self.ranks for micro_batch in rank for i in micro_batch))
 
     def plain(self, rank: int) -> tuple[MicroBatch, ...]:
-        """The micro-batches of a rank whose samples are of kind None."""
+        """Returns the micro-batches of a rank whose samples are of kind None."""
         others = sum(kind is not None for kind in self.kinds)
         return self.ranks[rank][: len(self.ranks[rank]) - others]
 
     def numbered(self, number: int) -> tuple[MicroBatch, ...]:
-        """The micro-batches of this number, of each rank."""
+        """Returns the micro-batches of this number, of each rank."""
         return tuple(rank[number] for rank in self.ranks)
 
     def others(self) -> tuple[int, ...]:
-        """The numbers of the micro-batches whose samples are of another kind than None."""
+        """Returns the numbers of the micro-batches whose samples are of another kind than None."""
         return tuple(number for number, kind in enumerate(self.kinds) if kind is not None)
 
     def denominator(self, per_token: bool) -> float:

@@ -183,15 +183,15 @@ class Backend(Persistent):
 
     @abstractmethod
     def load_policy(self, folder: str) -> Learner[TrainedModel]:
-        """The model that is trained, with adapters where the flags want them."""
+        """Returns the model that is trained, with adapters where the flags want them."""
 
     @abstractmethod
     def load_critic(self) -> Learner[ValueModel]:
-        """The critic of --critic-load, or one that begins as the policy does."""
+        """Returns the critic of --critic-load, or one that begins as the policy does."""
 
     @abstractmethod
     def load_frozen(self, folder: str) -> TrainedModel:
-        """A model of which no gradients will be taken."""
+        """Returns a model of which no gradients will be taken."""
 
     @abstractmethod
     def weights_part(self, model: object, prefix: str) -> Part:

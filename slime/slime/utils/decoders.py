@@ -28,7 +28,7 @@ def head_dim(config: PretrainedConfig) -> int:
 
 
 def language_part(config: PretrainedConfig) -> Any:
-    """The configuration of the decoder in a model with vision; any other one as it is. `body` reads it."""
+    """Returns the configuration of the decoder in a model with vision; any other one as it is. `body` reads it."""
     if config.model_type not in WITH_VISION:
         return config
     text = config.get_text_config()
@@ -103,13 +103,13 @@ def sources_in_memory(names: Iterable[str], with_vision: bool = False) -> dict[s
 
 
 def in_memory(tensors: Mapping[str, Tensor], with_vision: bool = False) -> dict[str, Tensor]:
-    """The tensors of a Hugging Face folder as `sources_in_memory` has them."""
+    """Returns the tensors of a Hugging Face folder as `sources_in_memory` has them."""
     sources = sources_in_memory(tensors, with_vision)
     return {name: join(source, tensors.__getitem__) for name, source in sources.items()}
 
 
 def join(source: Source, read: Callable[[str], Tensor]) -> Tensor:
-    """The tensor that a source makes. `read`: a tensor of the folder by its name there."""
+    """Returns the tensor that a source makes. `read`: a tensor of the folder by its name there."""
     if isinstance(source, str):
         return read(source)
     return torch.stack([torch.cat([read(name) for name in expert]) for expert in source])

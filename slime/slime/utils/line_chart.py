@@ -26,7 +26,7 @@ class LineChart:
     bottom: int = 48
 
     def svg(self, parts: Iterable[str]) -> str:
-        """The parts on a white ground, as one document."""
+        """Returns the parts on a white ground, as one document."""
         ground = (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
             'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>'
@@ -58,7 +58,7 @@ class LineChart:
         )
 
     def band(self, points: Points, colour: str) -> str:
-        """The area that `points` enclose, so pale that lines on it can be read."""
+        """Returns the area that `points` enclose, so pale that lines on it can be read."""
         return f'<polygon points="{self._joined(points)}" fill="{colour}" fill-opacity="0.2"/>'
 
     def _joined(self, points: Points) -> str:

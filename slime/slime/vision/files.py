@@ -36,7 +36,7 @@ class ProcessedImage:
     grid: tuple[int, int, int]
 
     def to_bytes(self) -> bytes:
-        """Every bit of it, compressed."""
+        """Returns every bit of it, compressed."""
         tensors = {"grid": torch.tensor(self.grid), "pixel_values": self.pixel_values.float().contiguous()}
         return zlib.compress(safetensors.torch.save(tensors), QUICK)
 
@@ -76,7 +76,7 @@ def keep(image: ProcessedImage, folder: Path) -> Path:
 
 @lru_cache(maxsize=KEPT)
 def read(file: str) -> ProcessedImage:
-    """The image in a file that `keep` wrote.
+    """Returns the image in a file that `keep` wrote.
 
     Raises:
         DataError: the file is gone, or its content does not match its name.
@@ -85,7 +85,7 @@ def read(file: str) -> ProcessedImage:
 
 
 def read_bytes(file: str) -> bytes:
-    """The file as it travels to an engine. Raises as `read`."""
+    """Returns the file as it travels to an engine. Raises as `read`."""
     path = Path(file)
     try:
         data = path.read_bytes()

@@ -21,14 +21,14 @@ def sees(config: PretrainedConfig) -> bool:
 
 
 def model_class(config: PretrainedConfig) -> Any:
-    """The class of transformers that builds the model of a configuration."""
+    """Returns the class of transformers that builds the model of a configuration."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     return AutoModelForImageTextToText if sees(config) else AutoModelForCausalLM
 
 
 def seeing_config(config: PretrainedConfig) -> Any:
-    """The configuration, whose decoder names what only the whole names."""
+    """Returns the configuration, whose decoder names what only the whole names."""
     if sees(config):
         config.get_text_config().tie_word_embeddings = config.tie_word_embeddings
     return config

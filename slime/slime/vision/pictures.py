@@ -24,18 +24,18 @@ def pictures_of(messages: object) -> list[str]:
 
 
 def without_pictures(content: Sequence[Part]) -> list[dict[str, str]]:
-    """The parts of a content, with words in place of pictures, and the lengths of texts in place of these."""
+    """Returns the parts of a content, with words in place of pictures, and the lengths of texts in place of these."""
     return [{"type": "text", "text": _left_out(part)} for part in content]
 
 
 def texts_alone(content: Sequence[Part]) -> list[Part]:
-    """The parts of a content, with words in place of pictures; its texts stay."""
+    """Returns the parts of a content, with words in place of pictures; its texts stay."""
     left_out: Part = {"type": "text", "text": LEFT_OUT}
     return [left_out if part.get("type") == "image_url" else part for part in content]
 
 
 def text_of(content: object) -> str:
-    """The texts of a content, without its pictures."""
+    """Returns the texts of a content, without its pictures."""
     if not isinstance(content, list):
         return str(content)
     return "".join(str(part["text"]) for part in content if part.get("type") == "text")
@@ -79,7 +79,7 @@ def image_fields(
 
 
 def one_mark_each(ids: Sequence[int], images: Sequence[ImagePlace]) -> list[int]:
-    """The ids with one mark in place of all tokens of an image.
+    """Returns the ids with one mark in place of all tokens of an image.
 
     SGLang expands a mark to the tokens of its picture, and keeps all other ids as they are. If the marks are not as many
     as the pictures, it decodes the prompt and tokenizes it again, which changes ids that were sampled.

@@ -72,5 +72,5 @@ def problem(places: Sequence[ImagePlace], tokens: int, prompt: int, mask: Sequen
 
 
 def behind(places: Iterable[ImagePlace], tokens: int) -> list[ImagePlace]:
-    """The images as they stand behind so many tokens."""
+    """Returns the images as they stand behind so many tokens."""
     return [place.moved(tokens) for place in places]

@@ -52,7 +52,8 @@ class ImageReader:
         self._lock = threading.Lock()
 
     def placed(self, ids: Sequence[int], pictures: Sequence[str]) -> tuple[list[int], list[ImagePlace]]:
-        """Ids [T] in which each picture's one mark has become as many as it has tokens, and where its image stands.
+        """Returns ids [T] in which each picture's one mark has become as many as it has tokens, and where its image
+        stands.
 
         Raises:
             DataError: another number of marks than of pictures, as where a text holds the mark; a picture that is none.
@@ -95,7 +96,7 @@ def processed(processor: Any, url: str) -> ProcessedImage:
 
 
 def _picture(url: str) -> Any:
-    """A picture in colours."""
+    """Returns a picture in colours."""
     from PIL import Image
 
     head, _, data = url.partition(",")
@@ -125,5 +126,5 @@ def _processor(folder: str) -> Any:
 
 @lru_cache(maxsize=4)
 def load_reader(model: str, run_dir: str) -> ImageReader:
-    """The reader of a run, made once. Raises ConfigError."""
+    """Returns the reader of a run, made once. Raises ConfigError."""
     return ImageReader(model, run_dir)

@@ -29,7 +29,7 @@ SKIPPED = {"docs", "doc", "examples", "benchmark", "benchmarks", "tools", "build
 
 
 def candidates(source: Path) -> list[Mutation]:
-    """Every mutation of the package's own code, in the order of its files."""
+    """Returns every mutation of the package's own code, in the order of its files."""
     found: list[Mutation] = []
     for path in sorted(source.rglob("*.py")):
         file = PurePosixPath(path.relative_to(source).as_posix())
@@ -82,7 +82,7 @@ def instances(repository: str, count: int, seed: int, seconds: float) -> Iterato
 
 
 def tried(repository: str, bug: Mutation, sound: set[str], seconds: float) -> Instance | None:
-    """The instance of a bug that some tests notice and the others survive; None for any other bug."""
+    """Returns the instance of a bug that some tests notice and the others survive; None for any other bug."""
     with contextlib.closing(Workspace(source_of(repository))) as copy:
         copy.write(bug.file, bug.apply((source_of(repository) / bug.file).read_text()).encode())
         verdicts = run_tests(copy, tests_for(bug, sound), seconds)

@@ -52,7 +52,7 @@ class Mutation:
     function: str
 
     def apply(self, source: str) -> str:
-        """The source with the bug.
+        """Returns the source with the bug.
 
         Raises:
             ValueError: another fragment stands there, so this is another version of the file.
@@ -60,7 +60,7 @@ class Mutation:
         return self._replaced(source, self.before, self.after)
 
     def repair(self, source: str) -> str:
-        """The source without the bug; raises as `apply` does."""
+        """Returns the source without the bug; raises as `apply` does."""
         return self._replaced(source, self.after, self.before)
 
     def _replaced(self, source: str, old: str, new: str) -> str:
@@ -78,7 +78,7 @@ class Mutation:
 
 
 def mutations(source: str, file: str) -> Iterator[Mutation]:
-    """Every mutation of the functions of a file, in the order of the source.
+    """Yields every mutation of the functions of a file, in the order of the source.
 
     Raises:
         SyntaxError: the file is no Python of this version.

@@ -51,7 +51,7 @@ class AskingModel:
         return writes_text(self.settings)
 
     def query(self, messages: list[dict[str, Any]], **_: Any) -> dict[str, Any]:
-        """The answer, with its actions. Raises the package's FormatError."""
+        """Returns the answer, with its actions. Raises the package's FormatError."""
         new = [{"role": one["role"], "content": one["content"]} for one in messages[self.told :]]
         text = self.ask(new)
         self.told = len(messages) + 1  # the answer itself is not shown to who wrote it
@@ -172,7 +172,7 @@ def load() -> None:
 
 
 def module(name: str) -> ModuleType:
-    """A module of the package. Raises ConfigError."""
+    """Returns a module of the package. Raises ConfigError."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -181,7 +181,7 @@ def module(name: str) -> ModuleType:
 
 @functools.cache
 def configuration(name: str) -> dict[str, Any]:
-    """A configuration of its own ("swebench", "swebench_backticks") or a file of yours with the same sections.
+    """Returns a configuration of its own ("swebench", "swebench_backticks") or a file of yours with the same sections.
 
     Raises:
         ConfigError: there is none, or it lacks the section of the agent or of the model.

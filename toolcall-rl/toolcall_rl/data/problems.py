@@ -39,7 +39,7 @@ def read_rows(files: Sequence[str | Path]) -> Iterator[tuple[str, dict[str, Any]
 
 
 def problems(rows: Iterable[tuple[str, Mapping[str, Any]]], without: Iterable[str] = ()) -> Kept:
-    """Each problem once, in the order of the rows.
+    """Returns each problem once, in the order of the rows.
 
     Two rows with one problem and different answers are both left out: the right one is unknown.
 
@@ -77,7 +77,7 @@ def same(text: str) -> str:
 
 
 def problem_of(where: str, row: Mapping[str, Any]) -> str:
-    """The problem alone, without DAPO's words around it, which ask for another form of answer."""
+    """Returns the problem alone, without DAPO's words around it, which ask for another form of answer."""
     for name in PROMPTS:
         value = row.get(name)
         if isinstance(value, list) and value:
@@ -90,7 +90,7 @@ def problem_of(where: str, row: Mapping[str, Any]) -> str:
 
 
 def answer_of(where: str, row: Mapping[str, Any]) -> str:
-    """The right answer as text."""
+    """Returns the right answer as text."""
     model = row.get("reward_model")
     values = [row.get(name) for name in ANSWERS]
     values += [model.get("ground_truth")] if isinstance(model, Mapping) else []

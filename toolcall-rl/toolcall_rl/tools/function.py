@@ -62,7 +62,8 @@ class _Calls:
 
 
 def tool_of(function: Callable[..., object], name: str, about: Mapping[str, Any]) -> Tool:
-    """The tool that a function is, by its signature and its docstring; `about` may give description and parameters.
+    """Returns the tool that a function is, by its signature and its docstring; `about` may give description and
+    parameters.
 
     Raises:
         ConfigError: a parameter whose type JSON does not have, or that has no name; parameters that no call satisfies, or

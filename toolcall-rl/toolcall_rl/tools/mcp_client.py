@@ -65,7 +65,7 @@ class McpClient:
         return self.reader is None or self.reader.done()
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Any:
-        """The result of a request.
+        """Returns the result of a request.
 
         Raises:
             McpError: the server refuses it.

@@ -54,7 +54,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def process(self) -> Process:
-        """The running process.
+        """Returns the running process.
 
         Raises:
             ConfigError: it refuses to start, in its words.

@@ -57,7 +57,7 @@ def spec_of(args: Arguments) -> LossSpec | None:
 
 
 def loss_flag(args: Arguments) -> str:
-    """The flag that names the loss, with its value."""
+    """Returns the flag that names the loss, with its value."""
     if args.loss_spec_path:
         return f"--loss-spec-path {args.loss_spec_path}"
     return f"--loss-type {args.loss_type}"

@@ -47,7 +47,8 @@ PYTHON_VARIABLES = {"sglang": "SGLANG_PYTHON", "vllm": "VLLM_PYTHON"}
 
 
 def python_of(backend: str, env: Mapping[str, str]) -> str | None:
-    """The Python that the engine's own variable names; that of the other engine may be exported for other runs."""
+    """Returns the Python that the engine's own variable names; that of the other engine may be exported for other
+    runs."""
     return env.get(PYTHON_VARIABLES.get(backend, "")) or None
 
 
@@ -103,7 +104,7 @@ def check_broadcast(args: EngineArguments) -> None:
 
 
 def _value(words: Sequence[str], name: str) -> str | None:
-    """The value of a flag among words, as `--name value` or `--name=value`."""
+    """Returns the value of a flag among words, as `--name value` or `--name=value`."""
     for place, word in enumerate(words):
         if word == name:
             return words[place + 1] if place + 1 < len(words) else ""

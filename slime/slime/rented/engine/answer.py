@@ -61,7 +61,7 @@ class RentedAnswer:
         return None
 
     def snapshot(self, text: str) -> dict[str, Any]:
-        """The answer so far, in SGLang's shape."""
+        """Returns the answer so far, in SGLang's shape."""
         meta: dict[str, Any] = {
             "id": self.rid,
             "finish_reason": self.finish,

@@ -277,7 +277,7 @@ async def _events(first: dict[str, Any], rest: AsyncGenerator[dict[str, Any], No
 
 
 def check_request(request: GenerateRequest, folder: ModelFolder) -> tuple[list[int], int]:
-    """The prompt's ids, and how many new ones the answer may have.
+    """Returns the prompt's ids, and how many new ones the answer may have.
 
     Raises:
         RequestError: an option that services have no counterpart of, or a prompt that does not fit.

@@ -85,7 +85,7 @@ class RentedVersions:
         self._prepared = None
 
     def named(self, number: int, folder: str | None) -> RentedVersion:
-        """The version that is tried: that of a folder, the prepared or the live one. Raises WeightsError."""
+        """Returns the version that is tried: that of a folder, the prepared or the live one. Raises WeightsError."""
         if folder is not None:
             return self._open(folder, number)
         for version in (self._prepared, self.live):

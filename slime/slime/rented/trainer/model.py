@@ -72,14 +72,14 @@ class RentedModel:
         return OwnTokens(packed.targets, at_targets(packed, found))
 
     def forward(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Log-probs [N - 1] of whole sequences under the policy."""
+        """Returns log-probs [N - 1] of whole sequences under the policy."""
         passages = [Passage(ids) for ids in sequences]
         found = self.adapter.forward(passages).result()
         self.meter.add(prefill=sum(map(len, sequences)))
         return found
 
     def of_base(self, ids: Sequence[int]) -> list[float]:
-        """Log-probs [N - 1] under the base model. Raises ServiceRefuses."""
+        """Returns log-probs [N - 1] under the base model. Raises ServiceRefuses."""
         asked = self._asked.get(tuple(ids))
         if asked is not None:
             try:
@@ -142,7 +142,7 @@ class OwnTokens:
 
 
 def ids_of(packed: PackedBatch) -> list[int]:
-    """The sequence of a pack of one sample."""
+    """Returns the sequence of a pack of one sample."""
     assert len(packed.lengths) == 1, "the service gets one sequence a pack"
     ids: list[int] = packed.input_ids[0].tolist()
     return ids

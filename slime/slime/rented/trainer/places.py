@@ -81,7 +81,7 @@ class RentedPlaces:
         self.model.trained = patiently(lambda: service.resume(address) if address else service.new())
 
     def keep(self) -> str:
-        """The address of weights and optimizer as they are now."""
+        """Returns the address of weights and optimizer as they are now."""
         self.kept += 1
         return self.model.adapter.save_state(f"kept_{self.kept:06d}").result()
 

@@ -235,7 +235,8 @@ class RentedTrainer(Trainer):
 
 
 def spent(run_dir: str, prices: str | None, model: str) -> dict[str, float]:
-    """Tokens by who asked for them and kind, over all processes of the run; US dollars where prices are known."""
+    """Returns tokens by who asked for them and kind, over all processes of the run; US dollars where prices are
+    known."""
     found = {
         f"tokens_{role}_{kind}": float(count)
         for role, tokens in usage_of(run_dir).items()

@@ -43,7 +43,7 @@ RM_TYPES = (*RULES, "remote_rm")
 
 
 async def async_rm(args: GenerationSide, sample: Sample, **keywords: object) -> float | dict[str, Any]:
-    """The reward of one sample.
+    """Returns the reward of one sample.
 
     Raises:
         RewardError: it hung, raised or is not finite; the message names the sample, and `reward_failures` has counted it.
@@ -71,7 +71,8 @@ async def async_rm(args: GenerationSide, sample: Sample, **keywords: object) -> 
 async def batched_async_rm(
     args: GenerationSide, samples: Sequence[Sample], **keywords: object
 ) -> list[float | dict[str, Any]]:
-    """The rewards of several samples, in order; a function of the user's that takes `samples` gets all at once.
+    """Returns the rewards of several samples, in order; a function of the user's that takes `samples` gets all at
+    once.
 
     Raises:
         RewardError: one of them failed, or the function gave another number of rewards.

@@ -34,13 +34,13 @@ def last_boxed(text: str) -> str | None:
 
 
 def _unbraced(text: str, start: int) -> str | None:
-    """The short form: a backslash, boxed, a space and one word."""
+    """Returns the short form: a backslash, boxed, a space and one word."""
     found = re.match(r"\\f?boxed\s+([^\s$]+)", text[start:])
     return found.group(1) if found else None
 
 
 def after_thinking(text: str) -> str | None:
-    """The part of a response after its thoughts; None if the thoughts never end."""
+    """Returns the part of a response after its thoughts; None if the thoughts never end."""
     for mark in ("</think>", "###Response"):
         if mark in text:
             return text.rsplit(mark, 1)[1]
@@ -48,14 +48,14 @@ def after_thinking(text: str) -> str | None:
 
 
 def labels_of(label: object) -> list[str]:
-    """The right answers of a sample as texts: one, or any of a list; one in a box is taken out of it."""
+    """Returns the right answers of a sample as texts: one, or any of a list; one in a box is taken out of it."""
     several = label if isinstance(label, list | tuple) else [label]
     texts = [str(one).strip() for one in several if one is not None]
     return [last_boxed(text) or text for text in texts]
 
 
 def normal(answer: str) -> str:
-    """An answer without what does not change it: spacing, dollar signs, text commands, a final full stop."""
+    """Returns an answer without what does not change it: spacing, dollar signs, text commands, a final full stop."""
     text = answer.strip().strip("$").strip()
     text = _WRAPPED.sub(r"\1", text)
     for written, meant in (("\\dfrac", "\\frac"), ("\\tfrac", "\\frac"), ("\\left", ""), ("\\right", "")):
@@ -67,7 +67,7 @@ def normal(answer: str) -> str:
 
 
 def as_number(answer: str) -> Fraction | None:
-    """The exact value of a decimal, a ratio or a LaTeX fraction; None for anything else."""
+    """Returns the exact value of a decimal, a ratio or a LaTeX fraction; None for anything else."""
     text = normal(answer).replace(" ", "")
     if len(text) > _LONGEST_NUMBER:
         return None

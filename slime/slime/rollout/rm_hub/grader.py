@@ -52,7 +52,7 @@ class _Worker:
         return None if line is None else bool(json.loads(line)["same"])
 
     def _read(self, seconds: float) -> bytes | None:
-        """A whole line, or None at the end of the time or of the process."""
+        """Returns a whole line, or None at the end of the time or of the process."""
         assert self.process.stdout is not None
         stream, line, until = self.process.stdout.fileno(), b"", time.monotonic() + seconds
         ready = select.poll()  # select() knows no descriptor above 1,023, and a busy server has more
@@ -117,7 +117,7 @@ _graders: list[Grader] = []
 
 
 def grader() -> Grader:
-    """The one of this process."""
+    """Returns the one of this process."""
     with _lock:
         if not _graders:
             _graders.append(Grader(max(1, min(4, (os.cpu_count() or 1) // 2))))

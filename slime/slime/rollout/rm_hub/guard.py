@@ -50,7 +50,8 @@ async def guarded(
 
 
 def checked(args: RewardArguments, name: str, sample: Sample, value: Any) -> float | dict[str, Any]:
-    """The reward as a float, or as a dictionary whose numbers are finite. Numpy's and torch's scalars are numbers.
+    """Returns the reward as a float, or as a dictionary whose numbers are finite. Numpy's and torch's scalars are
+    numbers.
 
     Raises:
         RewardError: it is neither.
@@ -72,7 +73,7 @@ def checked(args: RewardArguments, name: str, sample: Sample, value: Any) -> flo
 
 
 def _plain(value: object) -> Any:
-    """An array or tensor of one number as that number; anything else as it is."""
+    """Returns an array or tensor of one number as that number; anything else as it is."""
     if not hasattr(value, "item") or not hasattr(value, "size"):
         return value
     count = value.numel() if hasattr(value, "numel") else value.size
@@ -150,6 +151,6 @@ _apart: dict[int, Apart] = {}
 
 
 def apart(limit: int) -> Apart:
-    """The one of this process for that limit."""
+    """Returns the one of this process for that limit."""
     with _lock:
         return _apart.setdefault(limit, Apart(limit))

@@ -31,7 +31,7 @@ def paragraphs(text: str, mark: str = r"\n\s*\n") -> list[str]:
 
 
 def related(count: int, relation: str | None, bound: int) -> bool:
-    """The data sets' relations: `at least` (also without one) and `less than`."""
+    """Returns the data sets' relations: `at least` (also without one) and `less than`."""
     return count < bound if relation == "less than" else count >= bound
 
 

@@ -14,8 +14,9 @@ from slime.sandbox.images.tools import INSTALL, Tool, tools
 
 
 def built_image(dockerfile: Path, chosen: Sequence[Tool] | None = None, folder: Path | None = None) -> Image:
-    """The image of a Dockerfile, whose folder is the context. It is built by one process while others wait, and not again
-    until something in the folder changes; nothing of it stays with podman or docker but their own cache of steps.
+    """Returns the image of a Dockerfile, whose folder is the context. It is built by one process while others wait,
+    and not again until something in the folder changes; nothing of it stays with podman or docker but their own cache
+    of steps.
 
     Args:
         chosen: tools to ask; those that are here if None.

@@ -46,7 +46,7 @@ def images_folder() -> Path:
 def image_of(
     name: str, folder: Path | None = None, tools: Sequence[Tool] | None = None, again: bool = False
 ) -> Image:
-    """An image: from the cache, or got and unpacked by one process while others wait.
+    """Returns an image: from the cache, or got and unpacked by one process while others wait.
 
     Args:
         name: of a local image or one that podman or docker can pull, or the path of an archive (`docker save`, an OCI
@@ -98,7 +98,7 @@ def _cached(folder: Path, name: str, tools: Sequence[Tool] | None, again: bool) 
 
 
 def cached_image(folder: Path, name: str) -> Image | None:
-    """The image that the name stood for when it was asked for last; None if it is not in the cache."""
+    """Returns the image that the name stood for when it was asked for last; None if it is not in the cache."""
     named = _file_of(folder, name)
     place = folder / named.read_text() if named.is_file() else None
     return _read(place, name) if place is not None and (place / ABOUT).is_file() else None

@@ -31,7 +31,7 @@ class Image:
     entries: int = 0
 
     def folder(self, place: str) -> Path | None:
-        """A folder of the image on this machine, reached through no link; None if there is nothing.
+        """Returns a folder of the image on this machine, reached through no link; None if there is nothing.
 
         Raises:
             ConfigError: it is something else, or a link is on the way.
@@ -51,7 +51,7 @@ class Image:
         return here
 
     def has(self, *places: str) -> str | None:
-        """The first of these programs that is there: its path in a box; None if none is."""
+        """Returns the first of these programs that is there: its path in a box; None if none is."""
         return next((place for place in places if self._program(place)), None)
 
     def _program(self, place: str) -> bool:
@@ -75,7 +75,7 @@ class Image:
 
 
 def parts(place: str) -> tuple[str, ...]:
-    """The names on the way to a place in a box. Raises ConfigError: it goes up again."""
+    """Returns the names on the way to a place in a box. Raises ConfigError: it goes up again."""
     names = tuple(_names(place))
     if ".." in names:
         raise ConfigError(f"{place} is no place in a box: it has .. in it")

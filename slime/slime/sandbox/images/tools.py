@@ -128,6 +128,6 @@ def tool_with(image: str, chosen: Sequence[Tool] | None = None) -> tuple[Tool, d
 
 
 def reason(text: str) -> str:
-    """The last line of what a tool complains of."""
+    """Returns the last line of what a tool complains of."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return lines[-1].strip()[:300] if lines else "no reason given"

@@ -110,7 +110,8 @@ class Unpacker:
                     remove(folder, one)
 
     def _folder(self, way: tuple[str, ...]) -> int:
-        """The folder, made where it is missing, open until the next one is asked for: entries come folder by folder."""
+        """Returns the folder, made where it is missing, open until the next one is asked for: entries come folder by
+        folder."""
         if self._at is None or self._at[0] != way:
             self.close()
             with _opened(self.root, way, make=True) as here:
@@ -149,7 +150,7 @@ def _opened(root: int, way: tuple[str, ...], make: bool = False) -> Iterator[int
 
 
 def line_of(error: Exception) -> str:
-    """The first line of what went wrong."""
+    """Returns the first line of what went wrong."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

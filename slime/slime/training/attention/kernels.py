@@ -79,8 +79,8 @@ def _joined(parts: list[Tensor]) -> Tensor:
 def layout_of(
     query: Tensor, packed: Layout | None, attention_mask: Tensor | None, others: dict[str, Any]
 ) -> Layout:
-    """The layout of queries [1, heads, N, D]; without one they are one sequence. Raises TrainError where a model asks
-    for more than causal attention with a window."""
+    """Returns the layout of queries [1, heads, N, D]; without one they are one sequence. Raises TrainError where a
+    model asks for more than causal attention with a window."""
     wanted = [name for name in UNSUPPORTED if others.get(name) is not None]
     if wanted or attention_mask is not None:
         raise TrainError(
@@ -230,7 +230,7 @@ def rows(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> tuple[Ten
 
 
 def longest(layout: Layout) -> tuple[int, int]:
-    """Tokens of the longest piece, and the most keys that a piece sees."""
+    """Returns tokens of the longest piece, and the most keys that a piece sees."""
     pieces = pieces_of(layout)
     return max(piece.length for piece in pieces), max(piece.before + piece.length for piece in pieces)
 
@@ -372,7 +372,7 @@ NAMES = {kernel: f"slime_{kernel}" for kernel in KERNELS} | {"sdpa": SDPA}
 
 
 def attention_name(args: ModelArguments) -> str:
-    """The registered name behind --attn-implementation.
+    """Returns the registered name behind --attn-implementation.
 
     Raises:
         ConfigError: no kernel has that name, or it is not installed.

@@ -70,7 +70,7 @@ def keep_exact(model: nn.Module, names: Iterable[str], mesh: DeviceMesh) -> set[
 
 
 def _whole(parameter: Tensor) -> Tensor:
-    """A parameter of all ranks; its gradient becomes their mean, as FSDP's do."""
+    """Returns a parameter of all ranks; its gradient becomes their mean, as FSDP's do."""
     if not isinstance(parameter, DTensor):
         return parameter
     whole = parameter.full_tensor(grad_placements=[Partial()])
@@ -142,8 +142,8 @@ def tell_kernels() -> None:
 
 
 def kernel_of(function: Callable[..., Any]) -> str:
-    """The package whose kernel a function of transformers runs, or torch: it takes a package that it finds, and torch
-    where that cannot be imported."""
+    """Returns the package whose kernel a function of transformers runs, or torch: it takes a package that it finds,
+    and torch where that cannot be imported."""
     if not inspect.isfunction(function):
         return type(function).__module__.partition(".")[0]
     known = inspect.getclosurevars(function).nonlocals

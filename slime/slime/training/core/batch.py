@@ -65,7 +65,7 @@ class TrainBatch:
     version: int = 0
 
     def teacher_of(self, i: int) -> list[float] | None:
-        """The teacher's log-probs of the trained tokens of a sample, or None if it has no teacher."""
+        """Returns the teacher's log-probs of the trained tokens of a sample, or None if it has no teacher."""
         if self.teacher_log_probs is not None:
             return self.teacher_log_probs.get(i)
         return _trained(self.samples[i], self.samples[i].teacher_log_probs)
@@ -139,13 +139,13 @@ def check_topk(k: int, samples: Sequence[Sample], every: bool) -> None:
 
 
 def engine_log_probs(samples: Sequence[Sample], positions: Sequence[int]) -> dict[int, list[float]]:
-    """Log-probs that the engine reported for the trained tokens of the samples at `positions`."""
+    """Returns log-probs that the engine reported for the trained tokens of the samples at `positions`."""
     return {i: trained_values(samples[i], samples[i].rollout_log_probs or []) for i in positions}
 
 
 def rewards_of(args: ObjectiveSide, samples: Sequence[Sample]) -> list[float]:
-    """The reward of each sample as its estimator takes it: raw, or compared with its group; 0 for one that follows its
-    teacher alone, which is in no group.
+    """Returns the reward of each sample as its estimator takes it: raw, or compared with its group; 0 for one that
+    follows its teacher alone, which is in no group.
 
     Raises:
         ConfigError: rewards have names, and none of them is --reward-key.

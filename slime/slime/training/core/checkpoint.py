@@ -178,7 +178,7 @@ def _plain_errors(deed: str) -> Iterator[None]:
 
 
 def _first(error: BaseException) -> str:
-    """The failure of the first rank that had one."""
+    """Returns the failure of the first rank that had one."""
     failures = getattr(error, "failures", {})
     return str(next((failure[0] for failure in failures.values()), error))
 
@@ -195,7 +195,7 @@ def _meta(state: CheckpointState) -> dict[str, Any]:
 
 
 def _stepped(parts: Sequence[Part], index: Metadata) -> set[str]:
-    """The parts whose optimizer had made a step; AdamW has no state before."""
+    """Returns the parts whose optimizer had made a step; AdamW has no state before."""
     names = index.state_dict_metadata
     return {
         part.prefix for part in parts if any(name.startswith(f"{part.prefix}optimizer.") for name in names)
@@ -233,7 +233,7 @@ def seed_all(seed: int) -> None:
 
 
 def random_state() -> dict[str, Any]:
-    """The state of every random generator of this process."""
+    """Returns the state of every random generator of this process."""
     name, keys, *rest = np.random.get_state(legacy=True)
     state = {
         "torch": torch.get_rng_state(),

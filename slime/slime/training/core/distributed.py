@@ -106,7 +106,7 @@ def broadcast(value: T) -> T:
 
 
 def merge_over_ranks(values: dict[int, list[float]]) -> dict[int, list[float]]:
-    """The union of what the ranks know by sample."""
+    """Returns the union of what the ranks know by sample."""
     if dist.get_world_size() == 1:
         return dict(values)
     samples = torch.tensor([[key, len(own)] for key, own in values.items()], dtype=torch.int64)

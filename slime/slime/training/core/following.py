@@ -86,7 +86,7 @@ def taught_length(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def metric_of(sample: Sample) -> str:
-    """The metric in which a sample's divergence counts."""
+    """Returns the metric in which a sample's divergence counts."""
     return BY_CASE.get(str(sample.metadata.get("case")), OTHER_CASES)
 
 

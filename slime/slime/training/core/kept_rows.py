@@ -42,7 +42,7 @@ class KeptRows:
         ask: Callable[[Sequence[MicroBatch]], Candidates],
         device: torch.device,
     ) -> Candidates:
-        """The likely ids at the T tokens of this rank's micro-batch, as one hint. Every rank must call this.
+        """Returns the likely ids at the T tokens of this rank's micro-batch, as one hint. Every rank must call this.
 
         Args:
             micro_batches: of all ranks.

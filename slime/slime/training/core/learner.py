@@ -45,7 +45,7 @@ class Learner(ABC, Generic[Model]):
 
     @abstractmethod
     def clip(self, loss: float, max_norm: float, where: str) -> float:
-        """The gradient's norm over the whole model, after which it is clipped to `max_norm` (0: not at all).
+        """Returns the gradient's norm over the whole model, after which it is clipped to `max_norm` (0: not at all).
 
         Raises:
             TrainError: loss or gradient is not finite. Every rank sees the same numbers, so all raise or none.

@@ -31,7 +31,7 @@ LEAST = 1e-6
 
 
 def mean_of_steps(steps: list[dict[str, float]]) -> dict[str, float]:
-    """Mean of every metric over the steps that have it."""
+    """Returns the mean of every metric over the steps that have it."""
     by_name: dict[str, list[float]] = {}
     for step in steps:
         for name, value in step.items():
@@ -63,7 +63,7 @@ def group_metrics(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample]
 def advantage_metrics(
     data: TrainBatch, add_up: Callable[[Tensor], Tensor], use_opd: bool
 ) -> dict[str, float]:
-    """Mean advantage over samples of the mean over their tokens; with distillation also the mean of old minus
+    """Returns the mean advantage over samples of the mean over their tokens; with distillation also the mean of old minus
     teacher log-prob, and the number of samples that have a teacher. Every rank must call this."""
     if data.advantages is None:
         return {}
@@ -92,8 +92,8 @@ def _gap(data: TrainBatch, i: int) -> float | None:
 def staleness_metrics(
     samples: Sequence[Sample], schedule: Schedule, version: int, args: StalenessArguments
 ) -> dict[str, float]:
-    """Mean age of the trained tokens and the largest, in versions; the share of older tokens, and how many tokens
-    and samples hold some beyond --max-staleness."""
+    """Returns the mean age of the trained tokens and the largest, in versions; the share of older tokens, and how many
+    tokens and samples hold some beyond --max-staleness."""
     token_ages = [
         ages(samples[i], version) for step in schedule.steps for i in step.samples if samples[i].counted
     ]
@@ -138,7 +138,7 @@ class Mismatch:
         self.largest[kind] = max([self.largest[kind], *differences])
 
     def metrics(self) -> dict[str, float]:
-        """Mean and `_max` of every kind that occurred on any rank. Every rank must call this."""
+        """Returns the mean and `_max` of every kind that occurred on any rank. Every rank must call this."""
         total, count = sum_over_ranks(self.total), sum_over_ranks(self.count)
         largest = max_over_ranks(self.largest)
         metrics: dict[str, float] = {}

@@ -42,7 +42,7 @@ class TrainedModel(PackModel, Protocol):
         ...
 
     def distribution(self, packed: PackedBatch) -> Distribution:
-        """The model's distribution of every target [T] of the pack, at the temperature of its sample."""
+        """Returns the model's distribution of every target [T] of the pack, at the temperature of its sample."""
         ...
 
     def without_adapters(self) -> AbstractContextManager[None]:
@@ -77,7 +77,7 @@ class Pipelined(Protocol):
 
 @torch.no_grad()
 def log_probs_of(model: TrainedModel, packs: Sequence[PackedBatch]) -> list[Tensor]:
-    """Log-probs of the targets of every pack, [T] each."""
+    """Returns log-probs of the targets of every pack, [T] each."""
     if isinstance(model, Pipelined):
         return model.of_all(packs)
     return [model.distribution(packed).log_probs(packed.targets) for packed in packs]
@@ -85,7 +85,7 @@ def log_probs_of(model: TrainedModel, packs: Sequence[PackedBatch]) -> list[Tens
 
 @torch.no_grad()
 def values_of_all(model: ValueModel, packs: Sequence[PackedBatch]) -> list[Tensor]:
-    """A critic's values of every pack, [T] each."""
+    """Returns a critic's values of every pack, [T] each."""
     return model.of_all(packs) if isinstance(model, Pipelined) else [model.values(packed) for packed in packs]
 
 

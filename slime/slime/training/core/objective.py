@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def loss_spec(args: ObjectiveSide) -> LossSpec:
-    """The loss that the flags describe.
+    """Returns the loss that the flags describe.
 
     Raises:
         ConfigError: an unknown name, a hook that cannot be loaded, or one that makes something else.
@@ -51,7 +51,8 @@ def own_spec(args: LossArguments) -> LossSpec:
 
 
 def completed(args: ObjectiveSide, own: LossSpec) -> LossSpec:
-    """A loss with the entropy and KL terms of the flags, and what these and the estimator of advantages need."""
+    """Returns a loss with the entropy and KL terms of the flags, and what these and the estimator of advantages
+    need."""
     if own.on_logits is not None:
         return own
     use_kl = args.use_kl_loss and args.kl_loss_coef != 0
@@ -80,8 +81,8 @@ def _advantages_need_old(args: ObjectiveSide) -> bool:
 
 
 def custom_config(args: LossArguments) -> dict[str, Any]:
-    """The `config` of a loss on log-probs of one sample: every flag by its name, `clip_range` (--eps-clip), and
-    `kl_coeff` if --kl-loss-coef is given."""
+    """Returns the `config` of a loss on log-probs of one sample: every flag by its name, `clip_range` (--eps-clip),
+    and `kl_coeff` if --kl-loss-coef is given."""
     config = dict(vars(args)) | {"clip_range": args.eps_clip}
     return config | {"kl_coeff": args.kl_loss_coef} if args.kl_loss_coef else config
 

@@ -91,7 +91,7 @@ def to_value(text: Tensor) -> Any:
 
 
 def gather_values(values: Tensor, group: ProcessGroup | None = None) -> list[Tensor]:
-    """A flat CPU tensor of every rank, each of its own length, on every rank."""
+    """Returns a flat CPU tensor of every rank, each of its own length, on every rank."""
     ranks = dist.get_world_size(group)
     if ranks == 1:
         return [values]

@@ -47,7 +47,7 @@ class Piece(NamedTuple):
 
 @lru_cache(maxsize=8)
 def pieces_of(layout: Layout) -> tuple[Piece, ...]:
-    """The pieces of a layout as they stand in the pack."""
+    """Returns the pieces of a layout as they stand in the pack."""
     found: list[Piece] = []
     start = 0
     left: list[tuple[int | Run, tuple[int, ...]]] = [(run, ()) for run in reversed(layout)]
@@ -242,8 +242,8 @@ class _Tokens:
 
 
 def _lay_out(samples: Sequence[Sample], merge: bool, behind: bool) -> tuple[_Tokens, list[list[int]]]:
-    """The tokens, with those `behind` the responses or without, and where those of each sample stand, from the last of
-    its prompt on."""
+    """Returns the tokens, with those `behind` the responses or without, and where those of each sample stand, from
+    the last of its prompt on."""
     sequences = [sample.tokens + (sample.next_tokens if behind else []) for sample in samples]
     apart = [Node(i, 0, len(sequence), [i]) for i, sequence in enumerate(sequences)]
     tokens = _Tokens()
@@ -261,7 +261,7 @@ def _lay_out(samples: Sequence[Sample], merge: bool, behind: bool) -> tuple[_Tok
 
 
 def _run(nodes: Sequence[Node]) -> Run:
-    """The layout of a tree, of which the nodes come before their children."""
+    """Returns the layout of a tree, of which the nodes come before their children."""
     runs: dict[int, Run] = {}
     for node in reversed(nodes):
         branches = (runs[id(child)] if child.children else child.end - child.start for child in node.children)

@@ -54,7 +54,8 @@ class Part:
         return state
 
     def shapes(self, state: dict[str, Any]) -> dict[str, list[int]]:
-        """Names and shapes of all weights of the model, of which `state` has this rank's. Every rank must call this."""
+        """Returns names and shapes of all weights of the model, of which `state` has this rank's. Every rank must
+        call this."""
         return {name: list(tensor.shape) for name, tensor in state["model"].items()}
 
     def restore(self, state: dict[str, Any]) -> None:

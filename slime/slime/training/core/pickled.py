@@ -33,7 +33,7 @@ class Named:
 
 
 def read_pickle(data: bytes, allowed: Collection[Name]) -> object:
-    """The value of a pickle: None, bool, int, float, str, bytes, tuple, list, dict, `Name` and `Named`.
+    """Returns the value of a pickle: None, bool, int, float, str, bytes, tuple, list, dict, `Name` and `Named`.
 
     Args:
         allowed: what the pickle may name.

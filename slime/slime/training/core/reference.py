@@ -68,7 +68,7 @@ class Reference:
     def log_probs(
         self, micro_batches: Sequence[MicroBatch], samples: Sequence[Sample], device: torch.device
     ) -> dict[int, list[float]]:
-        """Log-probs of the trained tokens, by position of the sample."""
+        """Returns log-probs of the trained tokens, by position of the sample."""
         with self.policy.without_adapters() if self.model is self.policy else nullcontext():
             return trained_log_probs(self.model, micro_batches, samples, device, merge=self.merge)
 

@@ -92,7 +92,7 @@ class SafeReader(FileSystemReader):
 
 
 def read_index(data: bytes) -> Metadata:
-    """The index that `.metadata` holds. Raises UnpicklingError for anything else."""
+    """Returns the index that `.metadata` holds. Raises UnpicklingError for anything else."""
     try:
         fields = _fields(read_pickle(data, ALLOWED), "Metadata")
         return Metadata(
@@ -106,7 +106,7 @@ def read_index(data: bytes) -> Metadata:
 
 
 def _fields(value: object, kind: str, module: str = INDEX) -> dict[object, object]:
-    """The fields of an object of the class `kind`."""
+    """Returns the fields of an object of the class `kind`."""
     if not (isinstance(value, Named) and value.kind == Name(module, kind) and isinstance(value.state, dict)):
         raise TypeError(f"no {kind}")
     return value.state

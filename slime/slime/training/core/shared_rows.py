@@ -88,7 +88,7 @@ class SharedRows:
         return self.rows.share(self.own.entropy())
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """The k most likely tokens: (log-probs [T, K] in falling order, ids [T, K])."""
+        """Returns the k most likely tokens: (log-probs [T, K] in falling order, ids [T, K])."""
         values, ids = self.own.topk(k)
         return self.rows.share(values), self.rows.share(ids)
 

@@ -70,7 +70,7 @@ class StepInputs:
     following: Following = field(default_factory=Following)
 
     def packs(self) -> list[PackedBatch]:
-        """Each micro-batch as one flat sequence, laid out as the loss takes it."""
+        """Returns each micro-batch as one flat sequence, laid out as the loss takes it."""
         merge = self.args.merge_prefixes
         plain: LayOut = partial(pack, merge=merge)
         lay_out: LayOut = custom_pack
@@ -167,7 +167,7 @@ def _keep_normaliser(dist: Distribution) -> None:
 def step_reducer(
     denominator: float, packed: PackedBatch, per_token: bool, of_tokens: Sequence[float] | None = None
 ) -> Reducer:
-    """Mean over the trained tokens of the step, or over its samples of the mean over their trained tokens.
+    """Returns the mean over the trained tokens of the step, or over its samples of the mean over their trained tokens.
 
     Args:
         of_tokens: [T], further weights that leave the denominators as they are.
@@ -197,7 +197,8 @@ def loss_batch(
     denominator: float = 1.0,
     reward_key: str | None = None,
 ) -> LossBatch:
-    """The inputs of the loss, aligned with the targets of the pack. A filler is one token that counts nothing."""
+    """Returns the inputs of the loss, aligned with the targets of the pack. A filler is one token that counts
+    nothing."""
     samples, device = [data.samples[i] for i in micro_batch], packed.targets.device
     masks = [torch.tensor(sample.mask, dtype=torch.bool, device=device) for sample in samples]
     engine = {
@@ -236,7 +237,7 @@ def _reward(sample: Sample, key: str | None) -> float:
 
 
 def _teacher(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> tuple[Tensor, Tensor] | None:
-    """The teacher's log-probs of the sampled tokens, and where there are some; None if nowhere."""
+    """Returns the teacher's log-probs of the sampled tokens, and where there are some; None if nowhere."""
     per_sample = [data.teacher_of(i) for i in micro_batch]
     if all(part is None for part in per_sample):
         return None
@@ -288,7 +289,7 @@ def trained_log_probs(
     on_distribution: OnDistribution | None = None,
     **how: Any,
 ) -> dict[int, list[float]]:
-    """Log-probs of the samples in `micro_batches`, by position, from the same function as in training.
+    """Returns log-probs of the samples in `micro_batches`, by position, from the same function as in training.
 
     Only the dropout of adapters is off.
 
@@ -346,7 +347,7 @@ def add_echo(
     denominator: float,
     of_samples: Sequence[float],
 ) -> LossOutput:
-    """The loss with `echo_coef` times the cross-entropy of what others wrote.
+    """Returns the loss with `echo_coef` times the cross-entropy of what others wrote.
 
     With --calculate-per-token-loss its tokens are summed over the trained tokens of the step, else it is the mean over
     samples of the mean over such tokens of each.

@@ -86,7 +86,7 @@ class Teacher:
     def followed(
         self, step: Step, number: int, samples: Sequence[Sample], device: torch.device
     ) -> Candidates:
-        """The teacher's likely ids at the T tokens of micro-batch `number` of this rank, as one hint."""
+        """Returns the teacher's likely ids at the T tokens of micro-batch `number` of this rank, as one hint."""
         assert self.model is not None
         k = min(self.args.distill_topk or LIKELY_IDS, self.model.vocabulary)
 
@@ -121,7 +121,7 @@ class Teacher:
         return teach
 
     def sampled(self, step: Step, samples: Sequence[Sample], device: torch.device) -> dict[int, list[float]]:
-        """Log-probs of the trained tokens of this rank's samples under the shortest hint, by position; samples
+        """Returns log-probs of the trained tokens of this rank's samples under the shortest hint, by position; samples
         without hint are missing. Every rank must call this."""
         found: dict[int, list[float]] = {}
         rounds = [
@@ -141,7 +141,7 @@ class Teacher:
     def _log_probs(
         self, rounds: Sequence[Sequence[TeacherSequence]], packs: Sequence[PackedBatch]
     ) -> list[Tensor]:
-        """The teacher's log-probs of the targets of every pack, [T] each."""
+        """Returns the teacher's log-probs of the targets of every pack, [T] each."""
         assert self.model is not None
         if self.args.teacher_guidance != 1:
             pairs = zip(rounds, packs, strict=True)
@@ -231,7 +231,7 @@ class Teacher:
     def _ask(
         self, sequences: Sequence[TeacherSequence], packed: PackedBatch, is_guided: bool = True
     ) -> Distribution:
-        """The teacher's distribution of a pack of these sequences."""
+        """Returns the teacher's distribution of a pack of these sequences."""
         model = self.model
         assert model is not None
         model.eval()
@@ -256,7 +256,7 @@ class Teacher:
         return [*own_packs, *([] for _ in range(max(map(len, packs)) - len(own_packs)))]
 
     def _packs(self, micro_batch: MicroBatch, samples: Sequence[Sample]) -> list[list[TeacherSequence]]:
-        """The sequences of a micro-batch in order, cut where they exceed the limits of a micro-batch."""
+        """Returns the sequences of a micro-batch in order, cut where they exceed the limits of a micro-batch."""
         args = self.args
         parts: list[list[TeacherSequence]] = []
         tokens = 0
@@ -357,7 +357,7 @@ def make_teacher(
     first: str,
     load: Callable[[str], TrainedModel],
 ) -> Teacher:
-    """The teacher of the flags.
+    """Returns the teacher of the flags.
 
     Args:
         replica: which samples of a step are this rank's.

@@ -30,7 +30,7 @@ FILLER = Sample(tokens=[0, 0], response_length=1, reward=0.0)
 
 
 def custom_pack(samples: Sequence[Sample], device: torch.device) -> PackedBatch:
-    """The samples one after the other; no sample gives a pack of one that counts nothing."""
+    """Returns the samples one after the other; no sample gives a pack of one that counts nothing."""
     packed = pack(samples or [FILLER], device, merge=False)
     return packed if samples else replace(packed, is_filler=True)
 

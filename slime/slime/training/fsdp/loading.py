@@ -49,7 +49,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def load_model(folder: str, mesh: DeviceMesh, args: Arguments, trained: bool = True) -> PackedModel:
-    """The causal language model in `folder`, with adapters if it is trained and the flags want them.
+    """Returns the causal language model in `folder`, with adapters if it is trained and the flags want them.
 
     Args, Raises: of `load_as`.
     """
@@ -100,7 +100,8 @@ def load_as(
 
 
 def _load(folder: str, args: TrainingSide) -> tuple[FolderShards | None, PreTrainedModel]:
-    """The model in fp32: without its weights and what will fill its shards, or whole where only transformers reads it."""
+    """Returns the model in fp32: without its weights and what will fill its shards, or whole where only transformers
+    reads it."""
     how: dict[str, Any] = {"dtype": torch.float32}
     if args.load_in_4bit:
         how |= four_bit_config()
@@ -235,7 +236,8 @@ class FolderShards:
 
 
 def open_shards(config: PretrainedConfig, folder: str, **how: Any) -> FolderShards | None:
-    """The model of a folder before it has its weights; None: its files hold them in a form that only transformers reads.
+    """Returns the model of a folder before it has its weights; None: its files hold them in a form that only
+    transformers reads.
 
     Args:
         how: of `from_config`.
@@ -320,7 +322,7 @@ class PackedValues(nn.Module):
 
 
 def load_critic(args: Arguments, mesh: DeviceMesh) -> PackedValues:
-    """The critic of the flags. Raises ConfigError as `load_as`."""
+    """Returns the critic of the flags. Raises ConfigError as `load_as`."""
     return load_as(partial(_value_model, args=args), args.critic_load or args.hf_checkpoint, mesh, args)
 
 

@@ -102,7 +102,8 @@ def without_adapters(model: PreTrainedModel) -> Iterator[None]:
 
 
 def merged(model: PreTrainedModel, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Names and whole tensors of the model without adapters that computes the same; the inputs stay as they are.
+    """Yields names and whole tensors of the model without adapters that computes the same; the inputs stay as they
+    are.
 
     Args:
         tensors: names and whole tensors of the state of the wrapped model, in any order of modules, where
@@ -131,7 +132,7 @@ def merged(model: PreTrainedModel, tensors: Iterable[tuple[str, Tensor]]) -> Ite
 
 
 def merged_shapes(model: PreTrainedModel) -> dict[str, torch.Size]:
-    """Names and shapes of what `merged` gives; those of a model without adapters as they are."""
+    """Returns names and shapes of what `merged` gives; those of a model without adapters as they are."""
     return {
         _plain(name): tensor.shape
         for name, tensor in model.state_dict().items()
@@ -140,7 +141,7 @@ def merged_shapes(model: PreTrainedModel) -> dict[str, torch.Size]:
 
 
 def _plain(name: str) -> str:
-    """The name that a tensor has in the model without adapters."""
+    """Returns the name that a tensor has in the model without adapters."""
     return (
         name.removeprefix(PEFT_PREFIX)
         .replace(".base_layer.", ".")

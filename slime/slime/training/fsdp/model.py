@@ -47,7 +47,7 @@ class PackedModel(nn.Module):
         return int(self.config.get_text_config().vocab_size)
 
     def distribution(self, packed: PackedBatch) -> Distribution:
-        """The model's distribution of every target [T] of the pack, at the temperature of its sample.
+        """Returns the model's distribution of every target [T] of the pack, at the temperature of its sample.
 
         Logits are computed at these positions only.
         """
@@ -121,7 +121,7 @@ def _equipped(kind: type[nn.Module]) -> type[nn.Module]:
 
 
 def gather_weights(model: PreTrainedModel, dtype: torch.dtype | None, keep: bool) -> dict[str, Tensor]:
-    """All weights as whole CPU tensors in `dtype` (None: as they are); a tied output head is left out.
+    """Returns all weights as whole CPU tensors in `dtype` (None: as they are); a tied output head is left out.
 
     Every rank must call this; the ranks without `keep` return nothing.
     """
@@ -134,7 +134,7 @@ def gather_weights(model: PreTrainedModel, dtype: torch.dtype | None, keep: bool
 def export_weights(
     model: PreTrainedModel, dtype: torch.dtype | None, keep: bool
 ) -> Iterator[tuple[str, Tensor]]:
-    """Names and whole tensors as Hugging Face folders hold them, without a tied output head.
+    """Yields names and whole tensors as Hugging Face folders hold them, without a tied output head.
 
     Adapters are merged out of place. Every rank must take all; the ranks without `keep` get none. Tensors are not cast
     to `dtype` where they are whole already or vectors, and are the model's own where they can be.
@@ -169,7 +169,7 @@ def stored_names(model: PreTrainedModel, weights: dict[str, Tensor]) -> dict[str
 
 
 def gather_trained(model: PreTrainedModel, keep: bool) -> dict[str, Tensor]:
-    """The trainable weights as whole CPU tensors, on the ranks with `keep`. Every rank must call this."""
+    """Returns the trainable weights as whole CPU tensors, on the ranks with `keep`. Every rank must call this."""
     reshard(model)
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     whole = {name: tensor.detach().cpu() for name, tensor in whole_tensors(trained)}
@@ -179,7 +179,7 @@ def gather_trained(model: PreTrainedModel, keep: bool) -> dict[str, Tensor]:
 def whole_tensors(
     tensors: dict[str, Tensor], dtype: torch.dtype | None = None
 ) -> Iterator[tuple[str, Tensor]]:
-    """Names and whole tensors, one after the other. Every rank must take all of them.
+    """Yields names and whole tensors, one after the other. Every rank must take all of them.
 
     Args:
         dtype: to which parts are cast before they travel, those of vectors excepted.

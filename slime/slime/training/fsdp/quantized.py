@@ -48,12 +48,13 @@ def keep_packing(model: nn.Module) -> None:
 
 
 def four_bit_parameters(model: nn.Module) -> set[nn.Parameter]:
-    """The weights in 4 bits. They are frozen, so every rank keeps them whole."""
+    """Returns the weights in 4 bits. They are frozen, so every rank keeps them whole."""
     return {p for p in model.parameters() if hasattr(p, "quant_state")}
 
 
 def dequantized(model: nn.Module, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Names and tensors of a state with weights in 4 bits written out in fp32, as the model computes with them."""
+    """Yields names and tensors of a state with weights in 4 bits written out in fp32, as the model computes with
+    them."""
     quantized = {name: p for name, p in model.named_parameters() if hasattr(p, "quant_state")}
     if not quantized:
         yield from tensors

@@ -86,7 +86,7 @@ class Adapters(nn.Module):
         return self.scale * self.output.joined(found)
 
     def merged(self, weight: Tensor) -> Tensor:
-        """The module's weight [out, in] with the adapters in it, as a new tensor."""
+        """Returns the module's weight [out, in] with the adapters in it, as a new tensor."""
         products = {name: (part.up.float() @ part.down.float()).T for name, part in self._parts.items()}
         return (weight.float() + self.scale * self.output.joined(products).T).to(weight.dtype)
 
@@ -109,7 +109,7 @@ class Adapters(nn.Module):
 
 
 def adapters_of(model: nn.Module) -> list[Adapters]:
-    """All of a model; empty without LoRA."""
+    """Returns all of a model; empty without LoRA."""
     return [module for module in model.modules() if isinstance(module, Adapters)]
 
 

@@ -101,7 +101,7 @@ class MegatronPart(Part):
 
 
 def _mesh(axes: list[Axis], device: str) -> DeviceMesh:
-    """The ranks of all axes, of which this one's lines through it are known."""
+    """Returns the ranks of all axes, of which this one's lines through it are known."""
     if len(axes) == 1:
         return DeviceMesh.from_group(axes[0].group, device)
     cut, copies = axes

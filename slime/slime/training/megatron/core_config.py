@@ -32,7 +32,7 @@ FLAGS = {
 
 
 def read_config(folder: str) -> Any:
-    """The configuration of a model that this backend can build; of one with vision, of the decoder within.
+    """Returns the configuration of a model that this backend can build; of one with vision, of the decoder within.
 
     Raises:
         ConfigError: the folder holds none, or of another architecture; the message has the reason.
@@ -75,7 +75,7 @@ def rope_parameters(config: PretrainedConfig) -> dict[str, Any]:
 
 
 def _rotated(config: PretrainedConfig) -> float:
-    """The part of each head that is."""
+    """Returns the part of each head that is."""
     return float(rope_parameters(config).get("partial_rotary_factor", 1.0))
 
 
@@ -164,7 +164,8 @@ def transformer_config(config: PretrainedConfig, args: TrainingSide, dtype: torc
 
 
 def _fusions(args: TrainingSide) -> dict[str, bool]:
-    """The part of megatron-core's configuration that is about kernels for several steps; our norms heed the last one."""
+    """Returns the part of megatron-core's configuration that is about kernels for several steps; our norms heed the
+    last one."""
     compiled = fuses_activations(args)
     return {
         "masked_softmax_fusion": False,
@@ -176,7 +177,7 @@ def _fusions(args: TrainingSide) -> dict[str, bool]:
 
 
 def _hybrid(config: PretrainedConfig) -> dict[str, Any]:
-    """The part of megatron-core's configuration that is about gates and linear attention."""
+    """Returns the part of megatron-core's configuration that is about gates and linear attention."""
     if config.model_type not in HYBRIDS:
         return {}
     names = "conv_kernel_dim", "key_head_dim", "value_head_dim", "num_key_heads", "num_value_heads"
@@ -185,7 +186,7 @@ def _hybrid(config: PretrainedConfig) -> dict[str, Any]:
 
 
 def _experts(config: PretrainedConfig, args: TrainingSide) -> dict[str, Any]:
-    """The part of megatron-core's configuration that is about experts."""
+    """Returns the part of megatron-core's configuration that is about experts."""
     ranks = args.expert_model_parallel_size
     if config.model_type not in MIXTURES:
         if ranks > 1:

@@ -19,7 +19,7 @@ def cut(whole: Tensor, sizes: Sequence[int], ranks: int, rank: int) -> Tensor:
 
 
 def put_together(parts: Sequence[Tensor], sections: Sections) -> list[Tensor]:
-    """The tensors of a folder, of what every rank has."""
+    """Returns the tensors of a folder, of what every rank has."""
     sizes = [size // len(parts) for group in sections for size in group]
     by_rank = [torch.split(part, sizes) for part in parts]
     whole = torch.cat([rank[i] for i in range(len(sizes)) for rank in by_rank])

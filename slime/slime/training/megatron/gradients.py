@@ -64,8 +64,8 @@ class Gradients:
         return trained
 
     def _parts(self) -> Iterator[tuple[Trained, str, slice, Cut | None]]:
-        """Names and rows in checkpoints. Gate and up projection come apart, and so do sections: each is cut over the
-        ranks for itself; the output head of the last stage is a copy of a tied embedding."""
+        """Yields names and rows in checkpoints. Gate and up projection come apart, and so do sections: each is cut
+        over the ranks for itself; the output head of the last stage is a copy of a tied embedding."""
         for each in self.all:
             entry, name = self.weights.entries[each.name], self.weights.global_name(each.name)
             if self.tied_head and each.name == HEAD:
@@ -101,7 +101,7 @@ class Gradients:
                 _gradient(piece).div_(self.parallel.cp.size)
 
     def clip(self, loss: float, max_norm: float, where: str) -> float:
-        """The gradient's norm over the whole model, after which it is clipped to `max_norm` (0: not at all).
+        """Returns the gradient's norm over the whole model, after which it is clipped to `max_norm` (0: not at all).
 
         Raises:
             TrainError: loss or gradient is not finite. Every rank sees the same numbers, so all raise or none.
@@ -202,7 +202,7 @@ class Masters:
                 spread_rows([piece.of(piece.trained.parameter.detach()) for piece in pieces], axis)
 
     def _by_copies(self) -> list[tuple[Axis, Sequence[Piece]]]:
-        """The pieces that the same ranks have copies of."""
+        """Returns the pieces that the same ranks have copies of."""
         axes = {id(piece.trained.copies): piece.trained.copies for piece in self.pieces}
         return [
             (axis, [piece for piece in self.pieces if piece.trained.copies is axis]) for axis in axes.values()

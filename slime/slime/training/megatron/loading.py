@@ -122,7 +122,7 @@ class ShardedValues(ShardedModel):
 
 
 def load_critic(args: Arguments, parallel: Parallel, device: torch.device) -> ShardedValues:
-    """The critic of the flags. Raises ConfigError as `load_core`."""
+    """Returns the critic of the flags. Raises ConfigError as `load_core`."""
     folder = args.critic_load or args.hf_checkpoint
     core, weights = load_core(PackedValues, folder, args, parallel, device)
     if args.use_lora:

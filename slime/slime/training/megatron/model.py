@@ -147,7 +147,7 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         )
 
     def padded(self, packed: PackedBatch) -> PackedBatch:
-        """The pack with a sequence of its own at the end, so that the ranks get equally many tokens."""
+        """Returns the pack with a sequence of its own at the end, so that the ranks get equally many tokens."""
         size = packed.input_ids.shape[1]
         mixed = self.config.num_moe_experts is not None  # whose tokens all of these ranks share out
         ranks = self.parallel.cp.size * self.parallel.tp.size if mixed else self.ranks_of_a_sequence
@@ -234,7 +234,7 @@ def _again(module: Any) -> None:
 
 
 def _in_groups(layers: nn.ModuleList, size: int, hidden_states: Tensor, **inputs: Any) -> Tensor:
-    """The layers one after the other; only the input of every `size` of them is kept."""
+    """Returns the layers one after the other; only the input of every `size` of them is kept."""
     mask = inputs["attention_mask"]
 
     def run(hidden: Tensor, first: int) -> Tensor:

@@ -85,5 +85,5 @@ class Piece:
     gradient: Tensor | None = None
 
     def of(self, tensor: Tensor) -> Tensor:
-        """The rows of this piece in the parameter, its gradient or a tensor like it."""
+        """Returns the rows of this piece in the parameter, its gradient or a tensor like it."""
         return tensor[self.rows]

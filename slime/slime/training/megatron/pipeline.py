@@ -62,7 +62,8 @@ class ShardedModel(nn.Module):
             parameter.copy_(policy.weights.value(name))
 
     def distribution(self, packed: PackedBatch) -> Distribution:
-        """The model's distribution of every target [T] of the pack, without gradients over more than one stage."""
+        """Returns the model's distribution of every target [T] of the pack, without gradients over more than one
+        stage."""
         if self.parallel.pp.size == 1:
             seen: Distribution = self._of(self.core.stage(packed, None), packed)
             return seen
@@ -177,7 +178,7 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def _backward(number: int, received: Tensor | None, output: Tensor, gradient: Tensor | None) -> Tensor | None:
-    """The gradient of what was received, for the stage before."""
+    """Returns the gradient of what was received, for the stage before."""
     torch.autograd.backward(output, gradient)
     return None if received is None else received.grad
 

@@ -76,7 +76,7 @@ class WeightMap:
         self.changed: dict[str, Callable[[Tensor], Tensor]] = {}
 
     def global_name(self, name: str) -> str:
-        """The name of a parameter with the number that its layer has in the whole model."""
+        """Returns the name of a parameter with the number that its layer has in the whole model."""
         head, layer, rest = split_name(name)
         return name if layer is None else f"{head}{layer + self.offset}.{rest}"
 
@@ -138,7 +138,7 @@ class WeightMap:
         return parts
 
     def axis_of(self, entry: Entry) -> Axis:
-        """The ranks that cut a parameter."""
+        """Returns the ranks that cut a parameter."""
         return self.parallel.ep if entry.kind == "experts" else self.parallel.tp
 
     def _read(self, entry: Entry, files: WeightFiles) -> Tensor:
@@ -188,7 +188,7 @@ class WeightMap:
         return torch.cat(found)
 
     def separate(self, entry: Entry, parts: list[Tensor]) -> list[Tensor]:
-        """The tensors of the file, of every rank's part."""
+        """Returns the tensors of the file, of every rank's part."""
         if entry.kind == "gate_up":
             halves = [part.chunk(2) for part in parts]
             return [torch.cat([half[i] for half in halves]) for i in range(2)]
@@ -206,7 +206,7 @@ class WeightMap:
 def whole_weights(
     weights: WeightMap, dtype: torch.dtype | None, parallel: Parallel
 ) -> Iterator[tuple[str, Tensor]]:
-    """All weights as whole tensors by Hugging Face's names, on rank 0 of all; the others get nothing.
+    """Returns all weights as whole tensors by Hugging Face's names, on rank 0 of all; the others get nothing.
 
     Every rank must take all. One tensor at a time is whole, or a bucket of them, so no rank ever holds the model.
     """
@@ -216,8 +216,8 @@ def whole_weights(
 def to_first_stage(
     own: Iterable[tuple[str, Tensor]], parallel: Parallel, dtype: torch.dtype | None
 ) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of all pipeline stages on rank 0, those of others on the CPU and but for vectors in `dtype`; the others
-    get nothing. Every rank must take all."""
+    """Yields the tensors of all pipeline stages on rank 0, those of others on the CPU and but for vectors in `dtype`;
+    the others get nothing. Every rank must take all."""
     if not parallel.writes:
         for _ in own:
             pass
@@ -241,8 +241,8 @@ def _travels_in(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
 def _buckets(
     own: Iterable[tuple[str, Tensor]], dtype: torch.dtype | None
 ) -> Iterator[tuple[list[Head], Tensor]]:
-    """The tensors as bytes behind one another, and what they are; many at once, as each message takes milliseconds. The
-    next bytes take the place of the last ones."""
+    """Yields the tensors as bytes behind one another, and what they are; many at once, as each message takes
+    milliseconds. The next bytes take the place of the last ones."""
     buffer = torch.empty(BUCKET, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
     heads: list[Head] = []
     for name, tensor in own:
