@@ -147,7 +147,7 @@ class TurnContext:
 
     @property
     def is_of_adapter(self) -> bool:
-        """Whether an adapter beside the trained policy answered."""
+        """Whether an adapter answered, not the trained policy."""
         return ADAPTER_MARK in self.policy_id
 
     @property

@@ -1,4 +1,4 @@
-"""An adapter that engines serve beside their model: what they are asked to load."""
+"""An adapter that engines serve in addition to their model: the request to load it."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ AVOID_SECONDS = 5.0
 """How long new requests go first to other engines than one that could not be reached."""
 READY_POLL_SECONDS = 0.2
 ADAPTER_NOT_LOADED = "adapter_not_loaded"
-"""Code with which an engine says that it must load the adapter of a request first."""
+"""Code of an engine that must load the adapter of a request first."""
 SGLANG_NOT_LOADED = ("LoRA adapters are not loaded", "LoRA adapter that has never been loaded")
 SGLANG_LOADED = "already loaded"
 """How SGLang 0.5 words it, which has no code for it."""

@@ -118,7 +118,7 @@ def on_disk(store: RolloutStore) -> list[int]:
 
 
 def gone_back(version: int, told: Json) -> str:
-    """Returns the result of an order to go back; `told`: the driver's answer to it."""
+    """Returns the result of an order to go back, as text, from the driver's answer."""
     if told.get("status") == "waiting":
         return f"Version {version} goes live as soon as the driver answers."
     if told.get("status") == "serving":

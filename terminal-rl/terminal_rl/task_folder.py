@@ -36,9 +36,9 @@ class TaskFolder:
         workdir: where the agent's files are in its box.
         files: what the workspace begins with: files of this machine, and where they go, relative to `workdir`.
         dockerfile: of an image that has the files and the working folder in their place; None if no image is built.
-            setup: a script that prepares the workspace, run once in a box; None where the files are enough.
+        setup: a script that prepares the workspace, run once in a box; None if the files are enough.
         tests: folder with test_outputs.py, or Harbor's test.sh.
-        test_names: functions of test_outputs.py, in order; none where test.sh gives the reward.
+        test_names: functions of test_outputs.py, in order; none if test.sh gives the reward.
         test_variables: of the environment of the tests. reward_files: which of them the tests may write.
         solution: a script that solves the task; None if there is none.
         inputs: paths below `workdir`, of files and folders that the agent must leave as they are.

@@ -46,7 +46,7 @@ async def readyz(request: Request) -> Response:
 
 @router.get("/v1/models")
 async def models(request: Request) -> Response:
-    """What the bearer of the key may name: the model, and adapters beside it."""
+    """Returns the models that the bearer of the key may name: the model, and its adapters."""
     gateway = _gateway(request)
     check_client(request, gateway.settings)
     names, created = gateway.names.usable(person_of(request.headers)), request.app.state.started

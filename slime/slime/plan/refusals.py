@@ -1,7 +1,7 @@
-"""What a start refuses by its arguments, on any machine: asked by the driver before anything starts, and by a dry run.
+"""The arguments that a start refuses, on any machine: checked by the driver before anything starts, and by a dry run.
 
-The module of `--service-path` says what its own `start` would refuse: `check_arguments(args, endpoints, env)` raises it,
-starts nothing and leaves `args` as they are. A module without that function is asked at the start alone.
+The module of `--service-path` may have `check_arguments(args, endpoints, env)`. It raises what its own `start` would
+refuse, starts nothing and leaves `args` as they are. A module without that function is asked at the start alone.
 """
 
 from __future__ import annotations

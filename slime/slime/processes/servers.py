@@ -278,7 +278,7 @@ class ServerManager(ServerPorts):
 
 
 def note_death(watched: Watched, run_dir: Path, told: str) -> None:
-    """Decides when the server starts again. `told`: the kernel's log line about its end, if any."""
+    """Decides when the server starts again, also from the kernel's log line about its end, if any."""
     if watched.ready:
         watched.failed_starts = 0
     elif control.log_size(run_dir, watched.spec.name) > watched.log_start:  # a killed one logs nothing
