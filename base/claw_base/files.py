@@ -63,7 +63,7 @@ def append_to(path: Path) -> int:
 
 
 def temporary_beside(path: Path) -> Path:
-    """Where to build what `commit_folder` or a rename moves to `path`: a hidden name in the same folder."""
+    """Returns where to build what `commit_folder` or a rename moves to `path`: a hidden name in the same folder."""
     return path.with_name(f".{path.name}.tmp")
 
 

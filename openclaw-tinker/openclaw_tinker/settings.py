@@ -35,7 +35,8 @@ class TinkerFlags(RentedFlags):
 
 
 def base_url(env: Mapping[str, str]) -> str:
-    """Where the service is: TINKER_BASE_URL, else TINKER_ENDPOINT unless that is an address of Ray's; "": Tinker."""
+    """Returns where the service is: TINKER_BASE_URL, else TINKER_ENDPOINT unless that is an address of Ray's; "":
+    Tinker."""
     endpoint = env.get("TINKER_ENDPOINT", "")
     is_ray = endpoint.startswith("ray:") or endpoint.rstrip("/").endswith(RAY_PORT) or endpoint == "auto"
     return env.get("TINKER_BASE_URL", "") or ("" if is_ray else endpoint)

@@ -27,6 +27,6 @@ class Adapter:
         return {"lora_name": self.versioned_name, "lora_path": self.folder}
 
     def body(self) -> dict[str, Any]:
-        """Of the request that loads it; a name that is loaded is replaced."""
+        """Returns the body of the request that loads it; a name that is loaded is replaced."""
         body = {"lora_name": self.name, "lora_path": self.folder}
         return body if self.version is None else body | {"weight_version": str(self.version)}

@@ -112,8 +112,8 @@ class _List:
 
 
 def _begin(data: bytes, key: bytes, at: int) -> int:
-    """Where the list of this key begins; -1 if there is none. Inside a JSON text the key cannot occur: its quotes would
-    have backslashes."""
+    """Returns where the list of this key begins; -1 if there is none. Inside a JSON text the key cannot occur: its
+    quotes would have backslashes."""
     found = data.find(key, at)
     if found < 0:
         return -1

@@ -121,7 +121,7 @@ class Family:
         return cls(name, tokenizer, partial(WholeParser, tokenizer, whole), renderer, stop)
 
     def forced_call(self, function: str | None) -> str | None:
-        """How an answer begins that calls this function, or any; None if the family has no such
+        """Returns how an answer begins that calls this function, or any; None if the family has no such
         beginning."""
         if self.name in _JSON_CALLS:
             begin = '<tool_call>\n{"name": "'

@@ -112,7 +112,7 @@ class Qwen3StreamParser:
         return self._take()
 
     def _text_until(self, ids: Sequence[int], at: int) -> int:
-        """Where the text ends that begins at `at` and changes nothing about how the ids after it are read."""
+        """Returns where the text ends that begins at `at` and changes nothing about how the ids after it are read."""
         if self._state is _State.CONTENT or self._state is _State.REASONING:
             while at < len(ids) and ids[at] not in self._markers:
                 at += 1

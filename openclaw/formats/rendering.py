@@ -208,7 +208,7 @@ def _has_tokens_of(renderer: str, path: Path) -> bool:
 
 
 def _template_hash(path: Path) -> str:
-    """Of the model's own chat template, so that a changed template can be seen in stored turns."""
+    """Returns the hash of the model's own chat template, so that a changed template can be seen in stored turns."""
     template = path / "chat_template.jinja"
     if template.is_file():
         text = template.read_text()

@@ -191,7 +191,7 @@ class AnswerResponse(Response):
         self._access.completion_tokens += len(exchange.generation.ids)
 
     def _opening(self) -> bytes:
-        """How a stream begins, once."""
+        """Returns how a stream begins, once."""
         if self._opened or not self._streamed:
             return b""
         self._opened = True

@@ -75,7 +75,7 @@ class HintedPrompts:
 
     @classmethod
     def of(cls, model_path: str | Path) -> HintedPrompts:
-        """Of a Hugging Face folder, as the gateway reads it. Raises ConfigError."""
+        """Returns the prompts of a Hugging Face folder, as the gateway reads it. Raises ConfigError."""
         folder = ModelFolder.read(Path(model_path).expanduser())
         tokenizer = Tokenizer(folder.path)
         chat_format = ChatFormat(folder, tokenizer)
@@ -149,7 +149,7 @@ class HintedPrompts:
 
 @functools.lru_cache(maxsize=4)
 def prompts_of(model_path: str) -> HintedPrompts:
-    """Of a folder, read once in a process. Raises ConfigError."""
+    """Returns the prompts of a model folder, read once in a process. Raises ConfigError."""
     return HintedPrompts.of(model_path)
 
 

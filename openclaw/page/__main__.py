@@ -112,7 +112,7 @@ def _arguments(run_dir: Path) -> dict[str, Any]:
 
 
 def _buffer(run_dir: Path, told: dict[str, Any]) -> str:
-    """Where the run's store is: a run folder that was moved has it inside. Raises ConfigError."""
+    """Returns where the run's store is: a run folder that was moved has it inside. Raises ConfigError."""
     for folder in (run_dir / "buffer", run_dir):
         if (folder / "buffer.db").is_file():
             return str(folder)

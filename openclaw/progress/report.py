@@ -220,7 +220,7 @@ def _explicit_rows(measured: Measured, wishes: Sequence[Wish]) -> list[Row | Non
 
 
 def _likeness(measured: Measured, items: Sequence[Item]) -> Row | None:
-    """How like their old replies the new ones to unrelated prompts are."""
+    """Returns how like their old replies the new ones to unrelated prompts are."""
     before = measured.before
     if before is None or not items:
         return None

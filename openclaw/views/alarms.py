@@ -91,7 +91,7 @@ def _of_training(source: ViewSource) -> dict[str, str]:
 
 
 def _batch_size(run_dir: Path | None) -> int | None:
-    """Of the run's last start; None if that is not known."""
+    """Returns the batch size of the run's last start; None if that is not known."""
     if run_dir is None:
         return None
     try:

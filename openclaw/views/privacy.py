@@ -59,7 +59,7 @@ def _wishes(source: ViewSource) -> defaultdict[str | None, list[Json]]:
 
 
 def _retention_days(source: ViewSource) -> float | None:
-    """Of the run's last start; 0 keeps, None: no trainer was ever started here."""
+    """Returns the retention of the run's last start; 0 keeps, None: no trainer was ever started here."""
     if source.run_dir is None:
         return None
     try:

@@ -40,7 +40,7 @@ def sessions(store: RolloutStore, limit: int = SESSIONS_A_PAGE, before: float | 
 
 
 def open_sessions(store: RolloutStore, limit: int) -> list[Json]:
-    """Of the open sessions those that were used last, newest first."""
+    """Returns the open sessions that were used last, newest first."""
     table = schema.session
     query = select(table).where(table.c.ended_at.is_(None)).order_by(table.c.last_seen.desc())
     with store.database.reading() as connection:

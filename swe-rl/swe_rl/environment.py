@@ -141,7 +141,7 @@ class SweEnvironment:
 
 
 def commands_of(action: Action) -> list[str]:
-    """Of the tool calls, or of the one block of bash in a text."""
+    """Returns the commands of the tool calls, or of the one block of bash in a text."""
     if action.calls:
         return [str(call.arguments["command"]) for call in action.calls]
     blocks = _BLOCK.findall(action.text)

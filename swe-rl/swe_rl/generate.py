@@ -144,7 +144,7 @@ def _router(flags: SweFlags) -> dict[str, Any]:
 
 
 def pool_of(flags: SweFlags) -> str | None:
-    """Where environments are asked for; None: in this process."""
+    """Returns where environments are asked for; None: in this process."""
     if flags.exec_server_urls is not None:
         return f"http://127.0.0.1:{flags.router_port}"
     return flags.env_server_url

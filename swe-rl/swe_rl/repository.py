@@ -22,8 +22,8 @@ FETCH_SECONDS = 600
 
 
 def environments() -> Path:
-    """Where sources and test runners are kept: SWE_ENV_DIR, or a cache. Root's is the machine's, as code in a box is
-    another user, who cannot enter root's home."""
+    """Returns where sources and test runners are kept: SWE_ENV_DIR, or a cache. Root's is the machine's, as code in a
+    box is another user, who cannot enter root's home."""
     cache = Path("/var/cache" if os.getuid() == 0 else os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return Path(os.environ.get("SWE_ENV_DIR") or cache.expanduser() / "openclaw-rl" / "swe").absolute()
 

@@ -66,7 +66,8 @@ _ALLOWED = {
 
 
 def digest(workspace: Workspace, path: str) -> str:
-    """Of a file, or of a folder with all in it: names, kinds, rights and contents. No link is followed."""
+    """Returns the digest of a file, or of a folder with all in it: names, kinds, rights and contents. No link is
+    followed."""
     found = hashlib.sha256()
     parts = parts_of(path)
     try:

@@ -32,7 +32,7 @@ class RewardRules:
     price: float = 0.0
 
     def score(self, right: bool, calls: int) -> float:
-        """Of a whole episode with so many calls."""
+        """Returns the reward of a whole episode with so many calls."""
         outcome = 1.0 if right else -1.0
         if self.encouragement and not right:
             outcome = min(LEAST_WRONG, outcome + (calls - 2) * A_CALL)

@@ -70,7 +70,8 @@ def has_ended(pid: int) -> bool:
 
 
 def exit_status(pid: int) -> int:
-    """Of a child that has ended, or is about to; negative: the signal that ended it; 0: it is no child of ours."""
+    """Returns the exit status of a child that has ended, or is about to; negative: the signal that ended it; 0: it is
+    no child of ours."""
     try:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     except ChildProcessError:

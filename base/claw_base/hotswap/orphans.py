@@ -105,7 +105,7 @@ def keep(lineage: Lineage, listener: socket.socket) -> int:
 
 
 async def wait_serving(lineage: Lineage, listener: socket.socket) -> socket.socket | None:
-    """Of the one that serves: the connection to a new door; None when none came in time."""
+    """Returns the serving worker's connection to a new door; None if none came in time."""
     return await _wait(lineage, "serving", listener, ORPHAN_SECONDS, lambda: True)
 
 

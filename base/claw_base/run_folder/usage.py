@@ -71,7 +71,7 @@ class Prices:
     train: float
 
     def cost(self, tokens: Mapping[str, int]) -> float:
-        """Of tokens by kind, in US dollars."""
+        """Returns the cost of tokens by kind, in US dollars."""
         of_kind: dict[str, float] = vars(self)
         return sum(of_kind[kind] * count for kind, count in tokens.items()) / MILLION
 
@@ -107,7 +107,7 @@ def usage_of(run_dir: str | Path) -> dict[str, dict[str, int]]:
 
 
 def cost_of(run_dir: str | Path, prices: Prices) -> float:
-    """Of a run so far, in US dollars."""
+    """Returns the cost of a run so far, in US dollars."""
     return sum(prices.cost(tokens) for tokens in usage_of(run_dir).values())
 
 

@@ -60,7 +60,7 @@ class View:
     origin: tuple[float, float] = (0.0, 0.0)
 
     def centre(self, box: Box) -> tuple[float, float] | None:
-        """Of the part of a box that is seen, in pixels of the screen; None if none is."""
+        """Returns the centre of the visible part of a box, in pixels of the screen; None if none is."""
         left, top = max(box[0], self.left), max(box[1], self.top)
         right, bottom = (
             min(box[0] + box[2], self.left + self.width),

@@ -57,7 +57,7 @@ async def forget_own(request: Request, wish_id: str) -> Response:
 
 
 def _bearer(request: Request, gateway: Gateway) -> Asker:
-    """Of a named key, under its own name. Raises ClientError (401, 403)."""
+    """Returns the bearer of a named key, under its own name. Raises ClientError (401, 403)."""
     check_client(request, gateway.settings)
     asker = asker_named(request.headers, {}, gateway.settings)
     if asker.person is None:

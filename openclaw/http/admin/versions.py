@@ -127,7 +127,7 @@ def _prompts(given: Any) -> list[ChatRequest]:
 async def _answers(
     request: Request, versions: tuple[int, int], asked: list[ChatRequest]
 ) -> list[dict[str, Any]]:
-    """Of both versions, one after the other."""
+    """Returns the answers of both versions, one after the other."""
     gateway: Gateway = request.app.state.gateway
     store, _ = _places(request)
     known = {one.version: one for one in await asyncio.to_thread(store.versions.all)}

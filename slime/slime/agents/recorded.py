@@ -159,7 +159,7 @@ def _turn(sample: Sample, begin: int, end: int, tokenizer: ChatTokenizer) -> See
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many ids both begin with."""
+    """Returns how many ids both begin with."""
     places = (place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])
     return next(places, min(len(one), len(other)))
 

@@ -19,7 +19,7 @@ from slime.plugins import plugin_modules
 
 
 def plugin_paths(values: Mapping[str, Any]) -> list[str]:
-    """Where the hooks are, in the order of the table of hooks."""
+    """Returns where the hooks are, in the order of the table of hooks."""
     paths: list[str] = []
     for name in HOOKS:
         value = values.get(name) or []

@@ -148,7 +148,7 @@ class AnswerCheck:
         return share_of(questions, answers)["right"]
 
     def measured(self, asked: Sequence[Sample], complete: bool) -> tuple[dict[str, float], dict[str, float]]:
-        """Of the candidate, and of the live weights."""
+        """Returns the measurements of the candidate, and of the live weights."""
         wanted = [label(one) if complete else None for one in asked]
         old = [self.live_answers[key(one)] for one in asked]
         new = [self.candidate_answers[key(one)] for one in asked]

@@ -51,7 +51,7 @@ class GateHistory:
 
     @classmethod
     def read(cls, path: Path) -> GateHistory:
-        """Of any version of this program: what the file lacks is learned again."""
+        """Reads the file of any version of this program; missing values are measured again."""
         if not path.exists():
             return cls()
         stored, names = json.loads(path.read_text()), {item.name for item in fields(cls)}

@@ -104,8 +104,8 @@ def lengths_allowed(live: dict[str, float]) -> tuple[float, float]:
 
 
 def too_few_obeyed(now: float, live: float, best: float, args: GateArguments) -> str | None:
-    """Of explicit wishes. An update that obeys no fewer than the live weights passes, however few these are: it may be
-    the way back."""
+    """Returns why too few explicit wishes were obeyed. An update that obeys no fewer than the live weights passes,
+    however few these are: it may be the way back."""
     if now >= min(live, args.gate_min_obeyed * best):
         return None
     return f"{now:.0%} of the explicit wishes are obeyed, by the live weights {live:.0%}, by the best version {best:.0%}"
@@ -114,7 +114,8 @@ def too_few_obeyed(now: float, live: float, best: float, args: GateArguments) ->
 def lost_wishes(
     now: Outcomes, live: Outcomes, reference: Outcomes, best: float, args: GateArguments
 ) -> str | None:
-    """Of explicit wishes: the floor, and the paired test against the reference version."""
+    """Returns why too many explicit wishes were lost: by the floor, or by the paired test against the reference
+    version."""
     return too_few_obeyed(share(now), share(live), best, args) or lost_more_wishes(now, live, reference, args)
 
 
@@ -138,7 +139,7 @@ def lost_more(what: str, reference: Outcomes, now: Outcomes, part: str, args: Ga
 
 
 def lost_facts(lost: int, asked: int, args: GateArguments) -> str | None:
-    """Of facts that the model knew: more of them are lost than the share that small changes turn over."""
+    """Returns why too many known facts were lost: more than the share that small changes turn over."""
     chance = at_least(lost, asked, CHANCE)
     if chance > SPLIT["fact"] * args.gate_false_alarms:
         return None

@@ -89,7 +89,7 @@ def _weights(part: Part) -> Iterator[Tensor]:
 
 
 def _optimizer_state(part: Part) -> list[dict[str, Any]]:
-    """Of every parameter, in the optimizer's order; empty before its first step."""
+    """Returns the optimizer's state of every parameter, in its order; empty before its first step."""
     if part.optimizer is None:
         return []
     state = part.optimizer.state

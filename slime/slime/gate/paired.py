@@ -20,7 +20,7 @@ changes. More than that many is a loss."""
 
 
 def lost_and_gained(reference: Outcomes, now: Outcomes) -> tuple[int, int]:
-    """How many that were right are wrong, and the other way round, of those that both were asked."""
+    """Returns how many that were right are wrong, and the other way round, of those that both were asked."""
     both = reference.keys() & now.keys()
     lost = sum(reference[key] and not now[key] for key in both)
     gained = sum(now[key] and not reference[key] for key in both)

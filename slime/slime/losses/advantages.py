@@ -63,8 +63,8 @@ def group_advantages(
 def group_counts(
     rewards: Sequence[float], groups: Sequence[Hashable], trajectories: Sequence[Hashable] | None = None
 ) -> dict[str, float]:
-    """How many groups there are, how many of them are one trajectory, and how many earned the same throughout: these
-    two kinds teach nothing under normalisation. Raises DataError as `group_advantages`."""
+    """Returns how many groups there are, how many of them are one trajectory, and how many earned the same
+    throughout: these two kinds teach nothing under normalisation. Raises DataError as `group_advantages`."""
     values = [_of_trajectories(rewards, positions, trajectories) for positions in _members(groups)]
     return {
         "groups": float(len(values)),

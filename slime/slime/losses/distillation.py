@@ -155,7 +155,7 @@ def topk_divergence(dist: Distribution, batch: LossBatch, reducer: Reducer) -> L
 
 
 def topk_settings(args: object, subset: SubsetMode) -> dict[str, float]:
-    """How likely ids and hints are chosen, as numbers for `LossSpec.reported`.
+    """Returns how likely ids and hints are chosen, as numbers for `LossSpec.reported`.
 
     Args:
         args: `TeacherSettings`, or the arguments that a hook gets.

@@ -97,7 +97,8 @@ def plan_of(args: Split) -> MemoryPlan:
 
 
 def division_of(args: Split) -> Division | None:
-    """How --train-backend megatron divides the model. Raises ConfigError where the flags contradict each other."""
+    """Returns how --train-backend megatron divides the model. Raises ConfigError where the flags contradict each
+    other."""
     division = Division(
         args.tensor_model_parallel_size,
         args.pipeline_model_parallel_size,

@@ -118,5 +118,5 @@ def dense_shape(folder: str) -> Shape | None:
 
 
 def usable_cpus() -> int:
-    """How many this process may use."""
+    """Returns how many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -108,7 +108,7 @@ def host_use(args: Arguments, engines: Sequence[Server]) -> HostUse:
 
 
 def division_of(args: Arguments) -> Division | None:
-    """How --train-backend megatron divides the model; None for fsdp."""
+    """Returns how --train-backend megatron divides the model; None for fsdp."""
     if args.train_backend != "megatron":
         return None
     return Division(

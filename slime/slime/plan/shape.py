@@ -255,7 +255,7 @@ def _full_layers(text: dict[str, Any], layers: int) -> int:
 
 
 def _mixed_layers(text: dict[str, Any], layers: int) -> int:
-    """How many layers are mixtures of experts, by the rule of Hugging Face's configuration."""
+    """Returns how many layers are mixtures of experts, by the rule of Hugging Face's configuration."""
     step, dense = text.get("decoder_sparse_step") or 1, text.get("mlp_only_layers") or ()
     return sum((layer + 1) % step == 0 and layer not in dense for layer in range(layers))
 

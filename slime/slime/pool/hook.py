@@ -88,7 +88,7 @@ def _agent(flags: PoolFlags) -> Generate:
 
 
 def path_of(name: str) -> str:
-    """Where an environment is: a path as it stands; of a track's name what that track serves."""
+    """Returns where an environment is: a path as it stands; of a track's name what that track serves."""
     return name if any(mark in name for mark in ".:/") else SERVED.format(name)
 
 

@@ -33,7 +33,7 @@ KEEPER = "lease"
 
 
 def folder_of(run_dir: Path, address: str) -> Path:
-    """Where records and logs of the servers on that machine are."""
+    """Returns where records and logs of the servers on that machine are."""
     return run_dir / "nodes" / address.replace(":", "_")
 
 

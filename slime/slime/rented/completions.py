@@ -167,7 +167,8 @@ def ids_of(choice: Fields) -> list[int] | None:
 
 
 def log_probs_of(choice: Fields, first_known: bool = True) -> list[float] | None:
-    """Of the tokens of an answer; `first_known`: false where the prompt is echoed, whose first token has none."""
+    """Returns the log-probs of an answer's tokens; `first_known`: false where the prompt is echoed, whose first token
+    has none."""
     told = choice.get("logprobs") or {}
     content = told.get("content")
     found = [one.get("logprob") for one in content] if content else told.get("token_logprobs")

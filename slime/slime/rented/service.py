@@ -107,7 +107,7 @@ class Sampler(Protocol):
     def sample(self, wish: Wish) -> Future[Sampled]: ...
 
     def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
-        """Of ids 1 to N - 1 of a sequence [N], each given those before it: [N - 1]."""
+        """Returns the log-probs of ids 1 to N - 1 of a sequence [N], each given those before it: [N - 1]."""
         ...
 
 

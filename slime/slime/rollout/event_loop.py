@@ -89,7 +89,7 @@ class Watch:
 
 
 def holder() -> str:
-    """Where the loop is, by the innermost code that is no library's: `file.py:12 (function)`."""
+    """Returns where the loop is, by the innermost code that is no library's: `file.py:12 (function)`."""
     frame = None if _thread is None else sys._current_frames().get(_thread.ident or 0)
     if frame is None:
         return "something"

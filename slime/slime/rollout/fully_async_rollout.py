@@ -270,7 +270,8 @@ def may_start(started: int, trained: int, next_rollout: int, batch: int, stalene
 
 
 def missing(due: Iterable[int], due_finished: Iterable[int], rollout: int, batch: int) -> int:
-    """How many groups that are under way the batch of `rollout` has to wait for; 0 means it can go, if it is full.
+    """Returns how many groups that are under way the batch of `rollout` has to wait for; 0 means it can go, if it is
+    full.
 
     Args:
         due: the rollout at which each started group is due at the latest, finished or not.

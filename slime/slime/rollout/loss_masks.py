@@ -88,7 +88,7 @@ class Renderer:
         return self.tokenizer.render(messages, self.tools, answer_next=answer_next, variables=self.variables)
 
     def answers(self, text: str, messages: Messages) -> tuple[tuple[int, int], ...]:
-        """Where the trained answers lie in the rendered `messages`, from after `begin` to `end` included."""
+        """Returns where the trained answers lie in the rendered `messages`, from after `begin` to `end` included."""
         told = [message for message in messages if message["role"] == "assistant"]
         found, at = [], text.find(self.begin)
         while at >= 0:

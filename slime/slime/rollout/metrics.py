@@ -83,7 +83,7 @@ def length_metrics(name: str, samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def zero_std_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[str, float]:
-    """How many groups of several trajectories have equal rewards, in all and by reward."""
+    """Returns how many groups of several trajectories have equal rewards, in all and by reward."""
     several = [values for values in group_rewards(samples, reward_key) if len(values) > 1]
     equal = [values[0] for values in several if max(values) - min(values) <= SAME]
     metrics: dict[str, float] = {"rollout/zero_std/count": len(equal)} if several else {}

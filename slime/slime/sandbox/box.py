@@ -134,7 +134,7 @@ class Box:
         self.kill()
 
     def exit_code(self, seconds: float = 0.0) -> int | None:
-        """Of the program, 128 + signal where a signal ended it; None while it runs."""
+        """Returns the program's exit code, 128 + signal if a signal ended it; None while it runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
         return self.process.returncode

@@ -89,7 +89,7 @@ def make_group(limits: Limits) -> Group | None:
 
 @functools.cache
 def own_groups() -> Groups | None:
-    """Where this process may make cgroups with a limit of memory; found by making one. None: nowhere."""
+    """Returns where this process may make cgroups with a limit of memory; found by making one. None: nowhere."""
     text, mounts = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
     for groups in candidates(text, mounts):
         try:

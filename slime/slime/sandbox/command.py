@@ -200,7 +200,7 @@ def box_python() -> tuple[str, dict[Path, str]]:
 
 
 def worker_python(image: Image | None) -> list[str]:
-    """How a worker's Python is started in a box. Raises ConfigError."""
+    """Returns how a worker's Python is started in a box. Raises ConfigError."""
     return [box_python()[0]] if image is None else carried().python
 
 

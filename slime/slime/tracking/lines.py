@@ -61,7 +61,7 @@ def evaluation_line(step: int, metrics: Mapping[str, float]) -> str:
 
 
 def beginning(args: Arguments, rollout_id: int) -> str:
-    """Where everything is, when a run begins to train (`rollout_id` -1) or goes on after a rollout."""
+    """Returns where everything is, when a run begins to train (`rollout_id` -1) or goes on after a rollout."""
     begun = "training begins" if rollout_id < 0 else f"training goes on after rollout {rollout_id}"
     curves = f"; curves: tensorboard --logdir {args.tensorboard_dir}" if args.use_tensorboard else ""
     return f"{begun}; run folder {args.run_dir}{curves}; Ctrl-C stops all of it, the same command goes on"

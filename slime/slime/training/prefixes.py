@@ -102,8 +102,8 @@ class Prefixes:
     def _fork(
         self, order: Sequence[int], common: Sequence[int], low: int, high: int
     ) -> tuple[int, int, list[int]]:
-        """How far the sequences [low, high) of an order go together, the first of them that goes on from there, and where
-        those that part begin; none of these if all others end on the way of one."""
+        """Returns how far the sequences [low, high) of an order go together, the first of them that goes on from
+        there, and where those that part begin; none of these if all others end on the way of one."""
         first = low
         while first + 1 < high:
             end = min(common[first : high - 1])
@@ -145,7 +145,7 @@ def _exceeds(size: Size, most: int) -> bool:
 
 
 def _common(a: np.ndarray, b: np.ndarray) -> int:
-    """How many numbers at the start of both are equal."""
+    """Returns how many numbers at the start of both are equal."""
     length = min(len(a), len(b))
     differ = a[:length] != b[:length]
     return int(differ.argmax()) if differ.any() else length

@@ -77,7 +77,8 @@ class EpisodeTools:
         self.counts: Counter[str] = Counter()
 
     async def specs(self) -> tuple[Tool, ...]:
-        """Of all sources. Raises ConfigError where two tools have one name, EnvironmentAway where a server is away."""
+        """Returns the tools of all sources. Raises ConfigError if two tools have one name, EnvironmentAway if a
+        server is away."""
         found: list[Tool] = []
         for source in self.toolset.sources:
             for tool in await source.tools():

@@ -49,7 +49,7 @@ class RentedAnswer:
             self.finish = {"type": "length", "length": len(self.ids)}
 
     def _stopped(self, sampled: Sampled, stops: list[str], folder: ModelFolder) -> tuple[int, str] | None:
-        """How many of the next tokens complete a stop string, and which one; None: none is in the text."""
+        """Returns how many of the next tokens complete a stop string, and which one; None: none is in the text."""
         skip = self._request.sampling_params.skip_special_tokens
         if not any(word in folder.text(self.ids + sampled.ids, skip) for word in stops):
             return None

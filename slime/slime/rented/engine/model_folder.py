@@ -46,7 +46,7 @@ class ModelFolder:
         )
 
     def text(self, ids: list[int], skip_special_tokens: bool) -> str:
-        """Of sampled ids, "" without a tokenizer."""
+        """Returns the text of sampled ids, "" without a tokenizer."""
         if self.tokenizer is None:
             return ""
         return str(self.tokenizer.decode(ids, skip_special_tokens=skip_special_tokens))

@@ -64,7 +64,7 @@ class RentedModel:
             self._on_base = False
 
     def distribution(self, packed: PackedBatch) -> OwnTokens:
-        """Of the pack's targets, without gradients. Raises ServiceRefuses."""
+        """Returns the distribution of the pack's targets, without gradients. Raises ServiceRefuses."""
         if packed.is_filler:
             return OwnTokens(packed.targets, torch.zeros(1))
         ids = ids_of(packed)
@@ -149,7 +149,7 @@ def ids_of(packed: PackedBatch) -> list[int]:
 
 
 def at_targets(packed: PackedBatch, log_probs: list[float]) -> Tensor:
-    """Of log-probs [N - 1] of a whole sequence those of the pack's targets [T]."""
+    """Returns those of the pack's targets [T] among the log-probs [N - 1] of a whole sequence."""
     return torch.tensor(log_probs, dtype=torch.float32)[packed.logit_positions]
 
 

@@ -152,7 +152,7 @@ def write_state(
 
 
 def read_state(path: Path, lora: dict[str, Any] | None, model: str) -> tuple[CheckpointState, str]:
-    """Where training stood, and the address of weights and optimizer. Raises CheckpointError."""
+    """Returns where training stood, and the address of weights and optimizer. Raises CheckpointError."""
     meta = read_meta(path)
     check_adapters(path, meta, lora)
     if meta.get("rented_model") != model:

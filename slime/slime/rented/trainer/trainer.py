@@ -176,7 +176,7 @@ class RentedTrainer(Trainer):
 
     @loses_trainer
     def log_probs(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Of every response token under the present weights, in one request."""
+        """Returns the log-probs of every response token under the present weights, in one request."""
         check_samples(samples, self.vocabulary)
         asked = [sample.tokens for sample in samples if sample.response_length]
         found = iter(patiently(lambda: self.model.forward(asked)) if asked else [])

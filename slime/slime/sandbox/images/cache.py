@@ -37,8 +37,8 @@ class Source:
 
 
 def images_folder() -> Path:
-    """Where unpacked images are kept: SLIME_IMAGE_DIR, or a cache. Root's is the machine's, as code in a box is another
-    user, who cannot enter root's home."""
+    """Returns where unpacked images are kept: SLIME_IMAGE_DIR, or a cache. Root's is the machine's, as code in a box
+    is another user, who cannot enter root's home."""
     cache = Path("/var/cache" if os.getuid() == 0 else os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return Path(os.environ.get("SLIME_IMAGE_DIR") or cache.expanduser() / "slime" / "images").absolute()
 

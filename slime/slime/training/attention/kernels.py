@@ -355,7 +355,7 @@ def _blocks(parts: _Fragments, blocks: int, window: int | None) -> tuple[Tensor,
 
 
 def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """How many blocks each row has [1, 1, blocks], and their numbers before those of the others."""
+    """Returns how many blocks each row has [1, 1, blocks], and their numbers before those of the others."""
     order = blocks.int().argsort(dim=-1, descending=True, stable=True).int()
     return blocks.sum(-1).int()[None, None], order[None, None]
 

@@ -276,7 +276,7 @@ def _kl(args: LossArguments, item: SampleTerms) -> Tensor | None:
 
 
 def ages(sample: Sample, version: int) -> list[int]:
-    """How many versions before `version` the weights were that wrote each trained token.
+    """Returns how many versions before `version` the weights were that wrote each trained token.
 
     A turn may span weight updates, so each version span has its own age. Tokens of unknown version count as written
     by the present weights.

@@ -116,7 +116,7 @@ def batch_scale(args: OptimizerArguments, samples: Sequence[Sample], trained: Se
 
 
 def _share(args: OptimizerArguments, step: int, steps: int) -> float:
-    """How much of the way from the lowest to the highest rate is left after `step` of `steps` of the decay."""
+    """Returns how much of the way from the lowest to the highest rate is left after `step` of `steps` of the decay."""
     style: str = args.lr_decay_style
     if style == "WSD":  # warm-up, stable, decay: the highest rate until the last steps
         assert args.lr_wsd_decay_iters is not None

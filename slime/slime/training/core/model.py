@@ -50,7 +50,7 @@ class TrainedModel(PackModel, Protocol):
         ...
 
     def shapes(self) -> dict[str, torch.Size]:
-        """Of the weights of this rank by name, as they are with adapters merged."""
+        """Returns the shapes of this rank's weights by name, as they are with adapters merged."""
         ...
 
     def take_over(self, policy: Any) -> None:

@@ -290,7 +290,7 @@ def _with_images(sample: Sample) -> list[int]:
 
 
 def trained_values(sample: Sample, values: Sequence[float]) -> list[float]:
-    """Of one number a response token those with loss mask 1, in the order of `pack`."""
+    """Returns those of one number a response token that have loss mask 1, in the order of `pack`."""
     return [value for value, kept in zip(values, sample.mask, strict=True) if kept]
 
 

@@ -308,7 +308,7 @@ def is_own_hinted(sample: Sample) -> bool:
 
 
 def _common_prefix(prompts: Sequence[Sequence[int]]) -> int:
-    """How many tokens all prompts begin with."""
+    """Returns how many tokens all prompts begin with."""
     columns = zip(*prompts, strict=False)
     return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
 

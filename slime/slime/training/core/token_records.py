@@ -82,7 +82,8 @@ class TokenRecords:
         return {i: values.tolist() for i, values in (data.advantages or {}).items()}
 
     def _of_sampled_tokens(self, data: TrainBatch) -> dict[int, list[float]]:
-        """Of a teacher that scored the sampled tokens alone: the policy's log-prob less its own."""
+        """Returns the differences for a teacher that scored the sampled tokens alone: the policy's log-prob less its
+        own."""
         pairs = {i: (own, data.teacher_of(i)) for i, own in self._log_probs.items() if i not in self._gaps}
         return {
             i: [a - b for a, b in zip(own, teacher, strict=True)]

@@ -67,7 +67,7 @@ class PackedModel(nn.Module):
         return without_adapters(self)
 
     def shapes(self) -> dict[str, torch.Size]:
-        """Of the weights by name, as they are with adapters merged."""
+        """Returns the shapes of the weights by name, as they are with adapters merged."""
         return merged_shapes(self)
 
     @torch.no_grad()

@@ -52,7 +52,7 @@ class MegatronPart(Part):
         return {"model": model, "optimizer": states}
 
     def shapes(self, state: dict[str, Any]) -> dict[str, list[int]]:
-        """Of all pipeline stages."""
+        """Returns the shapes of all pipeline stages."""
         assert self.gradients is not None
         axis = self.gradients.parallel.pp
         stages: list[dict[str, list[int]]] = [super().shapes(state)]
@@ -65,7 +65,7 @@ class MegatronPart(Part):
         self.publish()
 
     def _optimizer_state(self, piece: Piece) -> dict[str, Any]:
-        """Of AdamW; one that has made no step gets an empty one to be filled."""
+        """Returns the state of AdamW; one that has made no step gets an empty one to be filled."""
         assert self.optimizer is not None
         known: dict[str, Any] = self.optimizer.state[piece.master]
         if not known:

@@ -80,7 +80,8 @@ def _rotated(config: PretrainedConfig) -> float:
 
 
 def inverse_frequencies(config: PretrainedConfig) -> torch.Tensor:
-    """Of the rotary embedding, [rotated dimensions / 2], in fp32, as transformers computes them."""
+    """Returns the inverse frequencies of the rotary embedding, [rotated dimensions / 2], in fp32, as transformers
+    computes them."""
     parameters = rope_parameters(config)
     kind = parameters.get("rope_type", "default")
     if kind != "default":

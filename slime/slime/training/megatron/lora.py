@@ -145,7 +145,7 @@ def _linear_attention(hf: PretrainedConfig) -> dict[str, tuple[int, int]]:
 
 
 def _sections(hf: PretrainedConfig, name: str) -> Sections:
-    """Of the rows of the second factor, where ranks have a part of every one."""
+    """Returns the sections of the rows of the second factor, if ranks have a part of every one."""
     return projected(hf)[:1] if name == "linear_attn.in_proj_qkv" else ()
 
 

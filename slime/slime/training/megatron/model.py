@@ -139,7 +139,7 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         return output
 
     def places(self, layout: Layout, positions: Tensor) -> Places:
-        """Of the tokens at these positions [n], for all layers."""
+        """Returns the places of the tokens at these positions [n], for all layers."""
         angles = positions.float().unsqueeze(-1) * self.frequencies.to(positions.device)
         both = torch.cat([angles, angles], -1)[:, None, None, :]
         return Places(
@@ -166,7 +166,7 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         return self.parallel.cp.size * (self.parallel.tp.size if self.config.sequence_parallel else 1)
 
     def hidden_shape(self, packed: PackedBatch) -> tuple[int, int, int]:
-        """Of what one stage hands to the next."""
+        """Returns the shape of the hidden states that one stage hands to the next."""
         tokens = self.padded(packed).input_ids.shape[1]
         return tokens // self.ranks_of_a_sequence, 1, self.config.hidden_size
 

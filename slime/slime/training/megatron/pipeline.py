@@ -51,7 +51,7 @@ class ShardedModel(nn.Module):
         return without_adapters(self)
 
     def shapes(self) -> dict[str, torch.Size]:
-        """Of this rank's parts of the weights by name, as they are with adapters merged."""
+        """Returns the shapes of this rank's parts of the weights by name, as they are with adapters merged."""
         named = self.core.named_parameters()
         return {name: x.shape for name, x in named if self.weights.entries[name].kind != "adapter"}
 
@@ -143,7 +143,7 @@ class ShardedModel(nn.Module):
         return own if self.parallel.cp.size == 1 else SharedRows(own, rows, hidden, of)
 
     def _distribution(self, rows: Tensor, temperatures: Tensor) -> Distribution:
-        """Of hidden states [n, H] and temperatures [n]."""
+        """Returns the distribution of hidden states [n, H] and temperatures [n]."""
         of: Callable[[Tensor, Tensor], Distribution] = DenseDistribution
         if self.parallel.tp.size > 1:
             of = partial(ShardedDistribution, first=self.core.first_column, group=self.parallel.tp.group)
@@ -173,7 +173,7 @@ class ShardedModel(nn.Module):
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """Of log-probs, where a model computes in `dtype`."""
+    """Returns the dtype of log-probs if a model computes in `dtype`."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 

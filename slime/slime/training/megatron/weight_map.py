@@ -82,7 +82,7 @@ HEAD = "output_layer.weight"
 
 
 def entry_of(name: str, hf: PretrainedConfig, offset: int) -> Entry:
-    """Of a parameter of a stage whose first layer is number `offset` of the model."""
+    """Returns the entry of a parameter of a stage whose first layer is number `offset` of the model."""
     _, layer, rest = split_name(name)
     if layer is None:
         return _outside(name, hf)
