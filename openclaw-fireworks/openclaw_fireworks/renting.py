@@ -1,4 +1,4 @@
-"""What one run rents: a trainer, and a deployment that loads the trainer's weights while it serves."""
+"""The rented resources of one run: a trainer, and a deployment that loads the trainer's weights while it serves."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ LOADING_SECONDS, LOADING_LOOKS = 2.0, 30
 
 
 class DeploymentSampler:
-    """What a deployment holds just now. Log-probs are the raw model's, of the whole distribution at temperature 1.
+    """A sampler of a deployment's present weights. Log-probs are the raw model's, of the whole distribution at
+    temperature 1.
 
     Args:
         model: resource name of the deployment.

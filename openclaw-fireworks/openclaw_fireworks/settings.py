@@ -34,7 +34,7 @@ NO_GATE = "--gate compares a candidate with the live version, and a deployment a
 
 @dataclass
 class FireworksFlags(RentedFlags):
-    """What Fireworks adds, and has other names or defaults for."""
+    """Flags that Fireworks adds, or that have other names or defaults for it."""
 
     method: str = flag("combine", "rl, opd, combine or hybrid", env=("METHOD",))
     model_name: str = flag(

@@ -20,7 +20,7 @@ SERVICE = "openclaw_tinker.service:TinkerService"
 
 @dataclass
 class TinkerFlags(RentedFlags):
-    """What Tinker has other defaults for."""
+    """Flags that have other defaults for Tinker."""
 
     model_name: str = flag(
         "Qwen/Qwen3-4B-Instruct-2507", "base model, by its name at the service", env=("MODEL_NAME",)

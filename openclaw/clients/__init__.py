@@ -1,1 +1,1 @@
-"""What is special about one client each: how it names its session, marks in its texts, its settings."""
+"""The peculiarities of each client: how it names its session, marks in its texts, its settings."""

@@ -101,8 +101,8 @@ class Own:
 
 @dataclass(frozen=True)
 class Before:
-    """What a client puts before a person's words in the same text: it begins with `begins`, and the words come after the
-    line of the last `ends`."""
+    """A client's own text before a person's words in the same message: it begins with `begins`, and the words come
+    after the line of the last `ends`."""
 
     begins: str
     ends: str
@@ -155,8 +155,8 @@ class Model:
 
 @dataclass(frozen=True)
 class Link:
-    """What a client is connected with. base_url ends in /v1; provider: the name for this server in the client's own
-    settings; default: the model becomes the client's default."""
+    """The settings with which a client is connected. base_url ends in /v1; provider: the name for this server in the
+    client's own settings; default: the model becomes the client's default."""
 
     base_url: str
     key: str
@@ -189,7 +189,7 @@ class OwnFile:
 
 @dataclass(frozen=True)
 class Client:
-    """What is special about one client. What it does not name, it does as any OpenAI client.
+    """The peculiarities of one client. In everything else it acts as any OpenAI client.
 
     noise: removed from texts, in this order.
     own: texts of the user role that it writes by itself; befores: what it puts before a person's words.

@@ -1,1 +1,1 @@
-"""What every part of the runtime may use: addresses, the text of a message, themes of wishes, open files."""
+"""Helpers for every part of the runtime: addresses, the text of a message, themes of wishes, open files."""

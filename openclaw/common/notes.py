@@ -1,4 +1,4 @@
-"""What stands in place of what a model cannot read, so that one such item does not end a conversation."""
+"""Notes in place of items that a model cannot read, so that one such item does not end a conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What vLLM, SGLang, llama.cpp and others call a flag of a server; what it is here."""
+"""Names of a server's flags in vLLM, SGLang, llama.cpp and others, and their names here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person can do whose clients ask for answers that are no samples of the policy."""
+"""Advice for people whose clients ask for answers that are no samples of the policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What connecting changes in openclaw.json, as pure functions on its content.
+"""The changes to openclaw.json, as pure functions on its content.
 
 The names are those of OpenClaw 2026.9: models.providers, agents.defaults.model.primary, plugins.load.paths,
 plugins.entries, plugins.allow. Nothing else is touched.

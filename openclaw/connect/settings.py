@@ -18,7 +18,7 @@ PRINTED = {client.name: client.settings for client in CLIENTS if client.settings
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectSettings(ServerAddress):
-    """What to connect with what. Raises ConfigError."""
+    """The client to connect, and the server. Raises ConfigError."""
 
     api_key: str | None = flag(
         None,

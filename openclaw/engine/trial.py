@@ -1,4 +1,4 @@
-"""What an engine is asked when weights are tried that need not be live."""
+"""Requests to an engine that try weights which need not be live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer is made of, as it comes: pieces of text, and tool calls in fragments."""
+"""The parts of an answer, as it streams: pieces of text, and tool calls in fragments."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ tools before it."""
 
 @dataclass(frozen=True)
 class Head:
-    """What is known of a request's head.
+    """The kept rendering of a request's head.
 
     digests: [i] names the first i messages, with the tools and options. length: of them are known; ids [T]: theirs.
     """

@@ -56,7 +56,7 @@ class RawPrompt(dict[str, Any]):
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """What the gateway reads of a Hugging Face model folder. Raises ConfigError when it is none."""
+    """The files of a Hugging Face model folder that the gateway reads. Raises ConfigError if it is none."""
 
     path: Path
     renderer: str

@@ -25,7 +25,7 @@ _STEP_GROWTH = 64
 
 @dataclass(frozen=True)
 class WholeFormat:
-    """What the adapter must know of a family.
+    """The properties of a family that the adapter needs.
 
     renderer: parses whole answers. markers: its markup, as text. probes: ids of the markup that are one token.
     bare_json: an answer that begins with a brace may be a tool call to its very end.

@@ -89,7 +89,7 @@ class Guesses:
 
 @dataclass(eq=False)
 class Share:
-    """What one client has open now, and may have at most; 0: no limit."""
+    """The open requests and bytes of one client, and their limits; 0: no limit."""
 
     most_requests: int
     most_bytes: int

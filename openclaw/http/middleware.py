@@ -1,4 +1,4 @@
-"""What every request passes before its route, from the outside in.
+"""The layers that every request passes before its route, from the outside in.
 
 * `HttpProtocol`: uvicorn's HTTP with limits on headers and on the time that they take.
 * `AccessLog`: one line a request in the log: method, path, status, time, tokens, session. No content, query, key, person.
@@ -144,7 +144,7 @@ _KEY = "openclaw.access"
 
 @dataclass
 class Access:
-    """What a route reports of a request while it runs."""
+    """A route's report on a running request."""
 
     session: str = ""
     prompt_tokens: int = 0

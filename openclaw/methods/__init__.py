@@ -1,1 +1,1 @@
-"""What a method is, and what methods share."""
+"""The definition of a method, and the code that methods share."""

@@ -1,4 +1,4 @@
-"""What a method is: what it asks of the judge, and how a judged turn becomes a sample.
+"""The definition of a method: its requests to the judge, and how a judged turn becomes a sample.
 
     def needs(options): return Needs(hint=True, teacher="token")
 
@@ -36,7 +36,7 @@ TeacherKind = Literal["none", "token", "topk"]
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a method must know of a turn.
+    """The judgements and teacher outputs of a turn that a method needs.
 
     eval: the score of what followed; hint: the hints in it.
     teacher: what an inference engine is asked for where it is the teacher: `token` log-probs of the answer's own ids,

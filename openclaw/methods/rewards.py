@@ -10,13 +10,13 @@ TRUST = "trust"
 
 
 class RewardFlags(Protocol):
-    """What rewards need of the trainer's flags."""
+    """The trainer's flags that rewards need."""
 
     reward_key: str | None
 
 
 class ScoredSample(Protocol):
-    """What rewards need of the trainer's samples."""
+    """The fields of the trainer's samples that rewards need."""
 
     reward: Any
     metadata: Any

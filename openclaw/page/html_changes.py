@@ -1,4 +1,4 @@
-"""What people do on the page: forms that work with and without scripts."""
+"""Changes on the page: forms that work with and without scripts."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Told = Callable[[str], None]
 
 
 class Model(Protocol):
-    """What answers prompts."""
+    """A model that answers prompts."""
 
     def __call__(self, conversations: Sequence[list[Message]]) -> list[Reply]: ...
 
@@ -95,7 +95,7 @@ def asked(model: Model, items: Sequence[Item], wishes: Sequence[str] = ()) -> An
 
 @dataclass(frozen=True)
 class Base:
-    """What the first model answered. `how`: in words, where that is from; `model`: that can be asked more; None: none."""
+    """The first model's answers. `how`: their source, as text; `model`: that can be asked more; None: none."""
 
     answers: Answers | None
     how: str

@@ -30,7 +30,7 @@ PLACE_NAMES = {
 
 @dataclass(frozen=True)
 class Wish:
-    """What the person asked for. `forms`: the known ones; () none."""
+    """A person's wish. `forms`: the known ones; () none."""
 
     text: str
 

@@ -1,1 +1,1 @@
-"""What a trainer calls: services to start, batches to lease, versions to commit."""
+"""The hooks that a trainer calls: services to start, batches to lease, versions to commit."""

@@ -231,7 +231,7 @@ BATCH_FLAGS: tuple[type, ...] = (
 
 @dataclass(frozen=True)
 class TrainerFlags:
-    """What the hooks read of the trainer's own flags, by the trainer's names."""
+    """The trainer's own flags that the hooks read, by the trainer's names."""
 
     hf_checkpoint: str
     run_dir: str
@@ -256,7 +256,7 @@ def by_name(cls: type[D], args: object) -> D:
 
 @dataclass(frozen=True)
 class ServedArguments:
-    """What batches depend on among the flags of `services`; a trainer without that hook has the defaults."""
+    """Flags of `services` that batches depend on; a trainer without that hook has the defaults."""
 
     method_path: str | None = flag(None, "")
     memory: bool | None = shared(Settings, "memory")

@@ -1,4 +1,5 @@
-"""What the gate compares a candidate with the live weights on: liked answers, the newest ones, questions of a file."""
+"""Samples on which the gate compares a candidate with the live weights: liked answers, the newest ones, questions of
+a file."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class ServedFlags:
-    """What the processes need of the flags of trainer, judge and teacher, by their names."""
+    """Flags of trainer, judge and teacher that the processes need, by their names."""
 
     context_length: int | None
     prm_context_length: int | None

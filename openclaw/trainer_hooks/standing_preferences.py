@@ -43,7 +43,7 @@ def check(settings: HookSettings) -> None:
 
 @dataclass(frozen=True)
 class Teachers:
-    """What the teachers of a batch read.
+    """The prompts of a batch's teachers.
 
     Attributes:
         wishes: each person's last requests, the oldest first; the person who asked last comes last.

@@ -1,4 +1,4 @@
-"""What lies between two versions: lineage, turns that were learned, what the gate measured of each."""
+"""The difference of two versions: lineage, turns that were learned, what the gate measured of each."""
 
 from __future__ import annotations
 

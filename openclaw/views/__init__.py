@@ -1,1 +1,1 @@
-"""What is stored and what a run does, as plain data: read by the JSON routes of `/admin` and by the page."""
+"""Stored data and a run's state, as plain data: read by the JSON routes of `/admin` and by the page."""

@@ -1,4 +1,4 @@
-"""What a person should look at: each alarm with what it means and what to do."""
+"""Alarms for people: each with its meaning and its remedy."""
 
 from __future__ import annotations
 

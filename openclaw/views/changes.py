@@ -1,4 +1,4 @@
-"""What people may change: overrule the judge, delete, purge; each through the one writer of the store."""
+"""Changes by people: overrule the judge, delete, purge; each through the one writer of the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored, of whom, for how long, and how it leaves."""
+"""Stored data by person, how long they are kept, and how they leave."""
 
 from __future__ import annotations
 

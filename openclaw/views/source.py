@@ -1,4 +1,4 @@
-"""What the views read from: the store, the run folder with its curves, a tokenizer, and the gateway if one runs."""
+"""The sources of the views: the store, the run folder with its curves, a tokenizer, and the gateway if one runs."""
 
 from __future__ import annotations
 

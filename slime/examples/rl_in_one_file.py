@@ -64,7 +64,7 @@ def serve(model: str) -> Iterator[EngineControl]:
 
 @dataclass(frozen=True)
 class Question:
-    """What a person asks, and the number that a right answer contains."""
+    """A person's question, and the number that a right answer contains."""
 
     text: str
     answer: int

@@ -305,7 +305,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class RolloutFnTrainOutput:
-    """What a rollout function returns for training: groups of samples and metrics of its own."""
+    """The result of a rollout function for training: groups of samples and metrics of its own."""
 
     samples: list[list[Sample]]
     metrics: dict[str, float] | None = None
@@ -313,7 +313,7 @@ class RolloutFnTrainOutput:
 
 @dataclass(frozen=True)
 class RolloutFnEvalOutput:
-    """What a rollout function returns for evaluation: per dataset "rewards", "truncated" and "samples"."""
+    """The result of a rollout function for evaluation: per dataset "rewards", "truncated" and "samples"."""
 
     data: dict[str, dict[str, Any]]
     metrics: dict[str, float] | None = None

@@ -1,4 +1,4 @@
-"""What a patch did to the files, seen in the files: names that shadow what tests run on, links, compiled code, and source
+"""Changes of a patch, read from the files: names that shadow what tests run on, links, compiled code, and source
 that reaches into what runs the tests."""
 
 from __future__ import annotations

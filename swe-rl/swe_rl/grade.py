@@ -32,7 +32,7 @@ NOT_APPLIED = 97  # exit code of the grader's own command
 
 @dataclass(frozen=True)
 class Grade:
-    """What became of a patch.
+    """The grade of a patch.
 
     Attributes:
         resolved: every test of FAIL_TO_PASS and PASS_TO_PASS passed.

@@ -1,4 +1,5 @@
-"""What a patch touches, and whether it may: tests, configuration and CI decide the verdict, so they stay as they are."""
+"""The files of a patch, and whether it may change them: tests, configuration and CI decide the verdict, so they stay
+as they are."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ _CI_FILES = {".gitlab-ci.yml", ".travis.yml", "azure-pipelines.yml", "appveyor.y
 
 @dataclass(frozen=True)
 class PatchPolicy:
-    """What a patch may not touch (as upstream's SWE_STRICT_NO_TEST_PATCH and SWE_STRICT_NO_CONFIG_PATCH).
+    """The files that a patch may not change (as upstream's SWE_STRICT_NO_TEST_PATCH and SWE_STRICT_NO_CONFIG_PATCH).
 
     Attributes:
         tests: refuse changes of test files.

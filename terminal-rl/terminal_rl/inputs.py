@@ -1,5 +1,5 @@
-"""What an agent leaves, as data for the tests: inputs are compared by digest, settings of git that start programs are
-dropped."""
+"""The files that an agent leaves, as data for the tests: inputs are compared by digest, settings of git that start
+programs are dropped."""
 
 from __future__ import annotations
 

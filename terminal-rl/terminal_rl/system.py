@@ -1,4 +1,4 @@
-"""What all boxes of terminals have in common."""
+"""Settings that all boxes of terminals share."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ IGNORED = ("FROM", "LABEL", "MAINTAINER", "CMD", "ENTRYPOINT", "EXPOSE")
 
 
 class NeedsBuild(ValueError):
-    """What podman or docker could build, and a box cannot do alone."""
+    """A Dockerfile that podman or docker could build, and a box cannot."""
 
 
 def copies_of(file: Path, usual: str) -> tuple[str, tuple[tuple[Path, str], ...]]:

@@ -26,7 +26,7 @@ _lock = threading.Lock()
 
 
 class TerminalTask(Protocol):
-    """What the environment needs of a task. Its methods block."""
+    """A task as the environment needs it. Its methods block."""
 
     @property
     def name(self) -> str: ...

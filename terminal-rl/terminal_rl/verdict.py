@@ -1,4 +1,4 @@
-"""What a workspace is worth: the task's tests in a fresh box, after the agent's has ended."""
+"""The verdict on a workspace: the task's tests in a fresh box, after the agent's has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a turn means: calls, an answer, or neither.
+"""Parses a turn: calls, an answer, or neither.
 
 Calls are `<tool_call>` with JSON, however it is laid out, or `<code>`. A turn with a call and an answer makes the call:
 what it answers was written before the tool did. A Python fence is a call if the turn has no answer; otherwise it only

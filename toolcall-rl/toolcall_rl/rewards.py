@@ -1,4 +1,4 @@
-"""What an episode is worth: +1 for a right answer, -1 for a wrong one, and what its calls add or cost."""
+"""The reward of an episode: +1 for a right answer, -1 for a wrong one, and what its calls add or cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a killed door leaves: its workers, of which one serves and one waits behind it, and a keeper of the socket.
+"""The remains of a killed door: its workers, of which one serves and one waits behind it, and a keeper of the socket.
 
 Each waits at a socket in a folder of the run's user, where no other account can take its name first, until a new door
 asks, and hands the listening socket to a process of the same user. The keeper does nothing else: where the workers

@@ -1,4 +1,4 @@
-"""What a flag refuses by itself: numbers out of bounds, and company in which it would change nothing or do harm.
+"""Rules that a flag declares itself: bounds of numbers, and combinations in which it would change nothing or do harm.
 
 A flag is *given* where its value differs from the default of its field and is no empty text, which takes back what a
 script gives. A rule speaks of a given flag alone, so defaults never contradict each other.

@@ -1,4 +1,4 @@
-"""What to write instead of an unknown flag."""
+"""Suggestions in place of an unknown flag."""
 
 from __future__ import annotations
 

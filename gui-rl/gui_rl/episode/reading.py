@@ -1,4 +1,4 @@
-"""What a turn of the model means: one call of computer_use, or lines of pyautogui, as the calls of an episode."""
+"""Parses a turn of the model: one call of computer_use, or lines of pyautogui, as the calls of an episode."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class ScriptError(ClawError):
 
 @dataclass(frozen=True)
 class Seen:
-    """What a screen's text shows: (role, name, x, y) in its order."""
+    """The elements in a screen's text: (role, name, x, y) in its order."""
 
     elements: list[tuple[str, str, int, int]]
 

@@ -1,4 +1,4 @@
-"""What evaluators look at, by OSWorld's names; `site_state` and `element_property` are ours."""
+"""Inputs of evaluators, by OSWorld's names; `site_state` and `element_property` are ours."""
 
 from __future__ import annotations
 

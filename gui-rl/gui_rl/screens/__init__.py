@@ -1,1 +1,1 @@
-"""What is shown and done: screens by browser, their elements, actions, and the sites of tasks."""
+"""Display and actions: screens by browser, their elements, actions, and the sites of tasks."""

@@ -1,4 +1,4 @@
-"""What an agent can do to a screen, as data: nothing that a model writes is ever run as code.
+"""Actions of an agent on a screen, as data: a model's text is never run as code.
 
 Points are shares of the screen, 0 to 1, whatever unit the model wrote them in.
 """

@@ -26,7 +26,7 @@ MOST_BYTES = 256 * 1024  # of what one episode's pages keep
 
 @dataclass
 class Visit:
-    """What the sites know of one episode.
+    """The sites' record of one episode.
 
     Attributes:
         made: pages of `MADE_HOST`, by number.

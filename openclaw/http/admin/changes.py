@@ -1,4 +1,4 @@
-"""What people may change, as JSON: overrule the judge, try a prompt again, delete."""
+"""Changes by people, as JSON: overrule the judge, try a prompt again, delete."""
 
 from __future__ import annotations
 

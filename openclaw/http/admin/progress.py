@@ -1,4 +1,4 @@
-"""What the model learned: reports of `python -m openclaw.progress`, and answers of the first model to compare with."""
+"""Reports of what the model learned: `python -m openclaw.progress`, and answers of the first model to compare with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored and what the run does, as JSON: the views of `openclaw.views`, the curves, an export."""
+"""Stored data and the run's state, as JSON: the views of `openclaw.views`, the curves, an export."""
 
 from __future__ import annotations
 

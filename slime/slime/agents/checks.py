@@ -1,4 +1,4 @@
-"""What an environment answers, looked at before anything is made of it: nonsense is an environment that is away."""
+"""Checks of an environment's answers before they are used: nonsense counts as an environment that is away."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Task:
-    """What an episode is about, from one row of the prompt file.
+    """The task of an episode, from one row of the prompt file.
 
     Attributes:
         prompt: a text, or the first messages.
@@ -67,7 +67,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Observation:
-    """What the environment answers.
+    """An answer of the environment.
 
     Attributes:
         messages: shown to the model next.

@@ -1,4 +1,4 @@
-"""What training has done for held-out tasks: a table, a plot, and one JSON line.
+"""The effect of training on held-out tasks: a table, a plot, and one JSON line.
 
 python -m slime.agents.report RUN [--dataset NAME] [--plot FILE.svg] [--line]
 """

@@ -1,4 +1,4 @@
-"""What a judge of steps is asked, and how its answer is read."""
+"""The prompt of a judge of steps, and the parser of its answer."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _NEVER_TRAINED = ("aborted", "untrainable", "side")
 
 @dataclass(frozen=True)
 class Door:
-    """What a harness needs to talk to the model.
+    """The connection of a harness to the model.
 
     Attributes:
         base_url: for an OpenAI client; it names the session, so a harness that can set no headers works too.

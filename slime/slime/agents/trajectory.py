@@ -1,4 +1,4 @@
-"""What an episode leaves: its turns as they were sampled, written as one sample or as one sample a turn."""
+"""The record of an episode: its turns as they were sampled, written as one sample or as one sample a turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hooks of the rollout side are called with in a contract test, and what they must do."""
+"""Inputs of the rollout side's hooks in a contract test, and their required results."""
 
 from __future__ import annotations
 

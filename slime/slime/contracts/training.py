@@ -1,4 +1,4 @@
-"""What hooks of the trainer are called with in a contract test, and what they must do."""
+"""Inputs of the trainer's hooks in a contract test, and their required results."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a candidate must pass before it goes live, and the way back of a trainer whose candidate did not pass."""
+"""The checks of a candidate before it goes live, and the way back of a trainer whose candidate failed."""

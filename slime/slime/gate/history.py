@@ -1,4 +1,4 @@
-"""What the gate has seen so far, in a file: accepted changes, and rejections in a row."""
+"""The gate's history, in a file: accepted changes, and rejections in a row."""
 
 from __future__ import annotations
 

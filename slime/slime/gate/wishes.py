@@ -1,4 +1,4 @@
-"""What a model could do before it learned anything, asked of every candidate: explicit wishes, and facts of a pool."""
+"""Abilities of the first model that every candidate is asked for: explicit wishes, and facts of a pool."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LEAST = 8
 
 
 class Asks(Protocol):
-    """What puts prompts to the live weights and to a candidate: `slime.gate.answers.AnswerCheck`."""
+    """An object that puts prompts to the live weights and to a candidate: `slime.gate.answers.AnswerCheck`."""
 
     args: Arguments
     history: GateHistory

@@ -18,7 +18,7 @@ from slime.losses.formula import CorrectionSettings, Segments
 
 @dataclass(frozen=True)
 class PolicyTerms:
-    """What a correction may look at, all [T] and without gradients.
+    """The inputs of a correction, all [T] and without gradients.
 
     Attributes:
         drift: old - new log-prob.

@@ -1,4 +1,4 @@
-"""What the formula of a loss takes and returns: a distribution, samples of its tokens, a reducer, settings, an output.
+"""Inputs and outputs of a loss formula: a distribution, samples of its tokens, a reducer, settings, an output.
 
 A loss never touches logits, so the same loss works on a dense distribution and on one whose vocabulary is sharded over
 ranks. All arithmetic is fp32 or better, whatever the dtype of the logits.

@@ -1,4 +1,4 @@
-"""What a critic adds to policy gradients: generalised advantage estimation (GAE, Schulman 2016) and the clipped
+"""A critic's additions to policy gradients: generalised advantage estimation (GAE, Schulman 2016) and the clipped
 value loss of PPO.
 
 Only trained tokens are actions. Tool output between two of them belongs to the environment: it takes no step of

@@ -1,4 +1,5 @@
-"""What the pool's and the router's servers share: a handler is a coroutine from a JSON object to a JSON object."""
+"""Code that the pool's and the router's servers share: a handler is a coroutine from a JSON object to a JSON
+object."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def passed_on(environ: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What the keeper watches."""
+    """The folder and lease that the keeper watches."""
 
     folder: Path = flag(REQUIRED, "folder with the records of this machine's servers")
     seconds: float = flag(LEASE_SECONDS, "time after the last renewal of the lease at which they end")

@@ -1,4 +1,5 @@
-"""What clients of a service's SDK share: tested versions, failures, coroutines, and training clients of one shape.
+"""Code that clients of a service's SDK share: tested versions, failures, coroutines, and training clients of one
+shape.
 
 The shape (`ShapedTrained`) is that of an SDK with `forward`, `forward_backward`, `optim_step`, `save_state` and
 `save_weights_for_sampler`.

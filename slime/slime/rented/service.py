@@ -1,4 +1,4 @@
-"""What a service that rents out sampling and gradients must do for us. Token ids in, token ids out; no torch.
+"""The interface of a service that rents out sampling and gradients. Token ids in, token ids out; no torch.
 
 A plug-in (`--rented-service module:Class`) keeps to `Service`; engine and trainer know no more of it than is here.
 Log-probs are natural, of the whole distribution at temperature 1: that is the one which services report.

@@ -1,4 +1,4 @@
-"""What becomes of a group that has come back: trained on, tried again, or dropped for a reason that is counted."""
+"""The fate of a finished group: trained on, tried again, or dropped for a reason that is counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What two hooks between a finished batch and training may return: other rewards, or other training data altogether."""
+"""The results of two hooks between a finished batch and training: other rewards, or other training data altogether."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a sample starts from: a text, or messages as they were in the file."""
+    """The prompt of a sample: a text, or messages as they were in the file."""
 
     prompt: str | list[dict[str, Any]]
     label: Any = None

@@ -1,4 +1,4 @@
-"""What the rollout manager does, without Ray: asks rollout functions for batches and evaluations, keeps the data."""
+"""The rollout manager's work, without Ray: asks rollout functions for batches and evaluations, keeps the data."""
 
 from __future__ import annotations
 

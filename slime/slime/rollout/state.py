@@ -1,4 +1,4 @@
-"""What all rollouts of a process share: tokenizer, engines, the limit on concurrent requests."""
+"""State that all rollouts of a process share: tokenizer, engines, the limit on concurrent requests."""
 
 from __future__ import annotations
 

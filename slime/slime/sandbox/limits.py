@@ -1,4 +1,4 @@
-"""What the processes of one box may use."""
+"""The limits of the processes of one box."""
 
 from __future__ import annotations
 

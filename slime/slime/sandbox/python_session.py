@@ -26,7 +26,7 @@ SIGNALS = {137: "it was killed", 139: "it crashed (segmentation fault)", 152: "i
 
 @dataclass(frozen=True)
 class Ran:
-    """What became of a snippet.
+    """The result of a snippet.
 
     Attributes:
         output: what it printed, and the value of a last line that is an expression.

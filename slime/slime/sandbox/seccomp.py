@@ -86,8 +86,8 @@ UNKNOWN = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 42
 
 @dataclass(frozen=True)
 class Machine:
-    """What the filter needs to know of an architecture: its mark (linux/audit.h), and numbers of calls whose arguments
-    are looked at."""
+    """The properties of an architecture that the filter needs: its mark (linux/audit.h), and numbers of calls whose
+    arguments are looked at."""
 
     mark: int
     column: int

@@ -26,7 +26,7 @@ VARIABLES = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "PYTHONUNBUFFER
 
 @dataclass(frozen=True)
 class Shown:
-    """What a shell shows.
+    """The output of a shell.
 
     Attributes:
         output: what is new since the shell was last shown; the middle of a long one is left out.

@@ -1,4 +1,4 @@
-"""What a Hugging Face folder of a model must hold."""
+"""The required files of a model's Hugging Face folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees: a progress bar in a terminal, a line a rollout elsewhere."""
+"""Output for people: a progress bar in a terminal, a line a rollout elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training process leaves to the next one: checkpoints to resume from."""
+"""Files that a training process leaves to the next one: checkpoints to resume from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What token sequences have in common at their start: no torch.
+"""Common starts of token sequences: no torch.
 
 Turns of one session, answers to one prompt and hints of one turn begin alike. Sorted, sequences with a common start are
 neighbours, so the lengths that neighbours share give those of any set of them.

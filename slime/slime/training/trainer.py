@@ -1,4 +1,4 @@
-"""What training a rollout means, whatever holds the models: samples in, metrics and weights out.
+"""Trains a rollout, with every backend: samples in, metrics and weights out.
 
 A backend decides how models are spread over ranks. Which models there are (policy, critic, reference, teacher), what a
 checkpoint holds of them and how a rollout is trained is the same for all backends. Nothing here knows of Ray, engines or

@@ -1,4 +1,5 @@
-"""What conversions need to know of a decoder: its kinds of layers, and how queries, keys and values become one matrix."""
+"""The properties of a decoder that conversions need: its kinds of layers, and how queries, keys and values become one
+matrix."""
 
 from __future__ import annotations
 

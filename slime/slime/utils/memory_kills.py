@@ -25,7 +25,7 @@ def count(counters: Sequence[Path] = COUNTERS) -> int:
 
 
 class MemoryKills:
-    """What was new at each look, so that a death can be explained."""
+    """Kills since the last look, so that a death can be explained."""
 
     def __init__(self, counters: Sequence[Path] = COUNTERS) -> None:
         self.counters = counters

@@ -1,4 +1,4 @@
-"""What a processor made of an image, exactly: in a file that is named by its content, and on the wire to an engine."""
+"""A processed image, exactly: in a file that is named by its content, and on the wire to an engine."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ def attention_of(config: PretrainedConfig, name: str) -> Any:
 
 @dataclass(frozen=True)
 class Features:
-    """What vision made of images: `pooler_output`: [K, H], one row a token, in pieces; `deepstack_features`: the same
-    for each of the decoder's first layers. The names are those of transformers."""
+    """The vision part's output for images: `pooler_output`: [K, H], one row a token, in pieces; `deepstack_features`:
+    the same for each of the decoder's first layers. The names are those of transformers."""
 
     pooler_output: Sequence[Tensor]
     deepstack_features: Sequence[Sequence[Tensor]]

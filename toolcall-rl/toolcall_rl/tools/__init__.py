@@ -1,1 +1,1 @@
-"""What a model may call, as `TOOLS_CONFIG` names it: Python in the sandbox, Python functions, MCP servers."""
+"""The tools of a model, as `TOOLS_CONFIG` names them: Python in the sandbox, Python functions, MCP servers."""

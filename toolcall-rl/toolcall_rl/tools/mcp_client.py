@@ -18,7 +18,7 @@ END_SECONDS = 2.0
 
 
 class McpError(Exception):
-    """What a server refuses, in its words."""
+    """A server's refusal, in its words."""
 
 
 class McpClient:

@@ -1,1 +1,1 @@
-"""What flags demand of one another."""
+"""Rules between flags."""

@@ -1,4 +1,4 @@
-"""What a client gets back: SGLang's answer, and which version each of its tokens is of."""
+"""The answer to a client: SGLang's format, with the version of each token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a model lies here although its weights do not: vocabulary, context, ids that end an answer, tokenizer."""
+"""The local files of a model whose weights are elsewhere: vocabulary, context, ids that end an answer, tokenizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands between slime and a reward function: a time limit, threads, a check of the value.
+"""A guard between slime and a reward function: a time limit, threads, a check of the value.
 
 A reward that hangs, raises or is not finite is a `RewardError` that names its sample; the rollout goes on without the
 sample. Where one failure follows another without a single reward between them, the run ends: the function is broken.

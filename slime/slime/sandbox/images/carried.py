@@ -1,4 +1,4 @@
-"""What boxes on images have of this machine: the program that sets limits, and the Python of our workers.
+"""The parts of this machine that boxes on images get: the program that sets limits, and the Python of our workers.
 
 They are started by their own dynamic linker with their own libraries, so what the image has does not matter.
 """

@@ -1,1 +1,1 @@
-"""What every training backend shares: packed batches, the step, teachers, checkpoints, metrics."""
+"""Code that every training backend shares: packed batches, the step, teachers, checkpoints, metrics."""

@@ -1,4 +1,4 @@
-"""What the steps of one rollout share, and how rewards become the advantages of its tokens."""
+"""Data that the steps of one rollout share, and how rewards become the advantages of its tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the training core asks of a model, whatever holds it."""
+"""The interface of a model for the training core, for every backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checkpoint holds of one model that is trained, and of its optimizer."""
+"""The part of a checkpoint for one trained model and its optimizer."""
 
 from __future__ import annotations
 

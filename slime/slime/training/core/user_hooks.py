@@ -1,4 +1,4 @@
-"""What functions of users get of the samples that are trained, under slime's names, and what they may change.
+"""The trained samples as users' functions get them, under slime's names, and the changes that these may make.
 
 * A custom loss on logits: f(args, batch, logits, sum_of_sample_mean).
 * --rollout-data-postprocess-path: a last look at what a rank is about to train on.

@@ -181,7 +181,7 @@ SAVED, ORIGINAL = ".modules_to_save.default.", ".original_module."
 
 
 class FolderShards:
-    """What of a folder goes into each tensor of a model.
+    """The parts of a folder for each tensor of a model.
 
     Attributes:
         model: built from the configuration, its weights not yet there.

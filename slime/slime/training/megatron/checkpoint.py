@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a model in parts: tensors that know where in the whole they belong.
+"""A checkpoint of a model in parts: tensors that know where in the whole they belong.
 
 torch writes each part once and can read them back into another division over tensor- and data-parallel ranks and
 pipeline stages, with optimizer states shared out or not.

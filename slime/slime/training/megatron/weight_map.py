@@ -1,4 +1,4 @@
-"""What each parameter of megatron-core is made of: names in a Hugging Face folder, and how ranks cut it."""
+"""The sources of each parameter of megatron-core: names in a Hugging Face folder, and how ranks cut it."""
 
 from __future__ import annotations
 
