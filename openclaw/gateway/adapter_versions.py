@@ -1,6 +1,6 @@
 """Which version of its adapter a folder holds: the same number for the same weights, also after a restart.
 
-`adapters.json` beside the buffer, or in the run folder if the buffer is a database server, lists the digests of all
+`adapters.json` next to the buffer, or in the run folder if the buffer is a database server, lists the digests of all
 versions of each adapter in their order.
 """
 

@@ -1,4 +1,4 @@
-"""Which models a request may name: `MODEL`, the one that is served, and `MODEL:NAME`, an adapter beside it.
+"""Which models a request may name: `MODEL`, the one that is served, and `MODEL:NAME`, an adapter on it.
 
 An adapter that is called like a client's key belongs to that key: no other key may use it or learn that it is there.
 Every other adapter is for all clients.

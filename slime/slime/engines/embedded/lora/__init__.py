@@ -1,1 +1,1 @@
-"""LoRA adapters that are served beside the base: a request names one, and one batch holds rows of several."""
+"""LoRA adapters that are served together on one base: a request names one, and one batch holds rows of several."""

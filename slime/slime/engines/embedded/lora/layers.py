@@ -75,7 +75,7 @@ class _Pack:
     up: dict[str, Tensor] = field(default_factory=dict)
 
     def hold(self, wanted: Sequence[AdapterFactors]) -> None:
-        """Every wanted adapter gets a place; the memory is made anew if it does not fit or is mostly unused."""
+        """Every wanted adapter gets a place; the memory is allocated again if it does not fit or is mostly unused."""
         rank = max(one.rank for one in wanted)
         missing = [one for one in wanted if one not in self.places]
         free = [at for at, one in enumerate(self.places) if one not in wanted]
