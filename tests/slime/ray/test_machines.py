@@ -1,4 +1,4 @@
-"""Scripts of several machines on clusters of many shapes: what a dry run promises, a start keeps. No Ray."""
+"""Scripts for GPUs on clusters of many shapes: what a dry run promises, a start keeps. No Ray."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ SCRIPTS = (
     "toolcall-rl/retool_qwen3_32b_prm_rl.sh",
     "openclaw-combine/run_qwen3_4b_openclaw_topk_select_2nodes.sh",
 )
+EVERY = sorted(
+    str(path.relative_to(ROOT))
+    for path in [*ROOT.glob("*-rl/*.sh"), *ROOT.glob("openclaw-*/*.sh")]
+    if 'run_gpu "$@"' in path.read_text()
+)
+"""Scripts for GPUs, those of one machine too."""
 GPUS = (1, 2, 4, 6, 8, 16)
 """Of each machine; there are as many machines as the parts need together, and one more or less."""
 
@@ -133,7 +139,7 @@ def args_of(words: list[str], env: dict[str, str]) -> Arguments:
     return found[0]
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", EVERY)
 def test_a_dry_run_promises_exactly_what_a_start_keeps(script: str, pretended: Any) -> None:
     words, env = words_of_script(script)
     args = args_of(words, env)
@@ -157,11 +163,12 @@ def test_a_dry_run_promises_exactly_what_a_start_keeps(script: str, pretended: A
 def check(args: Arguments, placed: Placement) -> None:
     """Each engine has GPUs of one machine, and no two parts that share none have the same GPU."""
     engines = sites_of_engines(args, placed)
-    assert len([name for name in engines if name.startswith("engine")]) == args.engine_count
+    serves, trains = not args.debug_train_only, not args.debug_rollout_only
+    assert len([name for name in engines if name.startswith("engine")]) == serves * args.engine_count
     beside = set() if args.colocate else {(site.node_id, site.gpu) for site in placed.sites["actor"]}
     used = [(site.node_id, site.gpu) for own in engines.values() for site in own]
     assert len(used) == len(set(used)) and not beside & set(used)
-    assert len({site.bundle for site in placed.sites["actor"]}) == args.train_world_size
+    assert len({site.bundle for site in placed.sites["actor"]}) == trains * args.train_world_size
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
