@@ -81,7 +81,12 @@ class ThirdPartyEngine:
         parser.add_argument(
             "--weights-file", metavar="JSON", help="names the live weights; read at start if it exists"
         )
-        parser.add_argument("--threads", type=int, help=f"CPU threads (default: {self.name}'s own)")
+        numbers: tuple[tuple[str, type, str], ...] = (
+            ("--threads", int, f"CPU threads (default: {self.name}'s own)"),
+            ("--probe-limit", float, "--weight-probe-limit of the run"),
+        )
+        for name, kind, text in numbers:
+            parser.add_argument(name, type=kind, help=text)
         parser.add_argument(
             "--engine-python", default=sys.executable, help=f"the Python that has {self.name}"
         )
@@ -89,7 +94,6 @@ class ThirdPartyEngine:
             parser.add_argument(
                 "--device", choices=["cpu", "cuda"], help="rejected if the engine runs on another device"
             )
-        parser.add_argument("--probe-limit", type=float, help="--weight-probe-limit of the run")
         for name, own in self.common.items():
             parser.add_argument("--" + name, help=f"{self.name}'s --{own}")
         args, rest = parser.parse_known_args(argv)
