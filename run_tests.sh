@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up what is missing and runs the tests on a CPU, in three processes; or what the arguments of pytest name.
-#   bash run_tests.sh                        what every commit must pass, about a quarter of an hour (TEST_PROCESSES=4: in four)
+#   bash run_tests.sh                        what every commit must pass, about 12 minutes in three processes (TEST_PROCESSES=4: in four)
 #   bash run_tests.sh --all                  before a release: also the tests of tests/before_release.toml
 #   bash run_tests.sh -m quick               about a minute
 #   bash run_tests.sh tests/openclaw/store   a part, in one process
