@@ -134,6 +134,13 @@ gpu_split() {
   for name in ACTOR_GPUS ROLLOUT_GPUS PRM_GPUS PRM_TEACHER_GPUS TP NNODES ACTOR_NODES; do
     case ${!name} in '' | *[!0-9]*) die "$name=${!name} is not a number (lists of GPUs need TRAIN_GPUS)" ;; esac
   done
+  for name in TP NNODES ACTOR_NODES; do
+    [ "${!name}" -gt 0 ] || die "$name=${!name}: give 1 or more"
+  done
+  for name in NUM_GPUS GPUS_OF_NODE NODE_RANK; do
+    case ${!name:-} in *[!0-9]*) die "$name=${!name} is not a number" ;; esac
+  done
+  [ "$NNODES" = 1 ] || [ "${NODE_RANK:-0}" -lt "$NNODES" ] || die "NODE_RANK=$NODE_RANK: with NNODES=$NNODES the ranks are 0 to $((NNODES - 1))"
   case ${OPENCLAW_COMBINE_OPD_TEACHER_SOURCE:-trainer} in
     inference | infer | sglang | rollout) TEACHER_GPUS=$PRM_TEACHER_GPUS ;;
     *) TEACHER_GPUS=0 ACTOR_GPUS=$((ACTOR_GPUS + PRM_TEACHER_GPUS)) ;; # the trainer itself runs the teacher
@@ -330,7 +337,7 @@ gpu_dry_run() {
   [ "$status" != 2 ] || return 2
   printf '\nstart\n  %s\n' "$(start_sentence)"
   problem=$(key_problem)
-  for problem in "${problem:-$(for_whom)}" "$(model_problem)" "$(data_problem)" "$(cluster_problem)" "$(here_problems)"; do
+  for problem in "${problem:-$(for_whom)}" "$(model_problem)" "$(data_problem)" "${MISSING:-}" "$(cluster_problem)" "$(here_problems)"; do
     [ -z "$problem" ] || printf '  %s\n' "$problem"
   done
   return "$status"

@@ -13,8 +13,8 @@ source "$ROOT/swe-rl/flags.sh"
 
 # shellcheck disable=SC2034  # read by run_gpu
 USAGE=${BASH_SOURCE[0]} RUN_NAME=swe_rl_32b_remote_8nodes MODEL=Qwen3-32B
-swe_defaults
 default CONTEXT_LENGTH 16384
+swe_defaults
 default PARALLEL_ENVS 128
 default NNODES 8
 default ACTOR_NODES 4
@@ -28,7 +28,10 @@ default MEM_FRACTION_STATIC 0.55
 hosts=${SWE_EXEC_SERVER_URLS:-}${SWE_ENV_SERVER_URL:-}${ENV_SERVER_URL:-}
 case "$hosts $* " in
   *' --help '* | *' -h '* | *--exec-server-urls* | *--env-server-url* | http*) ;;
-  *) is_dry_run || die "SWE_EXEC_SERVER_URLS is not set: give the addresses of the hosts that serve repositories (swe-rl/README.md)" ;;
+  *)
+    MISSING="SWE_EXEC_SERVER_URLS is not set: give the addresses of the hosts that serve repositories (swe-rl/README.md)"
+    is_dry_run || die "$MISSING"
+    ;;
 esac
 # shellcheck disable=SC2034  # read by run_gpu
 METHOD=("${SWE[@]}" "${SWE_RL[@]}" --num-rollout 2000 --rollout-batch-size 8 --n-samples-per-prompt 8 --save-interval 2)

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 MOST_NAMES = 100
 """Unknown model names that are warned of; a client may invent any number."""
-SEPARATOR = ":"
+SEPARATOR, LATEST = ":", "latest"
 
 
 class ModelNames:
@@ -66,8 +66,10 @@ class ModelNames:
         return None
 
     def is_adapter(self, name: str) -> bool:
-        """Whether a name can only mean an adapter: one that is not there is never answered by another."""
-        return bool(self._adapters) and name.startswith(f"{self.model}{SEPARATOR}")
+        """Whether a name can only mean an adapter: one that is not there is never answered by another. Clients that were
+        made for Ollama write `MODEL:latest` for the model itself."""
+        prefix = f"{self.model}{SEPARATOR}"
+        return name.startswith(prefix) and (bool(self._adapters) or name != f"{prefix}{LATEST}")
 
     def check(self, name: str, key_name: str | None) -> None:
         """Raises ClientError (404) for a model that is not served here, or not to the bearer of this key."""

@@ -96,8 +96,11 @@ def test_a_dry_run_says_what_its_start_would_refuse() -> None:
     told = dry(SELECT, HF_CKPT="Qwen/Qwen3-4B").stdout
     assert "MODEL_PATH=Qwen/Qwen3-4B holds no config.json" in told and "hf download Qwen/" in told
     assert "set SGLANG_API_KEY to a secret" in told
+    told = dry("swe-rl/run_swe_rl_32b_remote_8nodes.sh").stdout
+    assert "SWE_EXEC_SERVER_URLS is not set" in told and "--context-length 16384" in told
 
 
+TWO_NODES = "openclaw-combine/run_qwen3_4b_openclaw_topk_select_2nodes.sh"
 NEWER = "openclaw-combine/run_qwen35_4b_openclaw_combine.sh"
 
 
@@ -312,6 +315,10 @@ def test_a_plan_that_does_not_fit_says_so() -> None:
         (SELECT, {"DRY_RUN": "1", "PORT": "99999"}, "PORT=99999 is not a port"),
         (SELECT, {"DRY_RUN": "1", "PRM_M": "0"}, "PRM_M=0: a turn needs at least 1 vote"),
         (SELECT, {"ACTOR_GPUS": "four"}, "ACTOR_GPUS=four is not a number"),
+        (SELECT, {"NUM_GPUS": "abc"}, "NUM_GPUS=abc is not a number"),
+        (SELECT, {"TP": "0"}, "TP=0: give 1 or more"),
+        (SELECT, {"NNODES": "0"}, "NNODES=0: give 1 or more"),
+        (TWO_NODES, {"NODE_RANK": "2"}, "NODE_RANK=2: with NNODES=2 the ranks are 0 to 1"),
         (SELECT, {"TRAIN_GPUS": "0,1"}, "ROLLOUT_GPUS must list some too"),
         (SELECT, {"TRAIN_GPUS": "4,5", "ROLLOUT_GPUS": "0,1"}, "GPU 0 stands behind 5"),
         (SELECT, {"TRAIN_GPUS": "0,1", "ROLLOUT_GPUS": "1,2"}, "GPU 1 stands behind 1"),

@@ -9,9 +9,10 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from openclaw.errors import ConfigError, StoreError
+from openclaw.errors import ClientError, ConfigError, StoreError
 from openclaw.gateway.adapter_versions import adapters_of
 from openclaw.gateway.door import launched_engine
+from openclaw.gateway.model_names import ModelNames
 from openclaw.settings import Settings
 from openclaw.store import RolloutStore, schema
 from openclaw.types import OF_ADAPTER, TurnState, policy_of
@@ -279,3 +280,12 @@ def test_the_launched_engine_holds_as_many_adapters_as_the_flag_says(model: Path
         assert launched is not None
         at = launched.command.index(words[0]) if words[0] in launched.command else None
         assert (at is not None and launched.command[at : at + 2] == words) == expected
+
+
+def test_a_name_that_means_an_adapter_is_never_answered_by_the_model() -> None:
+    """Also after a start that forgot `--adapter`: the turns would be trained into the model."""
+    names = ModelNames("claw", {}, (), strict=False)
+    with pytest.raises(ClientError, match="claw:ada"):
+        names.adapter("claw:ada", None)
+    for other in ("claw:latest", "gpt-4", "llama3:8b", None):
+        assert names.adapter(other, None) is None
