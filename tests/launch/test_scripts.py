@@ -97,7 +97,7 @@ def test_a_dry_run_says_what_its_start_would_refuse() -> None:
     assert "MODEL_PATH=Qwen/Qwen3-4B holds no config.json" in told and "hf download Qwen/" in told
     assert "set SGLANG_API_KEY to a secret" in told
     told = dry("swe-rl/run_swe_rl_32b_remote_8nodes.sh").stdout
-    assert "SWE_EXEC_SERVER_URLS is not set" in told and "--context-length 16384" in told
+    assert "SWE_EXEC_SERVER_URLS is not set" in told and "--context-length 16384" in " ".join(told.split())
 
 
 TWO_NODES = "openclaw-combine/run_qwen3_4b_openclaw_topk_select_2nodes.sh"
