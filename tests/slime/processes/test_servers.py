@@ -107,7 +107,7 @@ from claw_base.hotswap.orphans import Lineage, take_over
 port, run_dir = int(sys.argv[1]), Path(sys.argv[2])
 
 def end():
-    while not (run_dir / "ended").exists():
+    while run_dir.exists() and not (run_dir / "ended").exists():  # the folder of a test that passed is removed
         time.sleep(0.05)
     os._exit(0)
 
