@@ -199,22 +199,33 @@ def _asked(wish: ShippedWish, turn: int) -> AnchorPrompt:
     """The wish with one of the prompts that are dreamt on, in its language if there is one."""
     rng = random.Random(wish.id)
     if wish.question:
-        return AnchorPrompt(wish.id, wish.theme, wish.pole == LONG, _placed(rng, wish, wish.question))
+        return AnchorPrompt(wish.id, wish.theme, wish.pole == LONG, _behind(rng, wish, wish.question))
     same = [one for one in dreamt_prompts() if one.language == wish.language]
     same = same if len(same) >= QUESTIONS_EACH else list(dreamt_prompts())
     # The first of them are dreamt on first.
     chosen = same[(int(rng.expovariate(1 / 24)) + turn) % len(same)]
-    placed = _placed(rng, wish, chosen.text)
-    return AnchorPrompt(f"{wish.id}-{chosen.id}", wish.theme, wish.pole == LONG, placed)
+    messages = _behind(rng, wish, chosen.text)
+    return AnchorPrompt(f"{wish.id}-{chosen.id}", wish.theme, wish.pole == LONG, messages)
 
 
-def _placed(rng: random.Random, wish: ShippedWish, question: str) -> tuple[Message, ...]:
+def placed(wish: ShippedWish, question: str, answer: str, both: str) -> tuple[Message, ...]:
+    """A question with a request at its place.
+
+    Args:
+        answer: that a complaint is about.
+        both: question and request in one message.
+    """
     if wish.place == "system":
         return {"role": "system", "content": wish.text}, {"role": "user", "content": question}
     if wish.place == "complaint":
-        said = {"role": "assistant", "content": wish.earlier}
+        said = {"role": "assistant", "content": answer}
         return {"role": "user", "content": question}, said, {"role": "user", "content": wish.text}
-    return ({"role": "user", "content": f"{question}{rng.choice((' ', chr(10) * 2))}{wish.text}"},)
+    return ({"role": "user", "content": both},)
+
+
+def _behind(rng: random.Random, wish: ShippedWish, question: str) -> tuple[Message, ...]:
+    both = f"{question}{rng.choice((' ', chr(10) * 2))}{wish.text}"
+    return placed(wish, question, wish.earlier, both)
 
 
 def _mostly_in(language: str, anchors: Sequence[tuple[str, T]]) -> list[T]:

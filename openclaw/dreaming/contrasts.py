@@ -1,8 +1,8 @@
 """Anchors that ask the very questions of a person's dreams for the contrary of what is wished: a long answer, where the
 person wishes short ones.
 
-Only the request in the prompt tells such an anchor from a dream, so the policy has to read it. Without them one update
-for short answers cost SmolLM2-135M three of five requests for long ones (lab/findings/dreaming.md).
+Only the request in the prompt distinguishes such an anchor from a dream, so the policy has to read it. Without
+them one update for short answers cost SmolLM2-135M three of five requests for long ones (lab/findings/dreaming.md).
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from openclaw.common.answer_form import greets, has_form
+from openclaw.common.answer_form import greets
 from openclaw.common.plain_sentences import Pole
-from openclaw.dreaming.anchors import LONG, AnchorPrompt
+from openclaw.dreaming import measures
+from openclaw.dreaming.anchors import LONG, AnchorPrompt, placed
 from openclaw.dreaming.texts import ENGLISH, Place, ShippedWish, wishes
 from openclaw.types import Message
 
@@ -54,7 +55,7 @@ def prompts_of(question: str, item: str, answer: str, pole: Pole, language: str)
     rng = random.Random(f"contrasts of {item}")
     return [
         AnchorPrompt(
-            f"{wish.id}-{item}", theme_of(pole), wish.pole == LONG, _placed(wish, question, answer, number)
+            f"{wish.id}-{item}", theme_of(pole), wish.pole == LONG, _asked(wish, question, answer, number)
         )
         for place, count in WORDINGS.items()
         for number, wish in enumerate(
@@ -75,7 +76,7 @@ def obeys(theme: str, answer: str, tokens: int, longest: int) -> bool:
     if pole == "no_greeting":
         return not greets(answer)
     checks: Mapping[str, Pole] = {"short": "short", "list": "list", "prose": "prose"}
-    return has_form(checks[pole], answer) and not (pole == "short" and tokens >= longest)
+    return measures.shows(checks[pole], answer, is_cut=tokens >= longest)
 
 
 def _said(pole: Pole, language: str) -> list[ShippedWish]:
@@ -90,11 +91,6 @@ def _drawn(rng: random.Random, wishes: Sequence[ShippedWish], count: int) -> lis
     return rng.sample(wishes, min(count, len(wishes)))
 
 
-def _placed(wish: ShippedWish, question: str, answer: str, number: int) -> tuple[Message, ...]:
-    if wish.place == "system":
-        return {"role": "system", "content": wish.text}, {"role": "user", "content": question}
-    if wish.place == "complaint":
-        said = {"role": "assistant", "content": answer}
-        return {"role": "user", "content": question}, said, {"role": "user", "content": wish.text}
+def _asked(wish: ShippedWish, question: str, answer: str, number: int) -> tuple[Message, ...]:
     both = (question, wish.text) if number % 2 == 0 else (wish.text, question)
-    return ({"role": "user", "content": "\n\n".join(both)},)
+    return placed(wish, question, answer, "\n\n".join(both))

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from openclaw.common.answer_form import has_form
 from openclaw.common.messages import text_of
 from openclaw.common.plain_sentences import Pole, all_plain_sentences
 from openclaw.dreaming import anchors, contrasts, measures
@@ -383,10 +382,10 @@ class Dreamer:
         return kept
 
     def _has_form(self, plan: Plan, dream: Dream) -> bool:
-        """Whether a dream has all forms that are asked for. An answer that was cut is not short."""
+        """Whether a dream has all forms that are asked for."""
         answer = self._prompts.tokenizer.decode(dream.completion_ids)
         is_cut = len(dream.completion_ids) >= plan.longest
-        return all(has_form(pole, answer) and not (is_cut and pole == "short") for pole in plan.poles)
+        return all(measures.shows(pole, answer, is_cut) for pole in plan.poles)
 
     def _quotes(self, dream: Dream) -> bool:
         """Whether an answer repeats what its teacher has read."""

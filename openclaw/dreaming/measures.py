@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from openclaw.common.answer_form import has_form
+from openclaw.common.plain_sentences import Pole
 from openclaw.methods.hinted_prompt import HINT_HEADER
 from openclaw.store.dreams import Dream
 from openclaw.store.shares import Person
@@ -61,6 +63,11 @@ def most_telling(answers: Sequence[Scored], sampled: Counter[About]) -> list[Dre
         best = {id(one) for one in sorted(likely, key=lambda one: -one.gain)[:count]}
         kept += [one for one in mine if id(one) in best]
     return [dataclasses.replace(one.dream, gain=one.gain) for one in kept]
+
+
+def shows(pole: Pole, answer: str, is_cut: bool) -> bool:
+    """Returns whether an answer has the form that was asked for. One that was cut is not short."""
+    return has_form(pole, answer) and not (is_cut and pole == "short")
 
 
 def about_of(dream: Dream) -> About:

@@ -106,9 +106,7 @@ class Planner:
         return [
             plan
             for prompt in anchors.wanted(themes, language, bank, count, poles)
-            for plan in self._anchor(
-                prompt, round(self.settings.dream_tokens * (LONG if prompt.is_long else 1))
-            )
+            for plan in self._anchor(prompt, self._longest(prompt))
         ]
 
     def contrasts(self, wish: Wish, dreams: Sequence[Dream], bank: Collection[str]) -> list[Plan]:
@@ -129,8 +127,7 @@ class Planner:
             answer = self.prompts.tokenizer.decode(dream.completion_ids)
             for pole in wish.poles:
                 prompts = contrasts.prompts_of(question.text, question.id, answer, pole, wish.language)
-                longest = round(self.settings.dream_tokens * (LONG if prompts[0].is_long else 1))
-                made = [plan for prompt in prompts for plan in self._anchor(prompt, longest)]
+                made = [plan for prompt in prompts for plan in self._anchor(prompt, self._longest(prompt))]
                 if made:
                     also = tuple(plan.dream for plan in made[1:])
                     found.append(replace(made[0], also=also))
@@ -143,6 +140,9 @@ class Planner:
             messages: tuple[Message, ...] = ({"role": "user", "content": one.text},)
             found += self._anchor(AnchorPrompt(one.id, anchors.FACT, False, messages), HELD_FACT_TOKENS)
         return found
+
+    def _longest(self, prompt: AnchorPrompt) -> int:
+        return round(self.settings.dream_tokens * (LONG if prompt.is_long else 1))
 
     def _anchor(self, prompt: AnchorPrompt, longest: int) -> list[Plan]:
         """None if the model's template cannot write it, or it is too long."""

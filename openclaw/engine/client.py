@@ -316,17 +316,11 @@ class EngineClient:
         """An engine serves this version of an adapter when it returns; harmless if it already does. Raises EngineError,
         and ClientError when the engine refuses."""
         body = adapter.body() if await self.counts_adapters(url) else adapter.versioned_body()
-        try:
-            async with self._http.post(
-                f"{url}/load_lora_adapter", data=orjson.dumps(body), timeout=TRIAL_TIMEOUT
-            ) as answer:
-                data = await answer.read()
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise EngineError(f"{url}: {error or type(error).__name__}") from error
-        if answer.status in NO_TRIALS:
+        status, data = await self._post(url, "load_lora_adapter", body)
+        if status in NO_TRIALS:
             raise ClientError(f"this engine serves no adapters: {adapter.name!r} cannot be loaded", "model")
-        if answer.status != 200 and SGLANG_LOADED.encode() not in data:
-            raise _refusal(answer.status, data)
+        if status != 200 and SGLANG_LOADED.encode() not in data:
+            raise _refusal(status, data)
 
     async def load_adapters(self, adapters: Sequence[Adapter]) -> None:
         """Returns when every engine was asked to load all of them, once it answers; what an engine refuses is logged."""
@@ -341,19 +335,23 @@ class EngineClient:
     async def try_weights(self, url: str, asked: TrialRequest) -> list[dict[str, Any]] | None:
         """Greedy answers (`ids`, `log_probs`, `text`, `ended`) of weights that need not be live, one a prompt; None if
         the engine holds one set of weights. Raises EngineError, and ClientError when it refuses."""
-        try:
-            async with self._http.post(
-                f"{url}/try_weights", data=orjson.dumps(asked.body()), timeout=TRIAL_TIMEOUT
-            ) as answer:
-                data = await answer.read()
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise EngineError(f"{url}: {error or type(error).__name__}") from error
-        if answer.status in NO_TRIALS:
+        status, data = await self._post(url, "try_weights", asked.body())
+        if status in NO_TRIALS:
             return None
-        if answer.status != 200:
-            raise _refusal(answer.status, data)
+        if status != 200:
+            raise _refusal(status, data)
         found: list[dict[str, Any]] | None = orjson.loads(data).get("answers")
         return found
+
+    async def _post(self, url: str, route: str, body: dict[str, Any]) -> tuple[int, bytes]:
+        """Returns status and content of an answer in one piece. Raises EngineError when the engine is not there."""
+        try:
+            async with self._http.post(
+                f"{url}/{route}", data=orjson.dumps(body), timeout=TRIAL_TIMEOUT
+            ) as answer:
+                return answer.status, await answer.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise EngineError(f"{url}: {error or type(error).__name__}") from error
 
     async def log_prob(self, url: str, prompt_ids: list[int], ids: list[int]) -> float:
         """Returns the log-prob of an answer's ids [T] behind a prompt, in nats, at temperature 1. Raises EngineError,
@@ -364,15 +362,9 @@ class EngineClient:
             "return_logprob": True,
             "logprob_start_len": len(prompt_ids) - 1,
         }
-        try:
-            async with self._http.post(
-                f"{url}/generate", data=orjson.dumps(body), timeout=TRIAL_TIMEOUT
-            ) as answer:
-                data = await answer.read()
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise EngineError(f"{url}: {error or type(error).__name__}") from error
-        if answer.status != 200:
-            raise _refusal(answer.status, data)
+        status, data = await self._post(url, "generate", body)
+        if status != 200:
+            raise _refusal(status, data)
         try:
             rows = orjson.loads(data)["meta_info"]["input_token_logprobs"][1:]
             if [row[1] for row in rows] != ids:
