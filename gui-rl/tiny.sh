@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Sourced by the scripts that train a tiny model on a CPU, behind launch.sh and flags.sh.
 
-# tiny_begin MODEL KIND ARG...: answers --help from the head of the script; settles RUN_DIR, MODEL_PATH and SEED; makes tasks
-# of a kind (bash lab/run.sh tiny_models.gui.data) in TASKS; what the scripts share is then in the array `arguments`.
+# tiny_begin MODEL KIND ARG...: answers --help from the head of the script; settles RUN_DIR, MODEL_PATH, SEED and the KIND of
+# tasks (bash lab/run.sh tiny_models.gui.data); what the scripts share is then in the array `arguments`.
 tiny_begin() {
   local model=$1 kind=$2 word
   shift 2
@@ -11,13 +11,11 @@ tiny_begin() {
   done
   gui_environment
   word=$(basename "$0" .sh)
-  run_places "${word#run_}"
+  run_places "${word#run_}" "$@"
   MODEL_PATH=${MODEL_PATH:-$ROOT/gui-rl/$model}
   SEED=${SEED:-1}
-  [ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json"
   default PARALLEL_ENVS 8
-  ensure_run_env "$ROOT/requirements.txt" "$ROOT/gui-rl/requirements-gui.txt"
-  "$PY" -m claw_lab.tiny_models.gui.data "$TASKS" --kind "$kind" --seed "$SEED"
+  KIND=$kind
   arguments=(
     ::script --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR"
     "${GUI[@]}" --prompt-data "$TASKS/train.jsonl" --reward-key score
@@ -29,9 +27,11 @@ tiny_begin() {
   )
 }
 
-# tiny_train ARG...: trains with `arguments` and those of the command line; then the table, the plot and the JSON line.
+# tiny_train ARG...: makes tasks in TASKS and trains with `arguments` and those of the command line; then the table, the plot and the JSON line.
 tiny_train() {
   marked_more "$@"
+  begin_run "$ROOT/requirements.txt" "$ROOT/gui-rl/requirements-gui.txt"
+  "$PY" -m claw_lab.tiny_models.gui.data "$TASKS" --kind "$KIND" --seed "$SEED"
   run_or_plan "$ROOT/slime/train_async.py" "${arguments[@]}"
   "$PY" -m slime.agents.report "$RUN_DIR" --plot "$RUN_DIR/pass_at_1.svg"
   "$PY" -m slime.agents.report "$RUN_DIR" --line --seconds "$SECONDS"

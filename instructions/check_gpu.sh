@@ -176,7 +176,7 @@ check_door() {
     good "port $port is free"
   fi
   if [ -z "${SGLANG_API_KEY:-}${OPENCLAW_API_KEY:-}${OPENCLAW_API_KEYS:-}" ]; then
-    note "no SGLANG_API_KEY: scripts want one, or HOST=127.0.0.1, before they listen"
+    note "no SGLANG_API_KEY: scripts serve this machine alone, on 127.0.0.1; set one to serve others too"
   fi
 }
 

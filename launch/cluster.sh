@@ -14,6 +14,21 @@ node_rank() { echo "${NODE_RANK:-${SLURM_NODEID:-${MLP_ROLE_INDEX:-0}}}"; }
 
 master_addr() { echo "${MASTER_ADDR:-${MLP_WORKER_0_HOST:-}}"; }
 
+# check_cluster_values: refuses variables that are no rank, port, time or address.
+check_cluster_values() {
+  local name
+  for name in NODE_RANK SLURM_NODEID MLP_ROLE_INDEX; do whole "$name" 0; done
+  whole JOIN_TIMEOUT 1 ': give whole seconds, 1 or more'
+  RAY_PORT=${RAY_PORT:-6379}
+  check_port_number "$RAY_PORT" RAY_PORT
+  case ${RAY_ADDRESS:-} in *[!a-zA-Z0-9_.:/%-]*) die "RAY_ADDRESS=$RAY_ADDRESS is no address: give HOST:PORT of a Ray that runs" ;; esac
+  case $(master_addr) in
+    *[!a-zA-Z0-9_.:%-]*) die "MASTER_ADDR=$(master_addr) is no address: give the IP address or the name of the first machine" ;;
+    *:*:*) ;; # IPv6
+    *:*) die "MASTER_ADDR=$(master_addr) has a port: give the address alone, and the port with RAY_PORT" ;;
+  esac
+}
+
 joins_cluster() { [ "$NNODES" != 1 ] && [ -z "${RAY_ADDRESS:-}" ] && [ "$(node_rank)" != 0 ]; }
 
 # check_roles: refuses roles and lists of GPUs that a Ray which runs already cannot follow.
@@ -106,14 +121,14 @@ follow_head() {
   address=$(master_addr)
   check_cluster
   own_children
-  wait_for_port "$address" "${RAY_PORT:-6379}"
+  wait_for_port "$address" "$RAY_PORT"
   while [ "$(last_end)" = "$before" ]; do
     since=$SECONDS
-    start_ray --address "$address:${RAY_PORT:-6379}"
+    start_ray --address "$address:$RAY_PORT"
     while alive "$RAY_PID" && [ "$(last_end)" = "$before" ]; do sleep 2 & wait $!; done
     if [ $((SECONDS - since)) -lt 60 ]; then short=$((short + 1)); else short=0; fi
     [ "$short" -lt 5 ] || die "Ray ended $short times within a minute of its start on this machine; the reason is above"
-    if [ "$(last_end)" = "$before" ]; then wait_for_port "$address" "${RAY_PORT:-6379}"; fi
+    if [ "$(last_end)" = "$before" ]; then wait_for_port "$address" "$RAY_PORT"; fi
   done
 }
 
@@ -124,13 +139,13 @@ lead_cluster() {
   check_cluster
   own_children
   ENDED=$RUN_DIR/cluster.ended
-  export RAY_ADDRESS=$address:${RAY_PORT:-6379}
+  export RAY_ADDRESS=$address:$RAY_PORT
   start_head
-  wait_for_port "$address" "${RAY_PORT:-6379}" "$RAY_PID"
+  wait_for_port "$address" "$RAY_PORT" "$RAY_PID"
   meet_cluster "$NNODES" --shared "$RUN_DIR" "${SAVE_CKPT:-${CKPT_SAVE_DIR:-$RUN_DIR}}"
 }
 
-start_head() { start_ray --head --node-ip-address "$(master_addr)" --port "${RAY_PORT:-6379}" --dashboard-host 127.0.0.1; }
+start_head() { start_ray --head --node-ip-address "$(master_addr)" --port "$RAY_PORT" --dashboard-host 127.0.0.1; }
 
 # meet_cluster MACHINES [--shared FOLDER...]: returns when the Ray at RAY_ADDRESS has so many, the GPUs, the folders.
 meet_cluster() {

@@ -19,8 +19,10 @@ run_gpu() {
   for word in "$@"; do
     case $word in -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$USAGE"; return ;; esac
   done
-  # shellcheck disable=SC2086  # exported strings, split into words on purpose
-  named_by_flags ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} ${LORA_ARGS:-} "$@"
+  # shellcheck disable=SC2206  # exported strings, split into words on purpose
+  local given=(${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} ${LORA_ARGS:-} "$@")
+  named_by_flags ${given[@]+"${given[@]}"}
+  named_by_switches ${given[@]+"${given[@]}"}
   gpu_defaults
   gpu_split
   gpu_arguments
@@ -30,6 +32,7 @@ run_gpu() {
     gpu_dry_run
   elif joins_cluster; then
     refuse_if "$(driver_problem)" "$(cluster_problem)"
+    check_words "${WORDS[@]}"
     ensure_gpu_env
     ensure_engine # engines run on any machine
     follow_head
@@ -38,30 +41,21 @@ run_gpu() {
   fi
 }
 
-# Flags that decide what else the script gives, checks and counts, each with the variable of the same meaning.
-NAMED=(--train-backend:TRAIN_BACKEND --rollout-backend:ROLLOUT_BACKEND --backend:ROLLOUT_BACKEND
+NAMED+=(--train-backend:TRAIN_BACKEND --rollout-backend:ROLLOUT_BACKEND --backend:ROLLOUT_BACKEND
   --tensor-model-parallel-size:TRAIN_TP --tp:TRAIN_TP --pipeline-model-parallel-size:TRAIN_PP --pp:TRAIN_PP
   --context-parallel-size:TRAIN_CP --cp:TRAIN_CP
   --actor-num-nodes:ACTOR_NODES --actor-num-gpus-per-node:ACTOR_GPUS --rollout-num-gpus:ROLLOUT_GPUS --prm-num-gpus:PRM_GPUS
-  --rollout-num-gpus-per-engine:TP --hf-checkpoint:HF_CKPT --run-dir:RUN_DIR --save:SAVE_CKPT --host:HOST --port:PORT)
+  --rollout-num-gpus-per-engine:TP --hf-checkpoint:HF_CKPT)
 
-# named_by_flags WORD...: the variable of each of these flags gets the flag's value, unless lists of GPUs give the counts.
-named_by_flags() {
-  local word before='' pair
+# named_by_switches WORD...: the same for flags without a value.
+named_by_switches() {
+  local word
   for word in "$@"; do
     case $word in
       --colocate) COLOCATE=1 ;;
       --no-colocate) COLOCATE=0 ;;
       --allow-no-key) ALLOW_NO_KEY=1 ;;
     esac
-    for pair in "${NAMED[@]}"; do
-      case ${TRAIN_GPUS:+$pair} in *_GPUS) continue ;; esac
-      case ${pair%:*} in
-        "$before") printf -v "${pair#*:}" '%s' "$word" ;;
-        "${word%%=*}") [ "$word" = "${word%%=*}" ] || printf -v "${pair#*:}" '%s' "${word#*=}" ;;
-      esac
-    done
-    before=$word
   done
 }
 
@@ -74,8 +68,10 @@ gpu_defaults() {
   default HOST "$(usual_host)"
   default PORT 30000
   check_port_number "$PORT"
-  case ${PRM_M:-1} in 0 | *[!0-9]*) die "PRM_M=$PRM_M: a turn needs at least 1 vote" ;; esac
+  case ${PRM_M:-1} in *[!0-9]* | 0*) die "PRM_M=$PRM_M: a turn needs at least 1 vote" ;; esac
   default NNODES 1
+  whole NNODES 1
+  check_cluster_values
   default ACTOR_NODES 1
   default COLOCATE 0
   default SERVED_MODEL_NAME "$(family_of "$MODEL")"
@@ -90,7 +86,7 @@ gpu_defaults() {
   default TP 2
   MODEL_PATH=${HF_CKPT:-${MODEL_PATH:-$ROOT/models/$MODEL}}
   RUN_DIR=${RUN_DIR:-$ROOT/runs/$RUN_NAME}
-  case $RUN_DIR in /*) ;; *) RUN_DIR=$PWD/$RUN_DIR ;; esac # other machines have other working folders
+  absolute_places
   if [ -n "${WANDB_KEY:-}" ]; then export WANDB_API_KEY=$WANDB_KEY; fi
 }
 
@@ -131,16 +127,12 @@ gpu_split() {
     CUDA_VISIBLE_DEVICES=$(IFS=, && echo "${lists[*]}" | tr -s ' ,' ',')
     export CUDA_VISIBLE_DEVICES
   fi
-  for name in ACTOR_GPUS ROLLOUT_GPUS PRM_GPUS PRM_TEACHER_GPUS TP NNODES ACTOR_NODES; do
-    case ${!name} in '' | *[!0-9]*) die "$name=${!name} is not a number (lists of GPUs need TRAIN_GPUS)" ;; esac
+  for name in ACTOR_GPUS ROLLOUT_GPUS PRM_GPUS; do
+    whole "$name" 0 ' (lists of GPUs need TRAIN_GPUS)'
   done
-  for name in TP NNODES ACTOR_NODES; do
-    [ "${!name}" -gt 0 ] || die "$name=${!name}: give 1 or more"
-  done
-  for name in NUM_GPUS GPUS_OF_NODE NODE_RANK; do
-    case ${!name:-} in *[!0-9]*) die "$name=${!name} is not a number" ;; esac
-  done
-  [ "$NNODES" = 1 ] || [ "${NODE_RANK:-0}" -lt "$NNODES" ] || die "NODE_RANK=$NODE_RANK: with NNODES=$NNODES the ranks are 0 to $((NNODES - 1))"
+  for name in PRM_TEACHER_GPUS NUM_GPUS GPUS_OF_NODE; do whole "$name" 0; done
+  for name in TP ACTOR_NODES PRM_NUM_GPUS_PER_ENGINE NUM_JUDGE_WORKERS TRAIN_TP TRAIN_PP TRAIN_CP; do whole "$name" 1; done
+  [ "$NNODES" = 1 ] || [ -n "${RAY_ADDRESS:-}" ] || [ "$(node_rank)" -lt "$NNODES" ] || die "NODE_RANK=$(node_rank): with NNODES=$NNODES the ranks are 0 to $((NNODES - 1))"
   case ${OPENCLAW_COMBINE_OPD_TEACHER_SOURCE:-trainer} in
     inference | infer | sglang | rollout) TEACHER_GPUS=$PRM_TEACHER_GPUS ;;
     *) TEACHER_GPUS=0 ACTOR_GPUS=$((ACTOR_GPUS + PRM_TEACHER_GPUS)) ;; # the trainer itself runs the teacher
@@ -330,16 +322,22 @@ gpu_more_arguments() {
 }
 
 # gpu_dry_run: the plan and every argument with its source; nothing is started. A fresh clone gets its environment first.
+# What this machine lacks counts if it has a GPU. One without is not where the run starts, so there it is only shown.
 gpu_dry_run() {
-  local status=0 problem
+  local status=0 note title="missing  for a start here; listed only, since this machine has no GPU: the plan is for another one"
+  check_words "${WORDS[@]}"
   plan_python
   show_plan --num-gpus "$NUM_GPUS" --machines "$NNODES" --machine-gpus "${GPUS_OF_NODE:-0}" --gpu "${GPU_TYPE:-}" --usual-gpu "${USUAL_GPU:-H100}" -- "${WORDS[@]}" || status=$?
   [ "$status" != 2 ] || return 2
   printf '\nstart\n  %s\n' "$(start_sentence)"
-  problem=$(key_problem)
-  for problem in "${problem:-$(for_whom)}" "$(model_problem)" "$(data_problem)" "${MISSING:-}" "$(cluster_problem)" "$(here_problems)"; do
-    [ -z "$problem" ] || printf '  %s\n' "$problem"
-  done
+  note=$(key_problem)
+  note=${note:-$(for_whom)}
+  [ -z "$note" ] || printf '  %s\n' "$note"
+  if has_gpu || [ "$NEEDED_GPUS" = 0 ]; then title=$REFUSED_HERE; fi
+  if ! show_missing "$title" "$(model_problem "$MODEL_PATH" "$MODEL")" "$(data_problem)" "$(data_path_problem)" \
+    "${MISSING:-}" "$(cluster_problem)" "$(gpus_problem)" "$(driver_problem)" "$(files_problem)" "$(folders_problem)" "$(gateway_problem)"; then
+    if [ "$title" = "$REFUSED_HERE" ]; then status=1; fi
+  fi
   return "$status"
 }
 
@@ -378,45 +376,19 @@ data_problem() {
   echo "PROMPT_DATA is not set: give the file of the tasks, JSON Lines or Parquet"
 }
 
-# model_problem: prints what is wrong with the folder of the model; a plan needs only the model's name.
-model_problem() {
-  [ ! -f "$MODEL_PATH/config.json" ] || return 0
-  echo "MODEL_PATH=$MODEL_PATH holds no config.json; give the folder of a Hugging Face model (MODEL_PATH or HF_CKPT)," \
-    "for example from: hf download Qwen/$MODEL --local-dir $ROOT/models/$MODEL"
-}
-
 # files_problem: prints what an incomplete download lacks, before gigabytes are installed and engines are started.
 files_problem() {
   local problem python
+  [ -f "$MODEL_PATH/config.json" ] || return 0 # model_problem
   python=$(any_python)
   problem=$(PYTHONPATH=$ROOT/base:$ROOT/slime "$python" -m slime.plan.model_folder "$MODEL_PATH") || echo "MODEL_PATH=$MODEL_PATH" \
     "${problem:-cannot be read}, so its download is not complete; the same hf download again goes on where it stopped"
 }
 
-# here_problems: prints what a start on this machine would be refused for, if it has a GPU: a plan may be for another one.
-here_problems() {
-  local problem=''
-  if command -v nvidia-smi >/dev/null; then
-    problem=$(gpus_problem)
-    problem=${problem:-$(driver_problem)}
-  fi
-  if [ -z "$problem" ] && [ -f "$MODEL_PATH/config.json" ]; then problem=$(files_problem); fi
-  [ -z "$problem" ] || echo "$problem"
-}
+has_gpu() { command -v nvidia-smi >/dev/null && [ -n "$(nvidia-smi -L 2>/dev/null | grep '^GPU' || :)" ]; }
 
-# refuse_if PROBLEM...: ends with the first that is not empty.
-refuse_if() {
-  local problem
-  for problem in "$@"; do
-    [ -z "$problem" ] || die "$problem"
-  done
-}
-
-# any_python: one that runs what needs no package.
-any_python() {
-  local python=${VENV:-$ROOT/.venv}/bin/python
-  if [ -x "$python" ]; then echo "$python"; else find_python; fi
-}
+# gateway_problem: prints why no run can start in RUN_DIR, or why its gateway could not listen here.
+gateway_problem() { if [ "${SERVES:-1}" = 1 ]; then run_problem "$HOST" "$PORT"; else run_problem; fi; }
 
 ensure_gpu_env() {
   ensure_env "$ROOT/requirements.txt" "$ROOT/instructions/requirements-gpu.txt"
@@ -474,11 +446,12 @@ install_engine() {
 # gpu_start: checks all that can be checked, then runs the driver.
 gpu_start() {
   local words driver=train_async.py
-  refuse_if "$(key_problem)" "$(model_problem)" "$(data_problem)" "$(cluster_problem)" "$(gpus_problem)"
-  refuse_if "$(driver_problem)"
+  refuse_if "$(key_problem)" "$(model_problem "$MODEL_PATH" "$MODEL")" "$(data_problem)" "$(data_path_problem)" "$(cluster_problem)"
+  refuse_if "$(gpus_problem)" "$(driver_problem)"
   refuse_if "$(files_problem)"
+  check_words "${WORDS[@]}"
+  refuse_if "$(folders_problem)" "$(gateway_problem)"
   ensure_gpu_env
-  if [ "${SERVES:-1}" = 1 ]; then check_port "$HOST" "$PORT" "$RUN_DIR"; fi
   ensure_engine
   for_whom >&2
   own_run_dir "$RUN_DIR" # conversations and weights: readable by this user only

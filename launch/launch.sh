@@ -28,18 +28,86 @@ buffer_flags() {
   if [ ${#BUFFER[@]} = 0 ]; then BUFFER=(--rl-buffer-dir "$RUN_DIR/buffer"); fi
 }
 
+# check_port_number NUMBER [VARIABLE]: refuses what is no port.
 check_port_number() {
-  case $1 in '' | *[!0-9]* | ??????*) die "PORT=$1 is not a port; give a number from 1 to 65535" ;; esac
-  [ "$1" -ge 1 ] && [ "$1" -le 65535 ] || die "PORT=$1 is not a port; give a number from 1 to 65535"
+  local wrong="${2:-PORT}=$1 is not a port; give a number from 1 to 65535"
+  case $1 in '' | *[!0-9]* | ??????* | 0*) die "$wrong" ;; esac
+  [ "$1" -le 65535 ] || die "$wrong"
 }
 
-# check_port HOST PORT RUN_DIR: a taken port is an error before anything starts. Ctrl-C ends it without a word.
-check_port() {
-  check_port_number "$2"
-  "$PY" -c 'import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL)
-from openclaw.errors import ConfigError; from openclaw.trainer_hooks.services import check_port
-try: check_port(sys.argv[1], int(sys.argv[2]), sys.argv[3])
-except ConfigError as error: sys.exit(f"error: {error}")' "$@" || exit 2
+# run_problem [HOST PORT]: prints why no run can start in RUN_DIR, or why its gateway could not listen: a gateway of this very
+# run may.
+# shellcheck disable=SC2120  # tracks give no address
+run_problem() { run_module claw_base.run_folder.start_check "$RUN_DIR" "$@" || :; }
+
+# run_module MODULE ARG...: a program of the repository that needs no package. Ctrl-C ends it without a word.
+run_module() {
+  local python
+  python=$(any_python)
+  (set_python_path && exec "$python" -c 'import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+del sys.argv[0]
+import runpy
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)' "$@")
+}
+
+# any_python: one that runs what needs no package.
+any_python() {
+  local python=${VENV:-$ROOT/.venv}/bin/python
+  if [ -x "$python" ]; then echo "$python"; else find_python; fi
+}
+
+# check_words WORD...: refuses words of the driver and variables that a start would refuse, before anything is installed or
+# made; warns of variables that seem misspelt. A plan does the same, once it has an environment.
+check_words() {
+  local status=0
+  any_python >/dev/null || exit 2
+  if is_dry_run && plans "${VENV:-$ROOT/.venv}/bin/python"; then return; fi
+  run_module slime.plan.words --shell "${KNOWN_SHELL[@]}" -- "$@" || status=$?
+  case $status in
+    2 | 130 | 143) exit "$status" ;;
+    10) exit 0 ;; # --help-all
+  esac
+}
+
+# Scripts whose variables are known, to find misspelt ones: what launch scripts share, the one that runs, its folder's flags.
+KNOWN_SHELL=("$ROOT/launch" "$0" "$(dirname "$0")/flags.sh")
+
+# refuse_if PROBLEM...: ends with the first that is not empty.
+refuse_if() {
+  local problem
+  for problem in "$@"; do
+    [ -z "$problem" ] || die "$problem"
+  done
+}
+
+# model_problem FOLDER EXAMPLE: prints what is wrong with the folder of the model.
+model_problem() {
+  [ ! -f "$1/config.json" ] || return 0
+  echo "MODEL_PATH=$1 holds no config.json; give the folder of a Hugging Face model (MODEL_PATH or HF_CKPT)," \
+    "for example from: hf download Qwen/$2 --local-dir $ROOT/models/$2"
+}
+
+# data_path_problem: prints that the conversations to begin with are not there.
+data_path_problem() {
+  [ -z "${DATA_PATH:-}" ] || [ -e "$DATA_PATH" ] || echo "DATA_PATH=$DATA_PATH does not exist: give a file of conversations, or unset it"
+}
+
+# folders_problem: prints why a folder that a start writes to cannot be.
+folders_problem() {
+  local name
+  for name in RUN_DIR SAVE_CKPT CKPT_SAVE_DIR RL_BUFFER_DIR; do
+    if [ -n "${!name:-}" ]; then folder_problem "$name" "${!name}"; fi
+  done
+}
+
+# whole NAME LEAST [MORE]: refuses a variable that is set to something else than a whole number of LEAST or more.
+whole() {
+  local value=${!1:-$2}
+  case $value in
+    *[!0-9]* | 0?* | ????????*) die "$1=$value is not a number${3:-: give a whole number, $2 or more}" ;;
+  esac
+  [ "$value" -ge "$2" ] || die "$1=$value: give $2 or more"
 }
 
 # default NAME VALUE: exports NAME, with VALUE where it is not set.
@@ -83,7 +151,13 @@ plan_python() {
   PY=${VENV:-$ROOT/.venv}/bin/python
   [ -x "$PY" ] || PY=$(find_python)
   set_python_path
-  { has_module fastapi && has_module sqlalchemy && has_module torch; } || ensure_env "$ROOT/requirements.txt"
+  plans "$PY" || ensure_env "$ROOT/requirements.txt"
+}
+
+# plans PYTHON: whether it has what a plan needs.
+plans() {
+  [ -x "$1" ] && "$1" -c 'import sys; from importlib.util import find_spec
+sys.exit(not all(map(find_spec, ("fastapi", "sqlalchemy", "torch"))))'
 }
 
 # show_plan OPTION... -- WORD...: what the words of the driver would start. Words are marked with their source (::script,
@@ -91,7 +165,7 @@ plan_python() {
 show_plan() {
   local all=()
   if [ "$DRY_RUN" = full ]; then all=(--all); fi
-  "$PY" -m slime.plan.dry_run ${all[@]+"${all[@]}"} --script-variables "$DEFAULTED" "$@"
+  "$PY" -m slime.plan.dry_run ${all[@]+"${all[@]}"} --script-variables "$DEFAULTED" --shell "${KNOWN_SHELL[@]}" "$@"
 }
 
 # mark_of VARIABLE: what follows is from there, or from the script where the variable was not set.
@@ -109,30 +183,106 @@ marked_more() {
   arguments+=("::command line" "$@")
 }
 
-# run_places NAME: RUN_DIR below runs/, and TASKS in it for what the script makes before a run. With DRY_RUN=1 TASKS is
-# elsewhere and goes with the script, and the run's folder is left alone.
+# Flags that decide what a script checks, makes and counts, each with the variable of the same meaning.
+NAMED=(--hf-checkpoint:MODEL_PATH --run-dir:RUN_DIR --save:SAVE_CKPT --host:HOST --port:PORT)
+
+# named_by_flags WORD...: the variable of each of these flags gets the flag's value, unless lists of GPUs give the counts.
+named_by_flags() {
+  local word before='' pair
+  for word in "$@"; do
+    for pair in "${NAMED[@]}"; do
+      case ${TRAIN_GPUS:+$pair} in *_GPUS) continue ;; esac
+      case ${pair%:*} in
+        "$before") printf -v "${pair#*:}" '%s' "$word" ;;
+        "${word%%=*}") [ "$word" = "${word%%=*}" ] || printf -v "${pair#*:}" '%s' "${word#*=}" ;;
+      esac
+    done
+    before=$word
+  done
+}
+
+# absolute_places: RUN_DIR from the root of the file system, since other processes have other working folders.
+absolute_places() {
+  case $RUN_DIR in
+    /*) ;;
+    \~ | \~/*) RUN_DIR=$HOME${RUN_DIR#\~} ;;
+    *) RUN_DIR=$PWD/$RUN_DIR ;;
+  esac
+}
+
+# run_places NAME WORD...: RUN_DIR below runs/ unless it is given, and TASKS in it for what the script makes before a run. With
+# DRY_RUN=1 TASKS is elsewhere and goes with the script, and the run's folder is left alone.
 run_places() {
-  RUN_DIR=${RUN_DIR:-$ROOT/runs/$1-$(date +%Y%m%d-%H%M%S)}
+  local name=$1
+  shift
+  # shellcheck disable=SC2086  # exported strings, split into words on purpose
+  named_by_flags ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} ${LORA_ARGS:-} "$@"
+  RUN_DIR=${RUN_DIR:-$ROOT/runs/$name-$(date +%Y%m%d-%H%M%S)}
+  absolute_places
   TASKS=$RUN_DIR/tasks
-  if ! is_dry_run; then own_run_dir "$RUN_DIR" && return; fi
+  refuse_if "$(folders_problem)"
+  if ! is_dry_run; then return; fi
   TASKS=$(mktemp -d)
   trap 'rm -rf -- "$TASKS"' EXIT
 }
 
-# own_run_dir DIR: makes it for this user alone. One of another user but root is refused, who could put links there. Who owns a
-# file is asked of one that is made now: some file systems give all files one owner.
+# begin_run REQUIREMENTS...: checks the words in `arguments`, with others in place of the tasks that are not made yet; then
+# installs, and makes the run's folder.
+begin_run() {
+  refuse_if "$(model_problem "$MODEL_PATH" Qwen3-0.6B)"
+  check_words "${arguments[@]/#"$TASKS"\/*/$ROOT/launch/gate_everyday.jsonl}"
+  # shellcheck disable=SC2119  # no gateway
+  refuse_if "$(run_problem)"
+  ensure_run_env "$@"
+  is_dry_run || own_run_dir "$RUN_DIR"
+}
+
+# own_run_dir DIR: makes it for this user alone.
 own_run_dir() {
-  local probe ours theirs
+  refuse_if "$(folder_problem RUN_DIR "$1")"
   (umask 077 && mkdir -p "$1")
-  probe=$(mktemp "$1/.owner.XXXXXX") || die "RUN_DIR=$1 cannot be written"
-  ours=$(owner_of "$probe")
-  rm -f "$probe"
-  theirs=$(owner_of "$1")
-  [ "$theirs" = "$ours" ] || [ "$theirs" = 0 ] || die "RUN_DIR=$1 belongs to another user, who could change what is written there: choose another," \
-    "or make it yours (chown)"
+}
+
+# folder_problem NAME DIR: prints why DIR cannot be a folder of a start, by making it; what was not there before is removed.
+# A RUN_DIR of another user but root is refused, who could put links there. Who owns a file is asked of one that is made now: some
+# file systems give all files one owner.
+folder_problem() {
+  local new=() top=$2 probe problem=''
+  while [ ! -e "$top" ] && [ ! -L "$top" ]; do
+    new+=("$top")
+    top=$(dirname -- "$top")
+  done
+  if ! probe=$( (umask 077 && mkdir -p -- "$2") 2>&1); then
+    problem="cannot be made (${probe##*: }): give a folder that this user can write to"
+  elif ! probe=$(mktemp -- "$2/.owner.XXXXXX" 2>/dev/null); then
+    problem="cannot be written: give a folder that this user can write to"
+  else
+    case $1:$(owner_of "$2") in
+      RUN_DIR:0 | RUN_DIR:"$(owner_of "$probe")") ;;
+      RUN_DIR:*) problem="belongs to another user, who could change what is written there: choose another, or make it yours (chown)" ;;
+    esac
+    rm -f "$probe"
+  fi
+  if [ ${#new[@]} != 0 ]; then rmdir -- "${new[@]}" 2>/dev/null || :; fi
+  [ -z "$problem" ] || echo "$1=$2 $problem"
 }
 
 owner_of() { stat -c %u "$1" 2>/dev/null || stat -f %u "$1"; }
+
+# show_missing TITLE PROBLEM...: those that are not empty, below the title; its status is 1 if there is one.
+show_missing() {
+  local title=$1 problem status=0
+  shift
+  for problem in "$@"; do
+    [ -n "$problem" ] || continue
+    [ "$status" != 0 ] || printf '\n%s\n' "$title"
+    printf '  %s\n' "$problem"
+    status=1
+  done
+  return "$status"
+}
+# shellcheck disable=SC2034  # read by tiny.sh and gpu.sh
+REFUSED_HERE='problem  a start on this machine is refused'
 
 # ensure_run_env REQUIREMENTS...: ensure_env, or with DRY_RUN=1 what a plan needs.
 ensure_run_env() {

@@ -4,6 +4,7 @@
 #   RUN_NAME       folder of the run below runs/
 #   METHOD         flags of the method: hooks, loss, judge; they come after the shared ones, so they win
 #   USAGE          the script's own first comment lines, for --help
+#   PREPARE        a function that makes the model, if the script has one; it runs when all else is checked and installed
 
 # shellcheck source-path=SCRIPTDIR source=launch.sh
 source "$ROOT/launch/launch.sh"
@@ -21,16 +22,18 @@ run_tiny() {
     shift
   done
   [ "$demo" = 1 ] || [ ${#talker[@]} = 0 ] || die "--person selects the demo's user: give --demo too"
-  ensure_run_env "$ROOT/requirements.txt"
+  # shellcheck disable=SC2086  # exported strings, split into words on purpose
+  named_by_flags ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} ${LORA_ARGS:-} ${flags[@]+"${flags[@]}"}
   tiny_places "$demo"
   local arguments words
   tiny_arguments
   arguments+=("${METHOD[@]}")
   marked_more ${flags[@]+"${flags[@]}"}
   if is_dry_run; then
-    show_plan -- "${arguments[@]}"
+    tiny_dry_run
     return
   fi
+  tiny_prepare
   without_marks "${arguments[@]}"
   case " ${words[*]} " in *" --train-backend megatron "* | *" --train-backend=megatron "*) ensure_megatron ;; esac
   if [ -n "${DATA_PATH:-}" ]; then
@@ -46,8 +49,33 @@ run_tiny() {
   fi
 }
 
-# tiny_places DEMO: HOST, PORT, MODEL_PATH and RUN_DIR, checked before anything starts. A plan makes no folder, and minds no
-# run that is under way.
+# tiny_dry_run: the plan of `arguments`, and what a start here would be refused for.
+tiny_dry_run() {
+  local status=0
+  check_words "${arguments[@]}"
+  plan_python
+  show_plan -- "${arguments[@]}" || status=$?
+  [ "$status" != 2 ] || return 2
+  show_missing "$REFUSED_HERE" "$(tiny_model_problem)" "$(data_path_problem)" "$(folders_problem)" "$(run_problem "$HOST" "$PORT")" || status=1
+  return "$status"
+}
+
+# tiny_prepare: refuses what cannot start here; then installs, prepares what the script names in PREPARE, and makes RUN_DIR.
+tiny_prepare() {
+  refuse_if "$(tiny_model_problem)" "$(data_path_problem)" "$(folders_problem)"
+  check_words "${arguments[@]}"
+  refuse_if "$(run_problem "$HOST" "$PORT")"
+  ensure_env "$ROOT/requirements.txt"
+  ${PREPARE:-:}
+  # shellcheck disable=SC2034  # read by leave_nothing_empty
+  [ -e "$RUN_DIR" ] || NEW_RUN=$RUN_DIR
+  own_run_dir "$RUN_DIR" # conversations and weights: readable by this user only
+}
+
+# tiny_model_problem: as model_problem, unless the script itself makes the model.
+tiny_model_problem() { [ -n "${PREPARE:-}" ] || model_problem "$MODEL_PATH" Qwen3-0.6B; }
+
+# tiny_places DEMO: HOST, PORT, MODEL_PATH and RUN_DIR.
 tiny_places() {
   local name
   for name in HOST PORT MODEL_PATH SERVED_MODEL_NAME JUDGE_BACKEND; do
@@ -55,26 +83,17 @@ tiny_places() {
   done
   HOST=${HOST:-127.0.0.1}
   PORT=${PORT:-30000}
+  check_port_number "$PORT"
   MODEL_PATH=${MODEL_PATH:-${HF_CKPT:-$ROOT/openclaw-test/tiny_claw/model}}
   if [ "$1" = 1 ]; then
     RUN_DIR=${RUN_DIR:-$ROOT/runs/demo-$(date +%Y%m%d-%H%M%S)}
   else
     RUN_DIR=${RUN_DIR:-$ROOT/runs/$RUN_NAME}
   fi
-  [ -f "$MODEL_PATH/config.json" ] || is_dry_run || die "MODEL_PATH=$MODEL_PATH holds no config.json; give the folder of a Hugging Face model," \
-    "for example from: hf download Qwen/Qwen3-0.6B --local-dir $ROOT/models/Qwen3-0.6B"
+  absolute_places
   # shellcheck disable=SC2034  # read by tiny_arguments
   if [ -d "$MODEL_PATH" ]; then SERVED_AS=$(cd "$MODEL_PATH" && basename "$PWD"); else SERVED_AS=$(basename "$MODEL_PATH"); fi
   [ "$MODEL_PATH" != "$ROOT/openclaw-test/tiny_claw/model" ] || SERVED_AS=tiny-claw
-  if is_dry_run; then
-    check_port_number "$PORT"
-    return
-  fi
-  check_port "$HOST" "$PORT" "$RUN_DIR"
-  # shellcheck disable=SC2034  # read by leave_nothing_empty
-  [ -e "$RUN_DIR" ] || NEW_RUN=$RUN_DIR
-  own_run_dir "$RUN_DIR" # conversations and weights: readable by this user only
-  RUN_DIR=$(cd "$RUN_DIR" && pwd)
 }
 
 # tiny_arguments: fills `arguments` with what all methods share.

@@ -16,7 +16,8 @@ source "$ROOT/openclaw-combine/flags.sh"
 case " $* " in
   *" --help "* | *" -h "*) ;;
   *" --demo "*) die "--demo has a script for tiny-claw alone (run_tiny_openclaw_topk_select.sh); talk to this model: ./claw chat" ;;
-  *) [ -n "${MODEL_PATH:-}${HF_CKPT:-}" ] || is_dry_run || ensure_smollm2 ;;
+  *" --hf-checkpoint"*) ;;
+  *) [ -n "${MODEL_PATH:-}${HF_CKPT:-}" ] || PREPARE=ensure_smollm2 ;;
 esac
 
 default OPENCLAW_TOPK_K 20

@@ -10,13 +10,10 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$ROOT/launch/launch.sh"
 
 case ${1:-} in -h | --help) sed -n '2,/^[^#]/s/^# //p' "${BASH_SOURCE[0]}"; exit ;; esac
-ensure_run_env "$ROOT/requirements.txt"
 SEED=${SEED:-1}
 MODEL_PATH=${MODEL_PATH:-${HF_CKPT:-$ROOT/swe-rl/tiny_model}}
-run_places tiny_swe_rl
+run_places tiny_swe_rl "$@"
 default PARALLEL_ENVS 16
-began=$(date +%s)
-"$PY" -m claw_lab.tiny_models.swe.make_tasks "$TASKS" --seed "$SEED"
 arguments=(
   ::script --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR" --save "$RUN_DIR/checkpoints"
   --custom-generate-function-path swe_rl.generate.generate --step-limit 4
@@ -30,6 +27,9 @@ arguments=(
   --seed "$SEED" --rollout-seed "$SEED" --save-interval 1000
 )
 marked_more "$@"
+begin_run "$ROOT/requirements.txt"
+began=$(date +%s)
+"$PY" -m claw_lab.tiny_models.swe.make_tasks "$TASKS" --seed "$SEED"
 run_or_plan "$ROOT/slime/train_async.py" "${arguments[@]}"
 "$PY" -m slime.agents.report "$RUN_DIR" --dataset heldout --plot "$RUN_DIR/curve.svg"
 "$PY" -m slime.agents.report "$RUN_DIR" --dataset heldout --line --seconds "$(($(date +%s) - began))"

@@ -13,15 +13,11 @@ for word in "$@"; do
   case $word in -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;; esac
 done
 case ${ENV_TYPE:-terminal} in terminal) ;; *) die "ENV_TYPE=$ENV_TYPE: this script trains in terminals" ;; esac
-run_places tiny_terminal_rl
+run_places tiny_terminal_rl "$@"
 MODEL_PATH=${MODEL_PATH:-${HF_CKPT:-$ROOT/terminal-rl/tiny_model}}
 SEED=${SEED:-1}
-[ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json"
 default PARALLEL_ENVS 32
 default MAX_STEPS 4
-ensure_run_env "$ROOT/requirements.txt"
-"$PY" -m claw_lab.tiny_models.terminal.data "$TASKS" --seed "$SEED"
-
 arguments=(
   ::script --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR"
   --prompt-data "$TASKS/train.jsonl" --input-key task --metadata-key metadata --rollout-shuffle
@@ -35,6 +31,8 @@ arguments=(
   --save "$RUN_DIR/checkpoints" --save-interval 1000 --seed "$SEED" --rollout-seed "$SEED"
 )
 marked_more "$@"
+begin_run "$ROOT/requirements.txt"
+"$PY" -m claw_lab.tiny_models.terminal.data "$TASKS" --seed "$SEED"
 run_or_plan "$ROOT/slime/train_async.py" "${arguments[@]}"
 "$PY" -m slime.agents.report "$RUN_DIR" --plot "$RUN_DIR/pass_at_1.svg"
 "$PY" -m slime.agents.report "$RUN_DIR" --line --seconds "$SECONDS"

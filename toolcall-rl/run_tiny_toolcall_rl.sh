@@ -12,12 +12,9 @@ source "$ROOT/launch/launch.sh"
 source "$ROOT/toolcall-rl/flags.sh"
 
 case ${1:-} in -h | --help) sed -n '2,/^[^#]/s/^# //p' "${BASH_SOURCE[0]}"; exit ;; esac
-ensure_run_env "$ROOT/requirements.txt"
 SEED=${SEED:-1}
 MODEL_PATH=${MODEL_PATH:-${HF_CKPT:-$ROOT/toolcall-rl/tiny_model}}
-run_places tiny_toolcall_rl
-began=$(date +%s)
-"$PY" -m claw_lab.tiny_models.toolcall.make_tasks "$TASKS" --seed "$SEED"
+run_places tiny_toolcall_rl "$@"
 arguments=(
   ::script --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR" --save "$RUN_DIR/checkpoints"
   "${TOOLCALL[@]}" --reward-key score --prompt-data "$TASKS/train.jsonl"
@@ -31,6 +28,9 @@ arguments=(
   --seed "$SEED" --rollout-seed "$SEED" --save-interval 12
 )
 marked_more "$@"
+begin_run "$ROOT/requirements.txt"
+began=$(date +%s)
+"$PY" -m claw_lab.tiny_models.toolcall.make_tasks "$TASKS" --seed "$SEED"
 run_or_plan "$ROOT/slime/train_async.py" "${arguments[@]}"
 "$PY" -m slime.agents.report "$RUN_DIR" --dataset by_heart
 "$PY" -m slime.agents.report "$RUN_DIR" --dataset heldout --plot "$RUN_DIR/curve.svg"

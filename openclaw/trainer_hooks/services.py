@@ -17,10 +17,9 @@ from typing import Any
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from claw_base.ports import listen
 from claw_base.run_folder.admin_key import FILE
-from claw_base.run_folder.records import live_processes
-from claw_base.settings.declare import read
+from claw_base.run_folder.start_check import check_port
+from claw_base.settings.declare import flags_of, read
 from openclaw.errors import ConfigError
 from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.tokenizer import Tokenizer
@@ -37,12 +36,16 @@ from openclaw.trainer_hooks.arguments import (
     by_name,
 )
 
-GATEWAY_FLAGS = (
-    "host", "port", "served_model_name", "policy_id", "temperature", "min_temperature", "max_tokens_default",
-    "default_turn_type", "request_timeout", "durable", "allow_no_key", "log_level", "memory", "adapter",
-)  # fmt: skip
-"""Settings of the gateway that the driver's command line takes and passes on."""
-
+FROM_TRAINER = {
+    *("model_path", "run_dir", "context_length", "session_ttl", "enable_rl_intercept"),
+    *("engine_url", "backend", "max_loaded_adapters"),  # engines are the trainer's
+    *("rl_buffer_dir", "rl_buffer_url"),
+}
+"""Settings of the gateway that follow from flags of the trainer and of `FLAGS`."""
+GATEWAY_FLAGS = tuple(
+    item.name for item in flags_of(Settings) if not (item.variable_only or item.name in FROM_TRAINER)
+)
+"""All others, which the driver's command line takes and passes on."""
 
 FLAGS = (*BATCH_FLAGS, JudgeProcessArguments)
 
@@ -245,17 +248,3 @@ def store_flags(buffer: BufferArguments) -> list[str]:
     if not buffer.rl_buffer_dir:
         raise ConfigError("no rollout buffer: give --rl-buffer-dir or --rl-buffer-url")
     return ["--rl-buffer-dir", buffer.rl_buffer_dir]
-
-
-def check_port(host: str, port: int, run_dir: str) -> None:
-    """Refuses a port that another program holds. A gateway of this very run folder, its door or its spare may hold it:
-    it is adopted.
-
-    Raises:
-        ConfigError: the port is taken.
-    """
-    if not 1 <= port <= 65535:
-        raise ConfigError(f"port {port} does not exist; give one from 1 to 65535 with PORT=...")
-    if any(process["name"].partition(".")[0] == "gateway" for process in live_processes(Path(run_dir))):
-        return
-    listen(host, port).close()

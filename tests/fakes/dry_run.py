@@ -14,6 +14,7 @@ from slime.plan import dry_run
 from tests import ROOT
 
 RECORDER = """#!/bin/sh
+[ "$3 {own_ports}" = "claw_base.run_folder.start_check True" ] && exec "{python}" "$@"
 [ "$1" = -c ] && exit 0
 case $2 in
   slime.plan.division | slime.plan.shape | slime.plan.driver | slime.plan.model_folder) exec "{python}" "$@" ;;
@@ -22,7 +23,7 @@ printf '%s\\0' "$@" > "{folder}/words"
 env -0 > "{folder}/environment"
 """
 """In place of Python: keeps what it is called with; how a model is divided, for how many tokens it was made, and whether
-its files and the driver will do, is asked of the real one."""
+its files and the driver will do, is asked of the real one. Every port is free, unless this machine's are asked for."""
 
 Done = subprocess.CompletedProcess[str]
 
@@ -33,11 +34,11 @@ def bash(*words: str, cwd: Path = ROOT, **env: str) -> Done:
     return subprocess.run(["bash", *words], cwd=cwd, env=environ, capture_output=True, text=True, timeout=120)
 
 
-def dry(script: str, *flags: str, cwd: Path = ROOT, **env: str) -> Done:
+def dry(script: str, *flags: str, cwd: Path = ROOT, own_ports: bool = False, **env: str) -> Done:
     """What the script prints with DRY_RUN=full, and its exit status. `VENV` is that of this process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _recorder(folder)
+        _recorder(folder, own_ports)
         done = bash(script, *flags, cwd=cwd, **{"DRY_RUN": "full", **env, "VENV": name})
         if not (folder / "words").exists():  # refused before
             return done
@@ -60,10 +61,10 @@ def words_of(script: str, *flags: str, **env: str) -> tuple[list[str], dict[str,
         return _recorded(folder)
 
 
-def _recorder(folder: Path) -> None:
+def _recorder(folder: Path, own_ports: bool = False) -> None:
     python = folder / "bin" / "python"
     python.parent.mkdir()
-    python.write_text(RECORDER.format(folder=folder, python=sys.executable))
+    python.write_text(RECORDER.format(folder=folder, python=sys.executable, own_ports=own_ports))
     python.chmod(0o755)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from tests import ROOT
 from tests.fakes.dry_run import Done, bash
 
+TINY = ROOT / "openclaw-test/tiny_claw/model"
 SMI = """#!/bin/sh
 case "$*" in
   *-L*) for n in $(seq {gpus}); do echo "GPU $n: NVIDIA H100 (UUID: GPU-$n)"; done ;;
@@ -18,7 +20,7 @@ esac
 """
 PYTHON = """#!/bin/sh
 case "$*" in
-  *check_port* | *fcntl* | *slime.plan.*) exec "{python}" "$@" ;;
+  *start_check* | *fcntl* | *slime.plan.*) exec "{python}" "$@" ;;
   *'version("torch")'*) echo "{torch}"; exit 0 ;;
   *find_spec*) exit 1 ;;
   *version_info*) echo 3.11; exit 0 ;;
@@ -45,9 +47,10 @@ class GpuMachine:
         (folder / "trainer" / ".installed-instructions-requirements-gpu").write_text(stamp)
         self.model = folder / "model"
         self.model.mkdir()
-        (self.model / "config.json").write_text("{}")
+        for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+            if (TINY / name).is_file():
+                shutil.copy(TINY / name, self.model)
         (self.model / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-        (self.model / "tokenizer.json").write_text("{}")
         self.env = {
             "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "VENV": str(folder / "trainer"), "HF_CKPT": str(self.model),
             "RUN_DIR": str(folder / "run"), "HOST": "127.0.0.1",

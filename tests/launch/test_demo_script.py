@@ -68,12 +68,16 @@ def test_a_person_without_a_demo_is_refused(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_while_the_port_is_checked_prints_nothing(tmp_path: Path) -> None:
-    (tmp_path / "openclaw").mkdir()
-    (tmp_path / "openclaw" / "__init__.py").touch()
-    slow = f"import pathlib, time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(60)\n"
-    (tmp_path / "openclaw" / "errors.py").write_text(slow)
-    words = ["bash", "-c", 'source "$ROOT/launch/launch.sh"; check_port 127.0.0.1 30000 run']
-    env = {"PATH": os.environ["PATH"], "ROOT": str(ROOT), "PY": sys.executable, "PYTHONPATH": str(tmp_path)}
+    slow = tmp_path / "base/claw_base/run_folder/start_check.py"
+    slow.parent.mkdir(parents=True)
+    for folder in (slow.parent, slow.parent.parent):
+        (folder / "__init__.py").touch()
+    slow.write_text(
+        f"import pathlib, time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(60)\n"
+    )
+    (tmp_path / "launch").symlink_to(ROOT / "launch")
+    words = ["bash", "-c", 'source "$ROOT/launch/launch.sh"; RUN_DIR=run; run_problem 127.0.0.1 30000']
+    env = {"PATH": os.environ["PATH"], "ROOT": str(tmp_path), "VENV": sys.prefix}
     running = subprocess.Popen(
         words, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip

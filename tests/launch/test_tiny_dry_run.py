@@ -49,7 +49,7 @@ def test_a_dry_run_of_what_people_talk_to_starts_nothing(script: Path, tmp_path:
             "RUN_DIR": str(run),
             "HOST": "::1",
             "PORT": str(taken.getsockname()[1]),
-            "DATA_PATH": "no such file",
+            "DATA_PATH": __file__,
         }
         words = ["--demo", "--person", "teacher", "--batch-timeout", "5"]
         done = start(str(script.relative_to(ROOT)), *words, DRY_RUN="1", LORA_ARGS="--use-lora", **variables)

@@ -28,6 +28,7 @@ READS = {
         "engines/vllm/launch.py": {WHOLE},
         "plan/driver.py": {WHOLE},  # the CUDA of a torch that is to be installed
         "plan/dry_run.py": {WHOLE},
+        "plan/words.py": {WHOLE},  # to check the variables of all flags before anything is installed
         "processes/servers.py": {WHOLE},
         "processes/supervisor.py": {WHOLE},
         "ray/__init__.py": {"RAY_ADDRESS", WHOLE},  # what Ray's own settings are, unless somebody set them

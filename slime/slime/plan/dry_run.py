@@ -8,38 +8,37 @@ right and the plan fits, 1 if it does not fit or a start would be refused, 2 for
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
-from claw_base.settings.command_line import from_environment, parse
+from claw_base.settings.command_line import parse
 from claw_base.settings.declare import flag, option
 from slime.arguments import parse_args
 from slime.arguments.parser import complete_parser
 from slime.errors import ClusterError, ConfigError
 from slime.flags import GROUPS, Arguments
+from slime.plan import stand_ins
 from slime.plan.environments import environments_of
 from slime.plan.gate_engine import in_words, unexamined
 from slime.plan.gpu_split import split_of
 from slime.plan.hardware import DEFAULT, gpus_here, named_gpu
 from slime.plan.judging import line as judging_line
+from slime.plan.misspelt import misspelt_variables
 from slime.plan.of_arguments import plan_of
 from slime.plan.placement_plan import host_problems, problems
 from slime.plan.refusals import refusals
 from slime.plan.report import as_text
 from slime.plan.seats import equal_machines, seats_of
-from slime.plan.shape import KNOWN, known_name
+from slime.plan.shape import known_name
+from slime.plan.words import LIKE_TORCH, folder_for, model_of, unmarked, with_source
 
-_MARK = re.compile(r"::(script|command line|variable \w+)")
 BY_DEFAULT, DERIVED = "default", "derived"
 _VARIABLES = re.compile(r"\[env:? ([A-Z0-9_, ]+)\]")
 _SECRET = re.compile(r"(?<=://)[^/@\s]+@")
@@ -55,6 +54,9 @@ class Plan:
     machine_gpus: int = flag(0, "GPUs of one machine (default: its share)")
     usual_gpu: str = flag(DEFAULT, "the one to plan for if this machine has none")
     script_variables: str = flag("", "names of variables that the script itself set")
+    shell: list[str] = flag(
+        [], "launch script, or a folder of them, whose variables are known; repeatable", unit="path"
+    )
     all: bool = flag(False, "list the arguments that have their defaults too")
     words: list[str] = flag([], "the driver's, after --", positional=True)
 
@@ -64,10 +66,12 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     env = os.environ if env is None else env
     marked = unmarked(own.words)
     words = [word for word, _ in marked]
+    for line in misspelt_variables(own.shell, words, env):
+        print(f"warning: {line}", file=sys.stderr)
     try:
         named = model_of(words, env)
     except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {with_source(str(error), marked)}", file=sys.stderr)
         return 2
     with folder_for(named) as stand_in:
         try:
@@ -79,7 +83,8 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
             seats, room = seated(args, own)
             refused = refusals(args, env)
         except ConfigError as error:
-            print(f"error: {str(error).replace(stand_in or named, named)}", file=sys.stderr)
+            message = str(error).replace(stand_in or named, named)
+            print(f"error: {with_source(message, marked)}", file=sys.stderr)
             return 2
     seats += [f"problem  a start is refused: {one}" for one in refused]
     text, fits = "\n".join([text, *seats]), fits and room and not refused
@@ -132,27 +137,6 @@ def seated(args: Arguments, plan: Plan) -> tuple[list[str], bool]:
     return [f"{one.name:12} {line}" for one, line in zip(machines, seats.lines(split), strict=True)], True
 
 
-def model_of(words: Sequence[str], env: Mapping[str, str]) -> str:
-    """Returns the model folder that words and variables name, as they name it."""
-    parser, flags, filed, _ = complete_parser(words, GROUPS, env)
-    values = (
-        from_environment([item for item in flags if item.name == "hf_checkpoint"], env)
-        | vars(parser.parse_known_args(list(words))[0])
-        | filed
-    )
-    return str(values.get("hf_checkpoint", ""))
-
-
-def folder_for(model: str) -> AbstractContextManager[str]:
-    """Returns a folder that stands in for a well-known model which is not there; "" if none is needed or known."""
-    name = known_name(model)
-    if (Path(model).expanduser() / "config.json").is_file() or name is None:
-        return nullcontext("")
-    folder = tempfile.TemporaryDirectory(prefix="plan-")
-    (Path(folder.name) / "config.json").write_text(json.dumps(KNOWN[name]), encoding="utf-8")
-    return folder
-
-
 def table(told: Sequence[Origin], all: bool) -> list[str]:
     """One line for each given argument; those that have their defaults are listed too, or counted."""
     given = [one for one in told if one.source != BY_DEFAULT]
@@ -177,17 +161,6 @@ class Origin:
     flag: str
     value: str
     source: str
-
-
-def unmarked(words: Sequence[str]) -> list[tuple[str, str]]:
-    """(word, source) of every word that is no mark."""
-    found, source = [], "command line"
-    for word in words:
-        if mark := _MARK.fullmatch(word):
-            source = mark[1]
-        else:
-            found.append((word, source))
-    return found
 
 
 def origins(
@@ -248,4 +221,9 @@ def shown(value: object) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    stand_ins.replace(*LIKE_TORCH)
+    try:
+        sys.exit(main())
+    except Exception:  # a plug-in computes with torch when it is imported
+        again = "import sys; from slime.plan.dry_run import main; sys.exit(main())"
+        os.execv(sys.executable, [sys.executable, "-c", again, *sys.argv[1:]])

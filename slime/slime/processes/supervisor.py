@@ -15,7 +15,6 @@ the same signal once more ends that. --stop does it for a run whose supervisor i
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -27,12 +26,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import IO
 
 import psutil
 
 from claw_base.files import own_run_folder
 from claw_base.run_folder import records, usage
+from claw_base.run_folder.start_check import LOCK, hold
 from claw_base.settings.command_line import parse
 from claw_base.settings.declare import REQUIRED, flag
 from slime.errors import ConfigError
@@ -43,7 +42,6 @@ from slime.processes.started import forget_start, has_started
 
 CONFIG_ERROR_STATUS = 2
 CLUSTER_ERROR_STATUS = 3
-LOCK = "supervisor.lock"
 WINDOW = 600.0  # seconds in which the restarts are counted
 BACKOFF = 1.0  # seconds before the driver starts again; twice as many after each failed start
 FAILED_STARTS = 5  # failures in a row, each before the servers were up, that another start will not mend
@@ -187,12 +185,7 @@ def only_supervisor(run_dir: Path) -> Iterator[None]:
     """
     own_run_folder(run_dir)
     with (run_dir / LOCK).open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"{run_dir} is in use by the supervisor with pid {holder(lock)}; it ends its run on TERM or Ctrl-C"
-            ) from None
+        hold(lock, run_dir)
         lock.seek(0)
         lock.truncate()
         lock.write(str(os.getpid()))
@@ -248,11 +241,6 @@ def holder_of(run_dir: Path) -> int | None:
         return int((run_dir / LOCK).read_text())
     except (FileNotFoundError, ValueError):
         return None
-
-
-def holder(lock: IO[str]) -> str:
-    lock.seek(0)
-    return lock.read().strip() or "?"
 
 
 def say(message: str) -> None:

@@ -1,0 +1,74 @@
+"""`python -m claw_base.run_folder.start_check RUN_DIR [HOST PORT]`: prints why no run could start there, if so.
+
+The reason is that the folder is in use, or that another program holds the port. Needs no package; without psutil no
+process of the run is recognized.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from claw_base.errors import ConfigError
+from claw_base.ports import listen
+
+LOCK = "supervisor.lock"
+"""File of a run folder that the run's supervisor holds as long as it runs; its pid is in it."""
+
+
+def check_unused(run_dir: Path) -> None:
+    """Raises ConfigError if a supervisor holds the run folder."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), (run_dir / LOCK).open("r+") as lock:
+        hold(lock, run_dir)
+
+
+def hold(lock: IO[str], run_dir: Path) -> None:
+    """Locks the open file of a run folder. Raises ConfigError if another process has."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        raise ConfigError(
+            f"{run_dir} is in use by the supervisor with pid {lock.read().strip() or '?'}; it ends its run on TERM or "
+            "Ctrl-C"
+        ) from None
+
+
+def check_port(host: str, port: int, run_dir: str) -> None:
+    """Refuses a port that another program holds. A gateway of this very run folder, its door or its spare may hold it:
+    it is adopted.
+
+    Raises:
+        ConfigError: the port is taken.
+    """
+    if not 1 <= port <= 65535:
+        raise ConfigError(f"port {port} does not exist; give one from 1 to 65535 with PORT=...")
+    if not _has_gateway(Path(run_dir)):
+        listen(host, port).close()
+
+
+def _has_gateway(run_dir: Path) -> bool:
+    try:
+        from claw_base.run_folder.records import live_processes
+    except ModuleNotFoundError:  # psutil
+        return False
+    return any(process["name"].partition(".")[0] == "gateway" for process in live_processes(run_dir))
+
+
+def main(words: Sequence[str]) -> None:
+    """Prints why a start is refused, if it is."""
+    run_dir, *address = words
+    try:
+        check_unused(Path(run_dir))
+        if address:
+            check_port(address[0], int(address[1]), run_dir)
+    except (ConfigError, OSError) as error:
+        print(error)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,84 @@
+"""Variables that no program reads and that are spelt almost like one that is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+_READ_BY_SHELL = re.compile(
+    r"\$\{([A-Z][A-Z0-9_]*):?[-+?=]|\bdefault ([A-Z][A-Z0-9_]*) |\bflag --\S+ ([A-Z][A-Z0-9_]*) "
+)
+_LISTED = re.compile(r"\[env:? ([A-Z0-9_, ]+)\]")
+SHORT, LONG = 6, 12
+"""Letters of a name below which one swap counts as a slip, and from which two slips do."""
+
+
+def misspelt_variables(shell: Iterable[str], words: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """Returns a sentence for each variable that is set, is read by nothing, and is spelt almost like one that is read.
+
+    Args:
+        shell: launch scripts, and folders of what they share, whose own variables count as read.
+        words: the driver's; the plug-ins that they name bring variables of their own.
+    """
+    known = shell_variables(shell) | flag_variables(words, env)
+    found = []
+    for name in sorted(set(env) - known):
+        if (meant := closest(name, known)) is not None:
+            found.append(f"{name} is set and nothing reads it; did you mean {meant}?")
+    return found
+
+
+def shell_variables(places: Iterable[str]) -> set[str]:
+    """Returns the variables that launch scripts take from their environment."""
+    files: list[Path] = []
+    for place in map(Path, places):
+        files += sorted(place.glob("*.sh")) if place.is_dir() else [place] if place.is_file() else []
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    return {name for names in _READ_BY_SHELL.findall(text) for name in names if name}
+
+
+def flag_variables(words: Sequence[str], env: Mapping[str, str]) -> set[str]:
+    """Returns the variables of all flags, those of plug-ins included as far as these can be read."""
+    from slime.arguments.parser import all_flags, complete_parser
+    from slime.flags import GROUPS
+
+    try:
+        parser, flags, *_ = complete_parser(words, GROUPS, env)
+    except Exception:  # a plug-in that cannot be loaded brings none
+        return {name for item in all_flags(GROUPS) for name in item.env}
+    listed = [found for action in parser._actions for found in _LISTED.findall(action.help or "")]
+    return {name for item in flags for name in item.env} | {
+        name.strip() for names in listed for name in names.split(",")
+    }
+
+
+def closest(name: str, known: Collection[str]) -> str | None:
+    """Returns the known name that `name` is a slip of the keyboard away from; None if there is none."""
+    if len(name) < 4 or not name.isupper():
+        return None
+    near = [(slips(name, other, 2), other) for other in known if abs(len(other) - len(name)) <= 2]
+    count, best = min(near, default=(3, ""))
+    if count > (2 if len(best) >= LONG else 1) or (len(name) < SHORT and sorted(name) != sorted(best)):
+        return None
+    return best
+
+
+@cache
+def slips(one: str, other: str, most: int) -> int:
+    """Returns how many letters are missing, surplus, wrong or swapped with the next one; `most + 1` for more."""
+    if one[:1] == other[:1] and one:
+        return slips(one[1:], other[1:], most)
+    if not one or not other:
+        return min(len(one) + len(other), most + 1)
+    if most == 0:
+        return 1
+    ways = [
+        slips(one[1:], other, most - 1),
+        slips(one, other[1:], most - 1),
+        slips(one[1:], other[1:], most - 1),
+    ]
+    if one[:2] == other[1::-1] and len(one) > 1:
+        ways.append(slips(one[2:], other[2:], most - 1))
+    return 1 + min(ways)

@@ -1,0 +1,159 @@
+"""`python -m slime.plan.words -- WORDS`: refuses the words of a driver that a start would refuse, before anything is
+installed or made.
+
+WORDS are marked as in `slime.plan.dry_run`. Packages that are not installed have stand-ins (`slime.plan.stand_ins`):
+flags, types, bounds and rules are checked all the same, and the rest later, by the driver. Exit status 2 for a refusal,
+with one line on standard error; 10 if a word such as --help-all was answered; 0 if nothing was found, or if this cannot
+be decided yet.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from claw_base.settings.command_line import from_environment, parse
+from claw_base.settings.declare import flag
+from slime.errors import ConfigError
+from slime.plan import stand_ins
+from slime.plan.misspelt import misspelt_variables
+
+_MARK = re.compile(r"::(script|command line|variable \w+)")
+_FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
+ANSWERED = 10
+LIKE_TORCH = ("torch",)
+"""Packages whose import takes seconds. No flag needs them, so they get stand-ins where only flags are read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What is checked."""
+
+    shell: list[str] = flag(
+        [], "launch script, or a folder of them, whose variables are known; repeatable", unit="path"
+    )
+    words: list[str] = flag([], "the driver's, after --", positional=True)
+
+
+def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> int:
+    own = parse(Checked, argv, "python -m slime.plan.words", __doc__)
+    env = os.environ if env is None else env
+    marked = unmarked(own.words)
+    try:
+        refused = refusal(marked, env)
+    except SystemExit:
+        return ANSWERED
+    for line in misspelt_variables(own.shell, [word for word, _ in marked], env):
+        print(f"warning: {line}", file=sys.stderr)
+    if refused is None:
+        return 0
+    print(f"error: {refused}", file=sys.stderr)
+    return 2
+
+
+def refusal(marked: Sequence[tuple[str, str]], env: Mapping[str, str]) -> str | None:
+    """Returns why a start would refuse these words and variables; None if it would not, or if what is installed does
+    not suffice to decide it."""
+    try:
+        return _refusal(marked, env, complete=True)
+    except ModuleNotFoundError:
+        pass
+    except Exception:  # whatever else a plug-in raises is for the driver to report
+        return None
+    stand_ins.install()
+    try:
+        return _refusal(marked, env, complete=False)
+    except Exception:
+        return None
+
+
+def _refusal(marked: Sequence[tuple[str, str]], env: Mapping[str, str], complete: bool) -> str | None:
+    """`complete`: no package has a stand-in that a check would work with. Raises ModuleNotFoundError for one that is
+    not installed."""
+    from slime.arguments import parse_args
+
+    words = [word for word, _ in marked]
+    named = stand_in = ""
+    try:
+        named = model_of(words, env)
+        with folder_for(named) as stand_in:
+            args = parse_args(
+                [*words, *(["--hf-checkpoint", stand_in] if stand_in else [])], env, packages=False
+            )
+            refused = importlib.import_module("slime.plan.refusals").refusals(args, env) if complete else []
+            message = refused[0] if refused else None
+    except ConfigError as error:
+        missing, message = error.__cause__, str(error)
+        if isinstance(missing, ModuleNotFoundError) and missing.name not in _modules_of(words):
+            raise missing from None
+        if any(stand_ins.is_stand_in(sys.modules.get(name)) for name in _modules_of(words)):
+            return None  # a plug-in whose flags are not known
+    return message and with_source(message.replace(stand_in or named, named), marked)
+
+
+def _modules_of(words: Sequence[str]) -> set[str]:
+    """Returns the names of modules, and of the packages that they are in, that words may name as plug-ins."""
+    paths = [word.partition(":") for word in words if "." in word]
+    modules = [path if colon else path.rpartition(".")[0] for path, colon, _ in paths]
+    parts = [module.split(".") for module in modules]
+    return {".".join(part[: count + 1]) for part in parts for count in range(len(part))}
+
+
+def with_source(message: str, marked: Sequence[tuple[str, str]]) -> str:
+    """Returns the message with the variable that a launch script took the flag's value from, if it was one."""
+    named = set(_FLAG.findall(message))
+    for word, source in reversed(marked):
+        if word.split("=", 1)[0] in named:
+            kind, _, variable = source.partition(" ")
+            return f"{message} (from the variable {variable})" if kind == "variable" else message
+    return message
+
+
+def unmarked(words: Sequence[str]) -> list[tuple[str, str]]:
+    """(word, source) of every word that is no mark."""
+    found, source = [], "command line"
+    for word in words:
+        if mark := _MARK.fullmatch(word):
+            source = mark[1]
+        else:
+            found.append((word, source))
+    return found
+
+
+def model_of(words: Sequence[str], env: Mapping[str, str]) -> str:
+    """Returns the model folder that words and variables name, as they name it."""
+    from slime.arguments.parser import complete_parser
+    from slime.flags import GROUPS
+
+    parser, flags, filed, _ = complete_parser(words, GROUPS, env)
+    values = (
+        from_environment([item for item in flags if item.name == "hf_checkpoint"], env)
+        | vars(parser.parse_known_args(list(words))[0])
+        | filed
+    )
+    return str(values.get("hf_checkpoint", ""))
+
+
+def folder_for(model: str) -> AbstractContextManager[str]:
+    """Returns a folder that stands in for a well-known model which is not there; "" if none is needed or known."""
+    from slime.plan.shape import KNOWN, known_name
+
+    name = known_name(model)
+    if (Path(model).expanduser() / "config.json").is_file() or name is None:
+        return nullcontext("")
+    folder = tempfile.TemporaryDirectory(prefix="plan-")
+    (Path(folder.name) / "config.json").write_text(json.dumps(KNOWN[name]), encoding="utf-8")
+    return folder
+
+
+if __name__ == "__main__":
+    stand_ins.replace(*LIKE_TORCH)
+    sys.exit(main())

@@ -1,0 +1,318 @@
+"""What a start refuses, and what a dry run says of it: before anything is installed, made or left behind."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from claw_base.settings.declare import flags_of
+from openclaw.judge.settings import JudgeSettings
+from openclaw.judge.teacher.settings import TeacherSettings
+from openclaw.settings import Settings
+from openclaw.trainer_hooks.services import FROM_TRAINER
+from slime.arguments.parser import complete_parser
+from slime.flags import GROUPS
+from tests import ROOT
+from tests.fakes.dry_run import Done, bash, dry
+from tests.fakes.gpu_machine import TINY, GpuMachine
+
+SELECT = "openclaw-combine/run_qwen3_4b_openclaw_topk_select.sh"
+TWO_NODES = "openclaw-combine/run_qwen3_4b_openclaw_topk_select_2nodes.sh"
+TRACK = "swe-rl/run_swe_rl_4b.sh"
+TALKS = "openclaw-rl/run_tiny_openclaw_rl.sh"
+SMOLLM2 = "openclaw-combine/run_smollm2_135m_openclaw_topk_select.sh"
+TINY_TRACK = "swe-rl/run_tiny_swe_rl.sh"
+ALL_TINY = [
+    TALKS,
+    SMOLLM2,
+    "openclaw-combine/run_tiny_openclaw_topk_select.sh",
+    *(f"{name}-rl/run_tiny_{name}_rl.sh" for name in ("gui", "swe", "terminal", "toolcall")),
+    "gui-rl/run_tiny_gui_pixels_rl.sh",
+]
+LISTED = "missing  for a start here; listed only"
+REFUSED = "problem  a start on this machine is refused"
+
+
+@pytest.fixture
+def taken() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield str(server.getsockname()[1])
+
+
+@pytest.fixture
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return str(server.getsockname()[1])
+
+
+class Bare:
+    """A machine with a plain Python, and nothing installed. `log` has what would have been installed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.log, self.run = folder, folder / "log", folder / "run"
+        python = folder / "python"
+        python.write_text(
+            f'#!/bin/sh\ncase "$*" in *"-m venv"*) echo "$*" >>"{self.log}"; exit 1 ;; esac\n'
+            f'exec "{sys.executable}" -S "$@"\n'
+        )
+        python.chmod(0o755)
+        self.env = {"PYTHON": str(python), "VENV": str(folder / "venv"), "RUN_DIR": str(self.run)}
+
+    def start(self, script: str, *words: str, **env: str) -> Done:
+        return bash(script, *words, **{**self.env, **env})
+
+    @property
+    def is_untouched(self) -> bool:
+        return [path.name for path in self.folder.iterdir()] == ["python"]
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Bare:
+    return Bare(tmp_path)
+
+
+@pytest.mark.parametrize("script", ALL_TINY)
+def test_a_misspelt_flag_is_refused_before_anything_is_installed(
+    script: str, bare: Bare, free_port: str
+) -> None:
+    done = bare.start(script, "--rollout-batch-sise", "4", PORT=free_port)
+    assert done.returncode == 2 and bare.is_untouched, done.stderr
+    assert done.stderr == ("error: unknown flag --rollout-batch-sise; did you mean --rollout-batch-size?\n")
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "env", "said"),
+    [
+        (TALKS, ["--batch-timeout", "soon"], {}, "--batch-timeout: invalid float value: 'soon'"),
+        (TALKS, ["--lr", "-1"], {}, "--lr must be"),
+        (TALKS, ["--max-person-share", "7"], {}, "--max-person-share must be"),
+        (TALKS, [], {"CONTEXT_LENGTH": "abc"}, "CONTEXT_LENGTH=abc is not a valid int"),
+        (TALKS, [], {"SESSION_TTL": "soon"}, "SESSION_TTL=soon is not a valid float"),
+        (TALKS, [], {"LORA_ARGS": "--lora-rank x"}, "invalid int value: 'x' (from the variable LORA_ARGS)"),
+        (TALKS, [], {"PORT": "0x50"}, "PORT=0x50 is not a port"),
+        (TALKS, ["--port", "99999"], {}, "PORT=99999 is not a port"),
+        (TALKS, [], {"MODEL_PATH": "nowhere"}, "nowhere holds no config.json"),
+        (TALKS, [], {"DATA_PATH": "nowhere.jsonl"}, "DATA_PATH=nowhere.jsonl does not exist"),
+        (TALKS, [], {"RUN_DIR": "/proc/nope"}, "RUN_DIR=/proc/nope cannot be made"),
+        (TALKS, ["--run-dir", "/proc/nope"], {}, "RUN_DIR=/proc/nope cannot be made"),
+        (TALKS, [], {"RUN_DIR": __file__}, "cannot be made (File exists)"),
+        (TALKS, [], {"SAVE_CKPT": "/proc/nope"}, "SAVE_CKPT=/proc/nope cannot be made"),
+        (TALKS, [], {"RL_BUFFER_DIR": "/proc/nope"}, "RL_BUFFER_DIR=/proc/nope cannot be made"),
+        (TALKS, [], {"HOST": "nowhere.invalid"}, "on nowhere.invalid cannot be used"),
+        (SMOLLM2, ["--dream-steps", "many"], {}, "--dream-steps: invalid int value: 'many'"),
+        (TINY_TRACK, [], {"SEED": "one"}, "--seed: invalid int value: 'one'"),
+        (TINY_TRACK, [], {"RUN_DIR": "/proc/nope"}, "RUN_DIR=/proc/nope cannot be made"),
+        (TINY_TRACK, [], {"MODEL_PATH": "nowhere"}, "MODEL_PATH=nowhere holds no config.json"),
+    ],
+)
+def test_a_start_refuses_what_cannot_work_before_anything_is_installed(
+    script: str, words: list[str], env: dict[str, str], said: str, bare: Bare, free_port: str
+) -> None:
+    done = bare.start(script, *words, **{"PORT": free_port, **env})
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert bare.is_untouched
+    planned = dry_here(script, *words, **{"RUN_DIR": str(bare.run), "PORT": free_port, **env})
+    assert planned.returncode in (1, 2) and said in planned.stdout + planned.stderr, planned.stdout
+    assert bare.is_untouched
+
+
+def test_what_is_right_is_installed(bare: Bare, free_port: str) -> None:
+    done = bare.start(TALKS, PORT=free_port)
+    assert "setting up" in done.stderr and "-m venv" in bare.log.read_text()
+
+
+def test_all_flags_are_shown_before_anything_is_installed(bare: Bare) -> None:
+    done = bare.start(TALKS, "--help-all")
+    assert done.returncode == 0 and "--strict-model-name" in done.stdout and bare.is_untouched
+
+
+def test_a_plug_in_that_has_no_packages_yet_is_left_to_the_driver(bare: Bare, free_port: str) -> None:
+    done = bare.start(
+        TALKS, "--custom-rm-path", "not_here.rewards:score", "--its-own-flag", "1", PORT=free_port
+    )
+    assert "setting up" in done.stderr and "unknown flag" not in done.stderr
+
+
+@pytest.mark.parametrize("gpus", [0, 8])
+@pytest.mark.parametrize(
+    ("script", "env", "said"),
+    [
+        (SELECT, {"HF_CKPT": "/nowhere/Qwen3-4B"}, "MODEL_PATH=/nowhere/Qwen3-4B holds no config.json"),
+        (SELECT, {"RUN_DIR": "/proc/nope"}, "RUN_DIR=/proc/nope cannot be made"),
+        (SELECT, {"SAVE_CKPT": "/proc/nope"}, "SAVE_CKPT=/proc/nope cannot be made"),
+        (SELECT, {"DATA_PATH": "/nowhere"}, "DATA_PATH=/nowhere does not exist"),
+        (SELECT, {"PORT": "taken"}, "cannot be used (Address already in use)"),
+        (SELECT, {"HOST": "nowhere.invalid", "SGLANG_API_KEY": "x"}, "on nowhere.invalid cannot be used"),
+        (TRACK, {}, "PROMPT_DATA is not set"),
+        (TWO_NODES, {}, "set MASTER_ADDR to the address of the first machine"),
+        (SELECT, {"ACTOR_GPUS": "16", "GPU_TYPE": "B200"}, ""),
+    ],
+)
+def test_a_dry_run_refuses_what_is_missing_where_the_run_starts_and_lists_it_elsewhere(
+    gpus: int, script: str, env: dict[str, str], said: str, tmp_path: Path, taken: str, free_port: str
+) -> None:
+    machine = GpuMachine(tmp_path, gpus=gpus)
+    if gpus == 0:
+        (tmp_path / "bin" / "nvidia-smi").unlink()
+        said = said or "no nvidia-smi here, so no GPU"
+    else:
+        said = said or "20 GPUs are asked for and 8 are there"
+    places = {name: machine.env[name] for name in ("PATH", "HF_CKPT", "RUN_DIR")} | {"PORT": free_port}
+    places |= env | ({"PORT": taken} if env.get("PORT") == "taken" else {})
+    done = dry_here(script, **places, TP="1")
+    title, other = (REFUSED, LISTED) if gpus else (LISTED, REFUSED)
+    shown = done.stdout.partition(title)[2]
+    assert said in shown and other not in done.stdout, done.stdout + done.stderr
+    assert done.returncode == (1 if gpus else 0)
+    assert not (tmp_path / "run").exists()
+
+
+def dry_here(script: str, *words: str, **env: str) -> Done:
+    """As `dry`, and ports are those of this machine."""
+    return dry(script, *words, own_ports=True, **env)
+
+
+def test_a_dry_run_of_a_complete_machine_is_not_refused(tmp_path: Path, free_port: str) -> None:
+    machine = GpuMachine(tmp_path)
+    places = {name: machine.env[name] for name in ("PATH", "HF_CKPT", "RUN_DIR")}
+    done = dry_here(SELECT, **places, PORT=free_port, TP="1")
+    assert done.returncode == 0 and REFUSED not in done.stdout and LISTED not in done.stdout, done.stdout
+
+
+def test_a_run_folder_in_use_is_refused_by_a_start_and_its_dry_run(bare: Bare, free_port: str) -> None:
+    bare.run.mkdir()
+    with (bare.run / "supervisor.lock").open("w") as lock:
+        lock.write("4711")
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for script in (TALKS, TINY_TRACK):
+            for env in ({"DRY_RUN": "1", "VENV": sys.prefix}, {}):
+                done = bare.start(script, PORT=free_port, **env)
+                told = done.stdout + done.stderr
+                assert (
+                    f"{bare.run} is in use by the supervisor with pid 4711" in told
+                    and done.returncode in (1, 2)
+                )
+    assert not bare.log.exists()
+
+
+def test_the_flags_of_places_count_as_their_variables(bare: Bare, taken: str, free_port: str) -> None:
+    done = bare.start(TALKS, "--port", taken, PORT=free_port)
+    assert done.returncode == 2 and f"port {taken} on 127.0.0.1 cannot be used" in done.stderr
+    done = bare.start(TALKS, f"--port={free_port}", "--run-dir", str(bare.folder / "other"), PORT=taken)
+    assert "setting up" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"RAY_PORT": "abc"}, "RAY_PORT=abc is not a port"),
+        ({"RAY_PORT": "0"}, "RAY_PORT=0 is not a port"),
+        ({"JOIN_TIMEOUT": "long"}, "JOIN_TIMEOUT=long is not a number: give whole seconds"),
+        ({"JOIN_TIMEOUT": "0"}, "JOIN_TIMEOUT=0: give 1 or more"),
+        ({"MASTER_ADDR": "not a host"}, "MASTER_ADDR=not a host is no address"),
+        ({"MASTER_ADDR": "http://10.0.0.1"}, "MASTER_ADDR=http://10.0.0.1 is no address"),
+        ({"MASTER_ADDR": "10.0.0.1:6379"}, "has a port: give the address alone, and the port with RAY_PORT"),
+        ({"MLP_WORKER_0_HOST": "a b"}, "MASTER_ADDR=a b is no address"),
+        ({"RAY_ADDRESS": "my head"}, "RAY_ADDRESS=my head is no address"),
+        ({"NODE_RANK": "first"}, "NODE_RANK=first is not a number"),
+        ({"SLURM_NODEID": "3"}, "NODE_RANK=3: with NNODES=2 the ranks are 0 to 1"),
+        ({"NNODES": "two"}, "NNODES=two is not a number"),
+        ({"NUM_JUDGE_WORKERS": "0"}, "NUM_JUDGE_WORKERS=0: give 1 or more"),
+        ({"NUM_JUDGE_WORKERS": "two"}, "NUM_JUDGE_WORKERS=two is not a number"),
+        ({"PRM_NUM_GPUS_PER_ENGINE": "0"}, "PRM_NUM_GPUS_PER_ENGINE=0: give 1 or more"),
+        ({"PRM_NUM_GPUS_PER_ENGINE": "x"}, "PRM_NUM_GPUS_PER_ENGINE=x is not a number"),
+        ({"TRAIN_TP": "x", "MEGATRON": "1"}, "TRAIN_TP=x is not a number"),
+        ({"ACTOR_GPUS": "08"}, "ACTOR_GPUS=08 is not a number"),
+        ({"ACTOR_GPUS": "99999999999999999999"}, "is not a number"),
+        ({"ACTOR_GPUS": "-1"}, "ACTOR_GPUS=-1 is not a number"),
+        ({"PRM_M": "0.5"}, "PRM_M=0.5: a turn needs at least 1 vote"),
+        ({"MAX_TOKENS_PER_GPU": "many"}, "MAX_TOKENS_PER_GPU=many is not a valid int"),
+        ({"MEM_FRACTION_STATIC": "80%"}, "80% is not a number (from the variable MEM_FRACTION_STATIC)"),
+        ({"TRAIN_BACKEND": "deepspeed"}, "(from the variable TRAIN_BACKEND)"),
+    ],
+)
+def test_a_variable_that_makes_no_sense_is_refused_with_what_it_should_be(
+    env: dict[str, str], said: str
+) -> None:
+    done = dry(TWO_NODES, **env)
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("CONTXT_LENGTH", "CONTEXT_LENGTH"),
+        ("RUNDIR", "RUN_DIR"),
+        ("TRAIN_GPU", "TRAIN_GPUS"),
+        ("ROLOUT_GPSU", "ROLLOUT_GPUS"),
+        ("PROT", "PORT"),
+        ("STRICT_MODEL_NAMES", "STRICT_MODEL_NAME"),
+        ("OPENCLAW_TOPK_W_LR", "OPENCLAW_TOPK_W_RL"),
+        ("HF_CPKT", "HF_CKPT"),
+        ("OPENAI_API_KEY", ""),
+        ("HOSTNAME", ""),
+        ("MASTER_PORT", ""),
+        ("NCCL_DEBUG", ""),
+        ("SLURM_NNODES", ""),
+        ("LOCAL_RANK", ""),
+        ("SORT", ""),
+        ("CONTEXT_LENGTH", ""),
+    ],
+)
+def test_a_variable_that_looks_misspelt_is_named_and_refuses_nothing(name: str, meant: str) -> None:
+    done = dry(SELECT, **{name: "1000"})
+    warned = f"warning: {name} is set and nothing reads it; did you mean {meant}?\n"
+    assert done.stderr == (warned if meant else "") and done.returncode == 0
+
+
+def test_a_start_warns_of_it_too(bare: Bare, free_port: str) -> None:
+    done = bare.start(TALKS, "--typo", PORT=free_port, CONTXT_LENGTH="1000")
+    assert "did you mean CONTEXT_LENGTH?" in done.stderr and done.returncode == 2
+
+
+@pytest.mark.parametrize("group", [Settings, JudgeSettings, TeacherSettings])
+def test_every_setting_of_gateway_judge_and_teacher_is_a_word_of_a_launch_script(group: type) -> None:
+    parser = complete_parser(["--service-path", "openclaw.trainer_hooks.services.start"], GROUPS, {}).parser
+    known = {action.dest for action in parser._actions}
+    left = {item.name for item in flags_of(group) if not item.variable_only and item.name not in known}
+    assert left <= FROM_TRAINER
+
+
+def test_a_word_of_the_gateway_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = dry(SELECT, "--strict-model-name", "--rate-limit", "30", "--cors-origin", "https://a.example.com")
+    assert done.returncode == 0, done.stderr
+    assert "--strict-model-name" in done.stdout and "30.0  [command line]" in done.stdout
+    done = dry(SELECT, "--cors-origin", "everywhere")
+    assert done.returncode == 1 and "--cors-origin everywhere: name one site" in done.stdout
+
+
+@pytest.mark.parametrize("folder", ["a run", "ein Lauf ü", "it's", 'say "hi"', "a$b", "*", "-x", "run;ls"])
+def test_a_run_folder_may_have_any_name(folder: str, tmp_path: Path, free_port: str) -> None:
+    env = {"DRY_RUN": "1", "PORT": free_port}
+    done = bash("../" + TALKS, cwd=ROOT / "slime", RUN_DIR=str(tmp_path / folder), **env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{tmp_path / folder}  [script]" in done.stdout and not list(tmp_path.iterdir())
+
+
+def test_a_model_may_lie_in_any_folder(tmp_path: Path, free_port: str) -> None:
+    model = tmp_path / "ein Modell, ü"
+    model.symlink_to(TINY)
+    done = bash(TALKS, MODEL_PATH=str(model), DRY_RUN="1", PORT=free_port, RUN_DIR=str(tmp_path / "run"))
+    assert done.returncode == 0 and "ein Modell, ü  [variable SERVED_MODEL_NAME]" not in done.stdout, (
+        done.stderr
+    )
+
+
+def test_reading_flags_loads_no_torch() -> None:
+    """The import of torch takes longer than all else that a dry run does."""
+    done = bash("-c", f"DRY_RUN=1 exec bash {SELECT}", PYTHONVERBOSE="", PYTHONPROFILEIMPORTTIME="1")
+    assert done.returncode == 0 and "fastapi" not in done.stdout
+    assert "slime.arguments" in done.stderr and "torch._C" not in done.stderr
