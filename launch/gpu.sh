@@ -31,7 +31,7 @@ run_gpu() {
   if is_dry_run; then
     gpu_dry_run
   elif joins_cluster; then
-    refuse_if "$(driver_problem)" "$(cluster_problem)"
+    refuse_if "$(driver_problem)" "$(cluster_problem)" "$(python_problem)"
     check_words "${WORDS[@]}"
     ensure_gpu_env
     ensure_engine # engines run on any machine
@@ -233,8 +233,11 @@ usual_context() {
 
 # prompt_arguments: tasks of a file, and those that are held out (EVAL_DATA) every EVAL_INTERVAL rollouts.
 prompt_arguments() {
-  if [ -z "${PROMPT_DATA:-}" ] && is_dry_run; then WORDS+=(::script --prompt-data "$EXAMPLE_DATA"); fi
-  flag --prompt-data PROMPT_DATA ''
+  if is_dry_run && { [ -z "${PROMPT_DATA:-}" ] || ! is_there "$PROMPT_DATA"; }; then
+    WORDS+=(::script --prompt-data "$EXAMPLE_DATA")
+  else
+    flag --prompt-data PROMPT_DATA ''
+  fi
   usual_context 16384
   flag --rollout-max-context-len CONTEXT_LENGTH ''
   flag --context-length CONTEXT_LENGTH ''
@@ -250,7 +253,7 @@ prompt_arguments() {
     flag --prm-m PRM_M 1
     flag --prm-timeout PRM_TIMEOUT 300
   fi
-  if [ -n "${EVAL_DATA:-}" ]; then
+  if [ -n "${EVAL_DATA:-}" ] && { is_there "$EVAL_DATA" || ! is_dry_run; }; then
     WORDS+=("$(mark_of EVAL_DATA)" --eval-prompt-data heldout "$EVAL_DATA")
     flag --eval-interval EVAL_INTERVAL 20
   fi
@@ -325,8 +328,7 @@ gpu_more_arguments() {
 # What this machine lacks counts if it has a GPU. One without is not where the run starts, so there it is only shown.
 gpu_dry_run() {
   local status=0 note title="missing  for a start here; listed only, since this machine has no GPU: the plan is for another one"
-  check_words "${WORDS[@]}"
-  plan_python
+  plan_python "${WORDS[@]}"
   show_plan --num-gpus "$NUM_GPUS" --machines "$NNODES" --machine-gpus "${GPUS_OF_NODE:-0}" --gpu "${GPU_TYPE:-}" --usual-gpu "${USUAL_GPU:-H100}" -- "${WORDS[@]}" || status=$?
   [ "$status" != 2 ] || return 2
   printf '\nstart\n  %s\n' "$(start_sentence)"
@@ -335,7 +337,7 @@ gpu_dry_run() {
   [ -z "$note" ] || printf '  %s\n' "$note"
   if has_gpu || [ "$NEEDED_GPUS" = 0 ]; then title=$REFUSED_HERE; fi
   if ! show_missing "$title" "$(model_problem "$MODEL_PATH" "$MODEL")" "$(data_problem)" "$(data_path_problem)" \
-    "${MISSING:-}" "$(cluster_problem)" "$(gpus_problem)" "$(driver_problem)" "$(files_problem)" "$(folders_problem)" "$(gateway_problem)"; then
+    "${MISSING:-}" "$(cluster_problem)" "$(gpus_problem)" "$(driver_problem)" "$(files_problem)" "$(python_problem)" "$(folders_problem)" "$(gateway_problem)"; then
     if [ "$title" = "$REFUSED_HERE" ]; then status=1; fi
   fi
   return "$status"
@@ -370,10 +372,28 @@ key_problem() {
   with_key || echo "HOST=$HOST is open to others: set SGLANG_API_KEY to a secret, or HOST=127.0.0.1, or ALLOW_NO_KEY=1"
 }
 
-# data_problem: prints that a track has no tasks.
+# data_problem: prints that a track has no tasks, or that their file is not there.
 data_problem() {
-  [ "${SERVES:-1}" = 0 ] && [ -z "${PROMPT_DATA:-}" ] || return 0
-  echo "PROMPT_DATA is not set: give the file of the tasks, JSON Lines or Parquet"
+  local name
+  [ "${SERVES:-1}" = 0 ] || return 0
+  if [ -z "${PROMPT_DATA:-}" ]; then
+    echo "PROMPT_DATA is not set: give the file of the tasks, JSON Lines or Parquet"
+    return
+  fi
+  for name in PROMPT_DATA EVAL_DATA; do
+    is_there "${!name:-}" || { echo "$name=${!name} does not exist: give the file of the tasks, JSON Lines or Parquet" && return; }
+  done
+}
+
+# is_there FILE: whether a file of prompts is there, of which a slice may be named (FILE@[:100]); also if none is named.
+is_there() { [ -z "$1" ] || [ -e "${1%@\[*}" ]; }
+
+# python_problem: prints that the engine's own Python is none.
+python_problem() {
+  local name=SGLANG_PYTHON
+  case ${ROLLOUT_BACKEND:-sglang} in sglang) ;; vllm) name=VLLM_PYTHON ;; *) return 0 ;; esac
+  [ $((ROLLOUT_GPUS + PRM_GPUS + TEACHER_GPUS)) != 0 ] && [[ " ${WORDS[*]:-}" != *" --engine-python"* ]] || return 0
+  [ -z "${!name:-}" ] || command -v "${!name}" >/dev/null || echo "$name=${!name} cannot be run: give the Python that has the engine, or unset it"
 }
 
 # files_problem: prints what an incomplete download lacks, before gigabytes are installed and engines are started.
@@ -447,7 +467,7 @@ install_engine() {
 gpu_start() {
   local words driver=train_async.py
   refuse_if "$(key_problem)" "$(model_problem "$MODEL_PATH" "$MODEL")" "$(data_problem)" "$(data_path_problem)" "$(cluster_problem)"
-  refuse_if "$(gpus_problem)" "$(driver_problem)"
+  refuse_if "$(gpus_problem)" "$(driver_problem)" "$(python_problem)"
   refuse_if "$(files_problem)"
   check_words "${WORDS[@]}"
   refuse_if "$(folders_problem)" "$(gateway_problem)"

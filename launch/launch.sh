@@ -58,11 +58,10 @@ any_python() {
 }
 
 # check_words WORD...: refuses words of the driver and variables that a start would refuse, before anything is installed or
-# made; warns of variables that seem misspelt. A plan does the same, once it has an environment.
+# made; warns of variables that seem misspelt.
 check_words() {
   local status=0
   any_python >/dev/null || exit 2
-  if is_dry_run && plans "${VENV:-$ROOT/.venv}/bin/python"; then return; fi
   run_module slime.plan.words --shell "${KNOWN_SHELL[@]}" -- "$@" || status=$?
   case $status in
     2 | 130 | 143) exit "$status" ;;
@@ -146,12 +145,15 @@ EVERYDAY_GATE=(--gate-data "$ROOT/launch/gate_everyday.jsonl" --gate-facts "$ROO
 # shellcheck disable=SC2034  # read by tiny.sh and gpu.sh
 STEADY_RATE=(--gate-adapt-lr --lr-batch-reference 16)
 
-# plan_python: PY for a plan, which needs no more than what an environment has; a fresh clone gets one.
+# plan_python [WORD...]: PY for a plan, which needs no more than what an environment has. A fresh clone gets one, after a check of
+# the words, which a plan with an environment checks itself.
 plan_python() {
   PY=${VENV:-$ROOT/.venv}/bin/python
   [ -x "$PY" ] || PY=$(find_python)
   set_python_path
-  plans "$PY" || ensure_env "$ROOT/requirements.txt"
+  if plans "$PY"; then return; fi
+  [ $# = 0 ] || check_words "$@"
+  ensure_env "$ROOT/requirements.txt"
 }
 
 # plans PYTHON: whether it has what a plan needs.

@@ -29,7 +29,7 @@ hosts=${SWE_EXEC_SERVER_URLS:-}${SWE_ENV_SERVER_URL:-}${ENV_SERVER_URL:-}
 case "$hosts $* " in
   *' --help '* | *' -h '* | *--exec-server-urls* | *--env-server-url* | http*) ;;
   *)
-    MISSING="SWE_EXEC_SERVER_URLS is not set: give the addresses of the hosts that serve repositories (swe-rl/README.md)"
+    MISSING="SWE_EXEC_SERVER_URLS is not set to URLs: give the addresses of the hosts that serve repositories (swe-rl/README.md)"
     is_dry_run || die "$MISSING"
     ;;
 esac

@@ -104,6 +104,20 @@ def check_arguments(args: object, endpoints: Mapping[str, list[str]], env: Mappi
     services.gateway_settings(endpoints["policy"])
 
 
+def check_settings(args: object, endpoints: Mapping[str, list[str]], env: Mapping[str, str]) -> None:
+    """For a first start, before packages are installed: raises ConfigError for settings of gateway, judge and teacher
+    that `start` would refuse. Needs none of these packages. Arguments as of `check_arguments`."""
+    settings, given = HookSettings.of(args), argparse.Namespace(**vars(args))
+    vars(given).update(
+        started_engines(by_name(ServedFlags, given), settings.trainer.hf_checkpoint, endpoints)
+    )
+    judge_settings.load_settings(given, env)
+    teacher_settings.load_settings(given, env)
+    Services(settings, "", given, env).gateway_settings(
+        endpoints["policy"], store=["--rl-buffer-dir", "buffer"]
+    )
+
+
 def checked_services(
     args: object, endpoints: Mapping[str, list[str]], env: Mapping[str, str] | None = None
 ) -> Services:
@@ -170,17 +184,23 @@ class Services:
     def method(self) -> Method:
         return Method.load(self.method_path)
 
-    def gateway_settings(self, engine_urls: list[str]) -> tuple[list[str], Settings]:
+    def gateway_settings(
+        self, engine_urls: list[str], store: list[str] | None = None
+    ) -> tuple[list[str], Settings]:
         """Returns the flags of the gateway in front of engines that the driver starts, and what they come to.
         Settings that the driver does not give come from the gateway's environment. Raises ConfigError for values that
-        contradict."""
+        contradict.
+
+        Args:
+            store: flags that name the rollout buffer; default: those of the settings.
+        """
         trainer, known = self.settings.trainer, vars(self.given)
         values: dict[str, object] = {name: known[name] for name in GATEWAY_FLAGS}
         values |= {"model_path": trainer.hf_checkpoint, "run_dir": trainer.run_dir}
         values |= {"context_length": by_name(ServedFlags, self.given).context_length}
         values |= {"engine_url": engine_urls, "enable_rl_intercept": True}
         values |= {"session_ttl": self.settings.buffer.session_ttl}
-        flags = as_flags(values) + store_flags(self.settings.buffer)
+        flags = as_flags(values) + (store_flags(self.settings.buffer) if store is None else store)
         return flags, load_settings(flags, self.env)
 
     def gateway(self, engine_urls: list[str]) -> dict[str, Any]:

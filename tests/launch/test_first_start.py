@@ -60,7 +60,8 @@ def test_without_a_key_it_serves_this_machine_and_with_one_others_too(
 
 
 def test_an_engine_that_somebody_installed_is_left_to_them(machine: GpuMachine, free_port: str) -> None:
-    for words, env in (((), {"SGLANG_PYTHON": "/own/python"}), (("--engine-python", "/own/python"), {})):
+    own = str(machine.folder / "trainer-sglang" / "bin" / "python")
+    for words, env in (((), {"SGLANG_PYTHON": own}), (("--engine-python", "/own/python"), {})):
         assert machine.bash(SCRIPT, *words, cwd=SLIME, PORT=free_port, **env).returncode == 0
     assert not any("pip install" in call for call in machine.calls())
 

@@ -34,6 +34,7 @@ ALL_TINY = [
     *(f"{name}-rl/run_tiny_{name}_rl.sh" for name in ("gui", "swe", "terminal", "toolcall")),
     "gui-rl/run_tiny_gui_pixels_rl.sh",
 ]
+TASKS = str(ROOT / "terminal-rl/data/train.jsonl")
 LISTED = "missing  for a start here; listed only"
 REFUSED = "problem  a start on this machine is refused"
 
@@ -103,7 +104,20 @@ def test_a_misspelt_flag_is_refused_before_anything_is_installed(
         (TALKS, [], {"RUN_DIR": __file__}, "cannot be made (File exists)"),
         (TALKS, [], {"SAVE_CKPT": "/proc/nope"}, "SAVE_CKPT=/proc/nope cannot be made"),
         (TALKS, [], {"RL_BUFFER_DIR": "/proc/nope"}, "RL_BUFFER_DIR=/proc/nope cannot be made"),
-        (TALKS, [], {"HOST": "nowhere.invalid"}, "on nowhere.invalid cannot be used"),
+        (TALKS, ["--allow-no-key"], {"HOST": "nowhere.invalid"}, "on nowhere.invalid cannot be used"),
+        (TALKS, ["--run-dir", ""], {}, "--run-dir is empty"),
+        (
+            TALKS,
+            [],
+            {"ROLLOUT_ARGS": "–lr 3"},
+            "'–lr' begins with a dash of a text, not of a flag; write --lr",
+        ),
+        (TALKS, ["--judge-backend", "openai"], {}, "the openai judge needs --judge-url"),
+        (TALKS, ["--cors-origin", "everywhere"], {}, "--cors-origin everywhere: name one site"),
+        (TALKS, [], {"RATE_LIMIT": "many"}, "RATE_LIMIT=many is not a valid float"),
+        (TALKS, [], {"PRM_M": "abc"}, "PRM_M=abc is not a valid int"),
+        (TALKS, [], {"OPENCLAW_API_KEYS": "no pair"}, "write NAME=KEY"),
+        (TALKS, [], {"LOG_LEVEL": "loud"}, "loud is not one of debug, info, warning, error"),
         (SMOLLM2, ["--dream-steps", "many"], {}, "--dream-steps: invalid int value: 'many'"),
         (TINY_TRACK, [], {"SEED": "one"}, "--seed: invalid int value: 'one'"),
         (TINY_TRACK, [], {"RUN_DIR": "/proc/nope"}, "RUN_DIR=/proc/nope cannot be made"),
@@ -120,6 +134,18 @@ def test_a_start_refuses_what_cannot_work_before_anything_is_installed(
     planned = dry_here(script, *words, **{"RUN_DIR": str(bare.run), "PORT": free_port, **env})
     assert planned.returncode in (1, 2) and said in planned.stdout + planned.stderr, planned.stdout
     assert bare.is_untouched
+
+
+@pytest.mark.parametrize("script", [TALKS, SELECT, TINY_TRACK])
+def test_a_dry_run_of_a_fresh_clone_refuses_words_before_it_installs(script: str, bare: Bare) -> None:
+    done = bare.start(script, "--typo", DRY_RUN="1")
+    assert done.returncode == 2 and done.stderr.startswith("error: unknown flag --typo") and bare.is_untouched
+
+
+@pytest.mark.parametrize("script", ["gui-rl/run_tiny_gui_rl.sh", TINY_TRACK])
+def test_a_dry_run_refuses_words_before_it_makes_tasks(script: str, tmp_path: Path) -> None:
+    done = bash(script, DRY_RUN="1", SEED="1.5", RUN_DIR=str(tmp_path / "run"))
+    assert (done.returncode, done.stderr) == (2, "error: argument --seed: invalid int value: '1.5'\n")
 
 
 def test_what_is_right_is_installed(bare: Bare, free_port: str) -> None:
@@ -149,7 +175,14 @@ def test_a_plug_in_that_has_no_packages_yet_is_left_to_the_driver(bare: Bare, fr
         (SELECT, {"DATA_PATH": "/nowhere"}, "DATA_PATH=/nowhere does not exist"),
         (SELECT, {"PORT": "taken"}, "cannot be used (Address already in use)"),
         (SELECT, {"HOST": "nowhere.invalid", "SGLANG_API_KEY": "x"}, "on nowhere.invalid cannot be used"),
+        (SELECT, {"SGLANG_PYTHON": "/nowhere/python"}, "SGLANG_PYTHON=/nowhere/python cannot be run"),
         (TRACK, {}, "PROMPT_DATA is not set"),
+        (TRACK, {"PROMPT_DATA": "/nowhere.jsonl"}, "PROMPT_DATA=/nowhere.jsonl does not exist"),
+        (
+            TRACK,
+            {"PROMPT_DATA": TASKS, "EVAL_DATA": "/nowhere.jsonl@[:9]"},
+            "EVAL_DATA=/nowhere.jsonl@[:9] does not",
+        ),
         (TWO_NODES, {}, "set MASTER_ADDR to the address of the first machine"),
         (SELECT, {"ACTOR_GPUS": "16", "GPU_TYPE": "B200"}, ""),
     ],
@@ -233,6 +266,8 @@ def test_the_flags_of_places_count_as_their_variables(bare: Bare, taken: str, fr
         ({"ACTOR_GPUS": "99999999999999999999"}, "is not a number"),
         ({"ACTOR_GPUS": "-1"}, "ACTOR_GPUS=-1 is not a number"),
         ({"PRM_M": "0.5"}, "PRM_M=0.5: a turn needs at least 1 vote"),
+        ({"ROLLOUT_ARGS": "–lr 3"}, "'–lr' begins with a dash of a text"),
+        ({"ROLLOUT_ARGS": "lr 3"}, "unexpected argument 'lr'; every value needs its flag before it"),
         ({"MAX_TOKENS_PER_GPU": "many"}, "MAX_TOKENS_PER_GPU=many is not a valid int"),
         ({"MEM_FRACTION_STATIC": "80%"}, "80% is not a number (from the variable MEM_FRACTION_STATIC)"),
         ({"TRAIN_BACKEND": "deepspeed"}, "(from the variable TRAIN_BACKEND)"),
@@ -292,6 +327,21 @@ def test_a_word_of_the_gateway_reaches_it(monkeypatch: pytest.MonkeyPatch) -> No
     assert "--strict-model-name" in done.stdout and "30.0  [command line]" in done.stdout
     done = dry(SELECT, "--cors-origin", "everywhere")
     assert done.returncode == 1 and "--cors-origin everywhere: name one site" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "refused"),
+    [
+        ("JUDGE_URL", "no url", "--judge-url is no URL"),
+        ("JUDGE_URL", "127.0.0.1:8000", "--judge-url is no URL"),
+        ("JUDGE_URL", "http://127.0.0.1:8000/v1", ""),
+        ("JUDGE_READER_URL", "http://a http://b", "--judge-reader-url is no URL"),
+    ],
+)
+def test_an_address_that_is_no_url_is_refused(variable: str, value: str, refused: str) -> None:
+    judge = {"JUDGE_MODEL": "m"} if variable == "JUDGE_URL" else {"JUDGE_READER_MODEL": str(TINY)}
+    done = dry(SELECT, PRM_GPUS="0", **judge, **{variable: value})
+    assert refused in done.stdout and done.returncode == (1 if refused else 0), done.stdout
 
 
 @pytest.mark.parametrize("folder", ["a run", "ein Lauf ü", "it's", 'say "hi"', "a$b", "*", "-x", "run;ls"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -46,6 +47,7 @@ FALSE_WORDS = {"0", "false", "no", "off"}
 REQUIRED = dataclasses.MISSING
 """The default of a setting that a command line must give."""
 Group = TypeVar("Group")
+_URL = re.compile(r"[A-Za-z][\w.+-]*(://\S+)?")
 
 
 def flag(
@@ -206,11 +208,23 @@ def read(group: type[Group], args: object) -> Group:
 
 
 def check(settings: DataclassInstance) -> None:
-    """Checks choices, bounds and rules of every flag; for the `__post_init__` of settings. Raises ConfigError."""
+    """Checks choices, addresses, bounds and rules of every flag; for the `__post_init__` of settings. Raises
+    ConfigError."""
     for item in flags_of(type(settings), inherited=True):
-        if item.choices and (value := getattr(settings, item.name)) is not None:
+        value = getattr(settings, item.name)
+        if item.choices and value is not None:
             check_choice(item, item.options[0], value)
+        if item.unit == "URL" and not item.variable_only:
+            _check_urls(item.options[0], value)
     check_flags(settings)
+
+
+def _check_urls(name: str, value: object) -> None:
+    """Raises ConfigError for a text that is neither a URL nor one word; the message does not show it, since it may have
+    a password."""
+    for text in value if isinstance(value, list | tuple) else [value]:
+        if text and not _URL.fullmatch(str(text)):
+            raise ConfigError(f"{name} is no URL: write it with its scheme, such as http://127.0.0.1:8000")
 
 
 def check_choice(item: Flag, name: str, text: str) -> None:

@@ -103,7 +103,11 @@ def read_values(
     given, unknown = parser.parse_known_args(list(argv))
     backend = (values | vars(given) | filed)["rollout_backend"]
     values["engine_python"] = python_of(backend, env)
-    unknown, words = take_engine_words(unknown, backend) if backend in THIRD_PARTY else (unknown, {})
+    words: dict[str, list[str]] = {}
+    if backend in THIRD_PARTY:
+        known = [name for action in parser._actions for name in action.option_strings]
+        rest, words = take_engine_words(argv, backend, known)
+        given, unknown = parser.parse_known_args(rest)
     left, shape = take_foreign(unknown)
     if left:
         raise ConfigError(_unknown_flag(left[0], parser))
@@ -188,6 +192,8 @@ OTHER_WORDS = {
 
 
 def _unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
+    if word[:1] in "\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}":
+        return f"{word!r} begins with a dash of a text, not of a flag; write --{word.lstrip(word[0] + '-')}"
     if not word.startswith("-"):
         return f"unexpected argument {word!r}; every value needs its flag before it"
     name = word.split("=", 1)[0]

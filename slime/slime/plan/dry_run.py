@@ -37,7 +37,7 @@ from slime.plan.refusals import refusals
 from slime.plan.report import as_text
 from slime.plan.seats import equal_machines, seats_of
 from slime.plan.shape import known_name
-from slime.plan.words import LIKE_TORCH, folder_for, model_of, unmarked, with_source
+from slime.plan.words import SLOW, folder_for, model_of, unmarked, with_source
 
 BY_DEFAULT, DERIVED = "default", "derived"
 _VARIABLES = re.compile(r"\[env:? ([A-Z0-9_, ]+)\]")
@@ -221,7 +221,7 @@ def shown(value: object) -> str:
 
 
 if __name__ == "__main__":
-    stand_ins.replace(*LIKE_TORCH)
+    stand_ins.replace(*SLOW)
     try:
         sys.exit(main())
     except Exception:  # a plug-in computes with torch when it is imported

@@ -1,7 +1,8 @@
 """The arguments that a start refuses, on any machine: checked by the driver before anything starts, and by a dry run.
 
 The module of `--service-path` may have `check_arguments(args, endpoints, env)`. It raises what its own `start` would
-refuse, starts nothing and leaves `args` as they are. A module without that function is asked at the start alone.
+refuse, starts nothing and leaves `args` as they are. A module without that function is asked at the start alone. It may
+have `check_settings` too, with the same arguments: the part of these checks that needs no package.
 """
 
 from __future__ import annotations
@@ -61,6 +62,19 @@ def refusals(args: Arguments, env: Mapping[str, str]) -> list[str]:
             found.append(
                 str(error) if getattr(error, "refusal", False) else f"--service-path {path}: {error}"
             )
+    return found
+
+
+def settings_refusals(args: Arguments, env: Mapping[str, str]) -> list[str]:
+    """What `refusals` would find with no package installed; empty if nothing."""
+    found = []
+    for path in [] if args.debug_train_only else args.service_path:
+        if (check := getattr(load_module(path), "check_settings", None)) is None:
+            continue
+        try:
+            check(argparse.Namespace(**vars(args)), pretended_engines(args), env)
+        except ConfigError as error:
+            found.append(str(error))
     return found
 
 

@@ -29,7 +29,7 @@ from slime.plan.misspelt import misspelt_variables
 _MARK = re.compile(r"::(script|command line|variable \w+)")
 _FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
 ANSWERED = 10
-LIKE_TORCH = ("torch",)
+SLOW = ("torch",)
 """Packages whose import takes seconds. No flag needs them, so they get stand-ins where only flags are read."""
 
 
@@ -88,8 +88,9 @@ def _refusal(marked: Sequence[tuple[str, str]], env: Mapping[str, str], complete
             args = parse_args(
                 [*words, *(["--hf-checkpoint", stand_in] if stand_in else [])], env, packages=False
             )
-            refused = importlib.import_module("slime.plan.refusals").refusals(args, env) if complete else []
-            message = refused[0] if refused else None
+            refusals = importlib.import_module("slime.plan.refusals")
+            found = refusals.refusals(args, env) if complete else refusals.settings_refusals(args, env)
+            message = found[0] if found else None
     except ConfigError as error:
         missing, message = error.__cause__, str(error)
         if isinstance(missing, ModuleNotFoundError) and missing.name not in _modules_of(words):
@@ -155,5 +156,5 @@ def folder_for(model: str) -> AbstractContextManager[str]:
 
 
 if __name__ == "__main__":
-    stand_ins.replace(*LIKE_TORCH)
+    stand_ins.replace(*SLOW)
     sys.exit(main())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -21,8 +21,13 @@ go to all."""
 ROUTER = "--sglang-router-"  # slime's own flags of a router, which it does not have
 
 
-def take_engine_words(words: Sequence[str], backend: str) -> tuple[list[str], dict[str, list[str]]]:
-    """Takes the own flags of SGLang or vLLM with all of their values out of words that no other parser knows.
+def take_engine_words(
+    words: Sequence[str], backend: str, known: Collection[str] = ()
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Takes the own flags of SGLang or vLLM with all of their values out of a command line.
+
+    Args:
+        known: flags that are not the engine's own, whatever their names.
 
     Returns:
         What is left, and by part the words, each flag written `--sglang-NAME` or `--vllm-NAME`.
@@ -32,10 +37,11 @@ def take_engine_words(words: Sequence[str], backend: str) -> tuple[list[str], di
     taken: dict[str, list[str]] = {}
     current = left
     for word in words:
-        if word.startswith("--"):
-            plain = word.split("=", 1)[0].replace("_", "-")
+        name = word.split("=", 1)[0]
+        if word.startswith("--") or name in known:
+            plain = name.replace("_", "-")
             prefix = next((prefix for prefix in prefixes if plain.startswith(prefix)), None)
-            prefix = None if plain.startswith(ROUTER) else prefix
+            prefix = None if plain.startswith(ROUTER) or name in known else prefix
             current = left if prefix is None else taken.setdefault(prefixes[prefix], [])
             word = word if prefix is None else f"--{backend}-" + word[len(prefix) :]
         current.append(word)

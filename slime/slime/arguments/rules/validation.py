@@ -199,6 +199,8 @@ PLACEHOLDER = "{rollout_id}"
 
 def check_run(args: Arguments) -> None:
     """Checks and completes the flags of `slime.flags.run`, in place. Raises ConfigError."""
+    if not str(args.run_dir).strip():
+        raise ConfigError("--run-dir is empty: give a folder, or drop it")
     if args.profile and args.profile_step_end <= args.profile_step_start:
         raise ConfigError("--profile-step-end must be above --profile-step-start")
     _check_replay(args)
