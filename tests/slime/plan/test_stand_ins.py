@@ -28,7 +28,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     [
         "import absent.nn.functional as F; from absent import Tensor, nn; from absent.orm import Session",
         "from absent import Base\nclass A(Base, extra='forbid'):\n  x: int = 3\nassert A(x=1).x == 3",
-        "from absent import Base, Other\nfrom typing import Generic, TypeVar\nclass A(Base, Other, Generic[TypeVar('T')]): pass",
+        "from absent import A, B\nfrom typing import Generic, TypeVar\nclass C(A, B, Generic[TypeVar('T')]): pass",
         "from absent import no_grad, jit\n@no_grad()\n@jit\ndef f(): return 5\nassert f() == 5",
         "from absent import Tensor\ndef f(x: 'Tensor | None') -> list[Tensor]: ...\nU = Tensor | None\nO = None | Tensor",
         "from absent import c, select\nquery = ~select(c.id).where(c.a & c.b | c.d, c.n > 3)",
