@@ -40,6 +40,8 @@ ADAPTER_MARK = "::"
 """In a policy's id, before the name of the adapter that answered."""
 OF_ADAPTER = "adapter"
 """Why a turn cannot be trained that an adapter answered: no trainer has that adapter as its policy."""
+FROZEN_BASE = "frozen_base"
+"""Why a turn cannot be trained that the base answered: the run trains adapters alone."""
 
 DEFAULT_TRAINER = "trainer"
 """Name of the only trainer of a store. Two trainers on one store need two names."""
@@ -90,8 +92,14 @@ class VersionStatus(StrEnum):
 
 
 def policy_of(policy_id: str, adapter: str | None) -> str:
-    """Returns the id of the policy that answers: the trained one, or an adapter in addition to it."""
+    """Returns the id of the policy that answers: the base, or an adapter in addition to it. Trainers are named alike."""
     return policy_id if adapter is None else f"{policy_id}{ADAPTER_MARK}{adapter}"
+
+
+def adapter_of(name: str) -> str | None:
+    """Returns the adapter in the id of a policy, or in the name of the trainer that trains it; None: the base model."""
+    before, mark, adapter = name.rpartition(ADAPTER_MARK)
+    return adapter if mark and before else None
 
 
 def unsampled(sampling: Mapping[str, Json]) -> str | None:

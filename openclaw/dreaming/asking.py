@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from openclaw.engine.adapters import Adapter
 from openclaw.engine.client import EngineClient
 from openclaw.engine.generation import EngineRequest, Generation
 from openclaw.errors import ClientError, EngineError
@@ -53,6 +54,7 @@ class Engines:
         stop_ids: tokens that end an answer.
         ready_seconds: how long to wait for an engine that answers at all.
         in_flight: requests that are open at a time.
+        adapter: that answers; None: the model itself.
     """
 
     def __init__(
@@ -62,7 +64,9 @@ class Engines:
         ready_seconds: float = READY_SECONDS,
         limit: float = LIMIT_SECONDS,
         in_flight: int = IN_FLIGHT,
+        adapter: Adapter | None = None,
     ) -> None:
+        self._adapter = adapter
         self._client = EngineClient(urls)
         self._stop_ids = frozenset(stop_ids)
         self._open = asyncio.Semaphore(in_flight)
@@ -107,6 +111,7 @@ class Engines:
             sampling={"temperature": 0.0 if asked.greedy else TEMPERATURE},
             stop_ids=self._stop_ids,
             log_probs=False,
+            adapter=self._adapter,
         )
         generation = Generation(self._client, request, request.id)
         async for _increment in generation.run():
@@ -115,7 +120,7 @@ class Engines:
 
     async def _log_prob(self, pair: tuple[list[int], list[int]]) -> float:
         url = self._client.preferred(uuid.uuid4().hex)[0]
-        return await self._client.log_prob(url, *pair)
+        return await self._client.log_prob(url, *pair, self._adapter)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

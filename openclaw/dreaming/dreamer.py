@@ -215,7 +215,7 @@ class Dreamer:
         """Of the last batch, or of the newest turn before there was one."""
         if self._options is not None:
             return self._options
-        newest = self._store.gate_turns.newest(1)
+        newest = self._store.gate_turns.newest(1, self._trainer)
         options: TemplateOptions = newest[0].sampling.get("enable_thinking", True) if newest else True
         return options
 

@@ -10,12 +10,19 @@ from typing import Any
 class Adapter:
     """One version of a LoRA adapter in a folder of PEFT's, which every engine can read at this path.
 
-    `version` None: the engine counts versions itself.
+    `version` None: the engine counts versions itself. `trained`: this run trains it; it has no folder before its first
+    version.
     """
 
     name: str
     folder: str
     version: int | None = None
+    trained: bool = False
+
+    @property
+    def is_base(self) -> bool:
+        """Whether it changes nothing yet, so that the model itself answers."""
+        return not self.folder
 
     @property
     def versioned_name(self) -> str:

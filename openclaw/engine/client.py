@@ -353,16 +353,25 @@ class EngineClient:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise EngineError(f"{url}: {error or type(error).__name__}") from error
 
-    async def log_prob(self, url: str, prompt_ids: list[int], ids: list[int]) -> float:
-        """Returns the log-prob of an answer's ids [T] behind a prompt, in nats, at temperature 1. Raises EngineError,
-        and ClientError when the engine refuses."""
-        body = {
+    async def log_prob(
+        self, url: str, prompt_ids: list[int], ids: list[int], adapter: Adapter | None = None
+    ) -> float:
+        """Returns the log-prob of an answer's ids [T] behind a prompt, in nats, at temperature 1, under the model or an
+        adapter. Raises EngineError, and ClientError when the engine refuses."""
+        body: dict[str, Any] = {
             "input_ids": prompt_ids + ids,
             "sampling_params": {"temperature": 0.0, "max_new_tokens": 0},
             "return_logprob": True,
             "logprob_start_len": len(prompt_ids) - 1,
         }
+        if adapter is not None and not adapter.is_base:
+            counts = await self.counts_adapters(url)
+            body["lora_path"] = adapter.name if counts else adapter.versioned_name
         status, data = await self._post(url, "generate", body)
+        if status != 200 and isinstance(refusal := _refusal(status, data), AdapterNotLoaded) and adapter:
+            log.debug("%s loads an adapter first: %s", url, refusal)
+            await self.load_adapter(url, adapter)
+            status, data = await self._post(url, "generate", body)
         if status != 200:
             raise _refusal(status, data)
         try:

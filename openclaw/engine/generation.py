@@ -112,7 +112,8 @@ class Generation:
     async def _attempt(self, url: str) -> AsyncGenerator[Increment, None]:
         done = False
         try:
-            stream = self._answers if self._request.adapter is not None else self._engines.stream
+            adapter = self._request.adapter
+            stream = self._engines.stream if adapter is None or adapter.is_base else self._answers
             async with aclosing(stream(url, self._body(url))) as answers:
                 async for answer in answers:
                     increment = self._take(answer)

@@ -11,9 +11,10 @@ from sqlalchemy import RowMapping, select
 from openclaw.store import schema
 from openclaw.store.database import Database
 from openclaw.store.people import others_than
+from openclaw.store.policies import is_of_trainer
 from openclaw.store.rows import select_turns, turn_from_row
 from openclaw.store.shares import Person
-from openclaw.types import ADAPTER_MARK, SampleState, Turn, TurnState
+from openclaw.types import DEFAULT_TRAINER, SampleState, Turn, TurnState
 
 LOOKED_AT = 2000
 """Newest liked turns among which some are picked."""
@@ -28,10 +29,10 @@ class GateTurnTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def liked(self, count: int, apart: Collection[Person] = ()) -> list[Turn]:
-        """Up to `count` main turns whose last judgement is above 0: half from all of the newest 2,000, half from the
-        newest 50; one a session, and of one person at most half. What is in quarantine is not held up as an example: who
-        goes back without some turns would be held to them. Nor is what the people in `apart` liked.
+    def liked(self, count: int, apart: Collection[Person] = (), trainer: str = DEFAULT_TRAINER) -> list[Turn]:
+        """Up to `count` main turns of the trainer's policy whose last judgement is above 0: half from all of the newest
+        2,000, half from the newest 50; one a session, and of one person at most half. What is in quarantine is not held
+        up as an example: who goes back without some turns would be held to them. Nor is what the people in `apart` liked.
 
         The choice follows from the ids alone, so that it changes little from one call to the next.
         """
@@ -43,7 +44,7 @@ class GateTurnTable:
             select(turn.id, turn.session_id, turn.person, judgement.score)
             .where(judgement.turn_id == turn.id, judgement.kind == "eval", turn.turn_type == "main")
             .where(turn.source == "gateway", turn.state == str(TurnState.JUDGED), ~put_away.exists())
-            .where(~turn.policy_id.contains(ADAPTER_MARK))
+            .where(is_of_trainer(trainer))
             .order_by(judgement.id.desc())
             .limit(LOOKED_AT)
         )
@@ -58,11 +59,11 @@ class GateTurnTable:
             found = connection.execute(select_turns(schema.turn.c.id.in_(chosen))).mappings()
             return sorted((turn_from_row(row) for row in found), key=lambda one: chosen.index(one.id))
 
-    def newest(self, count: int) -> list[Turn]:
-        """The newest main turns with log-probs of the policy, newest first."""
+    def newest(self, count: int, trainer: str = DEFAULT_TRAINER) -> list[Turn]:
+        """The newest main turns with log-probs of the trainer's policy, newest first."""
         turn = schema.turn.c
         mine = (turn.turn_type == "main") & turn.state.in_([str(state) for state in _TRAINABLE])
-        mine &= ~turn.policy_id.contains(ADAPTER_MARK)
+        mine &= is_of_trainer(trainer)
         query = select_turns(mine, turn.source == "gateway").order_by(turn.created_at.desc()).limit(count)
         with self._database.reading() as connection:
             found = [turn_from_row(row) for row in connection.execute(query).mappings()]

@@ -22,11 +22,12 @@ from openclaw.common.wish_themes import repeats
 from openclaw.store import schema
 from openclaw.store.database import Database
 from openclaw.store.people import is_of, others_than
+from openclaw.store.policies import is_of_trainer, is_wish_of_trainer
 from openclaw.store.quarantine import DELETED
 from openclaw.store.rights import ADMINISTRATOR, Asker, usable
 from openclaw.store.rows import pack_json, select_turns, turn_from_row, unpack_json
 from openclaw.store.shares import Person
-from openclaw.types import SampleState, Turn, VersionStatus
+from openclaw.types import ADAPTER_MARK, DEFAULT_TRAINER, SampleState, Turn, VersionStatus, adapter_of
 
 KEPT = 4
 """Wishes of a person that stand in their prompts, the newest."""
@@ -76,11 +77,17 @@ class MemoryTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def remembered(self, person: str, most: int = KEPT, asker: Asker = ADMINISTRATOR) -> list[Wish]:
-        """What stands in a person's prompts where the asker talks, the oldest first."""
+    def remembered(
+        self,
+        person: str,
+        most: int = KEPT,
+        asker: Asker = ADMINISTRATOR,
+        trainer: str = DEFAULT_TRAINER,
+    ) -> list[Wish]:
+        """What stands in a person's prompts of the trainer's policy where the asker talks, the oldest first."""
         memory = schema.memory.c
-        mine = usable(asker, schema.memory)
-        newest = select(schema.memory).where(memory.person == person, *mine, _is_in_prompt())
+        mine = (*usable(asker, schema.memory), is_wish_of_trainer(trainer))
+        newest = select(schema.memory).where(memory.person == person, *mine, _is_in_prompt(trainer))
         with self._database.reading() as connection:
             rows = connection.execute(newest.order_by(memory.id.desc()).limit(most)).mappings().all()
         return [_wish(row, in_prompt=True) for row in reversed(rows)]
@@ -97,20 +104,31 @@ class MemoryTable:
         return [_wish(row, bool(row["in_prompt"])) for row in rows]
 
     def asked_for(
-        self, turn_ids: Sequence[str], people: int, each: int, apart: Collection[Person] = ()
+        self,
+        turn_ids: Sequence[str],
+        people: int,
+        each: int,
+        apart: Collection[Person] = (),
+        trainer: str = DEFAULT_TRAINER,
     ) -> dict[Person, list[str]]:
-        """What people asked for last, up to the judgements of these turns: the longest hint of a turn, the newest `each`
-        of a person, the oldest first; of the newest `people`, of whom the last is the one who asked last. Nothing that
-        repeats its own request, nothing of turns whose samples are in quarantine, or were deleted from it, and nothing
-        of the people in `apart`."""
-        found = self._asked(people, each, _judged_with(turn_ids), others_than(apart))
+        """What people asked the trainer's policy for last, up to the judgements of these turns: the longest hint of a
+        turn, the newest `each` of a person, the oldest first; of the newest `people`, of whom the last is the one who
+        asked last. Nothing that repeats its own request, nothing of turns whose samples are in quarantine, or were
+        deleted from it, and nothing of the people in `apart`."""
+        mine = is_of_trainer(trainer)
+        found = self._asked(people, each, _judged_with(turn_ids), others_than(apart), mine)
         return {person: [said.text for said in wishes] for person, wishes in found.items()}
 
     def asked_by(
-        self, turn_ids: Sequence[str], each: int, people: Collection[Person]
+        self,
+        turn_ids: Sequence[str],
+        each: int,
+        people: Collection[Person],
+        trainer: str = DEFAULT_TRAINER,
     ) -> dict[Person, list[Said]]:
         """As `asked_for`, of these people alone and with the turn that each wish was said after."""
-        return self._asked(len(people), each, _judged_with(turn_ids), is_of(people))
+        mine = is_of_trainer(trainer)
+        return self._asked(len(people), each, _judged_with(turn_ids), is_of(people), mine)
 
     def asked_last(self, people: int, each: int = KEPT) -> dict[Person, list[Said]]:
         """As `asked_for`, up to the newest judgement of all and with the time of each wish."""
@@ -162,10 +180,25 @@ class MemoryTable:
             mine = update(schema.memory).where(schema.memory.c.id == wish_id)
             return bool(connection.execute(mine.values(**values)).rowcount)
 
-    def canary_turns(self, person: str, limit: int, asker: Asker = ADMINISTRATOR) -> list[Turn]:
-        """The newest first turns of a person's conversations: their prompts can be asked again."""
+    def waiting(self, trainer: str = DEFAULT_TRAINER, limit: int = 200) -> list[Wish]:
+        """The newest wishes that stand in prompts of the trainer's policy, newest first."""
+        query = select(schema.memory).where(is_wish_of_trainer(trainer), _is_in_prompt(trainer))
+        with self._database.reading() as connection:
+            rows = connection.execute(query.order_by(schema.memory.c.id.desc()).limit(limit)).mappings().all()
+        return [_wish(row, in_prompt=True) for row in rows]
+
+    def canary_turns(
+        self, person: str, limit: int, asker: Asker = ADMINISTRATOR, trainer: str = DEFAULT_TRAINER
+    ) -> list[Turn]:
+        """The newest first turns of a person's conversations with the trainer's policy: their prompts can be asked
+        again."""
         turn = schema.turn.c
-        mine = turn.person == person, turn.turn_type == "main", turn.parent_id.is_(None)
+        mine = (
+            turn.person == person,
+            turn.turn_type == "main",
+            turn.parent_id.is_(None),
+            is_of_trainer(trainer),
+        )
         query = select_turns(*mine, *usable(asker))
         query = query.where(turn.state.not_in(["aborted", "untrainable", "imported"]))
         with self._database.reading() as connection:
@@ -191,26 +224,32 @@ def remember(connection: Connection, turn_id: str, hints: Sequence[str], now: fl
     prompt again. Hints that repeat what their own request had asked for are left out; nothing is kept if the turn was
     not to be remembered."""
     memory, turn, body = schema.memory.c, schema.turn.c, schema.turn_body.c
-    may = select(turn.person, turn.key_name).join(schema.turn_body, body.turn_id == turn.id)
+    may = select(turn.person, turn.key_name, turn.policy_id)
+    may = may.join(schema.turn_body, body.turn_id == turn.id)
     may = may.where(turn.id == turn_id, body.memory.is_not(None), turn.person.is_not(None))
     whose = connection.execute(may).first()
     if whose is None:
         return
-    person, key_name = whose
+    person, key_name, policy = whose
     request = request_of(connection, turn_id)
     new = [hint for hint in hints if not repeats(request, hint)]
     if not new:
         return
     text = pack_json(max(new, key=len))
     mine = usable(Asker(key_name, person), schema.memory) if key_name is not None else []
+    mine = [*mine, is_wish_of_trainer(policy)]
     connection.execute(delete(schema.memory).where(memory.person == person, memory.text == text, *mine))
     row = {"person": person, "key_name": key_name, "turn_id": turn_id, "text": text, "created_at": now}
     connection.execute(insert(schema.memory), row)
 
 
-def _is_in_prompt() -> ColumnElement[bool]:
+def _is_in_prompt(trainer: str | None = None) -> ColumnElement[bool]:
+    """Returns the condition for wishes that no version of the trainer of an adapter holds, or (None) of any other one."""
     memory, version = schema.memory.c, schema.weight_version.c
     holds = select(version.id).where(version.version == memory.held_by, version.status.in_(_IN_WEIGHTS))
+    if trainer is not None:
+        of_adapter = version.trainer.contains(ADAPTER_MARK)
+        holds = holds.where(~of_adapter if adapter_of(trainer) is None else version.trainer == trainer)
     return or_(memory.held_by.is_(None), ~holds.exists())
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, func, or_, select, true
 
 from openclaw.store import schema
 from openclaw.store.database import Database, slices
+from openclaw.store.policies import is_of_trainer
 from openclaw.store.rows import unpack_json
 from openclaw.store.shares import Person
 from openclaw.types import USER_JUDGE, SampleState
@@ -80,19 +81,22 @@ class PeopleTable:
             return set(connection.scalars(query.where(sample.state == str(SampleState.READY)).distinct()))
 
     def scores_before(self, turn_id: str, limit: int) -> list[float]:
-        """The last scores other than 0 that the person of a turn gave before the turn's own, newest first.
+        """The last scores other than 0 that the person of a turn gave to its policy before the turn's own, newest first.
 
         The order is that of the judgements, which never changes. Turns that name no person count as one person's.
         """
         judgement, turn = schema.judgement.c, schema.turn.c
         own = select(func.max(judgement.id)).where(judgement.turn_id == turn_id, judgement.kind == "eval")
         with self._database.reading() as connection:
-            person = connection.scalar(select(turn.person).where(turn.id == turn_id))
+            whose = select(turn.person, turn.policy_id).where(turn.id == turn_id)
+            if (found := connection.execute(whose).first()) is None:
+                return []
+            person, policy = found
             same = turn.person.is_(None) if person is None else turn.person == person
             query = (
                 select(judgement.score)
                 .join(schema.turn, turn.id == judgement.turn_id)
-                .where(judgement.kind == "eval", judgement.score != 0, same)
+                .where(judgement.kind == "eval", judgement.score != 0, same, is_of_trainer(policy))
                 .where(judgement.id < own.scalar_subquery())
                 .order_by(judgement.id.desc())
                 .limit(limit)

@@ -11,6 +11,7 @@ from openclaw.store.gate_turns import GateTurnTable
 from openclaw.store.judgements import FeedbackTable, JudgementTable
 from openclaw.store.memory import MemoryTable
 from openclaw.store.people import PeopleTable
+from openclaw.store.policies import PolicyTable
 from openclaw.store.quarantine import QuarantineTable
 from openclaw.store.samples import SampleTable
 from openclaw.store.status import StatusTable
@@ -36,6 +37,7 @@ class RolloutStore:
         self.samples = SampleTable(self.database)
         self.quarantine = QuarantineTable(self.database)
         self.versions = VersionTable(self.database)
+        self.policies = PolicyTable(self.database)
         self.people = PeopleTable(self.database)
         self.memory = MemoryTable(self.database)
         self.status = StatusTable(self.database)

@@ -92,7 +92,7 @@ def check_new_turn(turn: NewTurn) -> None:
         raise StoreError(f"turn {turn.id}: a new turn cannot be {turn.state}")
     if turn.state is TurnState.UNTRAINABLE and not turn.state_reason:
         raise StoreError(f"turn {turn.id}: an untrainable turn needs a state_reason")
-    if turn.is_of_adapter and turn.state in (TurnState.CAPTURED, TurnState.IMPORTED):
+    if turn.is_of_adapter and turn.state is TurnState.IMPORTED:
         raise StoreError(f"turn {turn.id}: what an adapter answered is not trained into another policy")
     if turn.state is not TurnState.CAPTURED:
         return

@@ -13,9 +13,10 @@ from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, slices, take_turns
 from openclaw.store.people import others_than
+from openclaw.store.policies import is_sample_of_trainer
 from openclaw.store.rows import select_turns, turn_from_row, unpack_json, unpack_teacher
 from openclaw.store.shares import WINDOW_SECONDS, Person, bounded
-from openclaw.types import ADAPTER_MARK, DEFAULT_TRAINER, SampleRecord, SampleState
+from openclaw.types import DEFAULT_TRAINER, SampleRecord, SampleState
 
 T = TypeVar("T")
 
@@ -24,13 +25,6 @@ STALE = "stale"
 LOOKED_AT = 1000
 """Oldest ready samples among which a batch is chosen if one person's share is bounded."""
 _FREE = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
-_IS_OF_POLICY = (
-    ~select(schema.turn.c.id)
-    .where(schema.turn.c.id == schema.sample.c.turn_id, schema.turn.c.policy_id.contains(ADAPTER_MARK))
-    .exists()
-)
-"""Of a turn that the trained policy answered, and no adapter beside it."""
-_IS_READY = and_(schema.sample.c.state == str(SampleState.READY), _IS_OF_POLICY)
 
 
 class SampleTable:
@@ -39,13 +33,13 @@ class SampleTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def ready_count(self, apart: Collection[Person] = ()) -> int:
-        """Without those of the people in `apart`."""
-        return self._ready(func.count(), apart) or 0
+    def ready_count(self, apart: Collection[Person] = (), trainer: str = DEFAULT_TRAINER) -> int:
+        """Of the trainer's policy, without those of the people in `apart`."""
+        return self._ready(func.count(), apart, trainer) or 0
 
-    def oldest_ready_at(self, apart: Collection[Person] = ()) -> float | None:
-        """Unix seconds; None when no sample is ready, but those of the people in `apart`."""
-        return self._ready(func.min(schema.sample.c.created_at), apart)
+    def oldest_ready_at(self, apart: Collection[Person] = (), trainer: str = DEFAULT_TRAINER) -> float | None:
+        """Unix seconds; None when no sample of the trainer's policy is ready, but those of the people in `apart`."""
+        return self._ready(func.min(schema.sample.c.created_at), apart, trainer)
 
     def leasable_count(
         self,
@@ -66,7 +60,8 @@ class SampleTable:
         share: float = 1.0,
         apart: Collection[Person] = (),
     ) -> list[SampleRecord]:
-        """Take up to `batch_size` ready samples, oldest first, for one training step; [] when none is ready.
+        """Take up to `batch_size` ready samples of the trainer's policy, oldest first, for one training step; [] when
+        none is ready.
 
         The same rollout id gets the same samples again. Raises StoreError when it is trained already.
 
@@ -114,13 +109,13 @@ class SampleTable:
             take_turns(connection)
             return release(connection, except_rollout_id, trainer)
 
-    def drop_stale(self, oldest_version: int) -> int:
-        """ready -> dropped(stale) for every sample without a token that version `oldest_version` or a later one
-        wrote. Returns how many."""
+    def drop_stale(self, oldest_version: int, trainer: str = DEFAULT_TRAINER) -> int:
+        """ready -> dropped(stale) for every sample of the trainer's policy without a token that version `oldest_version`
+        or a later one wrote. Returns how many."""
         sample, body = schema.sample.c, schema.turn_body.c
         ready = (
             select(sample.id, body.version_spans)
-            .where(sample.state == str(SampleState.READY), body.turn_id == sample.turn_id)
+            .where(_is_ready(trainer), body.turn_id == sample.turn_id)
             .with_for_update(of=schema.sample)
         )
         with self._database.transaction() as connection:
@@ -183,7 +178,8 @@ class SampleTable:
         kept = sample.state.in_([str(SampleState.LEASED), str(SampleState.TRAINED)])
         query = (
             select(sample.id)
-            .where(sample.trainer == trainer, sample.rollout_id < rollout_id, kept, _IS_OF_POLICY)
+            .where(sample.trainer == trainer, sample.rollout_id < rollout_id, kept)
+            .where(is_sample_of_trainer(trainer))
             .order_by(sample.id.desc())
             .limit(count)
         )
@@ -193,8 +189,8 @@ class SampleTable:
             ids = list(connection.scalars(query))
         return self.get(ids)
 
-    def _ready(self, what: ColumnElement[T], apart: Collection[Person]) -> T | None:
-        query = select(what).select_from(schema.sample).where(_IS_READY)
+    def _ready(self, what: ColumnElement[T], apart: Collection[Person], trainer: str) -> T | None:
+        query = select(what).select_from(schema.sample).where(_is_ready(trainer))
         with self._database.reading() as connection:
             return connection.scalar(query.where(_is_of_others(apart)) if apart else query)
 
@@ -248,7 +244,7 @@ def _next_batch(
         lock: for this transaction, without those that another has.
     """
     sample, turn = schema.sample.c, schema.turn.c
-    first = select(sample.id).where(_IS_READY).order_by(sample.created_at, sample.id)
+    first = select(sample.id).where(_is_ready(trainer)).order_by(sample.created_at, sample.id)
     if apart:
         first = first.where(_is_of_others(apart))
     ready = first.limit(batch_size if share >= 1 else LOOKED_AT)
@@ -261,6 +257,11 @@ def _next_batch(
     people = {row.id: row.person for row in connection.execute(whose)}
     learned = {who: count for who, count in _learned(connection, trainer).items() if who not in apart}
     return bounded([(one, people[one]) for one in ids], learned, batch_size, share)
+
+
+def _is_ready(trainer: str) -> ColumnElement[bool]:
+    """Returns the condition for samples that the trainer may take."""
+    return and_(schema.sample.c.state == str(SampleState.READY), is_sample_of_trainer(trainer))
 
 
 def _is_of_others(apart: Collection[Person]) -> ColumnElement[bool]:

@@ -16,7 +16,16 @@ from openclaw.store.quarantine import REJECTED, UNDONE, quarantine
 from openclaw.store.rows import pack_json, unpack_json
 from openclaw.store.samples import commit, release
 from openclaw.store.shares import Person
-from openclaw.types import DEFAULT_TRAINER, Json, SampleState, TurnState, VersionStatus, WeightVersion
+from openclaw.types import (
+    ADAPTER_MARK,
+    DEFAULT_TRAINER,
+    Json,
+    SampleState,
+    TurnState,
+    VersionStatus,
+    WeightVersion,
+    adapter_of,
+)
 
 _SURVIVING = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
 
@@ -39,12 +48,22 @@ class VersionTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def live(self) -> int:
-        """The version that went live last; 0 when none did."""
+    def live(self, trainer: str | None = None) -> int:
+        """The version of a trainer that went live last, None: of any that trains no adapter; 0 when none did."""
         table = schema.weight_version.c
         query = select(table.version).where(table.status == str(VersionStatus.LIVE))
+        mine = ~table.trainer.contains(ADAPTER_MARK) if trainer is None else table.trainer == trainer
+        query = query.where(mine)
         with self._database.reading() as connection:
             return connection.scalar(query.order_by(table.activated_at.desc()).limit(1)) or 0
+
+    def of_adapters(self) -> dict[str, int]:
+        """The live version of each adapter that is trained, by its name."""
+        table = schema.weight_version.c
+        query = select(table.trainer, table.version).where(table.status == str(VersionStatus.LIVE))
+        query = query.where(table.trainer.contains(ADAPTER_MARK)).order_by(table.trainer)
+        with self._database.reading() as connection:
+            return {adapter_of(trainer) or "": version for trainer, version in connection.execute(query)}
 
     def all(self, trainer: str = DEFAULT_TRAINER) -> list[WeightVersion]:
         """Every version of the trainer, by number."""

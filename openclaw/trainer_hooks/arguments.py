@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -17,7 +17,7 @@ from openclaw.dreaming.settings import DreamArguments
 from openclaw.judge.settings import JudgeSettings
 from openclaw.methods.method import Method
 from openclaw.settings import Settings
-from openclaw.types import DEFAULT_TRAINER
+from openclaw.types import DEFAULT_TRAINER, policy_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -133,6 +133,8 @@ class StandingArguments:
         return self.standing_wishes != "none"
 
 
+ADAPTER = "policy_adapter"
+"""In the arguments of a trainer that trains several adapters in turn: the one that a hook is called for."""
 TRUST_BAR = 0.5
 _WITH_TRUST = needs("trust", text="{flag} is read with --trust facts alone; add that, or drop it")
 
@@ -259,6 +261,7 @@ class ServedArguments:
     """Flags of `services` that batches depend on; a trainer without that hook has the defaults."""
 
     method_path: str | None = flag(None, "")
+    train_adapters: str | None = flag(None, "")
     memory: bool | None = shared(Settings, "memory")
     eval_mode: int | None = shared(JudgeSettings, "eval_mode")
     rollout_external_engine_addrs: list[str] = flag([], "")
@@ -288,15 +291,18 @@ class HookSettings:
     def of(cls, args: object) -> HookSettings:
         """Raises ConfigError if a flag breaks its bounds or rules, and AttributeError for a trainer without one of
         `TrainerFlags`."""
+        buffer, probation = read(BufferArguments, args), read(ProbationArguments, args)
+        if (adapter := vars(args).get(ADAPTER)) is not None:
+            buffer = replace(buffer, trainer_id=policy_of(buffer.trainer_id, adapter))
         return cls(
             by_name(TrainerFlags, args),
-            read(BufferArguments, args),
+            buffer,
             read(ReplayArguments, args),
             read(AnchorArguments, args),
             read(DreamArguments, args),
             read(StandingArguments, args),
             read(TrustArguments, args),
-            read(ProbationArguments, args),
+            probation,
             read(ObservationArguments, args),
             read(ServedArguments, args),
             vars(args),

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from claw_base.run_folder.records import engine_urls
+from openclaw.dreaming.asking import Engines
 from openclaw.dreaming.dreamer import Demand, Dreamer, Night
 from openclaw.dreaming.measures import LEARNED
 from openclaw.dreaming.settings import DreamArguments
+from openclaw.engine.live_adapter import live_adapter
 from openclaw.errors import ConfigError
 from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.store import RolloutStore
@@ -22,7 +25,7 @@ from openclaw.store.shares import Person
 from openclaw.trainer_hooks.arguments import HookSettings
 from openclaw.trainer_hooks.rows import Row
 from openclaw.trainer_hooks.trust import Trust, without_untrusted
-from openclaw.types import SampleRecord
+from openclaw.types import DEFAULT_TRAINER, SampleRecord, adapter_of
 
 DREAM, ANCHOR = "dream", "anchor_bank"
 """The `case` of such a row."""
@@ -47,24 +50,35 @@ def check(settings: HookSettings) -> None:
 
 
 def dreamer_of(settings: HookSettings, store: RolloutStore, prompts: HintedPrompts) -> Dreamer:
-    """Returns a dreamer that asks the engines of this run and those that others run for it."""
+    """Returns a dreamer that asks the engines of this run and those that others run for it, for the policy that is
+    trained."""
+    trainer, run_dir = settings.buffer.trainer_id, Path(settings.trainer.run_dir)
+    name = adapter_of(trainer)
 
     def urls() -> list[str]:
-        own = engine_urls(Path(settings.trainer.run_dir))
-        return [*own, *settings.served.rollout_external_engine_addrs]
+        return [*engine_urls(run_dir), *settings.served.rollout_external_engine_addrs]
 
-    return Dreamer(store, settings.dreams, settings.buffer.trainer_id, prompts, urls)
+    def engines(urls: Sequence[str], stop_ids: Sequence[int], **options: Any) -> Engines:
+        adapter = None if name is None else live_adapter(run_dir, name)
+        return Engines(urls, stop_ids, adapter=adapter, **options)
+
+    return Dreamer(store, settings.dreams, trainer, prompts, urls, engines)
 
 
 def demand_of(
-    store: RolloutStore, records: Sequence[SampleRecord], rollout_id: int, trust: Trust | None
+    store: RolloutStore,
+    records: Sequence[SampleRecord],
+    rollout_id: int,
+    trust: Trust | None,
+    trainer: str = DEFAULT_TRAINER,
 ) -> Demand:
     """Returns the wishes of the people of a batch. People who are not trusted now are left out."""
     turns = [record.turn for record in records]
     people = {turn.person for turn in turns}
 
     def ask(excluded: Collection[Person]) -> dict[Person, list[Said]]:
-        return store.memory.asked_by([turn.id for turn in turns], LOOKED_BACK, people.difference(excluded))
+        known = people.difference(excluded)
+        return store.memory.asked_by([turn.id for turn in turns], LOOKED_BACK, known, trainer)
 
     asked = without_untrusted(trust, ask, lambda found: found)
     own = {turn.id for turn in turns}

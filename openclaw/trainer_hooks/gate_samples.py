@@ -38,7 +38,8 @@ def gate_samples(args: object, rollout_id: int, version: int) -> list[Row]:
     pipeline, arguments = pipeline_of(args), read(GateSampleArguments, args)
     turns = [(LIKED, turn) for turn in _liked(pipeline, arguments.gate_liked)]
     known = {turn.id for _, turn in turns}
-    newest = pipeline.store.gate_turns.newest(arguments.gate_recent)
+    trainer = pipeline.settings.buffer.trainer_id
+    newest = pipeline.store.gate_turns.newest(arguments.gate_recent, trainer)
     turns += [(RECENT, turn) for turn in newest if turn.id not in known]
     short = [(purpose, turn) for purpose, turn in turns if _length(turn) <= arguments.gate_longest]
     if len(short) < len(turns):
@@ -59,7 +60,8 @@ def _liked(pipeline: BatchPipeline, count: int) -> list[Turn]:
     """Answers that trusted people liked: an update that unlearns what others liked is no reason for a rejection."""
 
     def ask(excluded: Collection[Person]) -> list[Turn]:
-        return pipeline.store.gate_turns.liked(count, excluded)
+        trainer = pipeline.settings.buffer.trainer_id
+        return pipeline.store.gate_turns.liked(count, excluded, trainer)
 
     trust = None if pipeline.exclusion is None else pipeline.exclusion.trust_now()
     return without_untrusted(trust, ask, lambda found: {turn.person for turn in found})

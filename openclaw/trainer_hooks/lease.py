@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from openclaw.errors import StoreError
+from openclaw.trainer_hooks.adapter_turns import adapters_turn, for_adapter
 from openclaw.trainer_hooks.arguments import BATCH_FLAGS
 from openclaw.trainer_hooks.pipeline import BatchPipeline, pipeline_of
 from openclaw.trainer_hooks.rows import Row, sample_dict
+from openclaw.types import SampleRecord
 
 log = logging.getLogger("openclaw.trainer_hooks.lease")
 
@@ -32,7 +34,8 @@ def generate_rollout(
         data_source: unused; the batch comes from the buffer.
 
     Returns:
-        `samples`, one dictionary each, those of extra steps last, and `metrics`.
+        `samples`, one dictionary each, those of extra steps last, and `metrics`; with --train-adapters also `policy`, the
+        adapter whose turns these are.
 
     Raises:
         ValueError: an evaluation is asked for; conversations have no evaluation set.
@@ -41,7 +44,14 @@ def generate_rollout(
     if evaluation:
         raise ValueError("conversations are no evaluation set: talk to the model with openclaw-test/ instead")
     pipeline = pipeline_of(args)
-    batch = pipeline.prepare(pipeline.lease(rollout_id), rollout_id)
+    if not pipeline.settings.served.train_adapters:
+        return _returned(pipeline, pipeline.lease(rollout_id), rollout_id)
+    adapter, records = adapters_turn(args, rollout_id)
+    return {**_returned(pipeline_of(for_adapter(args, adapter)), records, rollout_id), "policy": adapter}
+
+
+def _returned(pipeline: BatchPipeline, records: list[SampleRecord], rollout_id: int) -> dict[str, Any]:
+    batch = pipeline.prepare(records, rollout_id)
     return {"samples": batch.rows, "metrics": pipeline.metrics(batch)}
 
 

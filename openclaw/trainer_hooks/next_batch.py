@@ -16,7 +16,7 @@ from openclaw.errors import StoreAway
 from openclaw.store import RolloutStore
 from openclaw.store.shares import Person
 from openclaw.trainer_hooks.arguments import HookSettings
-from openclaw.types import SampleRecord
+from openclaw.types import SampleRecord, adapter_of
 
 if TYPE_CHECKING:
     # only types: the gateway reads the backlog here and needs none of the rules that judge
@@ -70,7 +70,7 @@ class NextBatch:
                 time.sleep(AWAY_SECONDS)
                 continue
             if records:
-                self._log_backlog()
+                self.log_backlog()
                 return records
             self._idle(rollout_id)
             time.sleep(POLL_SECONDS)
@@ -83,6 +83,10 @@ class NextBatch:
             return self._take(rollout_id, self.batch_size(excluded), excluded)
         return []
 
+    def clean(self) -> None:
+        """What `take_if_due` cleans, for a trainer whose batches are all of its adapters."""
+        self._cleaning.run()
+
     def take_full(self, rollout_id: int) -> list[SampleRecord]:
         """Returns the batch if it is full now; empty otherwise. For loops that never wait."""
         size, excluded = self._trainer.rollout_batch_size, self._excluded()
@@ -93,21 +97,25 @@ class NextBatch:
     def batch_size(self, excluded: frozenset[Person]) -> int:
         """Most samples of the next batch."""
         usual, most = self._trainer.rollout_batch_size, self._buffer.catch_up_batch_size
-        return max(usual, min(self._store.samples.ready_count(excluded), most))
+        return max(usual, min(self._ready_count(excluded), most))
 
     def is_due(self, excluded: frozenset[Person]) -> bool:
         """Returns whether a batch is full, or its oldest sample waited long enough."""
-        ready = self._store.samples.ready_count(excluded)
+        ready = self._ready_count(excluded)
         if ready and self._buffer.max_person_share < 1:
             ready = self._leasable(excluded)
         if ready >= self._trainer.rollout_batch_size:
             return True
-        oldest = self._store.samples.oldest_ready_at(excluded) if ready else None
+        samples, trainer = self._store.samples, self._buffer.trainer_id
+        oldest = samples.oldest_ready_at(excluded, trainer) if ready else None
         # abs: the clock may be set back.
         return oldest is not None and abs(time.time() - oldest) >= self._buffer.batch_timeout
 
     def _excluded(self) -> frozenset[Person]:
         return frozenset() if self._exclusion is None else self._exclusion.excluded_people()
+
+    def _ready_count(self, excluded: frozenset[Person]) -> int:
+        return self._store.samples.ready_count(excluded, self._buffer.trainer_id)
 
     def _leasable(self, excluded: frozenset[Person]) -> int:
         return self._store.samples.leasable_count(
@@ -121,9 +129,9 @@ class NextBatch:
         share = self._buffer.max_person_share
         return self._store.samples.lease(rollout_id, size, self._buffer.trainer_id, share, excluded)
 
-    def _log_backlog(self) -> None:
+    def log_backlog(self) -> None:
         """Once a batch: which part falls behind, and which flag changes it."""
-        ready = self._store.samples.ready_count(self._excluded())
+        ready = self._ready_count(self._excluded())
         backlog = Backlog(ready, self._store.judgements.answered_count(), self._trainer.rollout_batch_size)
         for line in self._backlog.news(backlog):
             log.warning("%s", line)
@@ -136,11 +144,18 @@ class Cleaning:
         self._store, self._probation = store, probation
         self._buffer, self._trainer = settings.buffer, settings.trainer
         self._next_expiry = self._next_purge = 0.0
+        self._is_of_base = adapter_of(self._buffer.trainer_id) is None
         # Live version and ready samples at the last search for stale ones.
         self._searched: tuple[int | None, int] | None = None
 
     def run(self) -> None:
         """Does what is due now."""
+        if self._is_of_base:
+            self._end_old()
+        self._drop_stale()
+
+    def _end_old(self) -> None:
+        """Sessions and turns of all policies."""
         now = time.monotonic()
         if now >= self._next_expiry:
             self._store.sessions.expire(self._buffer.session_ttl)
@@ -151,16 +166,17 @@ class Cleaning:
             self._next_purge = now + PURGE_EVERY_SECONDS
             if deleted["turns"]:
                 log.info("retention deleted turns=%d samples=%d", deleted["turns"], deleted["samples"])
-        self._drop_stale()
 
     def _drop_stale(self) -> None:
         """Searches again if another version is live or another sample is ready."""
         most = self._trainer.max_staleness
         if most is None or self._trainer.stale_weight > 0:
             return
-        live, ready = self._store.versions.live(), self._store.samples.ready_count()
+        trainer, samples = self._buffer.trainer_id, self._store.samples
+        own = None if adapter_of(trainer) is None else trainer
+        live, ready = self._store.versions.live(own), samples.ready_count((), trainer)
         if (live, ready) != self._searched:
-            dropped = self._store.samples.drop_stale(live - most)
+            dropped = samples.drop_stale(live - most, trainer)
             self._searched = (live, ready - dropped)
             if dropped:
                 log.info("stale samples dropped samples=%d live_version=%d", dropped, live)

@@ -109,8 +109,9 @@ class BatchPipeline:
     def standing(self, batch: Batch) -> None:
         """Makes the rows, whose teachers read standing preferences with --standing-wishes."""
         if self.settings.standing.is_on:
+            trainer = self.settings.buffer.trainer_id
             batch.teachers = Teachers.of(
-                self.settings.standing, self.store, self.prompts, batch.records, batch.trust
+                self.settings.standing, self.store, self.prompts, batch.records, batch.trust, trainer
             )
         batch.own = [batch.row(record) for record in batch.records]
 
@@ -140,7 +141,8 @@ class BatchPipeline:
         """Adds steps of dreams of what the people of the batch ask for, with --dream-steps."""
         if not self.settings.dreams.is_on:
             return
-        demand = dreams.demand_of(self.store, batch.records, batch.rollout_id, batch.trust)
+        trainer = self.settings.buffer.trainer_id
+        demand = dreams.demand_of(self.store, batch.records, batch.rollout_id, batch.trust, trainer)
         batch.night = self.dreamer.night(demand)
         last = max((row["companion"] for row in batch.extra), default=0)
         batch.dreams = dreams.rows_of(
@@ -195,5 +197,11 @@ def pipeline_of(args: object) -> BatchPipeline:
     key = location, settings.buffer.trainer_id
     known = _made.get(key)
     if known is None or known.settings != settings:
-        _made[key] = BatchPipeline(known.store if known else RolloutStore(location), settings)
+        _made[key] = BatchPipeline(_store_at(location), settings)
     return _made[key]
+
+
+def _store_at(location: str) -> RolloutStore:
+    """The store of this process at a location; all its trainers share it."""
+    opened = (one.store for (place, _), one in _made.items() if place == location)
+    return next(opened, None) or RolloutStore(location)

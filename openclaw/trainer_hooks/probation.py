@@ -20,7 +20,7 @@ from openclaw.store.shares import Person
 from openclaw.store.versions import JudgedTurn
 from openclaw.trainer_hooks.arguments import HookSettings
 from openclaw.trainer_hooks.trust import Exclusion
-from openclaw.types import VersionStatus
+from openclaw.types import VersionStatus, adapter_of
 
 log = logging.getLogger("openclaw.trainer_hooks.probation")
 
@@ -84,12 +84,14 @@ class Probation:
     def __init__(self, store: RolloutStore, settings: HookSettings, exclusion: Exclusion | None) -> None:
         self._store, self._exclusion = store, exclusion
         self._arguments, self._run_dir = settings.probation, Path(settings.trainer.run_dir or ".")
+        self._is_of_adapter = adapter_of(settings.buffer.trainer_id) is not None
         self._looked_at: int | None = None
 
     def watch(self) -> None:
         """Orders a rollback if newer versions are worse. Their turns are quarantined, not learned again. With --trust,
         the words of people below its bar count neither as complaints nor as their absence."""
-        size, run_dir = self._arguments.probation_turns, self._run_dir
+        # Versions of an adapter have numbers and orders of their own.
+        size, run_dir = 0 if self._is_of_adapter else self._arguments.probation_turns, self._run_dir
         if not size or not run_dir.is_dir() or orders.pinned(run_dir) is not None:
             return
         count = self._store.versions.judged_count()

@@ -28,7 +28,7 @@ def on_weights_rejected(args: object, rollout_id: int, version: int, rejection: 
         rollout_id, version, rejection["parent"], rejection["checksum"], details, trainer
     )
     if rejection.get("release"):
-        pipeline.store.quarantine.release(version)
+        pipeline.store.quarantine.release(version, trainer)
         log.info("given up for an order version=%d samples=%d", version, samples)
         return
     log.warning("quarantined version=%d samples=%d reason=%s", version, samples, rejection["reason"])

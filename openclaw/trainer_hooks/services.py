@@ -27,7 +27,7 @@ from openclaw.judge import settings as judge_settings
 from openclaw.judge.teacher import settings as teacher_settings
 from openclaw.methods.method import Method
 from openclaw.settings import Settings, add_flags, as_flags, load_settings
-from openclaw.trainer_hooks import dreams, replay, standing_preferences, trust
+from openclaw.trainer_hooks import adapter_turns, dreams, replay, standing_preferences, trust
 from openclaw.trainer_hooks.arguments import (
     BATCH_FLAGS,
     BufferArguments,
@@ -141,6 +141,7 @@ def checked_services(
     dreams.check(settings)
     standing_preferences.check(settings)
     trust.check(settings)
+    adapter_turns.check(settings)
     return services
 
 
@@ -200,6 +201,7 @@ class Services:
         values |= {"context_length": by_name(ServedFlags, self.given).context_length}
         values |= {"engine_url": engine_urls, "enable_rl_intercept": True}
         values |= {"session_ttl": self.settings.buffer.session_ttl}
+        values |= {"train_adapters": self.settings.served.train_adapters}
         flags = as_flags(values) + (store_flags(self.settings.buffer) if store is None else store)
         return flags, load_settings(flags, self.env)
 

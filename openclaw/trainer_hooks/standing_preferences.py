@@ -25,7 +25,7 @@ from openclaw.store.shares import Person
 from openclaw.trainer_hooks.arguments import HookSettings, StandingArguments
 from openclaw.trainer_hooks.rows import Row
 from openclaw.trainer_hooks.trust import Trust, without_untrusted
-from openclaw.types import SampleRecord, Turn
+from openclaw.types import DEFAULT_TRAINER, SampleRecord, Turn
 
 PEOPLE, EACH = 4, 2
 """Number of people, those who asked last, whose wishes a teacher reads, and wishes of each. With one of each, a person
@@ -65,12 +65,13 @@ class Teachers:
         prompts: HintedPrompts,
         records: Sequence[SampleRecord],
         trust: Trust | None,
+        trainer: str = DEFAULT_TRAINER,
     ) -> Teachers:
-        """With what trusted people asked for up to the judgements of these samples."""
+        """With what trusted people asked the trainer's policy for up to the judgements of these samples."""
         turns = [record.turn.id for record in records]
 
         def ask(excluded: Collection[Person]) -> dict[Person, list[str]]:
-            return store.memory.asked_for(turns, PEOPLE, EACH, excluded)
+            return store.memory.asked_for(turns, PEOPLE, EACH, excluded, trainer)
 
         wishes = without_untrusted(trust, ask, lambda found: found)
         everybody = arguments.standing_wishes == "people"

@@ -1,0 +1,61 @@
+"""Which turns belong to the policy of a trainer: the base model's own, or those of one adapter.
+
+A trainer called `NAME::ADAPTER` trains that adapter alone. Every other trainer trains the base. So what one adapter
+answered reaches neither the base nor another adapter.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, func, select
+
+from openclaw.store import schema
+from openclaw.store.database import Database
+from openclaw.types import ADAPTER_MARK, SampleState, adapter_of
+
+_TURN = schema.turn.c
+
+
+def is_of_trainer(trainer: str) -> ColumnElement[bool]:
+    """Returns the condition for turns that the policy of a trainer answered."""
+    adapter = adapter_of(trainer)
+    if adapter is None:
+        return ~_TURN.policy_id.contains(ADAPTER_MARK)
+    ending = f"{ADAPTER_MARK}{adapter}"
+    # No LIKE: SQLite takes "Ada" and "ada" for the same there.
+    start = func.length(_TURN.policy_id) - len(ending) + 1
+    return (func.length(_TURN.policy_id) > len(ending)) & (func.substr(_TURN.policy_id, start) == ending)
+
+
+def is_sample_of_trainer(trainer: str) -> ColumnElement[bool]:
+    """Returns the condition for samples of such turns."""
+    return select(_TURN.id).where(_TURN.id == schema.sample.c.turn_id, is_of_trainer(trainer)).exists()
+
+
+def is_wish_of_trainer(trainer: str) -> ColumnElement[bool]:
+    """Returns the condition for wishes that were said after turns of the policy of a trainer."""
+    said = select(_TURN.id).where(_TURN.id == schema.memory.c.turn_id)
+    if adapter_of(trainer) is None:
+        return ~said.where(~is_of_trainer(trainer)).exists()
+    return said.where(is_of_trainer(trainer)).exists()
+
+
+class PolicyTable:
+    """The adapters of which samples wait or are being trained."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def waiting(self) -> list[str]:
+        """Names of adapters with samples that are ready or leased, sorted."""
+        sample = schema.sample.c
+        states = [str(SampleState.READY), str(SampleState.LEASED)]
+        query = (
+            select(_TURN.policy_id)
+            .where(
+                _TURN.id == sample.turn_id, sample.state.in_(states), _TURN.policy_id.contains(ADAPTER_MARK)
+            )
+            .distinct()
+        )
+        with self._database.reading() as connection:
+            found = {adapter_of(policy) for policy in connection.scalars(query)}
+        return sorted(name for name in found if name)
