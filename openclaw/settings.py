@@ -22,6 +22,9 @@ from openclaw.common.other_words import hint
 from openclaw.common.version import add_version
 from openclaw.errors import ConfigError
 
+PER_KEY = "per-key"
+"""Of --train-adapters: each named client key has an adapter of its own."""
+ADAPTER_NAME = r"[^\s:/?#=,]{1,128}"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 BUFFER_DIR = "Folder of the rollout buffer (a SQLite file in it)."
@@ -76,6 +79,13 @@ class Settings:
         "Adapters that the launched engine holds in memory; others are read when they are asked for; default: 64.",
         env=("MAX_LOADED_ADAPTERS",),
         least=1,
+    )
+    train_adapters: str | None = flag(
+        None,
+        "Train adapters on a frozen base, each from its own conversations: per-key (one for each named client key), or "
+        "names, separated by commas.",
+        env=("TRAIN_ADAPTERS",),
+        unit="per-key or NAMES",
     )
     policy_id: str = flag("policy", "Name of the trained policy, stored with every turn.", env=("POLICY_ID",))
     temperature: float | None = flag(
@@ -303,14 +313,46 @@ class Settings:
         """Raises ConfigError."""
         for entry in self.adapter:
             name, _, folder = entry.partition("=")
-            if not (re.fullmatch(r"[^\s:/?#=,]{1,128}", name) and folder):
+            if not (re.fullmatch(ADAPTER_NAME, name) and folder):
                 raise ConfigError(
                     f"--adapter {entry}: write NAME=FOLDER; a name has no blank and none of : / ? # = ,"
                 )
         if len(self.adapters) != len(self.adapter):
             raise ConfigError("--adapter: a name is there twice; give each adapter its own")
-        if self.adapter and "::" in self.policy_id:
+        self._check_trained()
+        if (self.adapter or self.train_adapters is not None) and "::" in self.policy_id:
             raise ConfigError(f"--policy-id {self.policy_id}: with --adapter it may have no '::' in it")
+
+    def _check_trained(self) -> None:
+        """Raises ConfigError for --train-adapters."""
+        if self.train_adapters is None:
+            return
+        if not self.enable_rl_intercept:
+            raise ConfigError(
+                "--train-adapters needs --enable-rl-intercept: nothing is learned from otherwise"
+            )
+        if not self.trained_adapters:
+            raise ConfigError(
+                "--train-adapters per-key: no client key has a name; set OPENCLAW_API_KEYS=NAME=KEY,NAME=KEY"
+                if self.train_adapters.strip() == PER_KEY
+                else "--train-adapters names no adapter: write per-key, or names separated by commas"
+            )
+        for name in self.trained_adapters:
+            if not re.fullmatch(ADAPTER_NAME, name) or name.startswith("."):
+                raise ConfigError(
+                    f"--train-adapters {name}: a name has no blank, none of : / ? # = , and no dot in front"
+                )
+        if both := self.trained_adapters & self.adapters.keys():
+            raise ConfigError(f"--train-adapters and --adapter both have {min(both)!r}: give them two names")
+
+    @functools.cached_property
+    def trained_adapters(self) -> frozenset[str]:
+        """Names of the adapters that this run trains."""
+        if self.train_adapters is None:
+            return frozenset()
+        if self.train_adapters.strip() == PER_KEY:
+            return self.key_names
+        return frozenset(name.strip() for name in self.train_adapters.split(",") if name.strip())
 
     @functools.cached_property
     def adapters(self) -> dict[str, Path]:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from openclaw.common.messages import last_said
 from openclaw.common.wish_themes import gives_way
+from openclaw.engine.adapters import Adapter
 from openclaw.engine.generation import EngineRequest, Generation
 from openclaw.errors import ClawError, ClientError
 from openclaw.formats.rendering import ChatFormat
@@ -30,7 +31,7 @@ from openclaw.methods.hinted_prompt import with_memory
 from openclaw.store import RolloutStore
 from openclaw.store.memory import Wish
 from openclaw.store.rights import Asker
-from openclaw.types import Turn
+from openclaw.types import DEFAULT_TRAINER, Turn, policy_of
 
 log = logging.getLogger(__name__)
 
@@ -106,14 +107,16 @@ def shows(turn: Turn, wish: Wish) -> bool:
 class Canaries:
     """Asks for one person at a time, and lets what is held leave their prompts."""
 
-    def __init__(self, store: RolloutStore, chat_format: ChatFormat, model: Model) -> None:
-        self._store, self._format, self._model = store, chat_format, model
+    def __init__(
+        self, store: RolloutStore, chat_format: ChatFormat, model: Model, trainer: str = DEFAULT_TRAINER
+    ) -> None:
+        self._store, self._format, self._model, self._trainer = store, chat_format, model, trainer
 
     async def due(self, version: int) -> list[Asker]:
         """People with a wish in their prompts that was not counted under this version, each with the key of their turns,
         who asked last first."""
-        known = await asyncio.to_thread(self._store.memory.wishes)
-        waiting = [one for one in known if one.in_prompt and one.details.get("version") != version]
+        known = await asyncio.to_thread(self._store.memory.waiting, self._trainer)
+        waiting = [one for one in known if one.details.get("version") != version]
         return list(dict.fromkeys(Asker(one.key_name, one.person) for one in waiting))
 
     async def look(self, whose: Asker, version: int) -> list[Looked]:
@@ -121,7 +124,8 @@ class Canaries:
         once another version answers. What an engine refuses, as too long, is not counted. Raises StoreError,
         EngineError."""
         assert whose.person is not None
-        wishes = await asyncio.to_thread(self._store.memory.remembered, whose.person, asker=whose)
+        remembered, trainer = self._store.memory.remembered, self._trainer
+        wishes = await asyncio.to_thread(remembered, whose.person, asker=whose, trainer=trainer)
         looked = [
             Looked(wish, await self._gap(wish), version)
             for wish in wishes
@@ -162,7 +166,7 @@ class Canaries:
     def _questions(self, whose: Asker) -> list[tuple[Turn, list[int]]]:
         """The newest prompts of a person, without what was remembered."""
         assert whose.person is not None
-        turns = self._store.memory.canary_turns(whose.person, QUESTIONS, whose)
+        turns = self._store.memory.canary_turns(whose.person, QUESTIONS, whose, self._trainer)
         asked = [(turn, self._ids(turn)) for turn in turns]
         return [(turn, ids) for turn, ids in asked if ids is not None]
 
@@ -202,10 +206,16 @@ class Canaries:
 
 
 class LiveModel:
-    """The weights that serve, through the gateway's engines; nothing of it is stored."""
+    """The weights that serve, or an adapter that the run trains, through the gateway's engines; nothing of it is
+    stored."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, gateway: Gateway, adapter: Adapter | None = None) -> None:
+        self._gateway, self._adapter = gateway, adapter
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """Its live version."""
+        return None if self._adapter is None else self._gateway.trained.live(self._adapter)
 
     async def answer(self, turn: Turn, prompt_ids: list[int], seed: int) -> tuple[list[int], int]:
         """Raises ClientError where the engines refuse, or the prompt leaves no room."""
@@ -218,6 +228,7 @@ class LiveModel:
             sampling={"temperature": turn.sampling["temperature"], "sampling_seed": seed},
             stop_ids=frozenset(self._gateway.format.stop_ids),
             log_probs=False,
+            adapter=self.adapter,
         )
         generation = Generation(self._gateway.engines, wanted, wanted.id)
         async with aclosing(generation.run()) as increments:
@@ -230,7 +241,7 @@ class LiveModel:
         """Raises EngineError."""
         await self._quiet()
         engines = self._gateway.engines
-        return await engines.log_prob(engines.preferred("canary")[0], prompt_ids, ids)
+        return await engines.log_prob(engines.preferred("canary")[0], prompt_ids, ids, self.adapter)
 
     async def _quiet(self) -> None:
         waited = 0.0
@@ -239,15 +250,24 @@ class LiveModel:
             waited += QUIET_POLL_SECONDS
 
 
+def _policy(gateway: Gateway, store: RolloutStore, adapter: Adapter | None) -> tuple[Canaries, str | None]:
+    """The canaries of a policy, and the trainer whose live version they are asked of; None: any but those of adapters."""
+    trainer = policy_of(DEFAULT_TRAINER, None if adapter is None else adapter.name)
+    canaries = Canaries(store, gateway.format, LiveModel(gateway, adapter), trainer)
+    return canaries, None if adapter is None else trainer
+
+
 async def watch(gateway: Gateway, store: RolloutStore) -> None:
     """Until cancelled. What fails is tried again later."""
-    canaries = Canaries(store, gateway.format, LiveModel(gateway))
+    policies = [_policy(gateway, store, one) for one in (None, *gateway.trained.adapters.values())]
     pause = LOOK_SECONDS
     while True:
         await asyncio.sleep(pause)
+        found: list[list[Looked]] = []
         try:
-            version = await asyncio.to_thread(store.versions.live)
-            found = [await canaries.look(whose, version) for whose in await canaries.due(version)]
+            for canaries, trainer in policies:
+                version = await asyncio.to_thread(store.versions.live, trainer)
+                found += [await canaries.look(whose, version) for whose in await canaries.due(version)]
         except ClawError as error:
             log.info("canaries are asked again later: %s", error)
             pause = RETRY_SECONDS

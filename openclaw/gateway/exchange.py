@@ -17,7 +17,7 @@ from openclaw.gateway.chat_request import ChatRequest
 from openclaw.gateway.recorder import Recorder
 from openclaw.sessions.transcript import Transcript
 from openclaw.store.rights import NAMELESS, Asker
-from openclaw.types import OF_ADAPTER, Message, NewTurn, TurnContext, TurnState
+from openclaw.types import Message, NewTurn, TurnContext, TurnState
 
 OnChunk = Callable[["Chunk"], Awaitable[None]]
 
@@ -49,7 +49,7 @@ class Exchange:
     timeout: seconds for the whole answer, waiting for engines included. began: when it was asked for (monotonic clock).
     opening: ids at the end of the prompt that are the beginning of the answer (a tool call that was asked for).
     spans: reports the answer; None: it is not reported.
-    model: name of what answers.
+    model: name of what answers. untrained: why nothing learns from it; None: it is trained.
     """
 
     request: ChatRequest
@@ -65,6 +65,7 @@ class Exchange:
     asker: Asker = NAMELESS
     spans: Observer | None = None
     model: str = ""
+    untrained: str | None = None
 
     def opened(self, opening: list[int], context_length: int) -> Exchange:
         """This exchange with an answer that begins with these ids. Raises ClientError when the context has no
@@ -171,8 +172,7 @@ class Exchange:
         reason = None if self.generation.ids else "empty"
         if reason is None and (not spans or spans[0][1] != 0 or spans[-1][2] != len(self.generation.ids)):
             reason = "unknown_weight_version"
-        if reason is None and self.turn.is_of_adapter:
-            reason = OF_ADAPTER
+        reason = reason or self.untrained
         return (TurnState.CAPTURED, None) if reason is None else (TurnState.UNTRAINABLE, reason)
 
 

@@ -41,11 +41,22 @@ from openclaw.gateway.model_names import ModelNames
 from openclaw.gateway.recorder import Recorder
 from openclaw.gateway.running import Admission, InFlight, RunningAnswers, SharedGeneration
 from openclaw.gateway.spans import spans_of
+from openclaw.gateway.trained_adapters import TrainedAdapters
 from openclaw.methods.hinted_prompt import with_memory
 from openclaw.sessions.known import KnownHistories, TooMuchNew
 from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
 from openclaw.settings import Settings
-from openclaw.types import Message, RenderMode, Turn, TurnContext, TurnState, policy_of
+from openclaw.types import (
+    DEFAULT_TRAINER,
+    FROZEN_BASE,
+    OF_ADAPTER,
+    Message,
+    RenderMode,
+    Turn,
+    TurnContext,
+    TurnState,
+    policy_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -91,9 +102,9 @@ class Gateway:
             log.warning("this model's template needs special tokens in texts: a message can spell them out")
         self.model_name = settings.model_name
         self.adapters = adapters_of(settings)
-        self.names = ModelNames(
-            settings.model_name, self.adapters, settings.key_names, settings.strict_model_name
-        )
+        self.trained = TrainedAdapters(settings)
+        known = self.adapters | self.trained.adapters
+        self.names = ModelNames(settings.model_name, known, settings.key_names, settings.strict_model_name)
         self.spans = spans_of(settings)
         self.context_length = min(settings.context_length or folder.context_length, folder.context_length)
         own = settings.temperature if settings.temperature is not None else folder.temperature
@@ -114,9 +125,11 @@ class Gateway:
         request = replace(request, sampling={**request.sampling, "temperature": temperature})
         recorder = self.recorder if caller.train else None
         parent = await _find_parent(recorder, request, transcript, caller)
-        wishes = await active_preferences(self.settings, self.recorder, request, caller)
+        trained = adapter.name if adapter is not None and adapter.trained else None
+        wishes = await active_preferences(self.settings, self.recorder, request, caller, trained)
         prompt = await self._render(request, parent, wishes)
-        generation = self._join_or_begin(request, caller, parent, prompt, recorder is not None, adapter)
+        served = None if adapter is None else self.trained.live(adapter)
+        generation = self._join_or_begin(request, caller, parent, prompt, recorder is not None, served)
         if recorder and parent and caller.turn_type == "main":
             recorder.answer_soon(parent.turn, next_state(request.messages, parent.start))
         return Exchange(
@@ -131,7 +144,14 @@ class Gateway:
             asker=caller.asker,
             spans=self.spans,
             model=self.names.of(adapter),
+            untrained=self._untrained(adapter),
         )
+
+    def _untrained(self, adapter: Adapter | None) -> str | None:
+        """Why no trainer of this run learns from what this model answers; None if one does."""
+        if adapter is None:
+            return FROZEN_BASE if self.trained.adapters else None
+        return None if adapter.trained else OF_ADAPTER
 
     async def _transcript(self, request: ChatRequest) -> Transcript:
         """In a thread if there is much in the history that was not seen lately."""
@@ -313,15 +333,20 @@ def _continues(request: ChatRequest, parent: Parent) -> bool:
 
 
 async def active_preferences(
-    settings: Settings, recorder: Recorder | None, request: ChatRequest, caller: Caller
+    settings: Settings,
+    recorder: Recorder | None,
+    request: ChatRequest,
+    caller: Caller,
+    adapter: str | None = None,
 ) -> list[str] | None:
-    """What is remembered of the caller, the oldest first; None if memory is off, the request opts out,
-    no person is named, or a key names the bearer of another one. Raises StoreError."""
+    """What is remembered of the caller's talk with the trained model, or with a trained adapter, the oldest first; None
+    if memory is off, the request opts out, no person is named, or a key names the bearer of another one. Raises
+    StoreError."""
     if not settings.memory or recorder is None or not caller.memory or caller.turn_type != "main":
         return None
     if caller.person is None or caller.asker.claims or isinstance(request.messages[0], RawPrompt):
         return None
-    return await recorder.remembered(caller.person, caller.asker)
+    return await recorder.remembered(caller.person, caller.asker, policy_of(DEFAULT_TRAINER, adapter))
 
 
 def not_yet_stated(wishes: Sequence[str], messages: Sequence[Message]) -> list[str]:

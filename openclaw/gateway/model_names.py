@@ -1,7 +1,8 @@
 """Which models a request may name: `MODEL`, the one that is served, and `MODEL:NAME`, an adapter on it.
 
 An adapter that is called like a client's key belongs to that key: no other key may use it or learn that it is there.
-Every other adapter is for all clients.
+Every other adapter is for all clients. A key whose adapter is trained by this run is answered by it unless the request
+names another adapter.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class ModelNames:
         Raises ClientError (404) for an adapter that the bearer of the key cannot use, and with `strict` for every other
         name that is not served."""
         if name is None or name == self.model:
-            return None
+            return self._own(key_name)
         found = self._adapters.get(name.removeprefix(f"{self.model}{SEPARATOR}"))
         if self.is_adapter(name):
             if found is None or not self._may_use(found, key_name):
@@ -63,7 +64,12 @@ class ModelNames:
         if self._strict:
             raise self._absent(name, key_name)
         self._warn(name)
-        return None
+        return self._own(key_name)
+
+    def _own(self, key_name: str | None) -> Adapter | None:
+        """The adapter that is trained for a key."""
+        found = self._adapters.get(key_name) if key_name else None
+        return found if found is not None and found.trained else None
 
     def is_adapter(self, name: str) -> bool:
         """Whether a name can only mean an adapter: one that is not there is never answered by another. Clients that were

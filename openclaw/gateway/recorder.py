@@ -17,7 +17,7 @@ from openclaw.sessions.transcript import Parent, Transcript, same_answer
 from openclaw.store import RolloutStore, StoreWriter
 from openclaw.store.judgements import TurnReward
 from openclaw.store.rights import Asker
-from openclaw.types import Feedback, Message, NewTurn, Turn, TurnState
+from openclaw.types import DEFAULT_TRAINER, Feedback, Message, NewTurn, Turn, TurnState
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -82,10 +82,12 @@ class Recorder:
             return None
         return Parent(last, start) if same_answer(last.response_message, messages[start - 1]) else None
 
-    async def remembered(self, person: str, asker: Asker) -> list[str]:
-        """What stands in a person's prompts, the oldest first. Raises StoreError."""
+    async def remembered(self, person: str, asker: Asker, trainer: str = DEFAULT_TRAINER) -> list[str]:
+        """What stands in a person's prompts of the trainer's policy, the oldest first. Raises StoreError."""
         memory = self.store.memory
-        found = await _once_back(lambda: asyncio.to_thread(memory.remembered, person, asker=asker))
+        found = await _once_back(
+            lambda: asyncio.to_thread(memory.remembered, person, asker=asker, trainer=trainer)
+        )
         return [wish.text for wish in found]
 
     async def forget(self, wish_id: int, asker: Asker) -> bool:

@@ -35,9 +35,14 @@ EMPTY: Json = {
 
 
 async def versions(request: Request) -> Json:
-    """`{"live", "pinned", "versions": [...], "switchable"}`, newest first; `switchable`: whether this server can go back
-    to an older one."""
+    """`{"live", "pinned", "versions": [...], "switchable", "adapters"}`, newest first; `switchable`: whether this server
+    can go back to an older one; `adapters`: the live version of each that is trained, by name."""
     source = source_of(request)
+    known = source.store.versions.of_adapters if source.recorder is not None else dict
+    return {**await _versions(request, source), "adapters": await source.in_thread(known)}
+
+
+async def _versions(request: Request, source: ViewSource) -> Json:
     answer = await _ask(request, "GET", ROUTE) if source.gateway is not None else None
     if answer is not None and answer.status_code == 200:
         found: Json = answer.json()

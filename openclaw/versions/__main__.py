@@ -29,6 +29,7 @@ class VersionsSettings:
     """Where to ask. Raises ConfigError."""
 
     url: str = flag("http://127.0.0.1:30000", "The server's address, default http://127.0.0.1:30000")
+    adapter: str | None = flag(None, "Trained adapter whose versions are meant (default: the model)")
     admin_key: str | None = flag(
         None,
         "Admin key of the server (default: the key in the run folder)",
@@ -188,7 +189,8 @@ def _call(
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         with httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=False) as http:
-            answer = http.request(method, path, json=body)
+            params = None if settings.adapter is None else {"adapter": settings.adapter}
+            answer = http.request(method, path, json=body, params=params)
     except UnicodeEncodeError as error:
         raise VersionsError("OPENCLAW_ADMIN_KEY holds letters that no HTTP header can carry") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:

@@ -7,26 +7,32 @@ from typing import Any
 
 from claw_base.run_folder.orders import pinned
 from openclaw.store import RolloutStore
-from openclaw.types import WeightVersion
+from openclaw.types import DEFAULT_TRAINER, WeightVersion, policy_of
 
 BRIEF = ("reason", "stage", "measurements", "undone")
 """Of the details; `metrics` of the training step are shown for one version alone."""
 
 
-def list_versions(store: RolloutStore, run_dir: Path | None) -> dict[str, Any]:
-    """`{"live", "pinned", "data": [{"version", "parent", "status", ...}]}`, oldest first."""
+def list_versions(store: RolloutStore, run_dir: Path | None, adapter: str | None = None) -> dict[str, Any]:
+    """`{"live", "pinned", "data": [{"version", "parent", "status", ...}]}`, oldest first, of the model or an adapter."""
     held = pinned(run_dir) if run_dir else None
-    quarantined = store.quarantine.counts()
-    data = [_shown(version, held, quarantined) for version in store.versions.all()]
-    return {"live": store.versions.live(), "pinned": held, "data": data}
+    trainer = policy_of(DEFAULT_TRAINER, adapter)
+    quarantined = store.quarantine.counts(trainer)
+    data = [_shown(version, held, quarantined) for version in store.versions.all(trainer)]
+    live = store.versions.live(None if adapter is None else trainer)
+    return {"live": live, "pinned": held, "data": data}
 
 
-def show_version(store: RolloutStore, run_dir: Path | None, number: int) -> dict[str, Any] | None:
-    """One version with the metrics of its training step; None when there is no such version."""
+def show_version(
+    store: RolloutStore, run_dir: Path | None, number: int, adapter: str | None = None
+) -> dict[str, Any] | None:
+    """One version, of the model or of an adapter, with the metrics of its training step; None when there is no such
+    version."""
     held = pinned(run_dir) if run_dir else None
-    for version in store.versions.all():
+    trainer = policy_of(DEFAULT_TRAINER, adapter)
+    for version in store.versions.all(trainer):
         if version.version == number:
-            shown = _shown(version, held, store.quarantine.counts())
+            shown = _shown(version, held, store.quarantine.counts(trainer))
             return {**shown, "metrics": version.details.get("metrics", {})}
     return None
 

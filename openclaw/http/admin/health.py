@@ -80,6 +80,8 @@ async def status(request: Request) -> Response:
         "engine_restarts": gateway.engines.restarts,
         "uptime_s": time.time() - request.app.state.started,
     }
+    if gateway.trained.adapters:
+        body["adapters"] = _live_adapters(gateway, person_of(request.headers))
     run_dir = gateway.settings.run_dir
     if run_dir is not None and (rented := rented_usage(Path(run_dir))) is not None:
         body["rented"] = rented
@@ -186,6 +188,13 @@ def _model(gateway: Gateway, name: str, created: float) -> dict[str, Any]:
         "max_model_len": gateway.context_length,
     }
     return found if name == gateway.model_name else found | {"parent": gateway.model_name}
+
+
+def _live_adapters(gateway: Gateway, key_name: str | None) -> dict[str, int]:
+    """The live version of each trained adapter that the bearer of the key may use; 0 before the first one."""
+    usable = gateway.names.usable(key_name)
+    mine = [one for one in gateway.trained.adapters.values() if gateway.names.of(one) in usable]
+    return {one.name: gateway.trained.live(one).version or 0 for one in mine}
 
 
 def _engine(url: str, info: dict[str, Any] | None) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Weight versions: what became of each; going back, pinning, and what is in quarantine. For the administrator."""
+"""Weight versions: what became of each; going back, pinning, and what is in quarantine. For the administrator.
+
+With `?adapter=NAME` the routes are about the versions of an adapter that the run trains, which have numbers of their own.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ from claw_base.errors import OrderError
 from claw_base.run_folder import orders
 from openclaw.common.messages import text_of
 from openclaw.errors import ClientError
-from openclaw.gateway.chat_request import ChatRequest, chat_request, parse_body
+from openclaw.gateway.chat_request import SHOWN, ChatRequest, chat_request, parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.trial import answers_of
 from openclaw.http.auth import check_admin
 from openclaw.store import RolloutStore
-from openclaw.types import Message
+from openclaw.types import DEFAULT_TRAINER, Message, policy_of
 from openclaw.versions.comparison import compare_versions
 from openclaw.versions.listing import list_versions, show_version
 
@@ -34,7 +37,8 @@ MOST_PROMPTS = 64
 async def versions(request: Request) -> Response:
     """`{"object": "list", "live", "pinned", "data": [...]}`, oldest first."""
     store, run_dir = _places(request)
-    return _json({"object": "list", **await asyncio.to_thread(list_versions, store, run_dir)})
+    listing = await asyncio.to_thread(list_versions, store, run_dir, _adapter(request))
+    return _json({"object": "list", **listing})
 
 
 @router.get("/admin/versions/diff")
@@ -59,7 +63,7 @@ async def side_by_side(request: Request) -> Response:
 async def version(request: Request, number: str) -> Response:
     """One version with all that was measured; 404 when there is none."""
     store, run_dir = _places(request)
-    found = await asyncio.to_thread(show_version, store, run_dir, _number(number))
+    found = await asyncio.to_thread(show_version, store, run_dir, _number(number), _adapter(request))
     if found is None:
         raise ClientError(f"there is no version {number}", "version", "not_found", 404)
     return _json({"object": "version", **found})
@@ -93,8 +97,8 @@ async def pin(request: Request, number: str) -> Response:
 async def release(request: Request, number: str) -> Response:
     """Its quarantined samples are ready to be trained on again."""
     store, _ = _places(request)
-    version = await _known(store, number)
-    count = await asyncio.to_thread(store.quarantine.release, version)
+    version, trainer = await _known(request, number), policy_of(DEFAULT_TRAINER, _adapter(request))
+    count = await asyncio.to_thread(store.quarantine.release, version, trainer)
     return _json({"version": version, "released": count})
 
 
@@ -102,13 +106,15 @@ async def release(request: Request, number: str) -> Response:
 async def delete(request: Request, number: str) -> Response:
     """Its quarantined samples are dropped for good; the turns themselves stay."""
     store, _ = _places(request)
-    version = await _known(store, number)
-    count = await asyncio.to_thread(store.quarantine.delete, version)
+    version, trainer = await _known(request, number), policy_of(DEFAULT_TRAINER, _adapter(request))
+    count = await asyncio.to_thread(store.quarantine.delete, version, trainer)
     return _json({"version": version, "deleted": count})
 
 
 async def _compared(request: Request, first: int, second: int) -> dict[str, Any]:
     store, run_dir = _places(request)
+    if _adapter(request) is not None:
+        raise ClientError("versions of an adapter are not compared", "adapter", "unsupported_value")
     found = await asyncio.to_thread(compare_versions, store, run_dir, first, second)
     if found is None:
         raise ClientError(f"there is no version {first} or no version {second}", "a", "not_found", 404)
@@ -150,10 +156,10 @@ def _text(message: Message) -> str:
     return "\n".join(filter(None, (text_of(message), *calls)))
 
 
-async def _known(store: RolloutStore, given: str) -> int:
+async def _known(request: Request, given: str) -> int:
     """Returns the number of a version that was. Raises ClientError."""
-    number = _number(given)
-    if await asyncio.to_thread(show_version, store, None, number) is None:
+    number, (store, _) = _number(given), _places(request)
+    if await asyncio.to_thread(show_version, store, None, number, _adapter(request)) is None:
         raise ClientError(f"there is no version {number}", "version", "not_found", 404)
     return number
 
@@ -161,8 +167,8 @@ async def _known(store: RolloutStore, given: str) -> int:
 async def _order(
     request: Request, action: str, given: str | None, drop_turns: bool = False, reason: str = ""
 ) -> Response:
-    store, run_dir = _places(request)
-    number = None if given is None else await _known(store, given)
+    _, run_dir = _places(request)
+    number = None if given is None else await _known(request, given)
     if run_dir is None:
         message = "no run folder is known here (--run-dir), so nobody would change the version"
         raise ClientError(message, code="no_run", status=409)
@@ -202,8 +208,21 @@ def _places(request: Request) -> tuple[RolloutStore, Path | None]:
         raise ClientError(
             "this server records no turns, so it knows no versions", code="not_recording", status=409
         )
-    run_dir = gateway.settings.run_dir
-    return gateway.recorder.store, Path(run_dir) if run_dir else None
+    run_dir, adapter = gateway.settings.run_dir, _adapter(request)
+    if run_dir is None or adapter is None:
+        return gateway.recorder.store, Path(run_dir) if run_dir else None
+    home = gateway.trained.home(adapter)
+    return gateway.recorder.store, home if home is not None and home.is_dir() else None
+
+
+def _adapter(request: Request) -> str | None:
+    """Returns the adapter that a request is about; None: the model. Raises ClientError (404) for one that is not
+    trained here."""
+    name = request.query_params.get("adapter")
+    gateway: Gateway = request.app.state.gateway
+    if name is not None and name not in gateway.trained.adapters:
+        raise ClientError(f"no adapter {name[:SHOWN]!r} is trained here", "adapter", "not_found", 404)
+    return name
 
 
 def _number(text: str) -> int:
