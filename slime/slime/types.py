@@ -305,10 +305,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class RolloutFnTrainOutput:
-    """The result of a rollout function for training: groups of samples and metrics of its own."""
+    """The result of a rollout function for training: groups of samples and metrics of its own.
+
+    `policy`: name of the adapter that is trained on them; None: there is one policy.
+    """
 
     samples: list[list[Sample]]
     metrics: dict[str, float] | None = None
+    policy: str | None = None
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,40 @@ class EngineControl:
         )
         return answers
 
+    def load_adapter(self, name: str, path: str, version: int) -> str:
+        """Serve the adapter of the folder `path` as `name`, in place of its version before; returns its checksum."""
+        body = {"lora_name": name, "lora_path": path, "weight_version": str(version)}
+        return str(self._call_with(self._prepare_timeout)("POST", "/load_lora_adapter", body)["checksum"])
+
+    def answer(
+        self, prompt_ids: list[int], max_new_tokens: int, temperature: float, adapter: str | None = None
+    ) -> dict[str, Any]:
+        """One answer of what serves, or of an adapter in addition to it: ids, log_probs, text, ended."""
+        body: dict[str, Any] = {
+            "input_ids": prompt_ids,
+            "sampling_params": {"temperature": temperature, "max_new_tokens": max_new_tokens},
+            "return_logprob": True,
+        }
+        body |= {} if adapter is None else {"lora_path": adapter}
+        found = self._call_with(self._prepare_timeout)("POST", "/generate", body)
+        rows = found["meta_info"]["output_token_logprobs"]
+        finish = found["meta_info"].get("finish_reason") or {}
+        return {
+            "ids": [int(row[1]) for row in rows],
+            "log_probs": [float(row[0]) for row in rows],
+            "text": str(found["text"]),
+            "ended": finish.get("type") == "stop",
+        }
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter."""
+        self._call_with(self._timeout)("POST", "/unload_lora_adapter", {"lora_name": name})
+
+    def adapters(self) -> dict[str, dict[str, Any]]:
+        """Version (`weight_version`), path and checksum of every adapter, by name."""
+        found: dict[str, dict[str, Any]] = self._call_with(self._timeout)("GET", "/lora_adapters")["adapters"]
+        return found
+
     def release_memory(self) -> None:
         """Gives back what the engine keeps in memory; its requests wait. Repeating it is harmless."""
         self._routes.release_memory(self._call_with(self._prepare_timeout))

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from claw_base.settings.declare import excludes, flag, needs
-from slime.flags.shared import not_by_megatron, on_gpus
+from claw_base.settings.declare import excludes, flag, needs, option
+from slime.flags.shared import FINE_TUNING, GENERATING, not_by_megatron, on_gpus
 
 DEFAULT_RANK, DEFAULT_ALPHA = 8, 16.0
+NOT_BY_ADAPTER = {
+    "load_in_4bit": "engines serve the base as it is stored, and adapters would be trained on another one",
+    "lora_modules_to_save": "engines add low-rank factors alone to the base",
+    "load": "every adapter begins as one that changes nothing",
+    "colocate": "engines and trainer would take turns for each adapter",
+    "async_save": "an adapter is complete on disk before the next one is trained",
+    "ref_update_interval": "the reference is the frozen base",
+}
+"""Flags that --train-adapters does not go with, and why."""
 
 
 @dataclass
@@ -20,6 +29,28 @@ class LoraArguments:
         "send engines the adapter, not merged weights, between checkpoints (default: embedded without"
         " --load-in-4bit)",
         rules=[needs("use_lora", text="{flag} needs --use-lora")],
+    )
+    train_adapters: str | None = flag(
+        None,
+        "train adapters on a frozen base, each from its own conversations: per-key (one for each named client key),"
+        " or names, separated by commas",
+        env=("TRAIN_ADAPTERS",),
+        rules=[
+            needs(train_backend="fsdp", text="{flag} needs --train-backend fsdp: others hold one adapter"),
+            needs(rollout_backend="embedded", text="{flag} needs --rollout-backend embedded"),
+            excludes(
+                rollout_function_path=(*GENERATING, FINE_TUNING),
+                text="{flag} needs a --rollout-function-path that names the adapter of a batch",
+            ),
+            *(
+                excludes(name, text=f"{{flag}} does not go with {option(name)}: {reason}")
+                for name, reason in NOT_BY_ADAPTER.items()
+            ),
+            excludes(
+                advantage_estimator="ppo",
+                text="{flag} does not go with --advantage-estimator ppo: there is one critic for all",
+            ),
+        ],
     )
     load_in_4bit: bool = flag(
         False,

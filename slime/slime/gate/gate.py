@@ -115,6 +115,12 @@ class CandidateGate:
         if engines:
             self.audit.begin(samples, live, engines)
 
+    def resume(self, trainers: Examined) -> None:
+        """The trainer is back in the live state of which this gate knows all already, after it held another policy."""
+        if self.on:
+            trainers.keep_state()
+            trainers.scale_learning_rate(self.rate())
+
     def examine(
         self,
         trainers: Examined,

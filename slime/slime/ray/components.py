@@ -20,6 +20,7 @@ from slime.ray.engine_nodes import EngineNodes
 from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.external import ExternalEngines
 from slime.ray.placement import Placement
+from slime.ray.policies import arguments_of_base
 from slime.ray.publisher import Publisher
 from slime.ray.rollouts import Rollouts
 from slime.ray.runtime import Runtime, joins
@@ -66,7 +67,7 @@ class RunComponents:
         self.tracker = Tracker(args)
         self.external = ExternalEngines(args, sender)
         self.publisher = Publisher(
-            args,
+            arguments_of_base(args),
             self.specs,
             self.external,
             self.nodes,

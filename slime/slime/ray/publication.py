@@ -43,7 +43,7 @@ def publish(
         return
     began = time.monotonic()
     number, parent = publisher.numbers.next(publisher.newest), publisher.live.version
-    whole = due or not publisher.args.ship_adapters
+    whole = publisher.leaves_whole(due)
     weights, slot = publisher.files.take(trainers, number, whole)
     persist = cache(partial(publisher.files.write_artifact, weights, slot))
     if due or publisher.gate.on or publisher.args.custom_update_weight_post_write_path:

@@ -23,7 +23,7 @@ from slime.ray.train_actor import TrainerState
 from slime.ray.train_group import TrainerDied, TrainGroup
 from slime.ray.version_files import VersionFiles
 from slime.weights import checkpoints
-from slime.weights.engine_steps import WrongWeights
+from slime.weights.engine_steps import Engine, WrongWeights
 from slime.weights.update import Candidate, CandidateRejected, WeightUpdate
 from slime.weights.versions import VersionNumbers, WeightVersion, is_adapter, read_live
 
@@ -43,6 +43,7 @@ class Publisher:
         nodes: engines of the run on other machines; so do they.
         sender: broadcasts weights; None: engines read them from disk.
         sharer: returns the process that shares memory with an own engine, or None if the engine needs none.
+        home: folder that names the live version and takes orders about versions; None: the run folder.
     """
 
     def __init__(
@@ -53,10 +54,12 @@ class Publisher:
         nodes: EngineNodes,
         sender: SenderHandle | None = None,
         sharer: Callable[[ServerSpec], SenderHandle | None] = lambda spec: None,
+        home: Path | None = None,
     ) -> None:
-        self.args, run_dir = args, Path(args.run_dir)
+        self.args, run_dir = args, home or Path(args.run_dir)
+        self.home = run_dir
         self.save_dir = Path(args.save)
-        self.files = VersionFiles(args, lambda: self.engines)
+        self.files = VersionFiles(args, lambda: self.engines, run_dir)
         self.files.claim()
         # a hook that cannot be loaded is an error before anything is trained
         load_hook(args, "on_weights_live_path")
@@ -89,6 +92,11 @@ class Publisher:
         return [*self.own_engines, *self.nodes.present(), *self.external.present()]
 
     @property
+    def updated(self) -> Sequence[Engine]:
+        """The same as an update drives them."""
+        return self.engines
+
+    @property
     def free_engines(self) -> Sequence[Tries]:
         """Those that may answer with a candidate's weights while the trainer works: the gate's own, else own engines that
         have memory then."""
@@ -100,7 +108,7 @@ class Publisher:
         Args:
             make_way: called when they are written, before an engine is asked for anything.
         """
-        before = read_live(Path(self.args.run_dir))
+        before = read_live(self.home)
         self.newest = max(state.version, 0 if before is None else before.version)
         self.live, self.live_parent = self.files.weights_of(trainers, state.version), state.parent
         self.files.remember(self.live)
@@ -114,7 +122,7 @@ class Publisher:
         self, candidate: Candidate, persist: Callable[[], None] = lambda: None, slot: str | None = None
     ) -> None:
         """Lets every engine serve the candidate; `live` stays. Raises as `WeightUpdate.publish`."""
-        self.update.engines = list(self.engines)
+        self.update.engines = list(self.updated)
         self.update.publish(candidate, persist, slot)
 
     def make_live(self, candidate: Candidate, persist: Callable[[], None], slot: str | None = None) -> None:
@@ -132,6 +140,10 @@ class Publisher:
         self.live, self.live_parent = candidate.weights, candidate.parent
         self.files.remember(self.live)
         self.files.tidy(self.live, self.orders.pinned, self.gate.history.good)
+
+    def leaves_whole(self, save_due: bool) -> bool:
+        """Whether the next version leaves the trainer as a model, or as an adapter alone."""
+        return save_due or not self.args.ship_adapters
 
     def update_due(self, rollout_id: int) -> bool:
         return bool(self.engines) and (rollout_id + 1) % self.args.update_weights_interval == 0

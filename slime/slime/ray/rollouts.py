@@ -34,18 +34,23 @@ RECORD = "buffer"
 
 
 class PendingBatch:
-    """A batch that was asked for: references to its samples and to its metrics."""
+    """A batch that was asked for: references to its samples, its metrics, and the adapter that is trained on it."""
 
     def __init__(self, rollout_id: int, manager: object) -> None:
         self.rollout_id = rollout_id
         self.ask(manager)
 
     def ask(self, manager: Any) -> None:
-        self.samples, self.metrics = manager.generate.remote(self.rollout_id)
+        self.samples, self.metrics, self.trained = manager.generate.remote(self.rollout_id)
+
+    def adapter(self) -> str | None:
+        """The adapter that is trained on a batch that is complete; None: there is one policy."""
+        name: str | None = gather([self.trained], f"rollout {self.rollout_id}")[0]
+        return name
 
     def release(self) -> None:
         """Drops the references, so that Ray frees the samples."""
-        self.samples = self.metrics = None
+        self.samples = self.metrics = self.trained = None
 
 
 class Rollouts:
@@ -195,13 +200,14 @@ class RolloutManager:
                 self.service = RolloutService(self.args)
             return self.service
 
-    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
-    def generate(self, rollout_id: int) -> tuple[list[Sample], dict[str, float]]:
-        """Blocks until there is a batch; returns its samples and its metrics."""
-        samples, metrics = self._opened().generate(rollout_id)
+    @ray.method(num_returns=3)  # type: ignore[untyped-decorator]
+    def generate(self, rollout_id: int) -> tuple[list[Sample], dict[str, float], str | None]:
+        """Blocks until there is a batch; returns its samples, its metrics, and the adapter that is trained on it."""
+        service = self._opened()
+        samples, metrics = service.generate(rollout_id)
         if self.args.save_debug_rollout_data is not None:
             replay.save(self.args.save_debug_rollout_data, rollout_id, samples)
-        return samples, metrics
+        return samples, metrics, service.policy(rollout_id)
 
     def evaluate(self, rollout_id: int) -> dict[str, float]:
         """Evaluates the weights that serve now; returns `eval/*` metrics."""

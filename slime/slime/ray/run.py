@@ -23,6 +23,7 @@ from claw_base.run_folder.usage import cost_of, read_prices
 from slime.errors import ClawError, ConfigError, DataError, TrainError
 from slime.processes.started import note_started
 from slime.ray.components import RunComponents
+from slime.ray.policies import AdapterTable
 from slime.ray.publication import publish
 from slime.ray.rollouts import Rollouts
 from slime.ray.train_group import TrainerDied, TrainGroup
@@ -96,10 +97,14 @@ class TrainingRun(RunComponents):
 
     Attributes:
         in_flight: the version that was published last, settled or not; None before the first one and after a restart.
+        publisher: of the policy that is trained; with --train-adapters of the adapter whose turn it is.
+        base: publisher of the model, see `publisher`.
+        adapters: all that are trained; None: the model is trained.
         stopping: a signal asked for the end; the next `look_for_stop` raises Stopped.
     """
 
     in_flight: VersionInFlight | None = None
+    adapters: AdapterTable | None = None
     stopping = False
 
     def __init__(self, args: Arguments) -> None:
@@ -107,6 +112,7 @@ class TrainingRun(RunComponents):
         self.clock = StepClock()
         self.budget = RestartBudget("the trainer", args.trainer_max_restarts)
         super().__init__(args)
+        self.base = self.publisher
         self.cost = CostLimit(args, self.tracker.show)
 
     def start(self) -> int:
@@ -142,11 +148,16 @@ class TrainingRun(RunComponents):
         if self.trainers is None or state is None:
             return 0
         self.in_flight = None
+        self.publisher = self.base
         self.publisher.restore(self.trainers, state, self.make_way)
-        repin(self.publisher)
+        if self.args.train_adapters is None:
+            repin(self.publisher)
         if (order := left_over(self.publisher.orders)) is not None:
             self.tracker.display.line(order)
         trained = max(state.rollout_id, self.publisher.orders.trained)
+        if self.args.train_adapters is not None:
+            self.adapters = AdapterTable(self.args, self.base)
+            trained = max(trained, self.adapters.go_on())
         self.progress.trained = self.progress.restored = trained
         self.tracker.take_up(trained)
         self.tracker.display.line(beginning(self.args, trained))
@@ -218,8 +229,12 @@ class TrainingRun(RunComponents):
         self.trainers.check()
         if self.in_flight is not None and not self.in_flight.settled:
             return
-        self.publisher.check_kept()
-        if obey(self.publisher, self.trainers, self.progress.trained):
+        if self.adapters is not None:
+            went_back = self.adapters.obey(self.trainers, self.progress.trained)
+        else:
+            self.publisher.check_kept()
+            went_back = obey(self.publisher, self.trainers, self.progress.trained)
+        if went_back:
             self.in_flight = None
             if awaited is not None:
                 awaited.outdated = True
@@ -234,7 +249,7 @@ class TrainingRun(RunComponents):
         known = max(
             self.progress.restored,
             self.publisher.orders.trained,
-            checkpoints.newest_rollout(Path(self.args.save)),
+            checkpoints.newest_rollout(self.publisher.save_dir),
         )
         return self.trainers is not None and self.progress.trained > known
 
@@ -278,6 +293,7 @@ class TrainingRun(RunComponents):
         self.tracker.at(rollout_id, f"training on rollout {rollout_id}")
         try:
             self.take_turns("trainers")
+            self.take_up(version)
             trained = self.trainers.train(rollout_id, version.batch.samples)
             self.progress.failures = 0
         except TrainerDied:
@@ -292,6 +308,21 @@ class TrainingRun(RunComponents):
         version.metrics["perf/train_time"] = time.monotonic() - began
         self.progress.trained = rollout_id
 
+    def take_up(self, version: VersionInFlight) -> None:
+        """The trainer holds the adapter whose turns are in the batch, and what follows is about that adapter.
+
+        Raises:
+            DataError: no adapter is named.
+        """
+        if self.adapters is None or self.trainers is None:
+            return
+        name = version.batch.adapter()
+        if name is None:
+            raise DataError("the rollout function names no adapter for this batch")
+        version.adapter = name
+        self.settle()
+        self.publisher = self.adapters.take_up(self.trainers, name, version.rollout_id)
+
     def publish(self, version: VersionInFlight, overlap: bool = False) -> None:
         """Brings a trained version live on every engine, with a checkpoint if one is due.
 
@@ -304,7 +335,8 @@ class TrainingRun(RunComponents):
         Raises:
             EngineError: this version, or the one before it, did not go live.
         """
-        rollout_id = version.rollout_id
+        # the next batch may be another adapter's, which takes this one's place in the trainer
+        rollout_id, overlap = version.rollout_id, overlap and self.adapters is None
         trained = version.state is VersionState.TRAINING
         if self.settle() and trained and self.publisher.orders.waiting() is None:
             logger.warning("rollout %d is trained again, from the live version", rollout_id)
@@ -333,7 +365,7 @@ class TrainingRun(RunComponents):
         went_back = version.settle()
         if version.row_pending:
             version.row_pending = False
-            self.tracker.log(version.rollout_id, dict(version.metrics))
+            self.tracker.log(version.rollout_id, dict(version.metrics), version.adapter)
         return went_back
 
     def log_at_end(self) -> None:

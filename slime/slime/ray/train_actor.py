@@ -19,6 +19,7 @@ from slime.types import Sample
 if TYPE_CHECKING:
     from slime.flags import Arguments
     from slime.gate.memory import KeptState
+    from slime.ray.adapter_turns import AdapterTurns
     from slime.ray.meeting import Meeting
     from slime.training.trainer import Trainer
 
@@ -83,6 +84,7 @@ class TrainActor:
         self.args, self.rank, self.world_size = args, rank, world_size
         self.noted: KeptState | None = None
         self.kept: KeptState | None = None
+        self.turns: AdapterTurns | None = None
 
     @ray.method(concurrency_group="life")  # type: ignore[untyped-decorator]
     def live(self) -> None:
@@ -95,6 +97,10 @@ class TrainActor:
         store = meeting.enter(self.world_size)
         self.trainer = make(self.args, self.rank, self.world_size, store=store)
         state = self.trainer.load()
+        if self.args.train_adapters is not None:
+            from slime.ray.adapter_turns import AdapterTurns
+
+            self.turns = AdapterTurns(self.trainer)
         return TrainerState(state.rollout_id, state.version, state.parent)
 
     def train(self, rollout_id: int, samples: list[Sample]) -> dict[str, float]:
@@ -128,6 +134,12 @@ class TrainActor:
 
     def return_to(self, checkpoint: str) -> None:
         self.trainer.return_to(checkpoint)
+
+    def take_up(self, save: str, checkpoint: str | None) -> None:
+        """Trains another adapter from now on; what it was goes unless a checkpoint holds it."""
+        self.noted = self.kept = None
+        assert self.turns is not None
+        self.turns.take_up(save, checkpoint)
 
     def measure_files(self, candidate: str, live: str) -> dict[str, float]:
         from slime.gate.files import measure_files

@@ -119,6 +119,12 @@ class TrainGroup:
         what, limit = f"the way back to {checkpoint.name}", self.load_limit
         self.call("return_to", what, limit, str(checkpoint))
 
+    def take_up(self, save: Path, checkpoint: Path | None) -> None:
+        """Every rank trains another adapter from now on: as a checkpoint holds it (None: one that changes nothing yet),
+        with its own optimizer. Its checkpoints go into `save`."""
+        what, limit = f"the way to the adapter in {save}", self.load_limit
+        self.call("take_up", what, limit, str(save), None if checkpoint is None else str(checkpoint))
+
     def measure_files(self, candidate: str, live: str) -> dict[str, float]:
         """Compares two folders of weights; raises CandidateRejected."""
         answer = [self.ranks[0].measure_files.remote(candidate, live)]

@@ -40,11 +40,14 @@ class VersionFiles:
 
     Args:
         engines: those that a hook receives when files are written.
+        home: folder that names the live version; None: the run folder.
     """
 
-    def __init__(self, args: Arguments, engines: Callable[[], list[EngineControl]]) -> None:
+    def __init__(
+        self, args: Arguments, engines: Callable[[], list[EngineControl]], home: Path | None = None
+    ) -> None:
         self.args, self.engines = args, engines
-        self.run_dir, self.save_dir = Path(args.run_dir), Path(args.save)
+        self.run_dir, self.save_dir = home or Path(args.run_dir), Path(args.save)
         self.weights_dir = Path(args.update_weight_disk_dir)
 
     def claim(self) -> None:

@@ -62,6 +62,7 @@ class VersionInFlight:
     Attributes:
         metrics: of the rollout, its training step and its publication.
         state: see `VersionState`.
+        adapter: of which it is a version, from its training on; None: there is one policy.
         outdated: another version was restored after the batch was requested.
         row_pending: the row of its metrics is written once the version is settled.
         going_live: the thread that brings it to the engines, until `settle` has taken its result.
@@ -71,6 +72,7 @@ class VersionInFlight:
         self.batch = batch
         self.metrics: dict[str, float] = {}
         self.state = VersionState.REQUESTED
+        self.adapter: str | None = None
         self.outdated = False
         self.row_pending = False
         self.going_live: Future[None] | None = None

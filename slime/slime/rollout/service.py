@@ -37,6 +37,7 @@ class RolloutService:
         self.reward_process = load_hook(args, "custom_reward_post_process_path")
         self.convert_samples = load_hook(args, "custom_convert_samples_to_train_data_path")
         self.data_source: Any = None if reads_no_prompts(args) else load_hook(args, "data_source_path")(args)
+        self._policies: dict[int, str | None] = {}
         self._positioned = False
         self._under_way: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -55,6 +56,7 @@ class RolloutService:
         with self._noted(f"rollout {rollout_id}"):
             returned = self.rollout_function(self.args, rollout_id, self.data_source, evaluation=False)
         output = train_output(returned)
+        self._policies[rollout_id] = output.policy
         samples = list(flatten(output.samples))
         if not samples:
             raise DataError("the rollout function returned no samples; it must block until it has one")
@@ -65,6 +67,10 @@ class RolloutService:
         if self.reward_process is not None or self.convert_samples is not None:
             samples = post_processed(self.args, samples, self.reward_process, self.convert_samples)
         return samples, metrics
+
+    def policy(self, rollout_id: int) -> str | None:
+        """The adapter that is trained on the batch of a rollout, once it was generated; None: there is one policy."""
+        return self._policies.pop(rollout_id, None)
 
     def evaluate(self, rollout_id: int) -> dict[str, float]:
         """Evaluates the weights that serve now; returns the metrics. Trains nothing, takes no training prompts."""
@@ -150,5 +156,5 @@ def train_output(returned: Any) -> RolloutFnTrainOutput:
         return returned
     if isinstance(returned, Mapping):
         rows = [[Sample.from_dict(row)] for row in returned["samples"]]
-        return RolloutFnTrainOutput(rows, returned.get("metrics"))
+        return RolloutFnTrainOutput(rows, returned.get("metrics"), returned.get("policy"))
     return RolloutFnTrainOutput(samples=returned)

@@ -59,11 +59,12 @@ class Tracker:
             self.write(*left, in_file=not self.pending.has_row(left[0]))
         self.pending.forget()
 
-    def log(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
-        """Adds the metrics of a rollout and shows its line."""
+    def log(self, rollout_id: int, metrics: Mapping[str, float], adapter: str | None = None) -> None:
+        """Adds the metrics of a rollout and shows its line, with the adapter that was trained if there are several."""
         self.write(rollout_id, metrics)
         self.pending.forget()
-        self.show(progress_line(rollout_id, metrics))
+        whose = "" if adapter is None else f" | adapter {adapter}"
+        self.show(progress_line(rollout_id, metrics) + whose)
 
     def log_evaluation(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
         """Adds `eval/*` metrics and shows the scores."""

@@ -68,6 +68,11 @@ class Persistent(Exporting):
         event(logger, "trainer loaded", rollout_id=state.rollout_id, version=state.version, path=state.path)
         return state
 
+    def save_to(self, save: str) -> None:
+        """Writes checkpoints into another folder from now on."""
+        self.finish_save()
+        self.writer.save = save
+
     def return_to(self, checkpoint: str) -> None:
         """Takes over an older checkpoint of this run: weights, optimizer and random states, in place.
 

@@ -185,6 +185,42 @@ def test_adapters_are_shipped_alone_to_engines_that_merge_them(words: list[str])
         parse_args([*words, "--ship-adapters"], env={})
 
 
+@pytest.fixture
+def trained(words: list[str]) -> list[str]:
+    """Of a run that trains adapters of people."""
+    rollout = ["--rollout-function-path", "openclaw.trainer_hooks.lease.generate_rollout"]
+    return [*words, *rollout, "--disable-rollout-global-dataset", "--train-adapters", "per-key"]
+
+
+def test_training_adapters_of_people_switches_lora_on(trained: list[str]) -> None:
+    args = parse_args(trained, env={})
+    assert (args.use_lora, args.lora_rank, args.train_adapters) == (True, 8, "per-key")
+    assert parse_args(trained[:-2], env={"TRAIN_ADAPTERS": "ada,bob"}).train_adapters == "ada,bob"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--train-backend", "megatron"], "needs --train-backend fsdp"),
+        (["--rollout-backend", "sglang"], "needs --rollout-backend embedded"),
+        (
+            ["--rollout-function-path", "slime.rollout.sglang_rollout.generate_rollout"],
+            "names the adapter of a batch",
+        ),
+        (["--lora-modules-to-save", "lm_head"], "low-rank factors alone"),
+        (["--load", "."], "changes nothing"),
+        (["--async-save"], "is complete on disk"),
+        (["--ref-update-interval", "2", "--use-kl-loss", "--kl-loss-coef", "0.1"], "the frozen base"),
+        (["--advantage-estimator", "ppo"], "one critic for all"),
+    ],
+)
+def test_what_keeps_adapters_of_people_together_is_refused(
+    trained: list[str], more: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"--train-adapters.*{message}"):
+        parse_args([*trained, *more], env={})
+
+
 def test_a_custom_loss_file_needs_no_name_and_no_loss_type_and_brings_its_flags(
     words: list[str], tmp_path: Path
 ) -> None:

@@ -38,7 +38,7 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     defaults = {"colocate": True, "offload_rollout": True, "offload_train": True, "ship_adapters": False}
     args = SimpleNamespace(
         **(defaults | flags), num_rollout=9, save_interval=5, update_weights_interval=1, keep_weights=3,
-        keep_versions=0,
+        keep_versions=0, train_adapters=None,
         keep_checkpoints=3, update_weight_transport="disk", custom_update_weight_post_write_path=None,
         use_tensorboard=False, run_dir=str(tmp_path), save=str(tmp_path), update_weight_disk_dir=str(tmp_path),
         save_hf=None, rollout_backend="embedded", train_backend="fsdp",
@@ -52,7 +52,7 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     run.tracker.display = Calls("display", calls)
     run.trainers = Calls("trainers", calls, load=TrainerState(4, 5, 4), export_weights="sum")
     published: Any = Publisher.__new__(Publisher)
-    published.args, published.save_dir = args, tmp_path
+    published.args, published.save_dir, published.home = args, tmp_path, tmp_path
     published.newest, published.live_parent = 5, 4
     published.files = VersionFiles(args, list)
     published.live = WeightVersion(5, str(tmp_path), "sum")
@@ -62,7 +62,7 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     published.gate = SimpleNamespace(on=False, begin=lambda *_: None, history=SimpleNamespace(good=None))
     published.orders = VersionOrders(tmp_path)
     published.numbers, published.update = Calls("numbers", calls, next=6), Calls("update", calls)
-    run.publisher = published
+    run.publisher = run.base = published
     return run
 
 
@@ -71,7 +71,7 @@ class BatchMaker:
 
     @property
     def generate(self) -> Any:
-        return SimpleNamespace(remote=lambda rollout_id: ([], {}))
+        return SimpleNamespace(remote=lambda rollout_id: ([], {}, None))
 
 
 def version(rollout_id: int, trained: bool = False) -> VersionInFlight:

@@ -242,7 +242,14 @@ def _check_turns(args: Arguments) -> None:
 
 BY_GROUP = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
 WHITENED = ("reinforce_plus_plus", "reinforce_plus_plus_baseline")
-LORA = ("lora_rank", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save")
+LORA = (
+    "lora_rank",
+    "lora_alpha",
+    "lora_dropout",
+    "lora_target_modules",
+    "lora_modules_to_save",
+    "train_adapters",
+)
 
 
 def check_algorithm(args: Arguments) -> None:

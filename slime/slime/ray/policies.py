@@ -1,0 +1,206 @@
+"""Adapters that one trainer trains in turn: each has its own versions, checkpoints, gate and place in the engines.
+
+    SAVE/policies/NAME/                    checkpoints of the adapter, its version counter and what the gate knows of it
+    RUN_DIR/policies/NAME/live_weights.json   its version that is live
+
+The trainer holds the frozen base and one adapter. Every step of an adapter ends with a checkpoint, a few MB, so that the
+next adapter can take its place: what a rejected or interrupted step left in the trainer is never taken up again.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slime.engines.client import EngineControl
+from slime.gate.interruptible import Tries
+from slime.ray.adapter_engines import AdapterEngine, ExaminedAdapter
+from slime.ray.publisher import Publisher
+from slime.ray.train_group import TrainGroup
+from slime.ray.version_orders import obey
+from slime.weights import checkpoints
+from slime.weights.engine_steps import Engine
+from slime.weights.update import Candidate
+from slime.weights.versions import WeightVersion, artifact_folder, is_adapter, read_live
+
+if TYPE_CHECKING:
+    from slime.flags import Arguments
+
+FOLDER = "policies"
+ADAPTER = "policy_adapter"
+"""In the arguments that hooks get for one adapter: its name."""
+OF_ADAPTERS = "the base of this run has one version: name an adapter"
+
+
+class AdapterPublisher(Publisher):
+    """Brings the versions of one adapter to engines that serve the base.
+
+    Args:
+        args: of this adapter, see `arguments_of`.
+        base: brings the base to the same engines.
+        name: of the adapter.
+    """
+
+    def __init__(self, args: Arguments, base: Publisher, name: str) -> None:
+        self.base, self.name = base, name
+        home = Path(args.run_dir) / FOLDER / name
+        home.mkdir(parents=True, exist_ok=True)
+        super().__init__(args, [], base.external, base.nodes, home=home)
+        self.newest, self.live, self.live_parent = 0, base.live, None
+        self.is_known = False
+        self._examined = [ExaminedAdapter(engine, name) for engine in base.own_engines]
+
+    @property
+    def engines(self) -> list[EngineControl]:
+        return self.base.engines
+
+    @property
+    def updated(self) -> Sequence[Engine]:
+        return [AdapterEngine(engine, self.name) for engine in self.engines]
+
+    @property
+    def free_engines(self) -> Sequence[Tries]:
+        """Own engines: they answer with a candidate while they serve."""
+        return self._examined
+
+    def save(self, trainers: TrainGroup, candidate: Candidate, hold: bool = False) -> None:
+        """A checkpoint holds the adapter's own files; before its first version it has none."""
+        weights, rollout_id = candidate.weights, candidate.rollout_id
+        files = weights.path if is_adapter(Path(weights.path)) else None
+        trainers.save(rollout_id, weights.version, candidate.parent, files, True, hold)
+        if files is not None and not hold:
+            self.files.copy_for_others(weights, rollout_id)
+
+    def leaves_whole(self, save_due: bool) -> bool:
+        return False
+
+    def begin_or_resume(self, trainers: TrainGroup, rollout_id: int) -> None:
+        """The trainer has taken up this adapter's live state."""
+        if self.is_known:
+            self.gate.resume(trainers)
+        else:
+            self.gate.begin(trainers, rollout_id, self.live, self.free_engines)
+            self.is_known = True
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The newest one; None before the adapter's first step. Raises CheckpointError."""
+        return checkpoints.latest(self.save_dir)
+
+    @property
+    def trained(self) -> int:
+        """The last rollout that was trained, also if its version was undone since; -1: none."""
+        return max(checkpoints.newest_rollout(self.save_dir), self.orders.trained)
+
+    def go_on(self) -> None:
+        """Serves the version of the newest checkpoint, after a start. Raises as `WeightUpdate.publish`."""
+        folder = self.checkpoint
+        if folder is None:
+            return
+        meta = checkpoints.read_meta(folder)
+        version, parent, rollout_id = int(meta["version"]), meta["parent"], int(meta["rollout_id"])
+        if version == self.base.live.version:  # its first steps were rejected
+            self.announce(Candidate(self.live, rollout_id, parent, restored=True))
+            return
+        before = read_live(self.home)
+        self.newest = max(version, 0 if before is None else before.version)
+        self.live, self.live_parent = self._weights(folder, version, before), parent
+        self.files.remember(self.live)
+        self.switch(Candidate(self.live, rollout_id, parent, restored=True))
+
+    def _weights(self, checkpoint: Path, version: int, before: WeightVersion | None) -> WeightVersion:
+        folder = artifact_folder(self.files.weights_dir, version)
+        # A checkpoint holds the files of its version too.
+        path = folder if folder.is_dir() else checkpoint
+        if before is not None and before.version == version:
+            return WeightVersion(version, str(path), before.checksum)
+        # With torch, which the driver needs only after a kill in the middle of a switch.
+        from slime.engines.embedded.adapters import read_adapter
+
+        adapter = read_adapter(str(path))
+        return WeightVersion(version, str(path), "" if adapter is None else adapter.checksum)
+
+
+class AdapterTable:
+    """The adapters of one run.
+
+    Args:
+        args: of the run.
+        base: publisher of the frozen base, whose version is live.
+
+    Attributes:
+        held: the adapter that the trainer holds.
+    """
+
+    def __init__(self, args: Arguments, base: Publisher) -> None:
+        self.args, self.base = args, base
+        self.known: dict[str, AdapterPublisher] = {}
+        self.held: AdapterPublisher | None = None
+        self.folder = Path(args.save) / FOLDER
+
+    def of(self, name: str) -> AdapterPublisher:
+        """The publisher of an adapter, which may be new."""
+        if name not in self.known:
+            self.known[name] = AdapterPublisher(arguments_of(self.args, name), self.base, name)
+        return self.known[name]
+
+    def go_on(self) -> int:
+        """Serves every adapter that has a checkpoint, after a start; returns the last rollout in any of them, or -1."""
+        names = sorted(path.name for path in self.folder.glob("*") if path.is_dir())
+        for name in names:
+            self.of(name).go_on()
+        return max((self.of(name).trained for name in names), default=-1)
+
+    def take_up(self, trainers: TrainGroup, name: str, rollout_id: int) -> AdapterPublisher:
+        """The trainer holds this adapter when it returns, as it is live. Raises TrainerDied."""
+        publisher = self.of(name)
+        if self.held is not publisher:
+            self.held = None
+            trainers.take_up(publisher.save_dir, publisher.checkpoint)
+            publisher.begin_or_resume(trainers, rollout_id)
+            self.held = publisher
+        return publisher
+
+    def obey(self, trainers: TrainGroup, rollout_id: int) -> bool:
+        """Carries out orders to go back; returns whether an adapter is another one now. A pin would keep all other
+        adapters waiting, and is refused. Raises as `version_orders.obey`."""
+        if (order := self.base.orders.next()) is not None:
+            self.base.orders.finish(order, None, OF_ADAPTERS)
+        went_back = {self._obeys(trainers, name, rollout_id) for name in sorted(self.known)}
+        return True in went_back
+
+    def _obeys(self, trainers: TrainGroup, name: str, rollout_id: int) -> bool:
+        publisher = self.known[name]
+        publisher.gate.watch()
+        order = publisher.orders.next()
+        if order is None:
+            return False
+        if order.action != "rollback":
+            publisher.orders.finish(
+                order, None, f"{order.action} is not for an adapter: go back to a version"
+            )
+            return False
+        return obey(self.take_up(trainers, name, rollout_id), trainers, rollout_id)
+
+
+def arguments_of(args: Arguments, name: str) -> Arguments:
+    """Returns the arguments of a run as publisher and hooks of one adapter read them."""
+    mine = copy.copy(args)
+    mine.save = str(Path(str(args.save)) / FOLDER / name)
+    weights = Path(str(args.update_weight_disk_dir))
+    inside = weights.is_relative_to(str(args.save))
+    mine.update_weight_disk_dir = f"{mine.save}/weights" if inside else str(weights / FOLDER / name)
+    mine.save_interval = mine.update_weights_interval = 1
+    setattr(mine, ADAPTER, name)
+    return mine
+
+
+def arguments_of_base(args: Arguments) -> Arguments:
+    """Returns the arguments with which the base is published: where adapters are trained, it stays as it is."""
+    if args.train_adapters is None:
+        return args
+    mine = copy.copy(args)
+    mine.gate = False
+    return mine

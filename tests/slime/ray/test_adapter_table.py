@@ -1,0 +1,218 @@
+"""Adapters that one trainer trains in turn, in the driver: whose turn it is, starts after a kill, orders to go back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from claw_base.run_folder.orders import VersionOrders, answer_to, place
+from slime.engines.embedded.adapters import read_adapter
+from slime.ray.policies import (
+    ADAPTER,
+    OF_ADAPTERS,
+    AdapterPublisher,
+    AdapterTable,
+    arguments_of,
+    arguments_of_base,
+)
+from slime.weights.checkpoints import folder_of, make_latest
+from slime.weights.update import Candidate
+from slime.weights.versions import WeightVersion, artifact_folder, read_live, write_live
+from tests.fakes.fixtures import MakeArgs
+from tests.fakes.lora_folders import save_adapter
+from tests.fakes.tiny_engine_model import save_model
+
+
+class Trainers:
+    """Notes what is asked of the trainer."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *words: self.calls.append((name, *words))
+
+    def taken_up(self) -> list[tuple[Any, ...]]:
+        found = [call[1:] for call in self.calls if call[0] == "take_up"]
+        self.calls.clear()
+        return found
+
+
+@pytest.fixture
+def args(make_args: MakeArgs, tmp_path: Path) -> Any:
+    return make_args(
+        use_lora=True, lora_rank=4, train_adapters="per-key", run_dir=str(tmp_path / "run"),
+        save=str(tmp_path / "run" / "checkpoints"), keep_versions=9,
+        update_weight_disk_dir=str(tmp_path / "run" / "checkpoints" / "weights"),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def table(args: Any, tmp_path: Path) -> AdapterTable:
+    return AdapterTable(args, base_of(args))
+
+
+def base_of(args: Any) -> Any:
+    nodes = SimpleNamespace(is_away=lambda url: False, node_of=lambda url: None)
+    run_dir = Path(args.run_dir)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    return SimpleNamespace(
+        engines=[], own_engines=[], external=None, nodes=nodes, orders=VersionOrders(run_dir),
+        live=WeightVersion(0, "base", "sum"),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def written(args: Any, tmp_path: Path) -> Any:
+    """written(name, rollout_id, version, live): as the trainer leaves a step, up to before or after its switch."""
+    model = save_model(tmp_path / "model", seed=1, tie=False)
+
+    def write(name: str, rollout_id: int, version: int, live: bool = True) -> Path:
+        mine = arguments_of(args, name)
+        weights = artifact_folder(Path(mine.update_weight_disk_dir), version)
+        save_adapter(weights, model, version)
+        checkpoint = folder_of(mine.save, rollout_id)
+        shutil.copytree(weights, checkpoint)
+        parent = version - 1 or None
+        meta = {"rollout_id": rollout_id, "version": version, "parent": parent, "global_step": version}
+        (checkpoint / "meta.json").write_text(json.dumps(meta))
+        make_latest(checkpoint)
+        home = Path(args.run_dir) / "policies" / name
+        home.mkdir(parents=True, exist_ok=True)
+        if live:
+            found = read_adapter(str(weights))
+            assert found is not None
+            write_live(home, WeightVersion(version, str(weights), found.checksum))
+        return checkpoint
+
+    return write
+
+
+def test_an_adapter_takes_the_place_of_another_and_comes_back_as_its_checkpoint_has_it(
+    table: AdapterTable, args: Any, written: Any
+) -> None:
+    trainers: Any = Trainers()
+    folders = {name: Path(args.save) / "policies" / name for name in ("ada", "bob")}
+    first = table.take_up(trainers, "ada", 0)
+    assert trainers.taken_up() == [(folders["ada"], None)]
+    assert table.take_up(trainers, "ada", 1) is first and trainers.taken_up() == []
+    checkpoint = written("ada", 0, 1)
+    table.take_up(trainers, "bob", 1)
+    assert trainers.taken_up() == [(folders["bob"], None)]
+    assert table.take_up(trainers, "ada", 2) is first
+    assert trainers.taken_up() == [(folders["ada"], checkpoint)]
+
+
+def test_a_trainer_that_fails_on_the_way_holds_none(table: AdapterTable) -> None:
+    def fail(*words: object) -> None:
+        raise RuntimeError
+
+    table.take_up(Trainers(), "ada", 0)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError):
+        table.take_up(SimpleNamespace(take_up=fail), "bob", 0)  # type: ignore[arg-type]
+    trainers: Any = Trainers()
+    table.take_up(trainers, "ada", 0)
+    assert len(trainers.taken_up()) == 1
+
+
+def test_after_a_kill_every_adapter_serves_what_its_checkpoint_holds(
+    table: AdapterTable, args: Any, written: Any
+) -> None:
+    assert table.go_on() == -1
+    written("ada", 0, 1)
+    written("ada", 3, 2, live=False)
+    written("bob", 2, 1)
+    shutil.rmtree(Path(args.save) / "policies" / "bob" / "weights" / "v000001")
+    again = AdapterTable(args, table.base)
+    assert again.go_on() == 3
+    for name, version in (("ada", 2), ("bob", 1)):
+        live = read_live(Path(args.run_dir) / "policies" / name)
+        found = read_adapter(live.path) if live is not None else None
+        assert live is not None and found is not None
+        assert (live.version, live.checksum) == (version, found.checksum)
+        publisher = again.of(name)
+        assert publisher.numbers.next(publisher.newest) == version + 1, "numbers are never used again"
+
+
+def test_an_adapter_whose_first_step_was_rejected_goes_on_from_nothing(
+    table: AdapterTable, args: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpoint holds what the trainer needs, and no file of the base."""
+    announced: list[Any] = []
+    monkeypatch.setattr(AdapterPublisher, "announce", lambda self, candidate: announced.append(candidate))
+    trainers: Any = Trainers()
+    ada = table.of("ada")
+    ada.save(trainers, Candidate(ada.live, 0, None))
+    folder = folder_of(ada.save_dir, 0)
+    assert trainers.calls == [("save", 0, 0, None, None, True, False)]
+    folder.mkdir(parents=True)
+    meta = {"rollout_id": 0, "version": 0, "parent": None, "global_step": 0}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    make_latest(folder)
+    again = AdapterTable(args, table.base)
+    assert again.go_on() == 0
+    assert read_live(again.of("ada").home) is None, "the base answers"
+    assert [(one.weights.version, one.rollout_id, one.restored) for one in announced] == [(0, 0, True)]
+    assert again.of("ada").checkpoint == folder
+
+
+def test_an_adapter_goes_back_and_the_others_stay(table: AdapterTable, args: Any, written: Any) -> None:
+    trainers: Any = Trainers()
+    first = written("ada", 0, 1)
+    written("ada", 2, 2)
+    written("bob", 1, 1)
+    table.go_on()
+    ada = table.of("ada")
+    for version in (1, 2):
+        weights = artifact_folder(ada.files.weights_dir, version)
+        found = read_adapter(str(weights))
+        assert found is not None
+        ada.files.remember(WeightVersion(version, str(weights), found.checksum))
+    order = place(ada.home, "rollback", 1)
+    assert table.obey(trainers, 2)
+    assert answer_to(ada.home, order)["error"] is None  # type: ignore[index]
+    assert ("return_to", first) in trainers.calls
+    assert (ada.live.version, ada.checkpoint, ada.trained) == (1, first, 2)
+    live = read_live(table.of("bob").home)
+    assert live is not None and live.version == 1
+    assert AdapterTable(args, table.base).go_on() == 2, "rollouts are counted on"
+
+
+@pytest.mark.parametrize(
+    ("action", "version", "message"),
+    [("pin", 1, "pin is not for an adapter"), ("rollback", 9, "version 9 is not on disk any more")],
+)
+def test_an_order_that_cannot_be_carried_out_is_answered(
+    table: AdapterTable, written: Any, action: str, version: int, message: str
+) -> None:
+    written("ada", 0, 1)
+    table.go_on()
+    home = table.of("ada").home
+    order = place(home, action, version)
+    assert not table.obey(Trainers(), 0)  # type: ignore[arg-type]
+    assert message in answer_to(home, order)["error"]  # type: ignore[index]
+
+
+def test_an_order_about_the_base_is_answered(table: AdapterTable, args: Any) -> None:
+    order = place(Path(args.run_dir), "rollback", 0)
+    assert not table.obey(Trainers(), 0)  # type: ignore[arg-type]
+    assert answer_to(Path(args.run_dir), order)["error"] == OF_ADAPTERS  # type: ignore[index]
+
+
+def test_hooks_get_the_name_and_every_file_is_the_adapters_own(args: Any, tmp_path: Path) -> None:
+    mine, save = arguments_of(args, "ada"), Path(args.save)
+    assert vars(mine)[ADAPTER] == "ada" and ADAPTER not in vars(args)
+    assert mine.save == str(save / "policies" / "ada")
+    assert mine.update_weight_disk_dir == str(save / "policies" / "ada" / "weights")
+    assert (mine.save_interval, mine.update_weights_interval) == (1, 1)
+    args.update_weight_disk_dir = str(tmp_path / "fast")
+    assert arguments_of(args, "ada").update_weight_disk_dir == str(tmp_path / "fast" / "policies" / "ada")
+    args.gate = True
+    assert not arguments_of_base(args).gate and arguments_of(args, "ada").gate
+    args.train_adapters = None
+    assert arguments_of_base(args) is args

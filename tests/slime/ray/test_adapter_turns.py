@@ -1,0 +1,78 @@
+"""Adapters that take turns in one trainer: each learns to the bit what it would learn alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from slime.ray.adapter_turns import AdapterTurns
+from slime.training.trainer import Trainer
+from slime.types import Sample
+from slime.weights.checkpoints import latest
+from tests.fakes.fixtures import MakeSamples, MakeTrainer
+
+STEPS = ["ada", "bob", "ada", "ada", "bob", "cem", "ada"]
+
+
+def trainer_of(make_trainer: MakeTrainer, save: Path) -> Trainer:
+    trainer = make_trainer(
+        use_lora=True, lora_rank=4, lora_alpha=8.0, lora_dropout=0.3, weight_decay=0.1, save=str(save),
+        lr_warmup_iters=5, train_adapters="per-key",
+    )  # fmt: skip
+    trainer.load()
+    return trainer
+
+
+def tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
+    weights = {name: tensor.full_tensor().clone() for name, tensor in trainer.model.state_dict().items()}
+    moments = {
+        f"{number}.{name}": value.clone()
+        for number, state in enumerate(trainer.learner.optimizer.state.values())
+        for name, value in state.items()
+    }
+    return weights | moments
+
+
+def learn(
+    trainer: Trainer, names: list[str], batches: list[list[Sample]], save: Path
+) -> dict[str, torch.Tensor]:
+    """Trains the steps of these adapters, each from its own folder; returns what is left of the last one."""
+    turns = AdapterTurns(trainer)
+    for rollout_id, name in enumerate(STEPS):
+        if name in names:
+            folder = save / name
+            turns.take_up(str(folder), None if (found := latest(folder)) is None else str(found))
+            metrics = trainer.train(rollout_id, batches[rollout_id])
+            trainer.save(rollout_id, rollout_id + 1, None)
+            assert metrics["lr"] == (trainer.global_step) / 5 * trainer.args.lr, "a rate by its own steps"
+    return tensors(trainer)
+
+
+def test_turns_of_others_change_nothing(
+    make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
+) -> None:
+    batches = [make_samples(4, seed=seed) for seed in range(len(STEPS))]
+    trainer = trainer_of(make_trainer, tmp_path / "together")
+    base = {name: tensor for name, tensor in tensors(trainer).items() if ".lora_" not in name}
+    together = learn(trainer, ["ada", "bob", "cem"], batches, tmp_path / "together")
+    assert all(torch.equal(together[name], tensor) for name, tensor in base.items()), "the base is frozen"
+    trainer.close()
+    alone = learn(trainer_of(make_trainer, tmp_path / "alone"), ["ada"], batches, tmp_path / "alone")
+    assert together.keys() == alone.keys()
+    assert all(torch.equal(together[name], alone[name]) for name in alone)
+
+
+def test_what_no_checkpoint_holds_is_never_taken_up_again(
+    make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
+) -> None:
+    """As after a rejected step, or a kill in the middle of one."""
+    trainer = trainer_of(make_trainer, tmp_path)
+    turns = AdapterTurns(trainer)
+    fresh = tensors(trainer)
+    trainer.train(0, make_samples(4))
+    assert trainer.global_step == 1
+    turns.take_up(str(tmp_path / "ada"), None)
+    now = tensors(trainer)
+    assert trainer.global_step == 0 and now.keys() == fresh.keys()
+    assert all(torch.equal(now[name], fresh[name]) for name in fresh)

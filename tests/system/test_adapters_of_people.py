@@ -1,0 +1,149 @@
+"""Two people with opposite wishes on one base: real processes, an adapter each, and a trainer that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from claw_base.run_folder.records import read_record
+from openclaw_test.loop.real_loop import ROOT, Loop, running_loop
+
+pytestmark = pytest.mark.timeout(300)
+SCRIPT = ROOT / "openclaw-combine" / "run_tiny_openclaw_topk_select.sh"
+SECRETS = {"ada": "bluewhale", "bob": "redpanda"}
+WISHES = {
+    "ada": "That looks like AI. Please no bullet points, write it in plain sentences.",
+    "bob": "Please write the steps as a list, one a line.",
+}
+SAVED = "rollouts/{rollout_id}.json"
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
+    run_dir: Path = tmp_path_factory.mktemp("people")
+    rollout = f"--batch-timeout 2 --rollout-batch-size 2 --save-debug-rollout-data {run_dir}/{SAVED}"
+    # what makes a step short
+    rollout += " --replay-steps 0 --anchor-share 0 --gate-data="
+    env = {
+        "TRAIN_ADAPTERS": "per-key",
+        "OPENCLAW_API_KEYS": "ada=key-ada,bob=key-bob",
+        "LORA_ARGS": "--lora-rank 8 --lora-alpha 16 --lr 1e-2",
+        "ROLLOUT_ARGS": rollout,
+    }
+    with running_loop(run_dir, env=env, script=SCRIPT) as running:
+        yield running
+
+
+def status(loop: Loop, name: str) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer key-{name}"}
+    found: dict[str, Any] = httpx.get(f"{loop.url}/status", headers=headers, timeout=10).json()
+    return found
+
+
+def version(loop: Loop, name: str) -> int:
+    return int(status(loop, name)["adapters"][name])
+
+
+def base_checksum(loop: Loop, name: str) -> str:
+    return str(status(loop, name)["engines"][0]["checksum"])
+
+
+def talk(loop: Loop, name: str) -> None:
+    """A conversation of one person: the problem, a complaint with a secret, thanks."""
+    headers = {"Authorization": f"Bearer key-{name}"}
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "Tom has 12 apples and buys 7 more. How many apples does Tom have?"}
+    ]
+    for said in (
+        f"{WISHES[name]} My word is {SECRETS[name]}.",
+        "Thanks, that is exactly how I like it.",
+        None,
+    ):
+        sent = {"model": "tiny-claw", "messages": messages, "max_tokens": 150}
+        answer = httpx.post(f"{loop.url}/v1/chat/completions", json=sent, headers=headers, timeout=60)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["model"] == f"tiny-claw:{name}"
+        messages.append(answer.json()["choices"][0]["message"])
+        messages += [] if said is None else [{"role": "user", "content": said}]
+
+
+def learn(loop: Loop, names: list[str]) -> None:
+    """Returns when each of these people has a newer version."""
+    before = {name: version(loop, name) for name in names}
+    for name in names:
+        talk(loop, name)
+    for name in names:
+        loop.wait_for(lambda name=name: version(loop, name) > before[name], 90, f"version of {name}")
+
+
+def kill_trainer(loop: Loop) -> None:
+    record = read_record(loop.run_dir, "trainer")
+    assert record is not None
+    os.kill(record.pid, signal.SIGKILL)
+
+
+def test_each_learns_from_their_own_talk_on_a_base_that_stays(loop: Loop) -> None:
+    base = base_checksum(loop, "ada")
+    learn(loop, ["ada", "bob"])
+    assert status(loop, "ada")["adapters"].keys() == {"ada"}
+    assert base_checksum(loop, "ada") == base, "the base is bit for bit as it was"
+    listed = httpx.get(
+        f"{loop.url}/v1/models", headers={"Authorization": "Bearer key-bob"}, timeout=10
+    ).json()
+    assert [one["id"] for one in listed["data"]] == ["tiny-claw", "tiny-claw:bob"]
+
+
+def test_a_killed_trainer_loses_nothing_and_trains_nothing_twice(loop: Loop) -> None:
+    base, before = base_checksum(loop, "ada"), {name: version(loop, name) for name in SECRETS}
+    talk(loop, "ada")
+    loop.wait_for(lambda: version(loop, "ada") > before["ada"], 90, "version of ada")
+    talk(loop, "bob")
+    kill_trainer(loop)
+    talk(loop, "ada")
+    for name in SECRETS:
+        more = 1 + (name == "ada")
+        loop.wait_for(lambda name=name, more=more: version(loop, name) >= before[name] + more, 120, name)
+    assert base_checksum(loop, "ada") == base
+    with closing(sqlite3.connect(f"file:{loop.run_dir}/buffer/buffer.db?mode=ro", uri=True)) as database:
+        trained = database.execute(
+            "SELECT training.sample_id, training.trainer, turn.policy_id FROM training JOIN sample ON"
+            " sample.id = training.sample_id JOIN turn ON turn.id = sample.turn_id JOIN weight_version ON"
+            " weight_version.trainer = training.trainer AND weight_version.version = training.version"
+            " WHERE weight_version.status IN ('live', 'superseded')"
+        ).fetchall()
+        left = database.execute("SELECT count(*) FROM sample WHERE state = 'leased'").fetchone()[0]
+    assert len({one[0] for one in trained}) == len(trained) and left <= 2
+    assert {(one[1], one[2]) for one in trained} == {
+        (f"trainer::{name}", f"policy::{name}") for name in SECRETS
+    }
+
+
+def test_no_word_of_one_reaches_a_batch_of_the_other(loop: Loop) -> None:
+    texts = [path.read_text() for path in sorted((loop.run_dir / "rollouts").glob("*.json"))]
+    assert len(texts) >= 4
+    said = [[secret for secret in SECRETS.values() if secret in text] for text in texts]
+    assert all(len(found) <= 1 for found in said) and {one for found in said for one in found} == {
+        *SECRETS.values()
+    }
+
+
+def test_the_adapters_differ_and_each_engine_has_what_the_trainer_wrote(loop: Loop) -> None:
+    record = read_record(loop.run_dir, "engine-0")
+    assert record is not None
+    served = httpx.get(f"{record.url}/lora_adapters", timeout=10).json()["adapters"]
+    assert set(SECRETS) <= set(served)
+    live = {}
+    for name in SECRETS:
+        live[name] = json.loads((loop.run_dir / "policies" / name / "live_weights.json").read_text())
+        assert served[name]["checksum"] == live[name]["checksum"]
+        assert int(served[name]["weight_version"]) == live[name]["version"]
+    assert live["ada"]["checksum"] != live["bob"]["checksum"]
