@@ -165,8 +165,14 @@ def largest_kl(found: dict[str, float], args: GateArguments) -> float:
     """Returns the bound of an update's KL, nats a token: --gate-max-kl, or the KL of the live weights' hinted teacher
     to them (`teacher_kl`, if it was measured), which is how far the habit lies that people ask for; of a teacher that
     is far away a share of it."""
+    return max(args.gate_max_kl, kl_of_near_teacher(found, args), TEACHER_SHARE * _teacher_kl(found))
+
+
+def kl_of_near_teacher(found: dict[str, float], args: GateArguments) -> float:
+    """Returns how far, in nats a token, an update may go toward the hinted teacher; 0 if its KL was not measured."""
+    return min(_teacher_kl(found), NEAR_TEACHER * args.gate_max_kl)
+
+
+def _teacher_kl(found: dict[str, float]) -> float:
     taught = found.get("teacher_kl", 0.0)
-    if not math.isfinite(taught):
-        return args.gate_max_kl
-    near = min(taught, NEAR_TEACHER * args.gate_max_kl)
-    return max(args.gate_max_kl, near, TEACHER_SHARE * taught)
+    return taught if math.isfinite(taught) else 0.0

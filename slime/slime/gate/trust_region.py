@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from slime.gate.limits import largest_kl
+from slime.gate.limits import kl_of_near_teacher, largest_kl
 
 if TYPE_CHECKING:
     from slime.flags.gate import GateArguments
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TARGET = 0.5
-"""Radius of the trust region, as a share of the limit."""
+"""Radius of the trust region, as a share of the limit; toward a hinted teacher that is near it is wider."""
 AIM = 0.9
 """Share of the KL's target that shrinking aims at, since its law is no more than roughly known."""
 TRIES = 6
@@ -45,7 +45,7 @@ def share_within(found: dict[str, float], args: GateArguments, power: int = 2) -
     Args:
         power: of the step's length, with which its KL grows.
     """
-    target = TARGET * largest_kl(found, args)
+    target = radius(found, args)
     measures = [
         (found.get("kl", 0.0), target, AIM * target, power),
         (found.get("change", 0.0), most := found.get("most_change", math.inf), TARGET * most, 1),
@@ -54,6 +54,15 @@ def share_within(found: dict[str, float], args: GateArguments, power: int = 2) -
     if not all(math.isfinite(value) for value, *_ in measures):
         return 1.0
     return min((aim / value) ** (1 / grows) if value > most else 1.0 for value, most, aim, grows in measures)
+
+
+def radius(found: dict[str, float], args: GateArguments) -> float:
+    """Returns the KL up to which a step is not shrunk: a share of the limit, or as far as a hinted teacher that is near.
+
+    With half of that way a wish needs several sessions, though explicit wishes and facts are as they were at its end
+    (lab/findings/dreaming.md).
+    """
+    return max(TARGET * largest_kl(found, args), kl_of_near_teacher(found, args))
 
 
 def shorten(
@@ -87,7 +96,7 @@ def adapted_rate(rate: float, found: dict[str, float], args: GateArguments) -> f
     kl = found.get("whole_kl", found.get("kl"))
     if kl is None:
         return rate
-    target = TARGET * largest_kl(found, args)
+    target = radius(found, args)
     factor = FASTER if kl < target / 4 else 1 / FASTER if kl > target else 1.0
     least, most = RATES
     return min(most, max(least, rate * factor))

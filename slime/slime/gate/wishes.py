@@ -103,26 +103,32 @@ def too_few_sampled(
     best: float,
     found: dict[str, float],
 ) -> str | None:
-    """Whether the candidate obeys too few wishes by sampled answers too; None: enough, or no engine answers."""
-    before = share_sampled(check, asked, live, engines)
-    now = share_sampled(check, asked, weights, engines)
-    if before is None or now is None:
-        return None
-    found["obeyed_sampled"] = now
-    return too_few_obeyed(now, before, best, check.args)
+    """Whether the candidate obeys too few wishes, if those whose answer differs from the live one are answered again by
+    sampling; the others count as they are. None: enough, or no engine answers."""
+    before, now = outcomes(asked, check.live_answers), outcomes(asked, check.candidate_answers)
+    turned = [one for one in asked if before[lasting(one)] != now[lasting(one)]]
+    same = sum(now[lasting(one)] for one in asked if one not in turned)
+    shares = []
+    for version in (live, weights):
+        obeyed = sampled(check, turned, version, engines)
+        if obeyed is None:
+            return None
+        shares.append((same + obeyed) / len(asked))
+    found["obeyed_sampled"] = shares[1]
+    return too_few_obeyed(shares[1], shares[0], best, check.args)
 
 
-def share_sampled(
+def sampled(
     check: Asks, asked: Sequence[Sample], weights: WeightVersion, engines: Sequence[Tries]
 ) -> float | None:
-    """Share of the wishes that sampled answers of a version obey; None if no engine can answer."""
-    shares = []
+    """How many of the wishes sampled answers of a version obey, on average; None if no engine can answer."""
+    obeyed = 0
     for _ in range(SAMPLED):
         answers = check.tried(engines, weights, asked, TEMPERATURE)
         if answers is None:
             return None
-        shares.append(share(outcomes(asked, answers)))
-    return sum(shares) / SAMPLED
+        obeyed += sum(outcomes(asked, answers).values())
+    return obeyed / SAMPLED
 
 
 def first_half(check: Asks, wishes: Sequence[Sample], version: int) -> Sequence[Sample]:

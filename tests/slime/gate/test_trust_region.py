@@ -13,7 +13,7 @@ import pytest
 from slime.arguments import Arguments
 from slime.gate.gate import CandidateGate
 from slime.gate.limits import largest_kl, lengths_allowed
-from slime.gate.trust_region import TRIES
+from slime.gate.trust_region import TRIES, share_within
 from slime.types import Sample
 from slime.weights.update import Candidate, CandidateRejected
 from slime.weights.versions import WeightVersion
@@ -212,6 +212,17 @@ def test_the_limit_of_kl_grows_with_the_way_to_the_hinted_teacher(make_gate: Mak
     assert examined(gate, trainers)["step_share"] < 1, "without a hint the flag alone counts"
     near = [largest_kl({"teacher_kl": kl}, gate.args) for kl in (0.05, 0.15, 0.3, 2.0, math.inf)]
     assert near == [0.1, 0.15, 0.2, 0.5, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("teacher_kl", "kl"), [(0.0, 0.05), (0.08, 0.08), (0.15, 0.15), (0.3, 0.2), (1.2, 0.2)]
+)
+def test_a_step_may_go_as_far_as_a_hinted_teacher_that_is_near(
+    make_gate: MakeGate, teacher_kl: float, kl: float
+) -> None:
+    args = make_gate().args
+    assert share_within({"kl": kl, "teacher_kl": teacher_kl}, args) == 1
+    assert share_within({"kl": 1.01 * kl, "teacher_kl": teacher_kl}, args) < 1
 
 
 def test_answers_may_become_as_long_as_those_that_people_liked() -> None:

@@ -113,6 +113,7 @@ def test_every_update_is_put_the_wishes_and_one_that_has_lost_them_is_rejected(
     assert run.live.version == 2 and not run.gate.history.suspect
     assert run.engine.asked == [0, 1, 2, 3, 2], "the live weights once more before one is rejected"
     assert run.engine.sampled == [2, 2, 2, 3, 3, 3], "and both by sampled answers"
+    assert run.engine.put[-6:] == [1] * 6, "to the one wish whose answers differ"
 
 
 def test_an_update_that_lost_wishes_at_temperature_0_alone_goes_live(loop: Callable[..., Loop]) -> None:
