@@ -25,7 +25,7 @@ LENGTHS = (1 / 3, 3.0)
 """Bounds of the mean length, in live ones."""
 TEACHER_SHARE = 0.25
 """Share of the way to the hinted teacher, as KL, that one update may always take."""
-NEAR_TEACHER = 2.0
+NEAR_TEACHER = 5.0
 """A hinted teacher whose KL is up to so many times --gate-max-kl may be reached by one update."""
 NEAR = 0.25
 """Share of a limit from which an update is looked at more closely."""

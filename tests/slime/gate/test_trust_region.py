@@ -211,11 +211,11 @@ def test_the_limit_of_kl_grows_with_the_way_to_the_hinted_teacher(make_gate: Mak
     assert found["step_share"] == 1.0 and found["teacher_kl"] == 2.0
     assert examined(gate, trainers)["step_share"] < 1, "without a hint the flag alone counts"
     near = [largest_kl({"teacher_kl": kl}, gate.args) for kl in (0.05, 0.15, 0.3, 2.0, math.inf)]
-    assert near == [0.1, 0.15, 0.2, 0.5, 0.1]
+    assert near == [0.1, 0.15, 0.3, 0.5, 0.1]
 
 
 @pytest.mark.parametrize(
-    ("teacher_kl", "kl"), [(0.0, 0.05), (0.08, 0.08), (0.15, 0.15), (0.3, 0.2), (1.2, 0.2)]
+    ("teacher_kl", "kl"), [(0.0, 0.05), (0.08, 0.08), (0.15, 0.15), (0.3, 0.3), (1.2, 0.5)]
 )
 def test_a_step_may_go_as_far_as_a_hinted_teacher_that_is_near(
     make_gate: MakeGate, teacher_kl: float, kl: float
