@@ -153,6 +153,8 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         kind: [one for one in read_talk(kind) if one.writer == options.writer]
         for kind in (options.wish, THANKS)
     }
+    if not said[options.wish]:
+        raise SystemExit(f"writer {options.writer} does not ask for {options.wish}: choose one of E to H")
     person = Person(options.wish, options.longest, rng, said[options.wish], said[THANKS])
     course, begun = Course(), time.monotonic()
     if options.sample:
@@ -189,9 +191,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--url", default="http://127.0.0.1:30000", help="address of the gateway")
-    parser.add_argument("--wish", choices=("brief", "prose", "greeting"), default="brief")
+    parser.add_argument("--wish", choices=("brief", "prose", "greeting", "list", "long"), default="brief")
     parser.add_argument(
-        "--writer", choices=tuple(WRITERS), default="A", help="whose words complaints and thanks are in"
+        "--writer",
+        choices=tuple(WRITERS),
+        default="A",
+        help="whose words complaints and thanks are in; A to D ask for no list and no longer answers",
     )
     parser.add_argument("--sessions", type=int, default=20, help="conversations, one after another")
     parser.add_argument(
