@@ -37,7 +37,7 @@ from openclaw.trainer_hooks.arguments import (
 )
 
 FROM_TRAINER = {
-    *("model_path", "run_dir", "context_length", "session_ttl", "enable_rl_intercept"),
+    *("model_path", "run_dir", "context_length", "session_ttl", "enable_rl_intercept", "train_adapters"),
     *("engine_url", "backend", "max_loaded_adapters"),  # engines are the trainer's
     *("rl_buffer_dir", "rl_buffer_url"),
 }
