@@ -59,10 +59,13 @@ any_python() {
 
 # check_words WORD...: refuses words of the driver and variables that a start would refuse, before anything is installed or
 # made; warns of variables that seem misspelt.
-check_words() {
+check_words() { check_first slime.plan.words --shell "${KNOWN_SHELL[@]}" -- "$@"; }
+
+# check_first MODULE ARG...: a program of the repository that refuses with status 2; ends the script if it does.
+check_first() {
   local status=0
   any_python >/dev/null || exit 2
-  run_module slime.plan.words --shell "${KNOWN_SHELL[@]}" -- "$@" || status=$?
+  run_module "$@" || status=$?
   case $status in
     2 | 130 | 143) exit "$status" ;;
     10) exit 0 ;; # --help-all

@@ -6,5 +6,6 @@ set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../launch/launch.sh
 source "$ROOT/launch/launch.sh"
+check_first rented_run.before openclaw_fireworks.settings:FIREWORKS --method opd "$@"
 ensure_env "$ROOT/requirements.txt" "$ROOT/openclaw-fireworks/requirements.txt"
 exec "$PY" "$ROOT/openclaw-fireworks/run_openclaw_fireworks.py" --method opd "$@"

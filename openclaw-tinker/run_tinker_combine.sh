@@ -6,5 +6,6 @@ set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../launch/launch.sh
 source "$ROOT/launch/launch.sh"
+check_first rented_run.before openclaw_tinker.settings:TINKER --method combine "$@"
 ensure_env "$ROOT/requirements.txt" "$ROOT/openclaw-tinker/requirements.txt"
 exec "$PY" "$ROOT/openclaw-tinker/run.py" --method combine "$@"

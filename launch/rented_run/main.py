@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,8 @@ class Cloud:
 
     Attributes:
         flags: its kind of RentedFlags. title: what `--help` begins with.
-        words: (flags, run folder) -> the driver's command line; raises ConfigError for what cannot work.
+        words: (flags, run folder, variables) -> the driver's command line; raises ConfigError for what cannot work.
+        sdk, key: raise ConfigError for an SDK that is missing or was not tried, for a key that is missing or is none.
         provision: (flags, run folder) -> variables for the run's processes; rents what the run needs. Not asked for
             with --dry-run.
     """
@@ -40,17 +41,16 @@ class Cloud:
     name: str
     title: str
     flags: Any
-    words: Callable[[Any, Path], list[str]]
+    words: Callable[[Any, Path, Mapping[str, str]], list[str]]
+    sdk: Callable[[], None]
+    key: Callable[[], str]
     provision: Callable[[Any, Path], dict[str, str]] = lambda flags, folder: {}
 
 
 def main(cloud: Cloud, argv: Sequence[str]) -> int:
     """Becomes the supervisor of the run; returns 2 for what was refused, in one line."""
     try:
-        flags, rest = parse(cloud.flags, cloud.title, argv)
-        folder = run_dir(flags, cloud.name, ROOT)
-        words = [*cloud.words(flags, folder), *rest]
-        args = parse_args(words)
+        flags, folder, words, args = read(cloud, argv)
         driver = [sys.executable, str(ROOT / "slime" / "train_async.py"), *words]
         if flags.dry_run:
             print("# would start, in the run folder", folder)
@@ -66,6 +66,24 @@ def main(cloud: Cloud, argv: Sequence[str]) -> int:
         return 2
     command = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(folder), "--", *driver]
     return os.execv(sys.executable, command)
+
+
+def read(cloud: Cloud, argv: Sequence[str], installed: bool = True) -> tuple[Any, Path, list[str], Any]:
+    """Returns flags, run folder, the driver's words and its arguments.
+
+    Args:
+        installed: check the SDK and other packages too.
+
+    Raises:
+        ConfigError: what cannot work. SystemExit: after --help, and after a value that a flag cannot take.
+    """
+    flags, rest = parse(cloud.flags, cloud.title, argv)
+    folder = run_dir(flags, cloud.name, ROOT)
+    if installed:
+        cloud.sdk()
+    cloud.key()
+    words = [*cloud.words(flags, folder, os.environ), *rest]
+    return flags, folder, words, parse_args(words, packages=installed)
 
 
 def ask_first(args: Any) -> None:

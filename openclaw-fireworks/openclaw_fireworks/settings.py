@@ -75,15 +75,8 @@ class FireworksFlags(RentedFlags):
     prices: str = flag("", "JSON file of prices, see README.md", env=("FIREWORKS_PRICES", "PRICES"))
 
 
-def words(flags: FireworksFlags, folder: Path) -> list[str]:
-    """Returns the driver's command line, once SDK and key were looked at. Raises ConfigError."""
-    check_sdk()
-    read_key()
-    return words_for(flags, folder, os.environ)
-
-
 def words_for(flags: FireworksFlags, folder: Path, env: Mapping[str, str]) -> list[str]:
-    """Raises ConfigError for what cannot work."""
+    """Returns the driver's command line. Raises ConfigError for what cannot work."""
     check(flags)
     whole = replace(
         flags,
@@ -131,5 +124,11 @@ def provision(flags: FireworksFlags, folder: Path) -> dict[str, str]:
 
 
 FIREWORKS = Cloud(
-    "fireworks", "Serve at home, sample and train at Fireworks AI.", FireworksFlags, words, provision
+    "fireworks",
+    "Serve at home, sample and train at Fireworks AI.",
+    FireworksFlags,
+    words_for,
+    check_sdk,
+    read_key,
+    provision,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,16 +41,11 @@ def base_url(env: Mapping[str, str]) -> str:
     return env.get("TINKER_BASE_URL", "") or ("" if is_ray else endpoint)
 
 
-def words(flags: TinkerFlags, folder: Path) -> list[str]:
-    """Returns the driver's command line, once SDK and key were looked at. Raises ConfigError."""
-    check_sdk()
-    read_key()
-    return words_for(flags, folder, os.environ)
-
-
 def words_for(flags: TinkerFlags, folder: Path, env: Mapping[str, str]) -> list[str]:
-    """Raises ConfigError for what cannot work."""
+    """Returns the driver's command line. Raises ConfigError for what cannot work."""
     return driver_words(flags, SERVICE, base_url(env), folder, flags.model_name)
 
 
-TINKER = Cloud("tinker", "Serve at home, sample and train at Tinker.", TinkerFlags, words)
+TINKER = Cloud(
+    "tinker", "Serve at home, sample and train at Tinker.", TinkerFlags, words_for, check_sdk, read_key
+)

@@ -148,6 +148,30 @@ def test_a_dry_run_refuses_words_before_it_makes_tasks(script: str, tmp_path: Pa
     assert (done.returncode, done.stderr) == (2, "error: argument --seed: invalid int value: '1.5'\n")
 
 
+RENTED = {
+    "openclaw-tinker/run_tinker_rl.sh": "TINKER",
+    "openclaw-fireworks/run_fireworks_hybrid.sh": "FIREWORKS",
+}
+
+
+@pytest.mark.parametrize("script", RENTED)
+@pytest.mark.parametrize(
+    ("words", "key", "said"),
+    [
+        (["--rollout-batch-sise", "4"], "tml-x", "unknown flag --rollout-batch-sise"),
+        (["--lora-rank", "x"], "tml-x", "argument --lora-rank: invalid int value: 'x'"),
+        (["--learning-rate", "-1"], "tml-x", "--learning-rate -1.0 is not"),
+        (["--model-path", "nowhere"], "tml-x", "nowhere holds no config.json"),
+        ([], "", "no key: export"),
+    ],
+)
+def test_a_start_on_rented_gpus_refuses_before_anything_is_installed(
+    script: str, words: list[str], key: str, said: str, bare: Bare
+) -> None:
+    done = bare.start(script, "--model-path", str(TINY), *words, **{f"{RENTED[script]}_API_KEY": key})
+    assert done.returncode == 2 and said in done.stderr and bare.is_untouched, done.stderr
+
+
 def test_what_is_right_is_installed(bare: Bare, free_port: str) -> None:
     done = bare.start(TALKS, PORT=free_port)
     assert "setting up" in done.stderr and "-m venv" in bare.log.read_text()
