@@ -328,7 +328,7 @@ gpu_more_arguments() {
 # What this machine lacks counts if it has a GPU. One without is not where the run starts, so there it is only shown.
 gpu_dry_run() {
   local status=0 note title="missing  for a start here; listed only, since this machine has no GPU: the plan is for another one"
-  plan_python "${WORDS[@]}"
+  plan_python_for "${WORDS[@]}"
   show_plan --num-gpus "$NUM_GPUS" --machines "$NNODES" --machine-gpus "${GPUS_OF_NODE:-0}" --gpu "${GPU_TYPE:-}" --usual-gpu "${USUAL_GPU:-H100}" -- "${WORDS[@]}" || status=$?
   [ "$status" != 2 ] || return 2
   printf '\nstart\n  %s\n' "$(start_sentence)"

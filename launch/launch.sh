@@ -148,15 +148,19 @@ EVERYDAY_GATE=(--gate-data "$ROOT/launch/gate_everyday.jsonl" --gate-facts "$ROO
 # shellcheck disable=SC2034  # read by tiny.sh and gpu.sh
 STEADY_RATE=(--gate-adapt-lr --lr-batch-reference 16)
 
-# plan_python [WORD...]: PY for a plan, which needs no more than what an environment has. A fresh clone gets one, after a check of
-# the words, which a plan with an environment checks itself.
+# plan_python: PY for a plan, which needs no more than what an environment has; a fresh clone gets one.
 plan_python() {
   PY=${VENV:-$ROOT/.venv}/bin/python
   [ -x "$PY" ] || PY=$(find_python)
   set_python_path
-  if plans "$PY"; then return; fi
-  [ $# = 0 ] || check_words "$@"
-  ensure_env "$ROOT/requirements.txt"
+  plans "$PY" || ensure_env "$ROOT/requirements.txt"
+}
+
+# plan_python_for WORD...: the same. A fresh clone checks the words before it installs; a plan with an environment checks them
+# itself.
+plan_python_for() {
+  plans "$(any_python)" || check_words "$@"
+  plan_python
 }
 
 # plans PYTHON: whether it has what a plan needs.

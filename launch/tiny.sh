@@ -52,7 +52,7 @@ run_tiny() {
 # tiny_dry_run: the plan of `arguments`, and what a start here would be refused for.
 tiny_dry_run() {
   local status=0
-  plan_python "${arguments[@]}"
+  plan_python_for "${arguments[@]}"
   show_plan -- "${arguments[@]}" || status=$?
   [ "$status" != 2 ] || return 2
   show_missing "$REFUSED_HERE" "$(tiny_model_problem)" "$(data_path_problem)" "$(folders_problem)" "$(run_problem "$HOST" "$PORT")" || status=1
