@@ -295,8 +295,11 @@ judge_arguments() {
     flag --judge-backend JUDGE_BACKEND openai
   else
     flag --judge-backend JUDGE_BACKEND rules
-    # What the rules know no phrase for, the policy reads: openclaw/judge/reader/README.md
-    if [ "${JUDGE_BACKEND:-rules}" = rules ]; then flag --judge-reader-url JUDGE_READER_URL served; fi
+    # What the rules know no phrase for, a sentence model reads if it is installed, else the policy: openclaw/judge/sentences/README.md
+    if [ "${JUDGE_BACKEND:-rules}" = rules ]; then
+      flag --judge-embeddings JUDGE_EMBEDDINGS auto
+      flag --judge-reader-url JUDGE_READER_URL served
+    fi
   fi
   if [ "$TEACHER_GPUS" != 0 ]; then flag --prm-teacher-num-gpus TEACHER_GPUS ''; fi
   flag --num-judge-workers NUM_JUDGE_WORKERS 2

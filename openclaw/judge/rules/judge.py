@@ -32,6 +32,8 @@ from openclaw.judge.rules.tool_calls import calls_in
 from openclaw.judge.rules.tool_results import TOOL_ROLES, read_tool_result, read_tool_results
 from openclaw.types import Message, Vote
 
+REPLY = "a reply to a question"
+"""Reason of a vote on the answer to a question that the response asks."""
 _REPLY = re.compile(
     r"(?i)^(?:yes|yeah|yep|yup|no|nope|nah|none|ok|okay|sure|ja|nein|nee|doch|sí|si|sì|oui|non|sim|não|tak|nie|да|нет|evet|hayır|はい|いいえ|是的?|对的?|不是?|不用|没有?|好的?|可以|要|不要)"
     r"(?:[,, ]+(?:please|bitte|por favor|thanks|thank you|danke|gracias))?[.!。! ]*$"
@@ -99,6 +101,14 @@ def vote_by_rules(question: JudgeQuestion) -> Vote:
     return Vote(score=score, text=why)
 
 
+def vote_on_person(question: JudgeQuestion) -> Vote | None:
+    """The vote on the person's message alone; None without one, and for a tool result that an agent wrote as the user."""
+    said = _said(question)
+    if not said or result_of_user(said) is not None:
+        return None
+    return _vote_on_message(said, _last_request(question.messages), bounded(question.response))
+
+
 def hint_by_rules(question: JudgeQuestion) -> str:
     """The change that a complaint asks for, in the person's words. "" without a complaint, and for one that only calls
     the answer wrong."""
@@ -127,7 +137,7 @@ def _vote_on_message(said: str, asked: str, response: str) -> Vote:
     if asked and restates(said, asked, response):
         return Vote(score=-1, text="what was asked for again")
     if response.rstrip().endswith(("?", "?")) and _REPLY.match(said):
-        return Vote(score=0, text="a reply to a question")
+        return Vote(score=0, text=REPLY)
     conversation = f"{asked}\n{response}"
     score, why = _feedback(said, conversation)
     if score > 0 and (rest := takes_back(said, conversation)):

@@ -1,26 +1,37 @@
 """What the rules judge makes of tools, people and replies of judge models, on the lines that nothing was chosen on.
 
-    bash lab/run.sh benchmarks.learning.judge_bars
+    bash lab/run.sh benchmarks.learning.judge_bars                  # the rules alone
+    bash lab/run.sh benchmarks.learning.judge_bars --embeddings     # with the sentence model
 
 Prints one JSON object: shares, and processor milliseconds a judged turn. It reads the parts `held_out` of the lists in
 tests/openclaw/judge/data, of which clear lines count, and both parts of the replies of judge models, whose reader is
-exact. Languages of fewer than nine lines are left out of the smallest share.
+exact. Languages of fewer than nine lines are left out of the smallest share. `written` are the lines of data/written,
+which are harder: indirect complaints, and requests that speak of lengths, mistakes and thanks.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import resource
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from claw_lab import ROOT
 from claw_lab.benchmarks.learning.judge_agreement import question_of
+from claw_lab.judge_head.lines import lengthened
+from openclaw.common.plain_sentences import Pole, asked_plainly
 from openclaw.judge.backends.model import Reply
 from openclaw.judge.backends.votes import read_eval_vote
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import hint_by_rules, vote_by_rules
+from openclaw.judge.sentences.backend import POLES, SentenceBackend
+from openclaw.judge.sentences.encoder import Encoder
+from openclaw.judge.sentences.head import Head
+from openclaw.types import Vote
 
 DATA = ROOT / "tests" / "openclaw" / "judge" / "data"
 SHELLS = "shell exec Bash command terminal"
@@ -72,10 +83,29 @@ def signs(pairs: list[Pair]) -> dict[str, float | int]:
     }
 
 
+@dataclass(frozen=True)
+class Judge:
+    """What gives votes and hints."""
+
+    vote: Callable[[JudgeQuestion], Vote]
+    hint: Callable[[JudgeQuestion], str]
+
+
+RULES = Judge(vote_by_rules, hint_by_rules)
+
+
+def with_sentences() -> Judge:
+    """The rules with the sentence model, which has read a sentence already."""
+    backend = SentenceBackend(Head(Encoder()))
+    backend.vote(of_person({"request": "hello", "answer": "Hello!", "text": "thanks"}))
+    return Judge(backend.vote, backend.hint)
+
+
 class Clock:
     """Scores questions, and counts the processor time that it takes."""
 
-    def __init__(self) -> None:
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
         self.spent, self.turns = 0.0, 0
 
     def timed(self, judge: Callable[[JudgeQuestion], Judged], question: JudgeQuestion) -> Judged:
@@ -86,11 +116,44 @@ class Clock:
 
     def score(self, question: JudgeQuestion) -> int:
         self.turns += 1
-        return int(self.timed(vote_by_rules, question).score or 0)
+        return int(self.timed(self.judge.vote, question).score or 0)
+
+    def hint(self, question: JudgeQuestion) -> str:
+        return self.timed(self.judge.hint, question)
 
 
-def measure() -> dict[str, Any]:
-    clock = Clock()
+def written_rows() -> list[Row]:
+    """The lines of data/written for reports, with answers as long as real ones."""
+    return [{**row, "answer": lengthened(row)} for row in rows("written/held_out.jsonl")]
+
+
+def of_written(clock: Clock) -> dict[str, Any]:
+    """Feedback and requests of data/written; form complaints that get the sentence which asks for the form
+    (`forms_recognised`), and messages without a complaint that get one (`mentions_matched`)."""
+    chat: defaultdict[str, list[Pair]] = defaultdict(list)
+    new: list[Pair] = []
+    forms: list[bool] = []
+    mentions: list[bool] = []
+    for row in written_rows():
+        pair = row["label"], clock.score(of_person(row))
+        (new if row["kind"] == "next" else chat[row["language"]]).append(pair)
+        pole: Pole | None = asked_plainly(clock.hint(of_person(row)))
+        if row["kind"] in POLES:
+            forms.append(pole == POLES[row["kind"]])
+        elif row["label"] >= 0:
+            mentions.append(pole is not None)
+    languages = {name: round(signs(pairs)["right"], 2) for name, pairs in sorted(chat.items())}
+    return {
+        "chat": signs([pair for pairs in chat.values() for pair in pairs]),
+        "languages": languages,
+        "new_requests": {"lines": len(new), "judged": share(score != 0 for _, score in new)},
+        "forms_recognised": {"lines": len(forms), "share": share(forms)},
+        "mentions_matched": {"lines": len(mentions), "share": share(mentions)},
+    }
+
+
+def measure(judge: Judge = RULES) -> dict[str, Any]:
+    clock = Clock(judge)
     recorded = [row for row in rows("recorded/held_out.jsonl") if row["clear"]]
     said = rows("user_lines/held_out.jsonl")
     tools = [(row["label"], clock.score(question_of(row))) for row in recorded if row["kind"] == "tool"] + [
@@ -105,7 +168,7 @@ def measure() -> dict[str, Any]:
     for row in said:
         pair = row["reward"], clock.score(of_person(row))
         (new if row["kind"] == "new" else chat[row["language"]]).append(pair)
-        hint = clock.timed(hint_by_rules, of_person(row)).lower()
+        hint = clock.hint(of_person(row)).lower()
         made = bool(hint) if not row["hint"] else row["holds"].lower() in hint
         hints[row["hint"]].append(made and not (row["lacks"] and row["lacks"].lower() in hint))
     languages = {
@@ -130,8 +193,19 @@ def measure() -> dict[str, Any]:
             "wrong_votes": sum(score not in (vote, None) for vote, score in votes),
         },
         "milliseconds_a_turn": round(1000 * clock.spent / clock.turns, 2),
+        "written": of_written(Clock(judge)),
+        "largest_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
 
 
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--embeddings", action="store_true", help="the rules with the sentence model")
+    options = parser.parse_args(argv)
+    print(json.dumps(measure(with_sentences() if options.embeddings else RULES)))
+
+
 if __name__ == "__main__":
-    print(json.dumps(measure()))
+    main()

@@ -1,7 +1,8 @@
-"""Measures how the rules judge, and rules and a served model together, read eight people's feedback on answers.
+"""Measures how the rules, and rules and a model together, read eight people's feedback on answers.
 
-`bash lab/run.sh benchmarks.learning.reading --url URL --model FOLDER`, with an engine that serves a model. Every line
-of `openclaw_test.people.everyday_talk` follows a long answer, a list if it complains about layout, a short answer if it
+`bash lab/run.sh benchmarks.learning.reading` measures the rules alone and with the sentence model; with `--url URL
+--model FOLDER`, of an engine that serves a model, also the rules with the reader. Every line of
+`openclaw_test.people.everyday_talk` follows a long answer, a list if it complains about layout, a short answer if it
 asks for more. The last line on standard output is one JSON object."""
 
 from __future__ import annotations
@@ -64,9 +65,12 @@ async def count(backend: JudgeBackend, lines: Sequence[TalkLine]) -> Counter[str
 
 
 async def run(options: argparse.Namespace) -> dict[str, object]:
-    reader = JudgeSettings(judge_reader_url=(options.url,), judge_reader_model=options.model)
+    judges = {"rules": JudgeSettings(), "rules and sentences": JudgeSettings(judge_embeddings="on")}
+    if options.url:
+        reader = JudgeSettings(judge_reader_url=(options.url,), judge_reader_model=options.model)
+        judges["rules and reader"] = reader
     rows = []
-    for name, settings in (("rules", JudgeSettings()), ("rules and reader", reader)):
+    for name, settings in judges.items():
         backend = make_backend(settings, JudgeMetrics("rules"))
         for kind in KINDS:
             lines = [line for line in read_talk(kind) if line.writer in options.writers]
@@ -75,7 +79,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
                 rows.append({"judge": name, "kind": kind} | found)
                 say(f"{name}, {kind}: {dict(found)}")
         await backend.close()
-    totals = {name: Counter[str]() for name in ("rules", "rules and reader")}
+    totals = {name: Counter[str]() for name in judges}
     for row in rows:
         numbers = {key: value for key, value in row.items() if isinstance(value, int)}
         totals[str(row["judge"])].update(numbers)
@@ -86,8 +90,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--url", required=True, help="address of an engine")
-    parser.add_argument("--model", required=True, help="folder of its model's tokenizer")
+    parser.add_argument("--url", help="address of an engine that serves a model")
+    parser.add_argument("--model", help="folder of its model's tokenizer")
     parser.add_argument("--writers", default=WRITERS[4:], help="whose lines; nothing was chosen on E to H")
     return parser.parse_args(argv)
 

