@@ -32,7 +32,7 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
     run_dir: Path = tmp_path_factory.mktemp("people")
     rollout = f"--batch-timeout 2 --rollout-batch-size 2 --save-debug-rollout-data {run_dir}/{SAVED}"
     # what makes a step short
-    rollout += " --replay-steps 0 --anchor-share 0 --gate-data="
+    rollout += " --replay-steps 0 --anchor-share 0"
     env = {
         "TRAIN_ADAPTERS": "per-key",
         "OPENCLAW_API_KEYS": "ada=key-ada,bob=key-bob",
