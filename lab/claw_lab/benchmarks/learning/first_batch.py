@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from claw_base.ports import free_port
 from claw_lab.offline.gated import GatedLoop
 from claw_lab.offline.local_loop import ChatModel, Talk
 from claw_lab.offline.methods import Method, Setting
@@ -55,6 +56,7 @@ def script_flags(script: Path, model: str) -> dict[str, str]:
     """The flags that a launch script gives the driver, by name, as its plan prints them."""
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "DRY_RUN": "1", "MODEL_PATH": model, "RUN_DIR": folder, "VENV": sys.prefix}
+        env |= {"PORT": str(free_port())}  # a plan is refused if another program holds the port
         plan = subprocess.run(["bash", script], env=env, capture_output=True, text=True, check=True).stdout
     return dict(_LINE.findall(plan))
 
