@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from claw_base.ports import free_port
 from tests import ROOT
 from tests.fakes.dry_run import bash
 from tests.fakes.gguf_model import write_gguf
@@ -86,7 +87,7 @@ def test_help_downloads_nothing_and_the_demo_is_not_for_it(root: Path) -> None:
 
 
 def test_its_plan_needs_no_model(root: Path) -> None:
-    done = bash(str(root / SCRIPT), DRY_RUN="1")
+    done = bash(str(root / SCRIPT), DRY_RUN="1", PORT=str(free_port()))
     assert done.returncode == 0, done.stderr
     assert "planned by the published shape of SmolLM2-135M" in done.stdout and not (root / "models").exists()
 

@@ -47,7 +47,8 @@ def test_a_dry_run_of_what_people_talk_to_starts_nothing(script: Path, tmp_path:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         variables = {
             "RUN_DIR": str(run),
-            "HOST": "::1",
+            "HOST": "127.0.0.2",
+            "ALLOW_NO_KEY": "1",
             "PORT": str(taken.getsockname()[1]),
             "DATA_PATH": __file__,
         }
@@ -57,7 +58,7 @@ def test_a_dry_run_of_what_people_talk_to_starts_nothing(script: Path, tmp_path:
     shown = dict(re.findall(r"^  (--\S+) +(\S.*)$", done.stdout, re.M))
     assert shown["--batch-timeout"] == "5.0  [command line]" and shown["--eps-clip-high"] == "0.28  [script]"
     assert shown["--use-lora"] == "True  [variable LORA_ARGS]" and shown["--run-dir"] == f"{run}  [script]"
-    assert shown["--host"] == "::1  [variable HOST]" and shown["--judge-backend"] == "rules  [script]"
+    assert shown["--host"] == "127.0.0.2  [variable HOST]" and shown["--judge-backend"] == "rules  [script]"
     assert not run.exists()
     for wrong in (["--lr", "-1"], ["--lr"]):
         refused = start(str(script.relative_to(ROOT)), *wrong, DRY_RUN="1", RUN_DIR=str(run))
