@@ -1,6 +1,6 @@
 """A program in a box, with pipes to it; ending it ends everything in it.
 
-A thread ends boxes whose processes together have more memory resident, or more in their workspace, than they may.
+A thread ends boxes whose processes together have more memory, or more files, than they may.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import subprocess
 import threading
 import time
 import weakref
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from slime.errors import ConfigError, SandboxError
 from slime.sandbox.cgroup import Group, make_group
-from slime.sandbox.command import box_arguments, launcher, programs
+from slime.sandbox.command import HOME, box_arguments, launcher, programs
 from slime.sandbox.folders import TooLarge
 from slime.sandbox.images.image import Image
 from slime.sandbox.limits import Limits
 from slime.sandbox.seccomp import seccomp_filter
+from slime.sandbox.usage import FILE_BYTES, Usage
 from slime.sandbox.workspace import Workspace
 
 _spawner = ThreadPoolExecutor(1, thread_name_prefix="sandbox-start")
@@ -42,7 +42,8 @@ class Box:
     """One running box. Use it from one thread at a time.
 
     Attributes:
-        busy_since: on the monotonic clock, since when code in it may run; it is watched then.
+        busy_since: on the monotonic clock, since when code in it is asked to run; it is looked at more often then.
+        usage: what its processes use; None if it did not begin.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Box:
         workspace: Workspace | None = None,
         scratch: Sequence[str] = (),
         image: Image | None = None,
+        errors: int = subprocess.DEVNULL,
     ) -> None:
         """Starts the program.
 
@@ -63,6 +65,7 @@ class Box:
             workspace: is where the program starts, and can be written.
             scratch: folders that are empty, can be written and end with the box; each of `limits.disk_bytes`.
             image: whose files are the box's system, in place of this machine's.
+            errors: a descriptor that is the program's standard error.
 
         Raises:
             ConfigError: there is no sandbox here.
@@ -78,8 +81,9 @@ class Box:
         arguments = box_arguments(self.limits, read_only or {}, environment or {}, folders, scratch, image)
         self.group = make_group(self.limits)
         command = functools.partial(launcher, program=program, limits=self.limits, image=image)
-        self.process, told = _spawner.submit(_spawned, command, arguments, self.group).result()
-        self._first = _first_process(told)
+        self.process, told = _spawner.submit(_spawned, command, arguments, self.group, errors).result()
+        self._first, number = _first_process(told)
+        self.usage = Usage(number, (HOME, *scratch)) if number else None
         watch(self)
 
     def send(self, data: bytes) -> None:
@@ -176,17 +180,17 @@ class Box:
 
 
 def _spawned(
-    launch: Callable[[tuple[int, int, int]], list[str]], arguments: bytes, group: Group | None
+    launch: Callable[[tuple[int, int, int]], list[str]], arguments: bytes, group: Group | None, errors: int
 ) -> tuple[subprocess.Popen[bytes], int]:
     told, tell = os.pipe()
     try:
-        with _inherited(arguments) as descriptors:
+        with _inherited(arguments, counted=group is not None) as descriptors:
             command = launch((*descriptors, tell))
             process = subprocess.Popen(
                 group.joined(command) if group is not None else command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=errors,
                 env={},
                 pass_fds=(*descriptors, tell),
                 start_new_session=True,
@@ -199,19 +203,20 @@ def _spawned(
         os.close(tell)
 
 
-def _first_process(told: int) -> int | None:
-    """Returns a descriptor of the first process in a box, which ends after all others there; None if the box did not
-    begin. bubblewrap itself may end before them."""
+def _first_process(told: int) -> tuple[int | None, int]:
+    """Returns a descriptor and the id of the first process in a box, which ends after all others there; None and 0 if
+    the box did not begin. bubblewrap itself may end before them."""
     with open(told, "rb") as file, contextlib.suppress(ValueError, KeyError, OSError):
-        return os.pidfd_open(int(json.loads(file.read())["child-pid"]))
-    return None
+        number = int(json.loads(file.read())["child-pid"])
+        return os.pidfd_open(number), number
+    return None, 0
 
 
 @contextlib.contextmanager
-def _inherited(arguments: bytes) -> Iterator[tuple[int, int]]:
+def _inherited(arguments: bytes, counted: bool) -> Iterator[tuple[int, int]]:
     """Descriptors from which bubblewrap reads its arguments and the filter of system calls."""
     with open(os.memfd_create("box"), "w+b") as words, open(os.memfd_create("filter"), "w+b") as rules:
-        for file, data in ((words, arguments), (rules, seccomp_filter())):
+        for file, data in ((words, arguments), (rules, seccomp_filter(counted=counted))):
             file.write(data)
             file.seek(0)
         yield words.fileno(), rules.fileno()
@@ -232,7 +237,7 @@ def require_sandbox() -> None:
 def _try_one() -> None:
     programs()
     try:
-        with _inherited(box_arguments(Limits(), {}, {})) as descriptors:
+        with _inherited(box_arguments(Limits(), {}, {}), counted=False) as descriptors:
             command = launcher((*descriptors, 2), ["/usr/bin/true"], Limits())
             tried = subprocess.run(
                 command, capture_output=True, env={}, pass_fds=descriptors, timeout=CHECK_SECONDS, check=False
@@ -256,7 +261,8 @@ _next_look: weakref.WeakKeyDictionary[Box, float] = weakref.WeakKeyDictionary()
 
 
 def watch(box: Box) -> None:
-    """Has a thread look at the box while it is busy, and end it over its limits.
+    """Has a thread look at the box and end it over its limits: often while it is busy, and else for what its code left
+    running.
 
     Limits of the kernel without cgroups are those of one process; a cgroup needs rights that neither a user nor a
     container has everywhere, and quotas of disks more of them. Where a box has a cgroup the kernel limits its memory, and
@@ -274,56 +280,39 @@ def _watch_all() -> None:
     while True:
         time.sleep(INTERVAL)
         round_ += 1
-        long_ago = time.monotonic() - INTERVAL / 2
+        all_of_it, long_ago = round_ % DISK_EVERY == 0, time.monotonic() - INTERVAL / 2
         with _watch_lock:
-            busy = [box for box in _watched if box.busy_since is not None and box.busy_since < long_ago]
-        if not busy:
-            continue
-        children = children_of_all() if any(box.group is None for box in busy) else {}
-        for box in busy:
-            reason = _over(box, children, look_at_disk=round_ % DISK_EVERY == 0)
-            if reason is not None:
-                box.end_over(reason)
+            boxes = list(_watched)
+        for box in boxes:
+            if all_of_it or (box.busy_since is not None and box.busy_since < long_ago):
+                reason = _over(box, look_at_disk=all_of_it)
+                if reason is not None:
+                    box.end_over(reason)
 
 
-def _over(box: Box, children: dict[int, list[int]], look_at_disk: bool) -> str | None:
+def _over(box: Box, look_at_disk: bool) -> str | None:
     """Which limit the box is over, in a sentence for the model; None for none."""
     if box.process.poll() is not None:
         return None
-    if box.group is None and resident(box.process.pid, children) > box.limits.memory:
+    usage = box.usage
+    if box.group is None and usage is not None and usage.memory(look_at_disk) > box.limits.memory:
         return f"its processes together used more than {box.limits.memory >> 20} MiB of memory"
     if reason := box.over:
         return reason
+    return _over_disk(box, usage) if look_at_disk and usage is not None else None
+
+
+def _over_disk(box: Box, usage: Usage) -> str | None:
+    if (place := usage.too_many_files(box.limits.disk_bytes)) is not None:
+        return f"its files in {place} are too many: there are more than {box.limits.disk_bytes // FILE_BYTES}"
     began = time.monotonic()
-    if look_at_disk and box.workspace is not None and began >= _next_look.get(box, 0.0):
-        try:
-            box.workspace.check_size()
-        except TooLarge as error:
-            return f"its files in {box.workspace.place} are too many: {error}"
-        except OSError:  # the workspace is being closed
-            return None
-        _next_look[box] = time.monotonic() + DISK_SHARE * (time.monotonic() - began)
+    if box.workspace is None or began < _next_look.get(box, 0.0):
+        return None
+    try:
+        box.workspace.check_size(usage.removed(os.fstat(box.workspace.root).st_dev))
+    except TooLarge as error:
+        return f"its files in {box.workspace.place} are too many: {error}"
+    except OSError:  # the workspace is being closed
+        return None
+    _next_look[box] = time.monotonic() + DISK_SHARE * (time.monotonic() - began)
     return None
-
-
-def children_of_all() -> dict[int, list[int]]:
-    """Process ids by that of their parent. One whose parent has ended is a child of the first process of its box."""
-    found: dict[int, list[int]] = defaultdict(list)
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                text = Path(f"/proc/{name}/stat").read_bytes()
-                found[int(text[text.rindex(b")") :].split()[2])].append(int(name))
-    return found
-
-
-def resident(root: int, children: dict[int, list[int]]) -> int:
-    """Returns bytes that a process and all below it have resident, without what they share with files."""
-    total, left, page = 0, [root], os.sysconf("SC_PAGE_SIZE")
-    while left:
-        pid = left.pop()
-        left += children.get(pid, [])
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            numbers = Path(f"/proc/{pid}/statm").read_bytes().split()
-            total += (int(numbers[1]) - int(numbers[2])) * page
-    return total

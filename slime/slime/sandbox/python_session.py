@@ -184,7 +184,8 @@ def start(limits: Limits) -> Box:
     """Returns a box of its own. Raises SandboxError."""
     python, packages = _python()
     program = [python, "-I", "-S", "-c", WORKER.read_text(), str(limits.output_chars)]
-    box = Box(program, limits, packages, ONE_THREAD)
+    with open(os.memfd_create("output"), "wb", buffering=0) as output:
+        box = Box(program, limits, packages, ONE_THREAD, errors=output.fileno())
     if box.read_line(START_SECONDS, 100) != b"0 0 -1":
         code = box.exit_code()
         box.close()

@@ -10,33 +10,34 @@ import sys
 
 RESULTS = os.fdopen(os.dup(1), "wb")
 ORDERS = os.fdopen(os.dup(0), "rb")
+CAPTURED = os.dup(2)
+"""A file without a name or place, which the box gets as its standard error; a full disk cannot hinder it."""
 KILL = 9
 ONLY_TREE = 0x400  # ast.PyCF_ONLY_AST
 LONGEST = int(sys.argv[1])
 NAMESPACE: "dict[str, object]" = {"__name__": "__main__", "__builtins__": __builtins__}
 
 
-def capture() -> int:
-    """Returns a file without a name or place that takes what is printed, by any process; a full disk cannot hinder
-    it."""
-    captured = os.memfd_create("output")
+def capture() -> None:
+    """Makes what is printed, by any process, go to the empty file of outputs."""
+    os.ftruncate(CAPTURED, 0)
+    os.lseek(CAPTURED, 0, os.SEEK_SET)
     for descriptor in (1, 2):
-        os.dup2(captured, descriptor)
+        os.dup2(CAPTURED, descriptor)
     nothing = os.open("/dev/null", os.O_RDWR)
     os.dup2(nothing, 0)
     os.close(nothing)
-    return captured
 
 
-def output_of(captured: int) -> str:
-    size = os.fstat(captured).st_size
+def output_of() -> str:
+    size = os.fstat(CAPTURED).st_size
     if size <= 4 * LONGEST:
-        text = os.pread(captured, size, 0).decode("utf-8", "replace")
+        text = os.pread(CAPTURED, size, 0).decode("utf-8", "replace")
         if len(text) <= LONGEST:
             return text
     half = LONGEST // 2
-    start = os.pread(captured, 4 * half, 0).decode("utf-8", "replace")[:half]
-    end = os.pread(captured, 4 * half, max(size - 4 * half, 0)).decode("utf-8", "replace")[-half:]
+    start = os.pread(CAPTURED, 4 * half, 0).decode("utf-8", "replace")[:half]
+    end = os.pread(CAPTURED, 4 * half, max(size - 4 * half, 0)).decode("utf-8", "replace")[-half:]
     return f"{start}\n... [{size} bytes in all] ...\n{end}"
 
 
@@ -104,7 +105,7 @@ def main() -> None:
     for line in ORDERS:
         number, length = (int(word) for word in line.split())
         code = ORDERS.read(length).decode("utf-8", "replace")
-        captured = capture()
+        capture()
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="replace", closefd=False)
         sys.stderr = sys.stdout
         error = run(code)
@@ -115,8 +116,9 @@ def main() -> None:
         # what could not be written is not written into the next snippet's file
         sys.stdout = sys.stderr = None
         end_all_others()
-        answer(number, output_of(captured), error)
-        os.close(captured)
+        answer(number, output_of(), error)
+        # its memory
+        os.ftruncate(CAPTURED, 0)
 
 
 main()

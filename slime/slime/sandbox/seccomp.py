@@ -82,6 +82,14 @@ REFUSED: dict[str, tuple[int, int | None]] = {
 }
 UNKNOWN = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "clone3": 435}
 """On both; refused as if the kernel did not have them, which their users are prepared for."""
+UNCOUNTED: dict[str, tuple[int, int]] = {
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+}
+"""Of x86-64 and aarch64: memory that belongs to no process. Unknown too where no cgroup counts it."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +111,11 @@ MACHINES = {
 
 
 @functools.cache
-def seccomp_filter(machine: str = platform.machine()) -> bytes:
+def seccomp_filter(machine: str = platform.machine(), counted: bool = True) -> bytes:
     """Returns the program: instructions of 8 bytes. Calls of other architectures are refused.
+
+    Args:
+        counted: a cgroup counts the memory that belongs to no process; else calls that make it are refused.
 
     Raises:
         ConfigError: the filter does not know this machine's system calls.
@@ -119,7 +130,8 @@ def seccomp_filter(machine: str = platform.machine()) -> bytes:
     for numbers in REFUSED.values():
         if (number := numbers[about.column]) is not None:
             program += [_if(EQUAL, number, skip=0, otherwise=1), _refuse(errno.EPERM)]
-    for number in UNKNOWN.values():
+    uncounted = [] if counted else [numbers[about.column] for numbers in UNCOUNTED.values()]
+    for number in (*UNKNOWN.values(), *uncounted):
         program += [_if(EQUAL, number, skip=0, otherwise=1), _refuse(errno.ENOSYS)]
     flags = [_if(ANY_BIT, NAMESPACE_FLAGS, skip=0, otherwise=1), _refuse(errno.EPERM)]
     program += _call(about.clone, 0, flags)

@@ -8,17 +8,19 @@ import struct
 import pytest
 
 from slime.errors import ConfigError
-from slime.sandbox.seccomp import MACHINES, REFUSED, UNKNOWN, seccomp_filter
+from slime.sandbox.seccomp import MACHINES, REFUSED, UNCOUNTED, UNKNOWN, seccomp_filter
 
 ALLOWED = None
 
 
-def decided(machine: str, number: int, *arguments: int, mark: int | None = None) -> int | None:
+def decided(
+    machine: str, number: int, *arguments: int, mark: int | None = None, counted: bool = True
+) -> int | None:
     """The error that the program gives a call; None: it is allowed."""
     call = struct.pack(
         "<IIQ6Q", number, mark or MACHINES[machine].mark, 0, *arguments, *[0] * (6 - len(arguments))
     )
-    program = list(struct.iter_unpack("<HBBI", seccomp_filter(machine)))
+    program = list(struct.iter_unpack("<HBBI", seccomp_filter(machine, counted)))
     at = word = 0
     while True:
         operation, then, otherwise, value = program[at]
@@ -40,6 +42,14 @@ def test_each_refused_call_gets_an_error_and_is_not_killed(machine: str) -> None
             assert decided(machine, number) == errno.EPERM, name
     for name, number in UNKNOWN.items():
         assert decided(machine, number) == errno.ENOSYS, name
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_memory_of_no_process_is_refused_only_where_no_cgroup_counts_it(machine: str) -> None:
+    for name, numbers in UNCOUNTED.items():
+        number = numbers[MACHINES[machine].column]
+        assert decided(machine, number, counted=False) == errno.ENOSYS, name
+        assert decided(machine, number, counted=True) is ALLOWED, name
 
 
 @pytest.mark.parametrize("machine", MACHINES)
