@@ -40,6 +40,8 @@ BROWSER = Limits(
     disk_bytes=512 << 20,
     open_files=4096,
 )
+OF_CHECKS = {"PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
+"""Variables of commands that prepare and check tasks: their Python takes no module from the home, which agents write."""
 QUIETLY = ["/bin/sh", "-c", 'exec "$@" </dev/null >/dev/null 2>&1', "sh"]
 SYSTEM = ("/etc/fonts", "/etc/xdg", "/etc/alternatives", "/etc/chromium.d")
 POLICIES = {
@@ -151,7 +153,8 @@ class Programs:
         if isinstance(command, str) and not shell:
             words = shlex.join(shlex.split(command))
         limits = Limits(memory=1 << 30, processes=100, open_files=1024, output_chars=1 << 16)
-        return run(words, COMMAND_SECONDS, self.home, limits, self._seen(), self._variables(self.home))
+        variables = {**self._variables(self.home), **OF_CHECKS}
+        return run(words, COMMAND_SECONDS, self.home, limits, self._seen(), variables)
 
     def check(self) -> None:
         """Raises EnvironmentAway if a process outside has killed a program, or the browser has crashed."""

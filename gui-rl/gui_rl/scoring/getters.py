@@ -20,7 +20,9 @@ async def _rule(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
 
 
 async def _site_state(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
-    """Returns all that pages have kept, or one entry of it (`key`), or those of `keys`."""
+    """Returns all that pages have kept, or one entry of it (`key`), or those of `keys`; None if it did not hold all."""
+    if visit.full:
+        return None
     if "key" in settings:
         return visit.state.get(settings["key"])
     if "keys" in settings:

@@ -13,11 +13,11 @@ Metric = Callable[..., float]
 
 
 def exact_match(result: Any, rules: Any, **options: Any) -> float:
-    return float(result == _rules(rules)["expected"])
+    return float(_same(result, _rules(rules)["expected"]))
 
 
 def literal_match(result: Any, expected: Any, **options: Any) -> float:
-    return float(result == expected)
+    return float(_same(result, expected))
 
 
 def match_in_list(result: Any, rules: Any, **options: Any) -> float:
@@ -117,7 +117,17 @@ def is_expected_tabs(result: Any, rules: Any, **options: Any) -> float:
 
 
 def _plain(url: str) -> str:
-    return url.partition("://")[2].removeprefix("www.").rstrip("/")
+    """Returns an address without http or https, which a rule may leave out, and without `www.`; another scheme stays."""
+    return re.sub(r"^(https?://)?(www\.)?", "", url).rstrip("/")
+
+
+def _same(result: Any, expected: Any) -> bool:
+    """Returns whether two JSON values are the same; true is not 1."""
+    if isinstance(result, Mapping) and isinstance(expected, Mapping):
+        return result.keys() == expected.keys() and all(_same(result[key], expected[key]) for key in expected)
+    if isinstance(result, list) and isinstance(expected, list):
+        return len(result) == len(expected) and all(map(_same, result, expected))
+    return isinstance(result, bool) == isinstance(expected, bool) and bool(result == expected)
 
 
 def _rules(rules: Any) -> Mapping[str, Any]:

@@ -32,11 +32,13 @@ class Visit:
         made: pages of `MADE_HOST`, by number.
         state: what pages have kept.
         opened: addresses of the pages that were asked for, in order.
+        full: a change was refused, as the state would have become too large. The state is not what pages did then.
     """
 
     made: Sequence[dict[str, Any]] = ()
     state: dict[str, Any] = field(default_factory=dict)
     opened: list[str] = field(default_factory=list)
+    full: bool = False
     token: str = field(default_factory=lambda: secrets.token_hex(16))
 
 
@@ -131,6 +133,7 @@ class SiteServer:
             except (ValueError, AttributeError, TypeError):
                 return web.Response(status=400, text="no change of the state")
             if len(json.dumps(changed)) > MOST_BYTES:
+                visit.full = True
                 return web.Response(status=413, text="the state is full")
             visit.state = changed
         return web.json_response(visit.state)

@@ -48,10 +48,11 @@ def after_thinking(text: str) -> str | None:
 
 
 def labels_of(label: object) -> list[str]:
-    """Returns the right answers of a sample as texts: one, or any of a list; one in a box is taken out of it."""
+    """Returns the right answers of a sample as texts: one, or any of a list; one in a box is taken out of it. An empty
+    one is none: it would make an empty answer right."""
     several = label if isinstance(label, list | tuple) else [label]
     texts = [str(one).strip() for one in several if one is not None]
-    return [last_boxed(text) or text for text in texts]
+    return [last_boxed(text) or text for text in texts if text]
 
 
 def normal(answer: str) -> str:
