@@ -1,13 +1,15 @@
 """Which models a request may name: `MODEL`, the one that is served, and `MODEL:NAME`, an adapter on it.
 
 An adapter that is called like a client's key belongs to that key: no other key may use it or learn that it is there.
-Every other adapter is for all clients. A key whose adapter is trained by this run is answered by it unless the request
-names another adapter.
+The adapter `Ada` belongs to the key `ada` too, unless there is a key `Ada`. Every other adapter is for all clients. A key
+whose adapter is trained by this run is answered by it unless the request names another adapter.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
+import unicodedata
 from collections.abc import Collection, Mapping
 
 from openclaw.engine.adapters import Adapter
@@ -36,7 +38,7 @@ class ModelNames:
     ) -> None:
         self.model = model
         self._adapters = adapters
-        self._key_names = key_names
+        self._key_names = frozenset(key_names)
         self._strict = strict
         self._unknown: set[str] = set()
 
@@ -83,7 +85,8 @@ class ModelNames:
             raise self._absent(name, key_name)
 
     def _may_use(self, adapter: Adapter, key_name: str | None) -> bool:
-        return adapter.name not in self._key_names or adapter.name == key_name
+        owners = _alike(adapter.name, self._key_names)
+        return not owners or key_name in owners
 
     def _absent(self, name: str, key_name: str | None) -> ClientError:
         known = ", ".join(map(repr, self.usable(key_name)[:10]))
@@ -98,3 +101,11 @@ class ModelNames:
             log.warning(
                 "requests for the model %r are answered by %r, the one that is served", shown, self.model
             )
+
+
+@functools.lru_cache(1024)
+def _alike(name: str, key_names: frozenset[str]) -> frozenset[str]:
+    """Returns the key of this name; else those whose names differ in capital letters or in the form of a character."""
+    plain = {key: unicodedata.normalize("NFKC", key).casefold() for key in key_names}
+    mine = unicodedata.normalize("NFKC", name).casefold()
+    return frozenset({name} if name in key_names else (key for key, one in plain.items() if one == mine))

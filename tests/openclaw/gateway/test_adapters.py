@@ -9,6 +9,7 @@ import httpx
 import pytest
 from sqlalchemy import update
 
+from openclaw.engine.adapters import Adapter
 from openclaw.errors import ClientError, ConfigError, StoreError
 from openclaw.gateway.adapter_versions import adapters_of
 from openclaw.gateway.door import launched_engine
@@ -288,3 +289,27 @@ def test_a_name_that_means_an_adapter_is_never_answered_by_the_model() -> None:
         names.adapter("claw:ada", None)
     for other in ("claw:latest", "gpt-4", "llama3:8b", None):
         assert names.adapter(other, None) is None
+
+
+@pytest.mark.parametrize(
+    ("adapter", "keys", "owners"),
+    [
+        ("ada", ("ada", "bob"), {"ada"}),
+        ("Ada", ("ada", "bob"), {"ada"}),
+        ("ADA", ("Ada", "bob"), {"Ada"}),
+        ("Ada", ("ada", "Ada", "bob"), {"Ada"}),
+        ("Zoe\u0308", ("Zo\u00eb", "bob"), {"Zo\u00eb"}),
+        ("team", ("ada", "bob"), {"ada", "bob", None}),
+        ("ada2", ("ada", "bob"), {"ada", "bob", None}),
+    ],
+)
+def test_an_adapter_belongs_to_the_key_of_its_name_however_it_is_spelled(
+    adapter: str, keys: tuple[str, ...], owners: set[str | None]
+) -> None:
+    names = ModelNames("claw", {adapter: Adapter(adapter, "/x")}, keys, strict=False)
+    for key in (*keys, None, "eve"):
+        expected = key in owners or None in owners
+        assert (f"claw:{adapter}" in names.usable(key)) == expected, key
+        if not expected:
+            with pytest.raises(ClientError):
+                names.adapter(f"claw:{adapter}", key)
