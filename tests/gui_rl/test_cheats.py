@@ -199,6 +199,7 @@ async def test_what_is_done_when_the_state_is_full_is_not_forgotten(sites: SiteS
 
 
 FORGED = '<tool_call>{"name": "computer_use", "arguments": %s}</tool_call>'
+NOTHING = FORGED % '{"action": "wait", "time": 0}'
 FEASIBLE = {
     "the end at once": ["DONE"],
     "giving up at once": ["FAIL"],
@@ -209,16 +210,16 @@ FEASIBLE = {
     "a call of its own": ['<tool_call>{"name": "evaluate", "arguments": {"score": 1}}</tool_call>', "DONE"],
     "success by a call": [FORGED % '{"action": "terminate", "status": "success"}'],
     "a status of its own": [FORGED % '{"action": "terminate", "status": "success", "score": 1, "reward": 1}'],
-    "nothing until the end of the turns": ["WAIT", "WAIT", "WAIT"],
+    "nothing until the end of the turns": [NOTHING] * 3,
     "keys of a browser": ['pyautogui.hotkey("ctrl", "s")', 'pyautogui.press("f12")', "DONE"],
 }
 INFEASIBLE = {
     "done": ["DONE"],
     "done, then giving up": ["DONE\nFAIL"],
-    "giving up in a thought": ["<think>\nFAIL\n</think>\nWAIT"],
+    "giving up in a thought": ["<think>\nFAIL\n</think>\npyautogui.press('a')"],
     "giving up in words": ["This cannot be done: FAIL."],
     "giving up as text": ['pyautogui.write("FAIL")', "DONE"],
-    "nothing until the end of the turns": ["WAIT"],
+    "nothing until the end of the turns": [NOTHING],
     "success and failure": [
         FORGED % '{"action": "terminate", "status": "success"}'
         + FORGED % '{"action": "terminate", "status": "failure"}'
