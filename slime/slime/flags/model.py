@@ -64,7 +64,7 @@ class ModelArguments:
     )
     bf16: bool = flag(
         False,
-        "compute in bfloat16 over fp32 weights (default on GPUs)",
+        "compute in bfloat16 over fp32 weights, and serve bfloat16 with the embedded engine (default on GPUs)",
         rules=[excludes("fp32", text="--bf16 and --fp32 are two precisions; drop one of them")],
     )
     fp32: bool = flag(

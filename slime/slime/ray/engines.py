@@ -22,6 +22,7 @@ from slime.plan.gate_engine import CPU, check_gate_engine, gate_engine_of, tell_
 from slime.plan.of_arguments import share_words, smallest_gpu
 from slime.processes.servers import ServerManager, ServerSpec
 from slime.ray.placement import BundleSite, Placement
+from slime.weights.cpu_dtype import dtype_on_cpu
 from slime.weights.versions import live_file
 
 if TYPE_CHECKING:
@@ -224,6 +225,8 @@ def engine_spec(
     command += ["--device", "cuda" if server.gpus else "cpu"]
     if args.rollout_backend == "embedded":
         command += ["--record-as", str(records.record_path(folder, name).with_suffix(""))]
+        if policy and not server.gpus:
+            command += ["--dtype", dtype_on_cpu(args.bf16, Path(args.run_dir))]
     if args.rollout_backend == "embedded" or not server.gpus:
         command += ["--threads", str(args.engine_threads)]
     for option in (*LIMITS, "chunked_prefill_size"):

@@ -17,6 +17,7 @@ from slime.training.core.distributed import broadcast
 from slime.training.core.model import serves_fp32
 from slime.weights.checkpoints import is_checkpoint
 from slime.weights.checksum import checksum_of, weights_checksum
+from slime.weights.cpu_dtype import dtype_on_cpu
 from slime.weights.folders import copy_model_files, fp32_vectors, stored_dtype, write_weights
 from slime.weights.mapped import WrittenMemories
 from slime.weights.probe import Probe, write_probe
@@ -70,7 +71,7 @@ class Exporting(ABC):
     def export_weights(self, folder: str, version: int, whole: bool = True) -> str:
         """Writes the weights as a Hugging Face folder and returns their checksum, on every rank.
 
-        The folder appears whole or not at all. Tensors have the dtype that engines serve: fp32 on a CPU,
+        The folder appears whole or not at all. Tensors have the dtype that engines serve: fp32 on a CPU without --bf16,
         else the model's own, or that of `in_fp32`.
 
         Args:
@@ -92,6 +93,11 @@ class Exporting(ABC):
     def in_fp32(self) -> frozenset[str]:
         """Names of the vectors that leave in fp32, as the model's folder has them, whatever dtype the others have."""
         return fp32_vectors(self.args.hf_checkpoint) if serves_fp32(self.args) else frozenset()
+
+    @cached_property
+    def _dtype_on_cpu(self) -> torch.dtype:
+        found: torch.dtype = getattr(torch, dtype_on_cpu(self.args.bf16, Path(self.args.run_dir)))
+        return found
 
     @cached_property
     def memories(self) -> WrittenMemories:
@@ -149,6 +155,6 @@ class Exporting(ABC):
     def _served_dtype(self) -> torch.dtype | None:
         args = self.args
         has_gpus = args.rollout_external_engine_addrs and args.rollout_backend != "embedded"
-        return (
-            torch.float32 if args.rollout_num_gpus == 0 and not has_gpus else stored_dtype(args.hf_checkpoint)
-        )
+        if args.rollout_num_gpus or has_gpus:
+            return stored_dtype(args.hf_checkpoint)
+        return self._dtype_on_cpu

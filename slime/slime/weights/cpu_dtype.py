@@ -1,0 +1,32 @@
+"""In which type an embedded engine on the CPU serves, and versions leave for it. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from slime.weights.versions import read_live
+
+BF16, FP32 = "bfloat16", "float32"
+
+
+def dtype_on_cpu(bf16: bool, run_dir: Path) -> str:
+    """Returns the type of the run's versions: bf16 with --bf16, as training computes then, else fp32. A run that has
+    versions goes on in their type, since earlier releases served fp32 on every CPU.
+    """
+    live = read_live(run_dir) if run_dir.is_dir() else None
+    there = set[str]() if live is None else dtypes_of(Path(live.path))
+    if there:
+        return BF16 if "BF16" in there else FP32
+    return BF16 if bf16 else FP32
+
+
+def dtypes_of(folder: Path) -> set[str]:
+    """Types of the matrices in a folder's whole weights, in the words of safetensors (F32, BF16); none if it holds no
+    such file."""
+    found: set[str] = set()
+    for path in sorted(folder.glob("model*.safetensors"))[:1]:
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        found |= {one["dtype"] for one in header.values() if len(one.get("shape", ())) > 1}
+    return found

@@ -1,0 +1,34 @@
+"""In which type an embedded engine on the CPU serves: what training computes in, and what a run has so far."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from slime.weights.cpu_dtype import dtype_on_cpu, dtypes_of
+from slime.weights.versions import WeightVersion, write_live
+
+
+@pytest.mark.parametrize(("bf16", "served"), [(True, "bfloat16"), (False, "float32")])
+def test_a_new_run_serves_what_training_computes_in(tmp_path: Path, bf16: bool, served: str) -> None:
+    assert dtype_on_cpu(bf16, tmp_path) == served
+    assert dtype_on_cpu(bf16, tmp_path / "not there") == served
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_run_goes_on_in_the_type_of_its_versions(tmp_path: Path, dtype: torch.dtype) -> None:
+    folder = tmp_path / "weights" / "v000003"
+    folder.mkdir(parents=True)
+    tensors = {"model.norm.weight": torch.ones(4), "lm_head.weight": torch.ones(4, 4, dtype=dtype)}
+    save_file(tensors, folder / "model.safetensors")
+    write_live(tmp_path, WeightVersion(3, str(folder), "xxh3:1"))
+    served = str(dtype).removeprefix("torch.")
+    assert [dtype_on_cpu(bf16, tmp_path) for bf16 in (True, False)] == [served, served]
+
+
+def test_a_live_adapter_and_a_folder_that_is_gone_say_nothing(tmp_path: Path) -> None:
+    save_file({"a.lora_A.weight": torch.ones(2, 2)}, tmp_path / "adapter_model.safetensors")
+    assert dtypes_of(tmp_path) == dtypes_of(tmp_path / "gone") == set()
