@@ -5,6 +5,7 @@
 #   METHOD         flags of the method: hooks, loss, judge; they come after the shared ones, so they win
 #   USAGE          the script's own first comment lines, for --help
 #   PREPARE        a function that makes the model, if the script has one; it runs when all else is checked and installed
+#   PREPARE_JUDGE  a function that installs what the judge reads with, if the script has one; it runs then too
 
 # shellcheck source-path=SCRIPTDIR source=launch.sh
 source "$ROOT/launch/launch.sh"
@@ -59,13 +60,15 @@ tiny_dry_run() {
   return "$status"
 }
 
-# tiny_prepare: refuses what cannot start here; then installs, prepares what the script names in PREPARE, and makes RUN_DIR.
+# tiny_prepare: refuses what cannot start here; then installs, prepares what the script names in PREPARE and PREPARE_JUDGE, and
+# makes RUN_DIR.
 tiny_prepare() {
   refuse_if "$(tiny_model_problem)" "$(data_path_problem)" "$(folders_problem)"
   check_words "${arguments[@]}"
   refuse_if "$(run_problem "$HOST" "$PORT")"
   ensure_env "$ROOT/requirements.txt"
   ${PREPARE:-:}
+  ${PREPARE_JUDGE:-:}
   # shellcheck disable=SC2034  # read by leave_nothing_empty
   [ -e "$RUN_DIR" ] || NEW_RUN=$RUN_DIR
   own_run_dir "$RUN_DIR" # conversations and weights: readable by this user only

@@ -26,7 +26,8 @@ case " ${JUDGE_BACKEND:-rules} $* " in
   *" --help "* | *" -h "* | *" --judge-backend "* | *" --judge-backend="*) ;;
   " rules "*)
     JUDGE=(--judge-embeddings "${JUDGE_EMBEDDINGS:-auto}" --judge-reader-url served)
-    [ "${JUDGE_EMBEDDINGS:-auto}" = off ] || is_dry_run || ensure_sentences
+    # shellcheck disable=SC2034  # read by tiny_prepare
+    [ "${JUDGE_EMBEDDINGS:-auto}" = off ] || PREPARE_JUDGE=ensure_sentences
     ;;
 esac
 

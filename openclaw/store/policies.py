@@ -32,7 +32,7 @@ def is_sample_of_trainer(trainer: str) -> ColumnElement[bool]:
 
 
 def is_wish_of_trainer(trainer: str) -> ColumnElement[bool]:
-    """Returns the condition for wishes that were said after turns of the policy of a trainer."""
+    """Returns the condition for wishes that follow turns of the policy of a trainer."""
     said = select(_TURN.id).where(_TURN.id == schema.memory.c.turn_id)
     if adapter_of(trainer) is None:
         return ~said.where(~is_of_trainer(trainer)).exists()

@@ -1,4 +1,4 @@
-"""One adapter of an engine, driven as the engine's weights are: prepared beside the live version, then switched."""
+"""One adapter of an engine, driven as the engine's weights are: prepared while the live version serves, then switched."""
 
 from __future__ import annotations
 

@@ -140,9 +140,9 @@ def walk(here: int, depth: int = 0) -> Iterator[tuple[int, os.DirEntry[str]]]:
                 os.close(below)
 
 
-def check_size(roots: Sequence[int], most_bytes: int, most_entries: int, beside: int = 0) -> None:
-    """Raises TooLarge where the trees together, and `beside` further bytes, are more."""
-    size = beside
+def check_size(roots: Sequence[int], most_bytes: int, most_entries: int, nameless: int = 0) -> None:
+    """Raises TooLarge where the trees together, and `nameless` further bytes, are more."""
+    size = nameless
     if size > most_bytes:
         raise TooLarge(f"files take more than {most_bytes >> 20} MiB")
     for count, (_, entry) in enumerate((found for root in roots for found in walk(root)), 1):

@@ -147,10 +147,10 @@ class Workspace:
         with contextlib.suppress(FileNotFoundError), folder(self.root, tuple(way)) as here:
             remove(here, name)
 
-    def check_size(self, beside: int = 0) -> None:
-        """Raises TooLarge where there is more in it than it may hold, with `beside` bytes of files without a name."""
+    def check_size(self, nameless: int = 0) -> None:
+        """Raises TooLarge where there is more in it than it may hold, with `nameless` bytes of files without a name."""
         _ = self.root
-        check_size(self._roots, self.most_bytes, self.most_entries, beside)
+        check_size(self._roots, self.most_bytes, self.most_entries, nameless)
 
     def settle(self) -> None:
         """Takes setuid bits from what a box left; nothing where it is closed."""

@@ -161,6 +161,8 @@ def test_the_loss_of_a_machine_is_named_and_training_goes_on_where_another_comes
         train_nice=0,
         train_threads=1,
         update_weight_transport="disk",
+        save_timeout=0.0,
+        load_timeout=0.0,
     )
     group = TrainGroup(args, placed)
     ray.get([trainer.__ray_ready__.remote() for trainer in group.ranks])

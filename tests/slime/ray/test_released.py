@@ -75,7 +75,7 @@ def test_a_driver_ends_such_engines_before_any_is_adopted_and_tells_servers_noth
     folder = str(tmp_path)
     args: Any = SimpleNamespace(
         run_dir=folder, save=folder, update_weight_disk_dir=folder, ray_start_timeout=9.0, health_timeout=9.0,
-        debug_rollout_only=True,
+        debug_rollout_only=True, train_adapters=None,
     )  # fmt: skip
     components.RunComponents(args)
     order = [call[0] for call in seen.mock_calls]
