@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from slime.training.export import Exporting
 from slime.weights.cpu_dtype import dtype_on_cpu, dtypes_of
 from slime.weights.versions import WeightVersion, write_live
 
@@ -27,6 +30,17 @@ def test_a_run_goes_on_in_the_type_of_its_versions(tmp_path: Path, dtype: torch.
     write_live(tmp_path, WeightVersion(3, str(folder), "xxh3:1"))
     served = str(dtype).removeprefix("torch.")
     assert [dtype_on_cpu(bf16, tmp_path) for bf16 in (True, False)] == [served, served]
+
+
+@pytest.mark.parametrize(("address", "leaves"), [([], torch.bfloat16), (["127.0.0.1:30010"], torch.float32)])
+def test_versions_leave_in_fp32_for_an_engine_that_somebody_else_started(
+    address: list[str], leaves: torch.dtype
+) -> None:
+    args = SimpleNamespace(
+        rollout_num_gpus=0, rollout_backend="embedded", rollout_external_engine_addrs=address
+    )
+    rank: Any = SimpleNamespace(args=args, _dtype_on_cpu=torch.bfloat16)
+    assert Exporting._served_dtype(rank) == leaves
 
 
 def test_a_live_adapter_and_a_folder_that_is_gone_say_nothing(tmp_path: Path) -> None:
