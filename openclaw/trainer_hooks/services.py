@@ -113,9 +113,10 @@ def check_settings(args: object, endpoints: Mapping[str, list[str]], env: Mappin
     )
     judge_settings.load_settings(given, env)
     teacher_settings.load_settings(given, env)
-    Services(settings, "", given, env).gateway_settings(
-        endpoints["policy"], store=["--rl-buffer-dir", "buffer"]
-    )
+    # not `store_flags`, which needs a package to look for a password in the address
+    url = settings.buffer.rl_buffer_url
+    store = ["--rl-buffer-url", url] if url else ["--rl-buffer-dir", "buffer"]
+    Services(settings, "", given, env).gateway_settings(endpoints["policy"], store=store)
 
 
 def checked_services(

@@ -86,6 +86,11 @@ def test_a_misspelt_flag_is_refused_before_anything_is_installed(
     assert done.stderr == ("error: unknown flag --rollout-batch-sise; did you mean --rollout-batch-size?\n")
 
 
+def test_a_start_with_a_database_of_its_own_goes_on_to_the_installation(bare: Bare, free_port: str) -> None:
+    done = bare.start(TALKS, PORT=free_port, RL_BUFFER_URL=f"sqlite:///{bare.folder}/buffer.db")
+    assert "contradict" not in done.stderr and bare.log.exists(), done.stderr
+
+
 @pytest.mark.parametrize(
     ("script", "words", "env", "said"),
     [
