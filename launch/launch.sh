@@ -38,7 +38,7 @@ check_port_number() {
 # run_problem [HOST PORT]: prints why no run can start in RUN_DIR, or why its gateway could not listen: a gateway of this very
 # run may.
 # shellcheck disable=SC2120  # tracks give no address
-run_problem() { run_module claw_base.run_folder.start_check "$RUN_DIR" "$@" || :; }
+run_problem() { run_module claw_base.run_folder.start_check "$RUN_DIR" "$@" || [ $? -lt 128 ]; } # above: a signal ended it
 
 # run_module MODULE ARG...: a program of the repository that needs no package. Ctrl-C ends it without a word.
 run_module() {

@@ -41,11 +41,23 @@ class Usage:
     def __init__(self, first: int, in_memory: Sequence[str]) -> None:
         """`first` is the id of the first process in the box, `in_memory` are the box's folders in memory."""
         self.root, self.in_memory = Path(f"/proc/{first}/root"), tuple(in_memory)
+        self._is_set_up = False
         self._mapped: dict[str, Mapped] = {}
         self._shared: dict[str, int] = {}
 
+    @property
+    def is_set_up(self) -> bool:
+        """Whether the first process is in the box's own file system. Until then its root, and /proc in it, are those of
+        this machine, whose processes and files would count as the box's."""
+        if not self._is_set_up:
+            with contextlib.suppress(OSError):
+                self._is_set_up = (self.root / "proc").stat().st_dev != os.stat("/proc").st_dev
+        return self._is_set_up
+
     def processes(self) -> list[str]:
         """Returns the ids, as they are in the box, of all processes in it."""
+        if not self.is_set_up:
+            return []
         with contextlib.suppress(OSError):
             return [name for name in os.listdir(self.root / "proc") if name.isdigit()]
         return []
@@ -115,6 +127,8 @@ class Usage:
 
     def too_many_files(self, most_bytes: int) -> str | None:
         """Returns the folder in memory that holds more files than its size allows, None if there is none."""
+        if not self.is_set_up:
+            return None
         for place in self.in_memory:
             with contextlib.suppress(OSError):
                 about = os.statvfs(f"{self.root}{place}")

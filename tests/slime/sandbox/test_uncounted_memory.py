@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 
 from slime.sandbox import Limits, PythonSession, Shells, Workspace, box, run
 from slime.sandbox.python_session import close_all
+from slime.sandbox.usage import Usage
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 LIMITS = Limits(
@@ -30,6 +32,11 @@ def no_cgroup(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(box, "make_group", lambda limits: None)
     yield
     close_all()
+
+
+def test_the_machine_is_not_counted_as_the_box_while_the_box_is_set_up() -> None:
+    usage = Usage(os.getpid(), ("/tmp",))
+    assert (usage.processes(), usage.memory(), usage.too_many_files(0)) == ([], 0, None)
 
 
 REFUSED = {
