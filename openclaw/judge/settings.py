@@ -230,6 +230,10 @@ class JudgeSettings:
             raise ConfigError("JUDGE_API_KEY has a blank, a line break or a character that is no ASCII in it")
         if self.judge_backend == "openai" and not (self.judge_url and self.judge_model):
             raise ConfigError("the openai judge needs --judge-url and --judge-model")
+        if self.judge_backend == "openai" and "://" not in str(self.judge_url):
+            raise ConfigError(
+                "--judge-url is no URL: write it with its scheme, such as http://127.0.0.1:8000/v1"
+            )
         if self.judge_embeddings == "on":
             self._check_embeddings()
         if self.judge_reader_url and self.judge_backend != "rules":
