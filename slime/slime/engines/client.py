@@ -7,7 +7,9 @@ engine.switch(4)
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +19,7 @@ from slime.engines.protocol import ControlRoutes, EngineControlError, EngineInfo
 from slime.flags.shared import KEEPS_MEMORY
 from slime.utils.certificates import certificates
 
-__all__ = ["ROUTES", "EngineControl", "EngineControlError", "EngineInfo"]
+__all__ = ["ROUTES", "EngineControl", "EngineControlError", "EngineInfo", "answer_each"]
 
 SLOW = ("/weights_checker", "/generate")
 """Paths of calls that prove what serves: the first of them compile kernels, for longer than an engine that lives may be
@@ -178,7 +180,8 @@ class EngineControl:
     def answer(
         self, prompt_ids: list[int], max_new_tokens: int, temperature: float, adapter: str | None = None
     ) -> dict[str, Any]:
-        """One answer of what serves, or of an adapter in addition to it: ids, log_probs, text, ended."""
+        """One answer of what serves, or of an adapter in addition to it: ids, log_probs, text, ended. Raises
+        EngineControlError, also for an answer in another form."""
         body: dict[str, Any] = {
             "input_ids": prompt_ids,
             "sampling_params": {"temperature": temperature, "max_new_tokens": max_new_tokens},
@@ -186,14 +189,17 @@ class EngineControl:
         }
         body |= {} if adapter is None else {"lora_path": adapter}
         found = self._call_with(self._prepare_timeout)("POST", "/generate", body)
-        rows = found["meta_info"]["output_token_logprobs"]
-        finish = found["meta_info"].get("finish_reason") or {}
-        return {
-            "ids": [int(row[1]) for row in rows],
-            "log_probs": [float(row[0]) for row in rows],
-            "text": str(found["text"]),
-            "ended": finish.get("type") == "stop",
-        }
+        try:
+            rows = found["meta_info"]["output_token_logprobs"]
+            finish = found["meta_info"].get("finish_reason") or {}
+            return {
+                "ids": [int(row[1]) for row in rows],
+                "log_probs": [float(row[0]) for row in rows],
+                "text": str(found["text"]),
+                "ended": finish.get("type") == "stop",
+            }
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise EngineControlError(f"{self.url}/generate: {error!r}") from error
 
     def unload_adapter(self, name: str) -> None:
         """Forget an adapter."""
@@ -238,6 +244,30 @@ class EngineControl:
             return _content(answer)
 
         return call
+
+
+def answer_each(
+    engine: EngineControl,
+    prompts: Sequence[list[int]],
+    max_new_tokens: int,
+    temperature: float,
+    ended: threading.Event,
+    at_once: int,
+    adapter: str | None = None,
+) -> list[Mapping[str, Any]]:
+    """`EngineControl.answer` for each prompt, in their order, `at_once` at a time.
+
+    Raises:
+        EngineControlError: as `answer`, or `ended` was set meanwhile.
+    """
+
+    def answer(prompt: list[int]) -> Mapping[str, Any]:
+        if ended.is_set():
+            raise EngineControlError(f"{engine.url}: the examination was ended")
+        return engine.answer(prompt, max_new_tokens, temperature, adapter)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(answer, prompts))
 
 
 def _content(answer: httpx.Response) -> dict[str, Any]:

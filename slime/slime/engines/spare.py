@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 
-from slime.engines.client import EngineControl
+from slime.engines.client import EngineControl, answer_each
 from slime.engines.protocol import EngineControlError
 from slime.utils.certificates import certificates
 
@@ -61,8 +60,7 @@ class SpareEngine:
             return found
         control.prepare(path, version)
         control.switch(version)
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            return list(pool.map(lambda prompt: self._answer(prompt, max_new_tokens, temperature), prompts))
+        return answer_each(control, prompts, max_new_tokens, temperature, self._ended, AT_ONCE)
 
     def discard(self) -> None:
         """Answers that are not there yet are given up."""
@@ -80,26 +78,3 @@ class SpareEngine:
             backend = str(about.get("backend", "sglang"))
             self._control = EngineControl(self.url, backend, self._timeout, self._prepare_timeout)
         return self._control
-
-    def _answer(self, prompt: list[int], most: int, temperature: float) -> dict[str, Any]:
-        if self._ended.is_set():
-            raise EngineControlError(f"{self.url}: the examination was ended")
-        body = {
-            "input_ids": prompt,
-            "sampling_params": {"temperature": temperature, "max_new_tokens": most},
-            "return_logprob": True,
-        }
-        try:
-            answer = self._client.post("/generate", json=body)
-            answer.raise_for_status()
-            found = answer.json()
-            rows = found["meta_info"]["output_token_logprobs"]
-            finish = found["meta_info"].get("finish_reason") or {}
-            return {
-                "ids": [int(row[1]) for row in rows],
-                "log_probs": [float(row[0]) for row in rows],
-                "text": str(found["text"]),
-                "ended": finish.get("type") == "stop",
-            }
-        except (httpx.HTTPError, ValueError, KeyError, TypeError, IndexError) as error:
-            raise EngineControlError(f"{self.url}/generate: {error!r}") from error

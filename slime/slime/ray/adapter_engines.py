@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slime.engines.client import EngineControl, EngineControlError
+from slime.engines.client import EngineControl, EngineControlError, answer_each
 from slime.weights.versions import is_adapter
 
 NEXT, EXAMINED = "~next", "~gate"
@@ -96,14 +95,7 @@ class ExaminedAdapter:
         """
         self._ended.clear()
         adapter = self._adapter(path, version)
-
-        def answer(prompt: list[int]) -> Mapping[str, Any]:
-            if self._ended.is_set():
-                raise EngineControlError(f"{self._engine.url}: the examination was ended")
-            return self._engine.answer(prompt, max_new_tokens, temperature, adapter)
-
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            return list(pool.map(answer, prompts))
+        return answer_each(self._engine, prompts, max_new_tokens, temperature, self._ended, AT_ONCE, adapter)
 
     def discard(self) -> None:
         """Answers that are not there yet are given up. Raises EngineControlError."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from slime.engines.client import EngineControl
 from slime.engines.spare import SpareEngine
 from slime.errors import EngineError
 from tests.fakes.sglang import FakeSGLang, Running
@@ -64,3 +65,10 @@ def test_an_examination_that_was_ended_asks_no_further(running: Running, model_p
 def test_an_engine_that_is_away_is_asked_again_later(model_path: Path) -> None:
     with pytest.raises(EngineError, match=r"http://127.0.0.1:9"):
         SpareEngine("http://127.0.0.1:9").try_weights(str(model_path), 1, PROMPTS, 8)
+
+
+def test_an_answer_in_another_form_is_an_error_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = EngineControl("http://127.0.0.1:9", "sglang")
+    monkeypatch.setattr(engine, "_call_with", lambda timeout: lambda *words: {"text": "no meta_info"})
+    with pytest.raises(EngineError, match=r"/generate: KeyError\('meta_info'\)"):
+        engine.answer([1, 2], 8, 0.0)
