@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from claw_base.settings import command_line
 from claw_base.settings.declare import check, flag, flags_of
@@ -23,6 +24,12 @@ SERVED = "served"
 """Among the addresses of readers: the engines of the run."""
 _SAFE = ("--judge-", "--prm-", "--majority-")
 """How flags begin that no other part of a driver's command line has."""
+
+
+def check_address(url: str) -> None:
+    """Raises ConfigError for what is no http URL."""
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise ConfigError(f"{url!r} is no address of a judge; it must start with http:// or https://")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +228,11 @@ class JudgeSettings:
         least=1,
     )
 
+    @property
+    def completions_url(self) -> str:
+        """Where the openai judge is asked."""
+        return f"{(self.judge_url or '').rstrip('/')}/chat/completions"
+
     def __post_init__(self) -> None:
         check(self)
         if self.judge_backend == "engine" and not (self.judge_engine_url and self.prm_model_path):
@@ -230,10 +242,8 @@ class JudgeSettings:
             raise ConfigError("JUDGE_API_KEY has a blank, a line break or a character that is no ASCII in it")
         if self.judge_backend == "openai" and not (self.judge_url and self.judge_model):
             raise ConfigError("the openai judge needs --judge-url and --judge-model")
-        if self.judge_backend == "openai" and "://" not in str(self.judge_url):
-            raise ConfigError(
-                "--judge-url is no URL: write it with its scheme, such as http://127.0.0.1:8000/v1"
-            )
+        if self.judge_backend == "openai":
+            check_address(self.completions_url)
         if self.judge_embeddings == "on":
             self._check_embeddings()
         if self.judge_reader_url and self.judge_backend != "rules":

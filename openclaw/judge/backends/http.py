@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 import httpx
 import orjson
 
-from openclaw.errors import ConfigError, JudgeError
+from openclaw.errors import JudgeError
 from openclaw.judge.metrics import JudgeMetrics
+from openclaw.judge.settings import check_address
 
 LARGEST_REPLY_BYTES = 8 << 20
 FREE_RETRIES = 10.0
@@ -71,8 +72,7 @@ class JudgeHttp:
         metrics: JudgeMetrics, headers: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
         for url in urls:
-            if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-                raise ConfigError(f"{url!r} is no address of a judge; it must start with http:// or https://")
+            check_address(url)
         self._urls = list(urls)
         self._timeout = timeout
         self._retries = retries

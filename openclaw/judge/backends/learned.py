@@ -8,6 +8,7 @@ from openclaw.judge.learned.features import features_of
 from openclaw.judge.learned.judge_file import JudgeFile
 from openclaw.judge.questions import JudgeQuestion, bounded
 from openclaw.judge.rules.corrections import correction_in
+from openclaw.judge.rules.judge import votes_for_hint
 from openclaw.types import Vote
 
 
@@ -33,9 +34,7 @@ class LearnedBackend:
         if said.strip() and self.vote(question).score == -1:
             asked = last_said(question.messages)
             hint = correction_in(bounded(said), f"{asked}\n{bounded(question.response)}")
-        if not hint:
-            return [Vote(score=-1, text="nothing says what should be different")] * m
-        return [Vote(score=1, text="correction", hint=hint)] * m
+        return votes_for_hint(hint, m)
 
     async def close(self) -> None:
         return None

@@ -30,7 +30,7 @@ class OpenAIBackend(ModelBackend):
         self._has_seeds = True
         key = settings.judge_api_key
         self._http = JudgeHttp(
-            [f"{(settings.judge_url or '').rstrip('/')}/chat/completions"],
+            [settings.completions_url],
             settings.judge_request_timeout,
             settings.judge_retries,
             settings.judge_retry_budget,

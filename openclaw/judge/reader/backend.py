@@ -11,7 +11,7 @@ from openclaw.judge.questions import JudgeQuestion, bounded
 from openclaw.judge.reader.channel import Reading
 from openclaw.judge.reader.reader import Reader
 from openclaw.judge.rules.english import BY_TONE
-from openclaw.judge.rules.judge import RulesBackend, hint_by_rules, vote_by_rules
+from openclaw.judge.rules.judge import RulesBackend, hint_by_rules, vote_by_rules, votes_for_hint
 from openclaw.judge.rules.languages import language_of
 from openclaw.types import Vote
 
@@ -46,9 +46,7 @@ class ReadingBackend(RulesBackend):
         if vote.score == -1 and reading is not None:
             sentence = _sentence(reading)
             words = " ".join(part for part in (sentence, words) if part)
-        if not words:
-            return [Vote(score=-1, text="nothing says what should be different")] * m
-        return [Vote(score=1, text="correction", hint=words)] * m
+        return votes_for_hint(words, m)
 
     async def _vote(self, question: JudgeQuestion) -> tuple[Vote, Reading | None]:
         """The vote, and what the model is sure to have read."""

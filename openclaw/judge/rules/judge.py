@@ -64,6 +64,13 @@ _MOST_RESTATED, _LETTERS = 3, 3
 compared."""
 
 
+def votes_for_hint(hint: str, m: int) -> list[Vote]:
+    """`m` equal votes for a hint; "": against any."""
+    if not hint:
+        return [Vote(score=-1, text="nothing says what should be different")] * m
+    return [Vote(score=1, text="correction", hint=hint)] * m
+
+
 class RulesBackend:
     """Deterministic: every vote is the same."""
 
@@ -76,9 +83,7 @@ class RulesBackend:
 
     async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         hint = hint_by_rules(question)
-        if not hint:
-            return [Vote(score=-1, text="nothing says what should be different")] * m
-        return [Vote(score=1, text="correction", hint=hint)] * m
+        return votes_for_hint(hint, m)
 
     async def close(self) -> None:
         return None

@@ -11,7 +11,14 @@ from openclaw.common.messages import last_said, said_in
 from openclaw.common.plain_sentences import Pole, plain_sentences
 from openclaw.judge.questions import JudgeQuestion, bounded
 from openclaw.judge.rules.corrections import correction_in
-from openclaw.judge.rules.judge import REPLY, RulesBackend, hint_by_rules, vote_by_rules, vote_on_person
+from openclaw.judge.rules.judge import (
+    REPLY,
+    RulesBackend,
+    hint_by_rules,
+    vote_by_rules,
+    vote_on_person,
+    votes_for_hint,
+)
 from openclaw.judge.rules.languages import language_of
 from openclaw.judge.sentences.features import Remark
 from openclaw.judge.sentences.head import Head, Reading
@@ -43,9 +50,7 @@ class SentenceBackend(RulesBackend):
 
     async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         hint = await asyncio.to_thread(self.hint, question)
-        if not hint:
-            return [Vote(score=-1, text="nothing says what should be different")] * m
-        return [Vote(score=1, text="correction", hint=hint)] * m
+        return votes_for_hint(hint, m)
 
     def vote(self, question: JudgeQuestion) -> Vote:
         return self._read(question)[0]
