@@ -1,1 +1,1 @@
-"""How a run on rented GPUs is started, whoever rents them out: flags, the driver's command, `main`."""
+"""Starts a run on rented GPUs of any provider: flags, the driver's command, `main`."""

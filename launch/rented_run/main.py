@@ -87,9 +87,10 @@ def read(cloud: Cloud, argv: Sequence[str], installed: bool = True) -> tuple[Any
 
 
 def ask_first(args: Any) -> None:
-    """Asks before anything starts: does the service take the key, have the model, and read this tokenizer's ids as text?
+    """Checks before anything starts that the service accepts the key, has the model, and decodes this tokenizer's ids to
+    the same text.
 
-    A service that is away is told of in one line, and left to the run, which waits for it.
+    If the service cannot be reached, one line is logged and the run starts: it waits for the service.
 
     Args:
         args: parsed arguments of the driver.

@@ -1,1 +1,1 @@
-"""Dreaming: a wish is learned from many everyday prompts that nobody asked, while anchors hold the policy elsewhere."""
+"""Dreaming: the model learns a wish from answers to many shipped everyday prompts; anchors keep its other behaviour."""

@@ -1,10 +1,10 @@
-"""Which prompts are anchors, and in which order they are sampled.
+"""Chooses the prompts that are anchors, and the order in which they are sampled.
 
-An anchor is a prompt that explicitly asks for something, in the question, in the system message or as a complaint, a
-prompt of another kind, or a simple question whose answer the model knows. The policy is held to how its teacher answers
-the same prompt. Anchors of the
-wish's own theme come first, with its opposite poles: a habit unlearns those first. Their questions are the prompts that
-are dreamt on, so that only the wish in the prompt tells the two apart.
+An anchor is one of three prompts: one that explicitly asks for something (in the question, in the system message or as a
+complaint), one of another kind than everyday prompts, or a simple question whose answer the model knows. Training keeps
+the policy close to its teacher's answer to the same prompt. Anchors of the wish's own theme come first, with the opposite
+poles, because learning a habit harms those first. Anchors use the same questions as dreams, so an anchor and a dream
+differ only by the wish in the prompt.
 """
 
 from __future__ import annotations

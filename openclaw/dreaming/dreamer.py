@@ -40,7 +40,7 @@ from openclaw.store.shares import Person
 log = logging.getLogger(__name__)
 
 AGAIN = 0.3
-"""Answers that are added whenever a known wish is said again, as a share of --dream-prompts."""
+"""Answers that are sampled each time a person repeats a known wish, as a share of --dream-prompts."""
 NEWEST = 2
 """Times --dream-prompts: the newest answers to a wish that steps are drawn from."""
 ENOUGH, ANCHORS_A_BATCH = 48, 24
@@ -77,18 +77,19 @@ class Demand:
 
 @dataclass
 class Night:
-    """What there is for a batch.
+    """Dreams and anchors from which the rows of a batch are drawn.
 
     Attributes:
-        dreams: by person, the newest ones; those of wishes that are not to be learned are left out.
-        weights: of the dreams of a person's wish, if not 1.
-        bank: anchors by theme; of contrasts only those of what is wished.
-        themes: weights of what the wishes are about; poles: what they ask for there, where that is sure. Elsewhere the
-            anchors ask for both: to hold the wrong pole is worse.
+        dreams: the newest dreams by person, without those of wishes that are not to be learned.
+        weights: weight of the dreams of a person's wish, if it is not 1.
+        bank: anchors by theme; contrasts only for the poles that are wished for.
+        themes: weights of the wishes' themes.
+        poles: the pole that the wishes ask for within a theme, if it is certain. If it is not, the anchors ask for both
+            poles, because anchors of the wrong pole do more harm.
         is_new: a wish is of a kind that its person had not asked for before.
-        is_asked: somebody asked for something in this very batch.
-        learned: share of held-out answers that show the wishes, the least of all; None: not measured.
-        sampled: answers that were sampled now; seconds: how long that took.
+        is_asked: a turn of this batch contains a wish.
+        learned: share of held-out answers that show a wish, the lowest over all wishes; None: not measured.
+        sampled: number of answers sampled for this batch; seconds: how long that took.
     """
 
     dreams: dict[Person, list[Dream]] = field(default_factory=dict)
@@ -293,7 +294,7 @@ class Dreamer:
         return plans
 
     def _plans(self, demand: Demand, model: str, planner: Planner, wish: Wish, wishes: int) -> list[Plan]:
-        """What a wish needs: when it is new dreams and facts, when it is said again a few further dreams, and looks."""
+        """Plans a wish's samples: dreams and facts for a new wish, a few more dreams for a repeated one, and looks."""
         known = [one.item for one in self._of(model, wish, demand.rollout_id)]
         plans: list[Plan] = []
         if not known and not self._of(model, wish, demand.rollout_id, "fact"):

@@ -37,13 +37,13 @@ class Prompt:
 
 @dataclass(frozen=True)
 class ShippedWish:
-    """An explicit wish in somebody's words.
+    """An explicit wish, worded as a person may write it.
 
     Attributes:
-        theme: which side of an answer it is about.
+        theme: the side of an answer that it is about.
         pole: what it asks for within the theme.
-        place: where it stands: behind the question, in the system message, or said about an earlier answer.
-        earlier: that answer; question: what it answers, "" for any everyday prompt.
+        place: its place in the prompt: after the question, in the system message, or in a comment on an earlier answer.
+        earlier: that answer; question: the question of that answer, "" for any everyday prompt.
     """
 
     id: str

@@ -74,7 +74,7 @@ def _scored(wish: str) -> list[tuple[float, ShippedWish]]:
 
 
 def _per_length(score: float, shipped: ShippedWish) -> float:
-    """A short shipped wish says more by the same shared words than a long one."""
+    """Returns the score divided by the shipped wish's length: the same shared words weigh more in a short wish."""
     rarity = _rarity()
     return score / math.sqrt(1 + sum(rarity[word] for word in _stems(shipped.text)))
 

@@ -17,10 +17,10 @@ class Wish:
     """One wish of a person, or two of different kinds together.
 
     Attributes:
-        turn_ids: the turns that it was said after.
-        language: of the person, as far as the wish and the request before it show.
-        poles: what it asks for, if that is sure: the teacher then reads a plain sentence for each instead of the person's
-            words.
+        turn_ids: the turns after which the person wrote it.
+        language: the person's language, judged by the wish and the request before it.
+        poles: what it asks for, if that is certain. The teacher then reads one plain sentence for each pole instead of
+            the person's words.
     """
 
     person: Person

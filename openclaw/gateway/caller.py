@@ -28,7 +28,7 @@ PEER_HEADER = "openclaw-peer"
 
 @dataclass(frozen=True)
 class RequestKey:
-    """Identifies a request; `repeated`: the client says that it sent the request before."""
+    """Identifies a request; `repeated`: the client marked it as a retry."""
 
     digest: bytes
     repeated: bool

@@ -1,12 +1,11 @@
-"""Canaries: do the weights do unasked what a person's prompts remember?
+"""Canaries: measure whether the weights fulfil a wish without the memory that adds it to the person's prompts.
 
-The person's own questions are asked again without the memory. An answer shows a wish when the model finds it nearly as
-likely without the wish in the prompt as with it, measured against the answer that the person complained about: its
-log-probability falls by `gap` nats when the wish is there, and an answer shows the wish when its own falls by less than
-half of that. Answers are counted by Wald's sequential probability ratio test (1945) of a share of `HELD` against one of
-`NOT_YET`, each error at most `ERROR` a version; each new version is counted anew. Questions that say
-themselves what the wish is about show nothing of it, and are not counted. They are asked whenever a new version is live,
-while nobody else is answered.
+The engine answers the person's own questions again, without the wish in the prompt. The scale is the answer that the
+person complained about: adding the wish to its prompt lowers its log-probability by `gap` nats. A new answer shows the
+wish if adding the wish lowers its log-probability by less than half of `gap`. Wald's sequential probability ratio test
+(1945) decides between a share of `HELD` and one of `NOT_YET`, with at most `ERROR` of each error for a version; each new
+version starts from zero. Questions that themselves ask for a form are not counted. Canaries run after a new version goes
+live, while the engine answers no other request.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ LEAST_GAP = math.log(10)
 """Nats. A wish that makes less of a difference to the answer complained about means nothing to the model: no answer could
 show it, and it stays in the prompts."""
 LOOK_SECONDS = 5.0
-"""Between two looks whether a version is live under which somebody's wishes were not counted."""
+"""Interval between checks whether the live version has wishes that were not counted yet."""
 RETRY_SECONDS = 60.0
-"""After a look that failed, or in which another version answered than the store has as live."""
+"""Pause after a check that failed, or that a version answered which is not the live one of the store."""
 PATIENCE_SECONDS = 30.0
-"""How long a canary waits for people's answers to end; then it is asked beside them."""
+"""Longest wait of a canary for people's answers to end; after it, the canary runs together with them."""
 QUIET_POLL_SECONDS = 0.05
 MOST_TOKENS = 512
 
@@ -82,7 +81,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Looked:
-    """A wish with its count under `version`; gap: of the answer complained about, None where it is not known."""
+    """A wish with its count under `version`; gap: nats, of the answer complained about; None if it was not measured."""
 
     wish: Wish
     gap: float | None
@@ -195,7 +194,7 @@ class Canaries:
             return None
 
     def _ids(self, turn: Turn, wishes: Sequence[str] = ()) -> list[int] | None:
-        """A turn's prompt with these wishes alone; None for one that cannot be written anew."""
+        """Returns a turn's prompt [T] with these wishes only; None if the prompt cannot be rendered again."""
         if any(message.get("format") == "raw" for message in turn.messages):
             return None
         try:

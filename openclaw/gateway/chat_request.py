@@ -143,9 +143,12 @@ def wrong(param: str, expected: str) -> ClientError:
 
 
 def check_shape(value: dict[str, Any]) -> int:
-    """Returns how many strings an object of JSON has, names of fields included. Raises ClientError for one that is nested
-    more than MAX_DEPTH levels, or has more than MAX_CONTAINERS objects and lists: each costs time while nobody else is
-    answered."""
+    """Returns the number of strings in a JSON object, names of fields included.
+
+    Raises:
+        ClientError: more than MAX_DEPTH levels, or more than MAX_CONTAINERS objects and lists. Checking them blocks the
+            event loop, so other requests would wait.
+    """
     level: list[dict[str, Any] | list[Any]] = [value]
     containers = strings = 0
     for _ in range(MAX_DEPTH + 1):
@@ -323,7 +326,7 @@ def _is_another_kind(tool: object) -> bool:
 
 
 def _forced_tool(choice: object, tools: list[Message] | None) -> str | None:
-    """The function that must be called, "" for any, None where the model may choose."""
+    """Returns the function that must be called; "" for any function; None if the model may choose."""
     if choice in (None, "auto", "none"):
         return None
     name: Any = ""

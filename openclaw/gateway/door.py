@@ -1,7 +1,8 @@
-"""The gateway's door: where its socket comes from, the engine beside it, and how a new program takes its place.
+"""The gateway's door, a supervisor that holds the port: how it gets its socket, starts the engine, and is replaced by a
+new program.
 
-The socket is, in this order: the one of this very process before SIGHUP, one that systemd hands over (`LISTEN_FDS`), that
-of a worker whose door was killed, a new one.
+The socket is the first of these that exists: the one that this process had before SIGHUP, one passed by systemd
+(`LISTEN_FDS`), that of a worker whose door was killed, a new one.
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ class GatewayDoor:
 
 
 def lineage_of(settings: Settings) -> Lineage | None:
-    """None for a server that nobody watches: started by hand, its workers end with it."""
+    """Returns the identity under which a new door finds this one's workers; None for a server without a supervisor:
+    started by hand, its workers end with it."""
     if not (settings.run_dir and settings.engine_url):
         return None
     kind = hashlib.blake2b(repr(settings).encode(), digest_size=16).hexdigest()
@@ -170,7 +172,7 @@ def lineage_of(settings: Settings) -> Lineage | None:
 
 
 def launched_engine(settings: Settings, port: int | None = None) -> EngineProcess | None:
-    """The engine that the gateway launches; None where it is given running ones."""
+    """Returns the engine that the gateway launches; None if it uses engines that run already."""
     if settings.engine_url:
         return None
     return EngineProcess.of(

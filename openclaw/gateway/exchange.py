@@ -43,13 +43,17 @@ class Observer(Protocol):
 class Exchange:
     """A request that is ready to run. Nothing was stored yet.
 
-    turn: the turn that the answer completes. transcript: of its messages.
-    recorder: None serves without storing. session_end: where the session ends with this turn, if the client
-    said so; `asker`: whose turns of it end.
-    timeout: seconds for the whole answer, waiting for engines included. began: when it was asked for (monotonic clock).
-    opening: ids at the end of the prompt that are the beginning of the answer (a tool call that was asked for).
-    spans: reports the answer; None: it is not reported.
-    model: name of what answers. untrained: why nothing learns from it; None: it is trained.
+    Attributes:
+        turn: the turn that the answer completes; transcript: its messages.
+        recorder: stores the turn; None: it is not stored.
+        session_end: records the session's end, if the client ends the session with this turn.
+        asker: the person and key whose turns of the session end then.
+        timeout: seconds for the whole answer, including the wait for an engine.
+        began: arrival of the request, seconds of the monotonic clock.
+        opening: ids at the end of the prompt that already belong to the answer (a tool call that the request demands).
+        spans: reports the answer to OpenTelemetry; None: it is not reported.
+        model: name of the model or adapter that answers.
+        untrained: reason why the turn is not trained; None: it is trained.
     """
 
     request: ChatRequest

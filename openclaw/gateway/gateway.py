@@ -1,8 +1,8 @@
-"""From a checked request to an exchange that can run: session, parent turn, prompt ids, limits.
+"""Turns a validated request into an exchange that can run: session, parent turn, prompt ids, limits.
 
-What is remembered of a person stands in the prompt after the last user message, where a hint stands for the teacher of
-distillation. A conversation that goes on keeps the ids of its earlier prompts, so each wish stands in it once. It is left
-out if the person has said it in the conversation, or has asked there for another form in so many words.
+A person's remembered wishes are added after the last user message, the place where distillation puts a hint for the
+teacher. Later prompts of a conversation keep the ids of the earlier ones, so each wish is added once. A wish is left out
+if the conversation already contains it, or if the person explicitly asked there for another form.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Gateway:
         return len(await self.prompt_ids(request))
 
     async def prompt_ids(self, request: ChatRequest) -> list[int]:
-        """A request's prompt [T], as of a conversation that nobody knows. Raises ClientError."""
+        """Returns a request's prompt [T], rendered as the first of a new conversation. Raises ClientError."""
         if request.model is not None and not self.names.is_adapter(request.model):
             self.names.adapter(request.model, None)
         check_number(request, self.settings.max_messages)

@@ -27,7 +27,7 @@ FAILED_SECONDS = 10.0
 """How long after a turn that could not be stored no more are asked for; then the next one tries again."""
 
 AWAY_SECONDS = 30.0
-"""How long a database server may be away, as while it is started anew: requests wait, and none fails."""
+"""Longest outage of a database server (a restart, for example) during which requests wait and none fails."""
 LONGEST_PAUSE_SECONDS = 0.5
 
 

@@ -1,12 +1,11 @@
-"""The answers that are sampled now: how many at a time, which waits first, how a repeated request joins.
+"""The answers that are being sampled: their limit, the queue for a place, and how a repeated request joins its answer.
 
-The order under overload: health and administration are never counted; answers that run go on; main turns wait when all
-places are taken; side turns already wait when half of them are, and after main turns.
+Under overload, health checks and administration are not counted, and running answers continue. Main turns wait if all
+places are taken. Side turns wait if half of the places are taken, and main turns go before them.
 
-A client that lost its connection, or timed out, says that it repeats a request (`X-Stainless-Retry-Count`, as OpenAI's
-clients send it, or the same `Idempotency-Key`). While its first attempt is being answered there is one turn, not two: the
-client gets the answer that is being sampled, from its beginning. A request that only looks the same asks for another
-answer and gets its own.
+A client that lost its connection, or timed out, marks the repeated request (`X-Stainless-Retry-Count`, which OpenAI's
+clients send, or the same `Idempotency-Key`). If the first attempt is still running, no second turn is made: the client
+receives the running answer from its beginning. An equal request without the mark gets an answer of its own.
 """
 
 from __future__ import annotations
@@ -158,7 +157,7 @@ class InFlight:
         self._all: WeakSet[SharedGeneration] = WeakSet()
 
     def find(self, key: RequestKey) -> SharedGeneration | None:
-        """The running generation that a request repeats, if the request says that it is repeated."""
+        """Returns the running generation that a request repeats; None if the request is not marked as repeated."""
         found = self._newest.get(key.digest) if key.repeated else None
         return None if found is None or found.ended else found
 

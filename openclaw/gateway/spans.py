@@ -1,10 +1,9 @@
-"""OpenTelemetry spans of answers, for those who have a collector; off without OTEL_EXPORTER_OTLP_ENDPOINT.
+"""OpenTelemetry spans of answers; off unless OTEL_EXPORTER_OTLP_ENDPOINT is set.
 
-Names are those of the semantic conventions for generative AI, https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/.
-What they have no name for begins with `openclaw.`. Headers, timeouts, sampling and the service's name are variables of
-OpenTelemetry itself. What people and the model wrote is in no span, unless
-OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT asks for it. A thread sends them; while the collector is away they are
-dropped, and nobody waits.
+Names follow the semantic conventions for generative AI, https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/;
+other names begin with `openclaw.`. OpenTelemetry's own variables set headers, timeouts, sampling and the service's name.
+Spans do not contain what people and the model wrote, unless OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is set. A
+thread sends them. If the collector is unreachable, spans are dropped and requests do not wait.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ Attributes = dict[str, Any]
 
 
 def spans_of(settings: Settings) -> Spans | None:
-    """None where no collector is named, or OpenTelemetry is not installed, which is logged."""
+    """Returns None if no collector is set, or if OpenTelemetry is not installed, which is logged."""
     if not settings.otel_endpoint:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a version answers that need not be live: greedily, beside the weights that serve; nothing of it is stored."""
+"""Greedy answers of a version that need not be live, while the live weights keep serving. Nothing is stored."""
 
 from __future__ import annotations
 
