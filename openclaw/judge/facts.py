@@ -53,11 +53,12 @@ def tools_worked(turn: Turn) -> bool | None:
 
 
 def agreement(turn: Turn, score: float, fact: bool | None, said: str | None = None) -> bool | None:
-    """Whether what a person said of an answer agrees with the fact: praise with one that holds, a complaint that calls
-    the result wrong with one that does not. None: no evidence, as a complaint about form, or where a tool alone answered.
+    """Returns whether a person's comment on an answer agrees with the facts: praise of a correct result, or a complaint
+    that calls a wrong result wrong. None: no evidence, for example a complaint about form, or only a tool's result.
 
     Args:
-        score: what the person's words were judged as.
+        score: the judge's score of the person's words.
+        fact: whether the answer's result is correct; None: unknown.
         said: the person's words; None: those that followed the answer.
     """
     words = words_behind(turn) if said is None else said
@@ -107,7 +108,7 @@ def _tool_texts(messages: Sequence[Message]) -> list[str]:
 def rejects_result(said: str) -> bool:
     """Returns whether a person's message calls the result of an answer wrong, and not its form.
 
-    A message that speaks of form too ("Wrong. I asked for a list.") is about that, as far as anybody can tell."""
+    A message that also mentions form ("Wrong. I asked for a list.") counts as a complaint about form."""
     sentences = _SENTENCE.split(bounded(said).lower().translate(_PLAIN))
     if any(RESULTS["form"].search(sentence) for sentence in sentences):
         return False

@@ -13,7 +13,8 @@ from openclaw.types import Message, Turn, Vote
 
 NextStateRole = Literal["user", "tool"]
 END_CHARACTERS = 3_000
-"""Of the beginning and of the end of a text. What people say, and what tools say of how they ended, stands there."""
+"""Characters that are read at the beginning and at the end of a text. People's comments and the exit status of tools
+are found there."""
 RUN_CHARACTERS = 40
 """Of white space, or of one character again and again."""
 _RUN = re.compile(rf"(\s{{{RUN_CHARACTERS}}})\s+|((.)\3{{{RUN_CHARACTERS - 1}}})\3+", re.DOTALL)

@@ -90,7 +90,7 @@ class Asker:
         )  # fmt: skip
 
     async def _hint(self, question: JudgeQuestion) -> Judgement:
-        """Votes that say nothing valid are no hint."""
+        """Returns the hints of the votes; votes without a valid answer give no hint."""
         started = time.monotonic()
         votes = await self._backend.hint_votes(question, self._limits.votes)
         found = find_hints(votes, self._limits.hint_max_chars)
@@ -114,8 +114,8 @@ def without_praise(judgements: list[Judgement]) -> list[Judgement]:
 
 
 def taught_alone(outcome: SampleDraft | Drop, judgements: list[Judgement], reason: str) -> SampleDraft | Drop:
-    """What a method made of an answer that is no sample of the policy, of its hints alone: its sample, which says so,
-    or a drop with the `reason` where no hint teaches."""
+    """Returns the sample of an answer that the policy did not sample, to be trained by its hints only and marked so; a
+    drop with the `reason` if it has no hint."""
     if isinstance(outcome, Drop) or not outcome.teacher_tokens_candidates:
         return Drop(reason)
     score = eval_score(judgements)
@@ -127,9 +127,9 @@ log = logging.getLogger("openclaw.judge")
 
 _FIRST_RETRY_SECONDS = 0.5
 _FIRST_RETURN_SECONDS = 5.0
-"""First wait for a judge that is not there; every wait is twice the one before."""
+"""First wait for a judge that cannot be reached; every wait is twice the one before."""
 _DOWN_SECONDS = 60.0
-"""A judge that nobody had an answer from for so long is down: that is no turn's fault, and costs no try."""
+"""A judge that gave no answer for so long counts as down. Its failures then do not use up the tries of a turn."""
 
 
 class TeacherOnEngine(Protocol):
@@ -148,7 +148,7 @@ class Presence:
     def __init__(self) -> None:
         self._answered: float | None = None
         self.rests_until = 0.0
-        """Until then (time.monotonic) nobody needs to ask."""
+        """Time (time.monotonic, seconds) before which no request is sent."""
 
     def is_there(self) -> None:
         """It answered."""

@@ -86,7 +86,7 @@ class EngineBackend(ModelBackend):
 
 
 def _finish_reason(answer: dict[str, object]) -> object:
-    """How the reply ended: `length` when it was cut; None when the engine does not say."""
+    """Returns why the reply ended: `length` if it was cut; None if the engine does not report it."""
     about = answer.get("meta_info")
     reason = about.get("finish_reason") if isinstance(about, dict) else None
     return reason.get("type") if isinstance(reason, dict) else reason

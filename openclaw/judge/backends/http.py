@@ -134,8 +134,8 @@ class JudgeHttp:
         return value
 
     def _failure(self, url: str, status: int, data: bytes) -> str:
-        """Status and the server's own sentence. Never what it may repeat of the request or its key: that is nobody's log
-        line."""
+        """Returns the status and the server's own message, without parts of the request or of its key, which must not
+        reach a log."""
         message: object = None
         try:
             error = orjson.loads(data)

@@ -1,4 +1,4 @@
-"""A judge that was learned from stored votes and from what people said of the judge (`openclaw.judge.learned`)."""
+"""A judge that was fitted to stored votes and to people's ratings (`openclaw.judge.learned`)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from openclaw.types import Vote
 
 
 class LearnedBackend:
-    """Deterministic: every vote is the same. A vote's text says how likely each score is.
+    """Votes of a fitted judge. Deterministic: all votes of a turn are equal; the text of a vote lists the probability of
+    each score.
 
-    A hint is what a complaint says should be different, found as the rules find it; whether it is a complaint is what
-    was learned.
+    The classifier decides whether a message is a complaint. The rules then extract the hint from it.
     """
 
     name = "learned"

@@ -20,13 +20,13 @@ from openclaw.types import Vote
 
 
 class ModelBackend(ABC):
-    """Votes of a language model. A subclass says how one reply is had.
+    """Votes of a language model. A subclass requests one reply.
 
     Args:
         name: stored with each judgement.
-        prompts: what is asked.
-        metrics: where requests and cache hits are counted.
-        cache_size: answered questions that are kept, the least recently asked dropped first.
+        prompts: wording of the questions.
+        metrics: counts requests and cache hits.
+        cache_size: number of answered questions to keep; the least recently asked one is dropped first.
     """
 
     def __init__(self, name: str, prompts: PromptSet, metrics: JudgeMetrics, cache_size: int) -> None:

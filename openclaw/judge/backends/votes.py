@@ -118,7 +118,7 @@ def marked(marker: str, mark: str) -> str:
 
 
 def behind_the_thinking(text: str) -> str:
-    """What a reply says after its thinking; "" when the thinking does not end."""
+    """Returns the part of a reply after its thinking; "" if the thinking does not end."""
     if _CHANNEL in text:
         text = text.rpartition(_FINAL)[2] if _FINAL in text else ""
     closes = list(_CLOSES.finditer(text))
@@ -127,7 +127,7 @@ def behind_the_thinking(text: str) -> str:
 
 
 def _parts(content: object) -> tuple[str, str]:
-    """What a message says, and the thinking among its parts."""
+    """Returns the text of a message, and the thinking among its parts."""
     if isinstance(content, str):
         return content, ""
     said: list[str] = []

@@ -1,1 +1,1 @@
-"""A judge that is learned from stored votes and what people said of the judge: a small linear classifier."""
+"""A judge that is fitted to stored votes and people's ratings: a small linear classifier."""

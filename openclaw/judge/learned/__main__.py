@@ -1,8 +1,8 @@
-"""Learn a judge from a rollout buffer: python -m openclaw.judge.learned --rl-buffer-dir DIR --output judge.json
+"""Fits a judge to a rollout buffer: python -m openclaw.judge.learned --rl-buffer-dir DIR --output judge.json
 
-Reads the votes that judges gave and what people said of them (the page's good and bad, /v1/feedback), and writes a file
-for JUDGE_BACKEND=learned JUDGE_LEARNED_FILE=judge.json. Prints what it is worth on sessions that it was not fitted on,
-with the rules beside it. Learn again whenever there is more to learn from.
+Reads the votes of judges and people's ratings (good and bad on the page, /v1/feedback), and writes a file for
+JUDGE_BACKEND=learned JUDGE_LEARNED_FILE=judge.json. Prints its accuracy on sessions that it was not fitted to, next to
+that of the rules. Run it again when the buffer has more ratings.
 """
 
 from __future__ import annotations

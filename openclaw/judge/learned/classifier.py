@@ -1,8 +1,8 @@
-"""Three probabilities of a question, learned as a correction of what the rules say.
+"""Probabilities of the three scores of a question, fitted as a correction of the rules' score.
 
-Logits are a prior for the score of the rules plus a linear function of the features. Without examples the classifier
-is the rules; with examples it leaves them where these say so. Softmax regression with L2 on what it adds, AdaGrad
-(Duchi 2011), and one temperature for calibration (Guo 2017).
+A logit is a prior for the rules' score plus a linear function of the features. Without examples the classifier equals
+the rules; examples move it away from them. Softmax regression with L2 on the linear part, AdaGrad (Duchi 2011), and one
+temperature for calibration (Guo 2017).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from openclaw.judge.learned.features import Features
 
 CLASSES = (-1, 0, 1)
 PRIOR = math.log(8)
-"""Logit of the rules' own score beside the two others: right in .8 of cases, as measured on recorded next states."""
+"""Logit that the rules' own score has above the two others. It makes the rules right in 0.8 of cases, as measured on
+recorded next states."""
 
 Weights = dict[int, list[float]]
 """By bucket, one number a class."""

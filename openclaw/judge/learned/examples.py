@@ -1,4 +1,4 @@
-"""What a judge is learned from: stored votes, what people said of the judge, and lines that somebody labelled."""
+"""Examples for fitting a judge: stored votes, people's ratings, and labelled lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from openclaw.store import RolloutStore, schema
 from openclaw.types import ENVIRONMENT, USER_JUDGE, Judgement, TurnState
 
 RULES_WEIGHT, MODEL_WEIGHT, PERSON_WEIGHT = 0.1, 1.0, 4.0
-"""Votes of the rules say what the classifier begins with; those of a model count; a person outranks both."""
+"""Weights of examples. Votes of the rules weigh little, because the classifier begins with the rules' score; a person's
+rating outranks votes of a model."""
 
 
 def stored_examples(store: RolloutStore, most: int) -> list[Example]:
@@ -40,9 +41,9 @@ def stored_examples(store: RolloutStore, most: int) -> list[Example]:
 
 
 def target_of(judgements: Sequence[Judgement]) -> tuple[tuple[float, float, float], float] | None:
-    """The share of the votes for each class, and what they weigh; None if only a learned judge voted.
+    """Returns the share of the votes for each class, and the example's weight; None if only a learned judge voted.
 
-    What a person said last is all that counts where a person said anything.
+    If a person rated the turn, only the last rating counts.
     """
     evals = [one for one in judgements if one.kind == "eval" and one.judge != LearnedBackend.name]
     told = [one for one in evals if one.judge == USER_JUDGE]

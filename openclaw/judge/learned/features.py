@@ -15,7 +15,8 @@ from openclaw.judge.rules.judge import vote_by_rules
 BUCKETS = 1 << 18
 """Numbers that features are hashed to (the hashing trick, Weinberger 2009)."""
 END_CHARACTERS = 400
-"""Of the beginning and of the end of what was said: a classifier of words gains nothing from the middle of a log."""
+"""Characters that are read at the beginning and at the end of a text. The middle of a log does not help a classifier of
+words."""
 SIGNS = 4
 """Length of the runs of characters that count, so that word forms and languages without blanks are seen."""
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?|[^\w\s]")

@@ -20,13 +20,13 @@ from openclaw.judge.learned.measured import (
 )
 
 FEWEST = 20
-"""Examples, of at least two sessions: fewer say nothing about the next one."""
+"""Fewest examples, from at least two sessions; with fewer, accuracy on new sessions cannot be estimated."""
 _SMALL = 1e-3
 """Weights below it are left out of the file."""
 
 
 class JudgeFile(BaseModel):
-    """A learned judge. `measured` is on sessions that it was not fitted on, with the rules beside it."""
+    """A learned judge. `measured`: its accuracy and that of the rules, on sessions that it was not fitted to."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -39,7 +39,7 @@ class JudgeFile(BaseModel):
 
     @property
     def digest(self) -> str:
-        """Tells two judges apart."""
+        """Hash that differs between any two judges."""
         return hashlib.sha256(self.model_dump_json(exclude={"measured"}).encode()).hexdigest()[:8]
 
     @property

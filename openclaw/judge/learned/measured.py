@@ -87,8 +87,8 @@ def agreement(examples: Sequence[Example], scores: Sequence[int]) -> dict[str, f
 
 
 def calibration_error(examples: Sequence[Example], given: Sequence[Sequence[float]]) -> float:
-    """Expected calibration error: mean over examples of |how likely the likeliest class was said to be - how often it is
-    the label|, in bins of a tenth (Guo 2017)."""
+    """Returns the expected calibration error: mean over examples of |probability given to the likeliest class - share in
+    which it is the label|, in bins of a tenth (Guo 2017)."""
     bins: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
     for example, one in zip(examples, given, strict=True):
         top = max(one)

@@ -1,1 +1,1 @@
-"""Where the judge's rules know no phrase, a language model that is served anyway reads what a person says."""
+"""Judges messages in which the rules find no phrase, with the language model that is served."""

@@ -72,7 +72,7 @@ def _sentence(reading: Reading) -> str:
 
 
 def _said_before(question: JudgeQuestion) -> str:
-    """What the person said about the answer before this one; "" for the first answer."""
+    """Returns the person's comment on the previous answer; "" for the first answer."""
     roles = [message.get("role") for message in question.messages]
     return bounded(last_said(question.messages)) if "assistant" in roles else ""
 

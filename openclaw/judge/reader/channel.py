@@ -20,24 +20,24 @@ from openclaw.common.answer_form import already_has, is_very_short
 SURE = 0.95
 """Probability of a kind from which it counts as read."""
 LONGEST_TOKENS = 60
-"""Of a sentence, from its beginning; what people say about an answer is short."""
+"""Tokens of a sentence that are read, from its beginning. Comments on an answer are short."""
 _MORE_OF_LONG = math.log(0.1)
-"""Log prior of wanting more if the answer was not very short, relative to the other kinds: who is taught the contrary of
-what they wish loses most."""
+"""Log prior of wanting more if the answer was not very short, relative to the other kinds. It is low because training
+the opposite of what a person wants does the most harm."""
 _HAS_ALREADY = math.log(0.03)
 """Log prior of asking for a form that the answer seems to have."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What such a sentence says.
+    """A kind of comment on an answer.
 
     Attributes:
         name: a `Pole`, or tone, wrong, thanks, next.
-        score: of the answer that it is about: -1, 0 or 1.
-        when: when people write such a sentence.
+        score: score of the answer that the comment is about: -1, 0 or 1.
+        when: the situation in which people write such a comment.
         texts: examples.
-        checks: further examples that a model must be able to read (see `Reader`).
+        checks: further examples that a model must classify correctly (see `Reader`).
     """
 
     name: str

@@ -22,25 +22,24 @@ AGAIN_SECONDS = 60.0
 READY_SECONDS = 30.0
 """How long an engine is waited for."""
 READING_SECONDS = 45.0
-"""For one sentence. Engines that are busy, or asleep while a colocated trainer has their memory, hold no judgement up for
-longer: the rules judge alone."""
+"""Time limit for one sentence. If engines are busy, or asleep while a colocated trainer has their memory, the rules judge
+alone after it."""
 LONGEST_CHARACTERS = 400
-"""Of what is read: longer texts are requests, and their beginning says little about the answer before."""
+"""Longest text that is read. Longer texts are requests; their beginning is rarely a comment on the previous answer."""
 _REMEMBERED = 256
 _IN_FLIGHT = 2
 """Requests that are open at a time: people are served first."""
 
 
 class Reader:
-    """Reads what people say about answers, with the model that engines serve. Silent until that model has read the
-    shipped check examples, and for good if it reads too few of them right: a model of a million parameters knows no
-    sentences.
+    """Classifies people's comments on answers, with the model that engines serve. Create it in a running event loop.
 
-    To be made in a running event loop.
+    It first classifies the shipped check examples. If too few are correct, it never judges: a model of a million
+    parameters does not understand sentences.
 
     Args:
         urls: addresses of engines that serve the model.
-        tokenizer: the model's.
+        tokenizer: the model's tokenizer.
     """
 
     def __init__(self, urls: Sequence[str], tokenizer: Tokenizer) -> None:
@@ -67,10 +66,12 @@ class Reader:
         await self._client.close()
 
     async def reading(self, said: str, answer: str, earlier: str = "") -> Reading | None:
-        """What a sentence about an answer says; None if it is too long, or the model cannot read or does not answer.
+        """Classifies a comment on an answer; None if it is too long, the model failed its checks, or no engine answers.
 
         Args:
-            earlier: what the person said about the answer before, "" if this is the first one.
+            said: the comment.
+            answer: the answer that it is about.
+            earlier: the person's comment on the previous answer; "" if this is the first answer.
         """
         if not said.strip() or len(said) > LONGEST_CHARACTERS:
             return None

@@ -1,8 +1,8 @@
-"""Whether a person says how an answer should be, and which part of a message says it.
+"""Finds the part of a message that describes how an answer should be.
 
-Lists of words by language (`phrases/advice.toml`) stand for many wordings: a part of an answer beside a word that takes
-away or limits ("no emojis", "in two lines"), a comparative ("shorter"), a verb that asks for a change, a correction. A
-complaint that holds none of them is no advice, however loud it is.
+Lists of words by language (`phrases/advice.toml`) cover many wordings: a part of an answer next to a word that removes or
+limits it ("no emojis", "in two lines"), a comparative ("shorter"), a verb that asks for a change, a correction. A
+complaint with none of these is no advice, however loud it is.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Advice:
         return (self._mend if self._has("too", words.lower()) else self._so).format(wish=words)
 
     def advises(self, sentence: str) -> bool:
-        """Whether it says how the answer should be, or should have been; of a complaint about a side of the form ("such a
-        long list") the answer shows how."""
+        """Returns whether a sentence describes how the answer should be, or should have been. A complaint about a side of
+        the form ("such a long list") counts, because the answer shows what to change."""
         clauses = _clauses(sentence)
         plain = " , ".join(clauses)
         if self._has("fix", plain) or self._has("too", plain) or wish_themes(plain):
@@ -231,8 +231,8 @@ def advice_for(text: str, conversation: str) -> Advice | None:
 
 
 def wish_for_form(text: str, conversation: str) -> str:
-    """The sentences of a message, up to the next request, if they are nothing but a wish for another form of the answer;
-    "" if they say anything else."""
+    """Returns the sentences of a message, up to the next request, if they only ask for another form of the answer; ""
+    if they contain anything else."""
     advice = advice_for(text, conversation)
     if advice is None:
         return ""

@@ -1,4 +1,4 @@
-"""What a person's next message in Chinese says about the answer before it: complaint, praise, or nothing."""
+"""Judges an answer by the person's next message in Chinese: complaint, praise, or neither."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FEW_NEW_SIGNS, _SOME_NEW_SIGNS, _NEW_SIGNS = 3, 7, 3
 """Chinese signs, new to the conversation, that a denial and a complaint's clause may have, and that make a topic."""
 _PAYLOAD = re.compile(r"[::“「].{4,}")
 _FUNCTION = frozenset("的了吗呢吧啊一下再能可以不请你我把给就也都个是有在用很好要会么想谢过")
-"""Chinese signs that say nothing about a topic."""
+"""Chinese characters that do not indicate a topic."""
 _STORY_LENGTH = 6
 _TEXT_LENGTH = 4000
 _CLAUSES = 60
@@ -103,7 +103,7 @@ def _is_new_request(sentence: str, conversation: str) -> bool:
 
 
 def _about_the_answer(plain: str, conversation: str) -> list[str]:
-    """The clauses up to the first that sets a new task or tells a problem's story."""
+    """Returns the clauses before the first one that sets a new task or begins the text of a problem."""
     found: list[str] = []
     for sentence in _SENTENCE.split(plain):
         if _PROBLEM.search(sentence) and len(_NUMBER.findall(sentence)) > 1:
@@ -123,7 +123,7 @@ def _about_the_answer(plain: str, conversation: str) -> list[str]:
 
 
 def _is_story(clause: str) -> bool:
-    """The first clause has numbers and speaks to nobody: the text of a problem."""
+    """Returns whether the first clause has numbers and addresses no person: it is the text of a problem."""
     if (
         len(_HAN.findall(clause)) < _STORY_LENGTH
         or not _DIGIT.search(clause)

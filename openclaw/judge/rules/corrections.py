@@ -1,6 +1,6 @@
-"""The hint in a complaint: what a person says should be different, in that person's own words.
+"""Extracts the hint from a complaint: what should be different, in the person's own words.
 
-A bare rejection ("That is wrong. Try again.") holds none: it tells nothing that would have made the answer better.
+A bare rejection ("That is wrong. Try again.") has no hint: it does not describe a better answer.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _THANKS = re.compile(r"^(?:thanks?|thank you|thx|ok|okay)\b[^,;:-]*$")
 
 
 def correction_in(text: str, conversation: str = "") -> str:
-    """What a complaint says should be different, up to the next task: its sentences that say so, together. "" when there
-    is nothing: a complaint without advice teaches no better answer.
+    """Returns the sentences of a complaint that ask for a change, up to the next task; "" if there are none, because a
+    complaint without advice teaches no better answer.
 
-    They stay one hint. Apart, each would be a teacher of its own, and a method that chooses the hint whose teacher is
-    nearest to the student would be taught by the sentence that changes least ("That looks like AI."). A wish of a word
-    or two ("shorter") becomes a sentence that asks for it.
+    The sentences stay one hint. If they were separate, each would be a teacher of its own, and a method that chooses the
+    hint whose teacher is nearest to the student would choose the sentence that changes least ("That looks like AI."). A
+    wish of a word or two ("shorter") becomes a sentence that asks for it.
     """
     known = words_of(conversation)
     advice = advice_for(text, conversation)

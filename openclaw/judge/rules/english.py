@@ -1,8 +1,7 @@
-"""What a person's next message in English says about the answer before it: complaint, praise, or nothing.
+"""Judges an answer by the person's next message in English: complaint, praise, or neither.
 
-Only the part that can be about the answer is read: sentences before a new task. What a new request asks for and denies is
-about the task, not about the answer. A word list (VADER) has the last word, and only on sentences that speak of the
-answer, so that the text of a sad story is no verdict.
+Only sentences before a new task are read, because a new request is not about the previous answer. A sentiment word list
+(VADER) is used last, and only on sentences about the answer, so that the text of a sad story is no complaint.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def _by_words(sentences: list[str], on_topic: list[str]) -> tuple[int, str]:
 
 
 def _complaint(sentences: list[str], on_topic: list[str]) -> tuple[str, bool]:
-    """What complains, and whether it does so whatever else is said."""
+    """Returns the words that complain, and whether they decide alone, whatever else the message contains."""
     sentences = [_QUOTED.sub(" ", sentence) for sentence in sentences]
     found = _first(ENGLISH["complaint"], sentences)
     if found:
@@ -169,7 +168,7 @@ def before_task(sentence: str, known: frozenset[str] = frozenset()) -> tuple[str
 
 
 def _is_story(sentence: str) -> bool:
-    """Numbers, and nobody is spoken to: the text of a problem."""
+    """Returns whether a sentence has numbers and addresses no person: it is the text of a problem."""
     if not _DIGIT.search(sentence) or len(sentence.split()) < _STORY_WORDS:
         return False
     return not (_ABOUT_ANSWER.search(sentence) or ENGLISH["complaint"].search(sentence))
@@ -270,8 +269,9 @@ def _form_words() -> re.Pattern[str]:
 
 
 def is_new_request(sentence: str, known: frozenset[str]) -> bool:
-    """Whether a sentence in lower case asks for something that the conversation, whose words are `known`, was not
-    about, and says nothing about the answer."""
+    """Returns whether a sentence in lower case asks for something new and does not mention the answer.
+
+    known: the words of the conversation so far."""
     if ENGLISH_REQUESTS["about_answer"].search(sentence) or not ENGLISH_REQUESTS["asks"].search(sentence):
         return False
     payload = _PAYLOAD.search(sentence.lstrip(" ,;"))

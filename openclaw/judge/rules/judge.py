@@ -4,8 +4,8 @@
                    thanks, praise, approval -> 1; a new request, and whatever leaves a doubt -> 0
     tool results   a proven failure -> -1; a proven success -> 1; anything else -> 0
 
-The hint is the complaint, where it says what should be different. A user message outranks the tool results beside it
-unless it says nothing about the answer.
+The hint is the part of a complaint that asks for a change. A user message outranks tool results in the same next state,
+unless it is not about the answer.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _SAME = 0.75
 _LENGTH = 4000
 """Characters compared of a request."""
 _FEWEST_WORDS, _MOST_WORDS = 2, 500
+"""Content words (fillers do not count) that a request must have to be compared with another, and that are compared at
+most."""
 _MOST_RESTATED, _LETTERS = 3, 3
 """Content words of a restated part of a request, and letters of each."""
-"""Content words (filler not counted) that a request needs before its likeness says anything, and that are
-compared."""
 
 
 def votes_for_hint(hint: str, m: int) -> list[Vote]:
@@ -90,7 +90,7 @@ class RulesBackend:
 
 
 def vote_by_rules(question: JudgeQuestion) -> Vote:
-    """One vote; its text says which rule decided."""
+    """Returns one vote; its text names the rule that decided."""
     said = _said(question)
     if (of_agent := result_of_user(said)) is not None:
         score, why = read_tool_result(*of_agent)

@@ -1,6 +1,6 @@
-"""Which language a message is in, and what one in a language with a list of its own says about the answer.
+"""Detects the language of a message, and judges an answer by a message in a language that has its own word list.
 
-A language that no list knows says something only by signs that all share.
+In other languages only the signs that all languages share are read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LETTERS = {
 }  # fmt: skip
 """Letters that speak for a language."""
 _FEW_MARKS = 2
-"""Words and letters from which a message tells its language; one alone may be borrowed."""
+"""Fewest words or letters that identify a language; a single one may be borrowed."""
 
 
 def is_chinese(text: str) -> bool:
@@ -58,7 +58,7 @@ def is_japanese(text: str) -> bool:
 
 
 def has_english(text: str) -> bool:
-    """Whether a text with Chinese characters has words in Latin letters beside them."""
+    """Returns whether a text with Chinese characters also has words in Latin letters."""
     return _LATIN_WORD.search(text[:_TEXT_LENGTH]) is not None
 
 
@@ -88,7 +88,7 @@ def _most_marked(text: str) -> tuple[str, int]:
 
 
 def _language_of_script(read: str, conversation: str) -> str:
-    """The language that the letters alone tell; "" for Latin ones."""
+    """Returns the language that the letters alone identify; "" for Latin letters."""
     if is_japanese(read) or (_JAPANESE_WORD.search(read) and is_japanese(conversation)):
         return "ja"
     latin = len(_LATIN.findall(read))

@@ -1,7 +1,7 @@
-"""What agents write around the result of a tool: taken off here, so that one reader reads all results.
+"""Removes what agents write around the result of a tool, so that one function can read all results.
 
-A rendering that itself says how the call ended (Cline's `The tool execution failed`, problems that an editor lists behind
-a saved file) gives a verdict; all else gives the text that the tool printed.
+If the agent itself reports how the call ended (Cline's `The tool execution failed`, problems that an editor lists after a
+saved file), that is the verdict. Otherwise the text that the tool printed is read.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ def unwrapped(text: str) -> str:
 
 
 def agent_says_failed(text: str) -> str | None:
-    """The words in which an agent itself says that a call failed."""
+    """Returns the words in which an agent itself reports that a call failed; None if it does not."""
     ends = text if len(text) <= 2 * _EDGE else f"{text[:_EDGE]}\n{text[-_EDGE:]}"
     found = next((match for pattern in _FAILED if (match := pattern.search(ends))), None)
     return found.group().strip().split("\n")[-1][:60] if found else None
 
 
 def result_of_user(said: str) -> tuple[str, ToolCall] | None:
-    """The result of a tool that an agent (Aider) sends in the name of its user, and the command; None for all that
-    people say."""
+    """Returns the result of a tool that an agent (Aider) sends in its user's name, and the command; None for messages
+    that people wrote."""
     ran = _OF_USER.match(said)
     if ran:
         return ran[2], ToolCall("run", ran[1])

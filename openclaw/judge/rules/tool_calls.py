@@ -1,7 +1,7 @@
-"""What a tool call was to do: its tool, its shell command, and whether it changes something or only looks.
+"""Describes a tool call: its tool, its shell command, and whether it changes something or only shows it.
 
-A program that looks shows text that somebody else wrote, so an error in its output is no failure of its own; and some
-programs say "no" with exit code 1.
+A program that shows a file prints other programs' text, so an error in its output is not its own failure. Some programs
+report "no" with exit code 1.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Step:
 
     @property
     def asks(self) -> bool:
-        """Whether exit code 1 says "no" or "different"."""
+        """Whether exit code 1 means "no" or "different"."""
         return self.program in _PROGRAMS["asks"] or self._has("asks_with")
 
     @property

@@ -1,15 +1,15 @@
 """Did a tool call work? 1 and -1 need evidence: an exit code, a failure that the program itself wrote, or a success.
 
-exit code 0        1, unless the output proves a failure that the code hides; 0 where a search found nothing
-another code       -1; 0 for code 1 of a program that so says "no" (grep, diff, test)
+exit code 0        1, unless the output proves a failure that the code hides; 0 if a search found nothing
+another code       -1; 0 for code 1 of a program that means "no" by it (grep, diff, test)
 no code            -1 for a recognised failure, 1 for a recognised success or for text that a call was to show
 anything else      0
 
-An exit code counts only at the places where agents show it, elsewhere it is text that the program printed: OpenClaw
-writes `(Command exited with code 1)` last or a JSON error, Claude Code `Exit code 1` first, Codex a head of lines that
-ends in `Output:`, others JSON fields, tags, or a sentence in brackets. Plain text counts where the program itself writes
-it: at the beginning of a line, in its form. Other text counts only if a report begins there or the text is too short to
-be a document, because a text that a tool has read may speak of errors too.
+An exit code counts only at the place where an agent puts it; elsewhere it is text that the program printed. OpenClaw
+writes `(Command exited with code 1)` last, or a JSON error. Claude Code writes `Exit code 1` first, Codex a head of lines
+that ends in `Output:`. Others write JSON fields, tags, or a sentence in brackets. A program's own error counts at the
+beginning of a line and in the program's form. Other text counts only if a report begins there or the text is too short to
+be a document, because a document that a tool has read may mention errors too.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _GOOD_STATUS = frozenset(
 )
 _ERROR_CODES = ("errcode", "errno")
 _APPLICATION_CODE, _SAID_WITH_IT = "code", ("msg", "message", "error_msg")
-"""An interface whose `code` stands beside a message counts its own errors; 0 and 2xx are none."""
+"""An object with `code` and one of these fields has its interface's own error code; 0 and 2xx are no errors."""
 _ERROR_REPLY = frozenset({"error", "similar_files", "suggestion", "hint", "path", "success", "message"})
 """Fields of the reply of a tool that could not show what it was to show."""
 _WRITTEN = ("bytes_written", "files_modified", "replacements")
-"""What tools that write say that they wrote."""
+"""Fields in which tools report what they wrote."""
 _COUNTS, _FOUND = ("total_count", "total", "count", "num_results"), ("results", "matches", "files")
 """What searches report."""
 _DETAIL = "detail"
@@ -233,7 +233,7 @@ def object_failed(value: dict[str, Any]) -> str | None:
 
 
 def object_succeeded(value: dict[str, Any]) -> str | None:
-    """What in a JSON object that reports no failure says that it worked."""
+    """Returns the evidence of success in a JSON object that reports no failure; None if there is none."""
     for name in ("ok", "success", "healthy"):
         if value.get(name) is True:
             return f"{name} is true"
@@ -362,7 +362,7 @@ def _said(body: str) -> str:
 
 
 def text_failed(text: str) -> str | None:
-    """Why a tool's plain text is a failure, in a few words; None if nothing says so."""
+    """Returns why a tool's plain text is a failure, in a few words; None without evidence."""
     read = _NO_FAILURE.sub(" ", _ends(text))
     found = TOOLS["failure"].search(read)
     if found is None and is_report(read):
@@ -372,7 +372,7 @@ def text_failed(text: str) -> str | None:
 
 
 def text_succeeded(text: str) -> str | None:
-    """What in a tool's plain text says that it worked; None if nothing does."""
+    """Returns the evidence of success in a tool's plain text; None if there is none."""
     found = TOOLS["success"].search(_ends(text))
     return None if found is None else f"success text: {found.group().strip()[:60]}"
 

@@ -40,9 +40,9 @@ class Teacher:
         await self._http.close()
 
     async def taught(self, turn: Turn, draft: SampleDraft) -> SampleDraft:
-        """The draft with its teacher's log-probs instead of the ids that were to be asked for. The first candidate is
-        the teacher. Where a turn has no hint, `topk` asks the model that sees the plain prompt (the hybrid's pull to
-        where training began) and `token` nobody.
+        """Returns the draft with the teacher's log-probs in place of the ids that they are requested for. The first
+        candidate is the teacher. If a turn has no hint, `topk` asks the model with the plain prompt (with the hybrid
+        method, that keeps the policy near its start), and `token` makes no request.
 
         Raises:
             TeacherError: the answer does not fit the turn, or lacks a number.
