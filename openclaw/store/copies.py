@@ -49,8 +49,9 @@ def backup(folder: Path, file: Path) -> dict[str, int]:
 
 
 def keep_before_migration(connection: Connection, version: int) -> Path | None:
-    """Copies the store as its schema `version` left it, beside it, in place of an older such copy; None if the
-    database is no file (PostgreSQL, whose server has backups of its own). Raises StoreError if there is no room."""
+    """Copies the database file into its own folder before a migration from schema `version`; replaces an older copy.
+
+    Returns None if the database is not a file (PostgreSQL has its own backups). Raises StoreError if the disk is full."""
     file = _file_of(connection)
     if file is None:
         return None

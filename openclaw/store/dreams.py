@@ -29,15 +29,15 @@ class Dream:
     """One sampled answer.
 
     Attributes:
-        item: which shipped text was asked, by its id.
+        item: id of the shipped text that was asked.
         theme: what an anchor asks for, see `openclaw.dreaming.anchors`; "" for a dream.
         prompt_ids: [P] the prompt without the wish.
         taught_ids: [Q] the prompt that the teacher reads; the same for an anchor.
-        completion_ids: [T], sampled behind taught_ids.
-        gain: of a dream and a look log p(answer | with the wish) - log p(answer | without), in nats, when it was sampled;
-            of a fact 1 if it is right, else 0; None for other anchors.
-        version: the weight version that wrote it.
-        turn_ids: the one or two turns after which the wish was said.
+        completion_ids: [T], sampled after taught_ids.
+        gain: of a dream or a look log p(answer | with the wish) - log p(answer | without), nats, when it was sampled;
+            of a fact 1 if the answer is correct, else 0; None for other anchors.
+        version: the weight version that sampled it.
+        turn_ids: the one or two turns after which the person wrote the wish.
     """
 
     kind: DreamKind

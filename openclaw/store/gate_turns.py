@@ -71,8 +71,8 @@ class GateTurnTable:
 
 
 class _Choice:
-    """Takes turns in the order of their hashes: one a session, of one person at most `most`; who names none is
-    nobody."""
+    """Chooses turns in the order of their hashes: one for each session, and at most `most` for each person. Turns
+    without a person have no such limit."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -81,7 +81,7 @@ class _Choice:
         self.people: Counter[str] = Counter()
 
     def take(self, rows: Sequence[RowMapping], count: int) -> None:
-        """Until there are `count` in all."""
+        """Adds turns until `count` are chosen in all."""
         for row in sorted(rows, key=lambda row: hashlib.sha256(row["id"].encode()).digest()):
             session, person = row["session_id"], row["person"]
             if len(self.ids) >= count:

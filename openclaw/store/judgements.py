@@ -1,4 +1,4 @@
-"""What is said about turns: feedback of people, judgements of judges.
+"""Feedback of people and judgements of judges on turns.
 
 Feedback is stored verbatim, and used as a judgement that overrides the judge. Judge workers claim answered turns;
 judgement and sample (or counted drop) are stored together.

@@ -64,7 +64,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Said:
-    """What a person asked for, when it was judged, and after which turn it was said."""
+    """A person's wish, the time when it was judged, and the turn after which it was written."""
 
     text: str
     at: float
@@ -111,10 +111,17 @@ class MemoryTable:
         apart: Collection[Person] = (),
         trainer: str = DEFAULT_TRAINER,
     ) -> dict[Person, list[str]]:
-        """What people asked the trainer's policy for last, up to the judgements of these turns: the longest hint of a
-        turn, the newest `each` of a person, the oldest first; of the newest `people`, of whom the last is the one who
-        asked last. Nothing that repeats its own request, nothing of turns whose samples are in quarantine, or were
-        deleted from it, and nothing of the people in `apart`."""
+        """Returns people's last wishes to the trainer's policy, up to the judgements of these turns.
+
+        A wish is the longest hint of a turn. Left out are hints that repeat their own request, and turns whose samples
+        are in quarantine or were deleted from it.
+
+        Args:
+            turn_ids: turns whose judgements are the newest to count.
+            people: number of people, those who asked last; ordered, the last is the one who asked last.
+            each: number of wishes of a person, the newest ones; ordered, oldest first.
+            apart: people to leave out.
+        """
         mine = is_of_trainer(trainer)
         found = self._asked(people, each, _judged_with(turn_ids), others_than(apart), mine)
         return {person: [said.text for said in wishes] for person, wishes in found.items()}
@@ -126,7 +133,7 @@ class MemoryTable:
         people: Collection[Person],
         trainer: str = DEFAULT_TRAINER,
     ) -> dict[Person, list[Said]]:
-        """As `asked_for`, of these people alone and with the turn that each wish was said after."""
+        """As `asked_for`, for these people only, with the turn after which each wish was written."""
         mine = is_of_trainer(trainer)
         return self._asked(len(people), each, _judged_with(turn_ids), is_of(people), mine)
 

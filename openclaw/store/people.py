@@ -20,7 +20,7 @@ _IS_SCORED = (schema.judgement.c.kind == "eval", schema.judgement.c.score != 0)
 
 @dataclass(frozen=True)
 class Score:
-    """A judgement other than 0. `said`: the words of feedback; None if the person's next message was judged."""
+    """A judgement other than 0. `said`: the text of a person's feedback; None if the judge read the next message."""
 
     judgement_id: int
     turn_id: str

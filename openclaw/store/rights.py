@@ -1,7 +1,7 @@
-"""Returns who may use a stored turn: the bearer of the key that made it. Every other part asks here.
+"""Decides who may use a stored turn: the holder of the key that made it. All other code asks here.
 
-Keys wall off, `user` sorts: two clients with one key may name any person, and are told apart by that name alone. A turn
-that was stored before keys were noted, or imported, has no key: the person that it names decides.
+Keys are access control; `user` is only a label. Clients with the same key may use any name in `user`, and only that name
+separates them. A turn that was imported, or stored before keys were recorded, has no key: its person's name decides.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ feedback = Table(
     Column("created_at", Float, nullable=False),
     Column("scope", String, nullable=False, server_default="turn"),
 )
-"""What people said about turns, and turns' parts of what was said about their session (`scope`). A judgement made of it
+"""People's feedback on turns, and the parts of turns in feedback on a whole session (`scope`). A judgement made of it
 outranks any other; `text` is JSON."""
 
 memory = Table(
@@ -205,8 +205,8 @@ dream = Table(
     Column("created_at", Float, nullable=False),
     Index("dream_rollout", "trainer", "model", "kind", "rollout_id"),
 )
-"""Answers that the model sampled for itself, see `openclaw.store.dreams`. A wish's ones name the turns after which it was
-said, and are deleted with either."""
+"""Answers that the model sampled for dreaming, see `openclaw.store.dreams`. Dreams of a wish name the turns after which
+it was written, and are deleted with any of them."""
 
 weight_version = Table(
     "weight_version",

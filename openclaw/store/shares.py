@@ -15,14 +15,15 @@ Person = str | None
 def bounded(
     ready: Sequence[tuple[int, Person]], learned: Mapping[Person, int], batch_size: int, share: float
 ) -> list[int]:
-    """Samples for a batch, oldest first, so that one person's part of all that is learned in the window stays at most
-    `share` of it and of one batch more. What is left over waits.
+    """Returns the samples for a batch, oldest first, so that one person contributes at most `share` of all samples of
+    the window and one further batch. The other samples wait.
 
-    Nobody is bounded who teaches alone: a person with fewer samples than a batch is no company.
+    There is no bound if only one person has as many samples as a batch.
 
     Args:
-        ready: id and person of each sample that could go, oldest first.
-        learned: by person, how many were leased or trained in the window.
+        ready: id and person of each ready sample, oldest first.
+        learned: by person, number of samples leased or trained in the window.
+        batch_size: samples in a batch.
         share: 0 to 1; 1: no bound.
     """
     if share >= 1 or not _is_company(ready, learned, batch_size):
@@ -38,7 +39,7 @@ def bounded(
 
 
 def _is_company(ready: Sequence[tuple[int, Person]], learned: Mapping[Person, int], batch_size: int) -> bool:
-    """Whether at least two people teach."""
+    """Returns whether at least two people have as many samples as a batch."""
     counts = Counter(learned)
     counts.update(person for _, person in ready)
     return sum(count >= batch_size for count in counts.values()) >= 2

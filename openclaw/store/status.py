@@ -69,7 +69,7 @@ class StatusTable:
     def counts(self) -> dict[str, dict[str, int]]:
         """{"turns": {state: n}, "samples": {state: n}, "dropped": {reason: n}, "judge_failures": {reason: n}}.
 
-        judge_failures: turns that wait for another try of their judge, by what the last one said.
+        judge_failures: turns that wait for their judge to try again, by the error of the last try.
         dropped: samples dropped by judge, method or trainer, and turns that ended without becoming a sample
         (expired, untrainable, aborted), by reason.
         """

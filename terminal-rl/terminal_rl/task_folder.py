@@ -273,8 +273,8 @@ def copies_of(file: Path, usual: str) -> tuple[str, tuple[tuple[Path, str], ...]
             copies.append((number, words[1], posixpath.join(workdir, words[2]), words[2].endswith("/")))
         elif name not in IGNORED:
             raise NeedsBuild(
-                f"line {number}: {' '.join(words[:2])} needs podman or docker; without one, boxes take WORKDIR and COPY "
-                "of one path (and a setup.sh beside the task's tests for the rest)"
+                f"line {number}: {' '.join(words[:2])} needs podman or docker; without them, boxes support WORKDIR and "
+                "COPY of one path; use a setup.sh in the folder of the task's tests for the rest"
             )
     return workdir, tuple(_copy(file.parent, workdir, *one) for one in copies)
 

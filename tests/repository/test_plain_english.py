@@ -20,11 +20,11 @@ WORDS = re.compile(
 """Words that CONTRIBUTING.md keeps out of prose about programs."""
 ALLOWED = {
     "help texts": 0,
-    "docstrings": 183,
-    "messages": 9,
+    "docstrings": 3,
+    "messages": 0,
     "launch scripts": 3,
     "first pages": 0,
-    "pages": 62,
+    "pages": 35,
 }
 """Uses that are left. A number only falls: lower it with each removed word."""
 FIRST_PAGES = (

@@ -22,8 +22,11 @@ class ConversationTurn(BaseModel):
     """One question and its answer.
 
     Main turns follow each other in one conversation; a side turn stands alone and is never trained.
-    `next_state` is what followed the answer, said by `next_state_role`; without it, the next main prompt is.
-    `trainable` is true for a main turn unless it says otherwise.
+
+    Attributes:
+        next_state: the message after the answer; default: the next main prompt.
+        next_state_role: its role, `user` or `tool`.
+        trainable: default: true for a main turn.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)

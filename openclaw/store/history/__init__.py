@@ -1,1 +1,1 @@
-"""Conversations that other programs have kept: read, told apart and brought into the store."""
+"""Conversations that other programs have kept: detects their formats, reads them and stores them."""

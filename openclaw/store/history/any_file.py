@@ -72,7 +72,8 @@ class Import:
 
 
 def _kind(path: Path) -> _Kind:
-    """By the first value of the first file; what cannot be read is told later, by what reads it whole."""
+    """Returns the kind by the first value of the first file. An unreadable file counts as a history: the code that reads
+    it whole reports the error."""
     file = path if path.is_file() else next(_json_files(path), None)
     if file is None:
         return _Kind.HISTORY

@@ -67,7 +67,7 @@ def _messages(step: Line) -> list[Message]:
 
 
 def _result(result: Line, known: set[str]) -> Message:
-    """What came back of a call; of none: what the environment said."""
+    """Returns the result of a tool call; a message of the environment if it belongs to no call."""
     text, id_ = _text(result.get("content")), result.get("source_call_id")
     return result_of(id_, text) if id_ in known else {"role": "user", "content": text}
 

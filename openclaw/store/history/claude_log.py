@@ -1,7 +1,7 @@
 """Claude Code's logs: ~/.claude/projects/FOLDER/SESSION.jsonl (read of 2.0 to 2.1).
 
 `uuid` and `parentUuid` make a tree. An answer is several lines with one `message.id`; results of tools called together
-hang on different lines of it. Side chains (subagents) and what the program itself says are left out.
+hang on different lines of it. Side chains (subagents) and messages of the program itself are left out.
 """
 
 from __future__ import annotations

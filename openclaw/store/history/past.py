@@ -23,11 +23,13 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One line of a log. `message` is None for what nobody said.
+    """One line of a log.
 
-    key: parts of one answer that were written as several lines have the same.
-    summary: stands for all before it, except what follows the entry `kept_from`.
-    learn: False for an answer that is context alone (cut off, or copied from another log).
+    Attributes:
+        message: None if the line is not a message.
+        key: equal for the parts of one answer that was written as several lines.
+        summary: replaces everything before it, except what follows the entry `kept_from`.
+        learn: False for an answer that is only context (cut off, or copied from another log).
     """
 
     id: str
@@ -41,7 +43,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class PastTurn:
-    """What was asked (a whole history), answered, and said or returned next ([]: nothing)."""
+    """A prompt (all messages before it included), its answer, and its next state ([]: none)."""
 
     messages: list[Message]
     answer: Message

@@ -74,7 +74,7 @@ class _Steps:
         self._said: list[Message] = []
 
     def add(self, line: TurnLine) -> None:
-        """What was said before an answer, and the answer."""
+        """Adds the messages before an answer, and the answer."""
         turn = line.turn
         self.say(turn.messages[_common(self._said, turn.messages) :])
         self.found.append(_answer_step(line))
@@ -107,7 +107,7 @@ class _Steps:
 
 
 def _common(said: list[Message], messages: list[Message]) -> int:
-    """How many messages of a history are what was said already."""
+    """Returns how many messages at the beginning of a history were written already."""
     count = 0
     for old, new in zip(said, messages, strict=False):
         if old["role"] != new["role"] or text_of(old).strip() != text_of(new).strip():

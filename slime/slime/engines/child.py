@@ -62,7 +62,7 @@ class ChildEngine:
             signal.signal(number, _leave)
 
     def wait_until(self, is_ready: Callable[[], bool], limit: float | None = None) -> None:
-        """Returns when `is_ready` says so.
+        """Waits until `is_ready` returns True.
 
         Raises:
             EngineGone: the child ended.

@@ -44,9 +44,10 @@ class JsonHttp:
     dumps: Callable[[Any], bytes]
 
     def routes(self, post: Mapping[str, Handler], get: Mapping[str, Handler]) -> list[Route]:
-        """Routes by path; bad requests to those of `post` are answers, not exceptions. None is for web pages: an
-        engine asks for no key, and a page that somebody visits could send it whatever its port takes. Nor for other
-        accounts of this machine."""
+        """Returns routes by path. A bad request to a route of `post` gets an error response, not an exception.
+
+        Requests from web pages and from other accounts of this machine are rejected, because an engine asks for no key
+        and any page in a browser could send requests to its port."""
         peer.can_tell()
         routes = [(path, self._guarded(handler), "POST") for path, handler in post.items()]
         routes += [(path, handler, "GET") for path, handler in get.items()]
@@ -99,8 +100,8 @@ class JsonHttp:
 
 
 def is_other_user(request: Request) -> bool:
-    """Whether a request comes from this machine, and from a process of another user than this one's or root. False where
-    that cannot be told, and for other machines, which the address that it listens on keeps out."""
+    """Returns whether a request comes from this machine, from a process of a user other than this one and root. False if
+    that is unknown, and for other machines: the address that the engine listens on keeps those out."""
     client, server = request.scope.get("client"), request.scope.get("server")
     if client is None or server is None or client[0] not in LOOPBACK or not peer.can_tell():
         return False

@@ -75,7 +75,8 @@ def launch_embedded(argv: list[str]) -> None:
 
 
 def lineage_of(args: EmbeddedArguments) -> Lineage | None:
-    """None for an engine that nobody watches: started by hand, its workers end with it."""
+    """Returns the identity under which a new door finds this one's workers; None for an engine without a supervisor:
+    started by hand, its workers end with it."""
     if not args.record_as:
         return None
     kind = hashlib.blake2b(repr(args).encode(), digest_size=16).hexdigest()
@@ -97,7 +98,7 @@ def launch_rented(argv: list[str]) -> None:
 
 
 def launch_completions(argv: list[str]) -> None:
-    """Serve with somebody's OpenAI-compatible completions endpoint, until a signal."""
+    """Serves answers of an OpenAI-compatible completions endpoint, until a signal."""
     launch_rented(["--rented-service", "slime.rented.completions:CompletionsService", *argv])
 
 

@@ -31,8 +31,10 @@ def past_proxies(environ: Mapping[str, str], *machines: str) -> dict[str, str]:
 
 
 def search_path(python: str, environ: Mapping[str, str]) -> str:
-    """PATH of an engine that runs in this Python: what pip put beside it comes first, as where its environment is active.
-    Kernels are built by `ninja`, called by that name. The Python itself may be a link to one that has no ninja beside it.
+    """Returns PATH for an engine that runs in this Python. The folder of `python`, where pip puts programs, comes first,
+    as in an active environment.
+
+    Kernels are built by the program `ninja`. A link is not followed: its target's folder may have no `ninja`.
     """
     before = environ.get("PATH", os.defpath)
     beside = os.path.dirname(python)

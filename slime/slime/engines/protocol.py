@@ -21,10 +21,12 @@ class EngineControlError(EngineError):
 
 @dataclass(frozen=True)
 class EngineInfo:
-    """What an engine says it serves now; `checksum` is of the tensors that are live in it.
+    """The weights that an engine reports as live.
 
-    `max_context_length`: tokens of prompt and answer; None if the engine does not say. `forgotten`: a service that
-    holds the weights has lost them.
+    Attributes:
+        checksum: of the live tensors.
+        max_context_length: tokens of prompt and answer; None if the engine does not report it.
+        forgotten: the service that holds the weights has lost them.
     """
 
     version: int
@@ -41,7 +43,7 @@ class HttpCall(Protocol):
 
 
 class ControlRoutes(Protocol):
-    """How one engine is told."""
+    """Control requests to one engine."""
 
     def prepare(self, call: HttpCall, path: str, version: int) -> str: ...
 

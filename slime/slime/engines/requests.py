@@ -36,7 +36,7 @@ class UnknownAdapterError(RequestError):
 
 
 class WeightsError(EngineError):
-    """Weights that must not go live, or did not; the message says which serve."""
+    """Weights must not go live, or did not; the message names the weights that serve."""
 
 
 class _Body(BaseModel):

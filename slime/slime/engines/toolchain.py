@@ -1,11 +1,11 @@
-"""The compiler of SGLang and vLLM, which build kernels with ninja and nvcc when they first compute.
+"""The compiler for SGLang and vLLM, which build kernels with ninja and nvcc when they first compute.
 
 Measured with SGLang 0.5.23 and CUDA 13.0.
 
-Both take CUDA_HOME or CUDA_PATH, then nvcc on PATH, then /usr/local/cuda, of any version. A compiler of another CUDA than
-the engine's torch builds kernels that do not load, so the packages of instructions/requirements-sglang.txt bring one that
-fits into the engine's own Python; it needs a few links and CUDA_HOME.
-`python -m slime.engines.toolchain PYTHON` says whether that Python's engine can build kernels.
+Both use CUDA_HOME or CUDA_PATH, then nvcc on PATH, then /usr/local/cuda, of any version. If the compiler's CUDA differs
+from that of the engine's torch, the kernels do not load. instructions/requirements-sglang.txt therefore installs a
+matching compiler into the engine's own Python; it needs a few links and CUDA_HOME.
+`python -m slime.engines.toolchain PYTHON` checks whether that Python's engine can build kernels.
 """
 
 from __future__ import annotations

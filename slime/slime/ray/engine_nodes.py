@@ -1,7 +1,7 @@
-"""Engines on machines beside the driver's: a watcher on each, found again when its machine comes back.
+"""Engines on machines other than the driver's: a watcher on each, which is found again when its machine comes back.
 
-A machine that is lost is left out: gateway and rollouts ask the other engines, and no weight update waits for it. When a
-machine with its address joins again, its engines are started there, get the live weights, and answer again.
+If a machine is lost, gateway and rollouts use the other engines, and weight updates do not wait for it. When a machine
+with its address joins again, its engines are started there, load the live weights, and serve again.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ class EngineNode:
     """One machine with engines of this run.
 
     Attributes:
-        node_id: Ray's, which is another one after the machine was lost and is back.
+        node_id: Ray's id; it changes when the machine was lost and comes back.
         engines: the names of its engines.
-        lost: nobody waits for it.
-        starting: its engines start again; the reference fails or ends when they are ready.
-        retry_at: monotonic time before which it is not tried again.
+        lost: the machine is lost; updates do not wait for it.
+        starting: its engines start again; the reference is ready, or fails, when their start ends.
+        retry_at: monotonic time, seconds, before which no new start is tried.
     """
 
     address: str
@@ -277,7 +277,7 @@ class EngineNodes:
         return node is not None and (not node.serves or node.node_id not in alive_nodes())
 
     def register(self) -> None:
-        """Names the policy's engines that answer, for whoever asks engines by the records of the run folder."""
+        """Writes the policy's engines that answer to the run folder, so that other processes can find them."""
         serving = {
             spec.name: spec.url
             for node in self.nodes

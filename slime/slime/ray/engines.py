@@ -70,14 +70,14 @@ class ModelServers:
 
 @dataclass(frozen=True)
 class EngineHost:
-    """What an engine finds on a machine beside the driver's.
+    """A machine other than the driver's, on which an engine runs.
 
     Attributes:
-        address: that the other machines reach it by.
-        folder: of records and logs there.
-        python: that runs its launcher there.
-        port: that is free there.
-        sees_run: whether the run folder, through which versions of the weights go, is there under the same path.
+        address: address for the other machines.
+        folder: folder of records and logs there.
+        python: Python of the engine's launcher there.
+        port: a free port there.
+        sees_run: the run folder, in which versions of the weights are written, has the same path there.
     """
 
     address: str

@@ -18,8 +18,8 @@ CHECKPOINT = 1800.0
 SLOW_DISK = 100e6
 """Bytes a second of a network disk."""
 STATE = 7
-"""Bytes of a checkpoint that trains all weights, for each byte of a model in bfloat16: weights and two moments in fp32
-beside the model."""
+"""Size of a checkpoint if all weights are trained, relative to the model in bfloat16: the model, and weights and two
+moments in fp32."""
 
 
 def model_bytes(folder: str) -> int:

@@ -1,8 +1,8 @@
-"""Where the ranks of the trainer find one another. Nothing of it listens on the network for everybody.
+"""The rendezvous of the trainer's ranks, without an open port on the network.
 
-One rank needs no place. Ranks of one machine meet in a file of the run folder, which its user alone can open. Ranks of
-several machines meet in an actor of Ray, which asks each connection for the cluster's token: torch's own `TCPStore` asks
-for nothing, and shows all keys to whoever connects.
+One rank needs none. Ranks on one machine use a file in the run folder, which only its user can open. Ranks on several
+machines use an actor of Ray, which requires the cluster's token on each connection. torch's own `TCPStore` requires
+nothing, and shows all keys to every client.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Meeting:
         return FileStore(self.file, ranks) if self.file else None
 
     def end(self) -> None:
-        """Nobody meets here any more."""
+        """Closes the rendezvous."""
         if self.board is not None:
             ray.kill(self.board)
         if self.file:

@@ -1,8 +1,8 @@
-"""Which GPUs (or CPU ranks) do what: one placement group, dealt out to the parts of the run in order.
+"""Assigns GPUs (or CPU ranks): one placement group, divided among the parts of the run in order.
 
-Engines are plain processes, so the machine of each is chosen before Ray is asked for its GPUs: the driver's first.
-Trainers take the other machines first. A machine with trainers that is lost is named, and Ray gives their bundles to
-another one when that is there; one with engines alone keeps nobody waiting.
+Engines are plain processes, so the machine of each is chosen before Ray is asked for its GPUs, the driver's first.
+Trainers take the other machines first. If a machine with trainers is lost, an error names it, and Ray moves their bundles
+to another machine when one joins. The run does not wait for a lost machine that has only engines.
 """
 
 from __future__ import annotations
@@ -381,7 +381,8 @@ class Placement:
         trainers = [site for site in self.sites["actor"] if site.node_id == node]
         if len(trainers) < len(old):
             raise ClusterError(
-                f"{len(trainers)} trainers are there, and the engines had {len(old)} GPUs beside them"
+                f"the machine has {len(trainers)} trainers; on the lost machine engines shared {len(old)} GPUs "
+                "with trainers"
             )
         for number, site in zip(old, trainers[len(trainers) - len(old) :], strict=True):
             self.sites["rollout"][number] = site
@@ -405,7 +406,7 @@ def _answer() -> None:
 
 @ray.remote(num_cpus=0)
 class BundleProbe:
-    """Tells where a bundle is."""
+    """Reports the machine and GPU of a bundle."""
 
     def site(self) -> tuple[str, int | str]:
         return str(ray.util.get_node_ip_address()), gpu_named(ray.get_gpu_ids()[0])

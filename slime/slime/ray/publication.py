@@ -34,7 +34,7 @@ def publish(
     Args:
         version: the version before it is settled. Its metrics get the version number and the seconds that it took.
         make_way: called when the weights are written, or nothing is due; before any request to an engine.
-        now: publish and save, whatever the flags say.
+        now: publish and save even if the flags do not ask for it.
     """
     due = now or publisher.save_due(version.rollout_id)
     if not due and not publisher.update_due(version.rollout_id):
@@ -69,10 +69,10 @@ def publish(
 class Examination:
     """One candidate in the gate: measured while the trainer holds it, then live or undone.
 
-    The trainer waits for the first half. It trains the next batch during the second half, in which the candidate
-    answers questions and engines receive it; the trainer keeps the candidate's state beside the last live one. If the
-    candidate is rejected then, `VersionInFlight.settle` undoes it and returns True: the next step descends from it,
-    and is trained again. A checkpoint that is due is written before, and counts when the candidate has passed.
+    The trainer waits for the first half. During the second half the candidate answers questions and engines receive it,
+    while the trainer trains the next batch and keeps both the candidate's state and the last live one. If the candidate
+    is rejected then, `VersionInFlight.settle` undoes it and returns True: the next step descends from the candidate and
+    is trained again. A checkpoint that is due is written before, and counts when the candidate has passed.
 
     The trainer waits for both halves if it cannot go on: a checkpoint that is the last one or is written in the
     background, a lower learning rate that has to end, GPUs shared with engines.

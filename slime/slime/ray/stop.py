@@ -35,7 +35,7 @@ class OrderlyStop:
         self.began = 0.0
 
     def watch(self) -> None:
-        """From now on signals come here. The limit is measured beside the start, which a slow disk must not delay."""
+        """Handles signals from now on. A thread measures the limit, so that a slow disk does not delay the start."""
         threading.Thread(target=self.measure, name="stop limit", daemon=True).start()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.signalled)

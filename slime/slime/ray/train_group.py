@@ -99,19 +99,19 @@ class TrainGroup:
         self.call("finish_save", "the end of a checkpoint", self.save_limit)
 
     def note_state(self) -> None:
-        """Every rank remembers its present state beside the one to go back to, until that is known to be of no use."""
+        """Makes every rank copy its present state, and keep the state to return to; `keep_state` may use the copy."""
         self.call("note_state", "the copy of the trainer's state", self.save_limit)
 
     def keep_state(self) -> None:
-        """The state that was noted, else the present one, is that to go back to."""
+        """Makes the noted state, or else the present one, the state to return to."""
         self.call("keep_state", "the copy of the trainer's state", self.save_limit)
 
     def go_back(self) -> None:
-        """Every rank is again as `keep_state` found it."""
+        """Returns every rank to the state that `keep_state` kept."""
         self.call("go_back", "the trainer's way back", self.load_limit)
 
     def shrink(self, share: float) -> None:
-        """Every rank's weights lie `share` of the way from those of `keep_state` to where they were."""
+        """Moves every rank's weights to `share` of the way from the kept state to the present one."""
         self.call("shrink", "a shorter step", self.load_limit, share)
 
     def return_to(self, checkpoint: Path) -> None:

@@ -79,7 +79,7 @@ class VersionFiles:
         return weights or self.export(trainers, version, whole), slot
 
     def export_apart(self, trainers: TrainGroup, version: int) -> WeightVersion:
-        """Writes the whole model of a version that serves as an adapter, beside it; `tidy` knows the folder."""
+        """Writes the whole model of a version that serves as an adapter, next to its folder. `tidy` removes it later."""
         folder = artifact_folder(self.weights_dir, version)
         folder = folder.with_name(f"{folder.name}-whole")
         return WeightVersion(version, str(folder), trainers.export_weights(folder, version, True))

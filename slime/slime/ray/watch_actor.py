@@ -31,11 +31,11 @@ class ServerWatcher:
 
     Args:
         run_dir: run folder.
-        specs: all servers of the run, each group in the number that its flag asks for; a recorded one that is not
-            among them (or wanted by `slime.processes.scaling`) is stopped.
+        specs: all servers of the run; each group has the number of servers that its flag asks for. A recorded server that
+            is not among them, and that `slime.processes.scaling` did not ask for, is stopped.
         env: environment of the servers (the driver's, not that of a Ray worker).
-        node: this is a machine beside the driver's, `run_dir` is its folder (`slime.processes.nodes`), and the servers
-            get this machine's environment with what they need of the driver's.
+        node: this machine is not the driver's. `run_dir` is then its own folder (`slime.processes.nodes`), and the
+            servers get this machine's environment and the driver's variables that they need.
     """
 
     def __init__(

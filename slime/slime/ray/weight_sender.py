@@ -1,5 +1,6 @@
-"""The process that broadcasts weights: an actor beside the trainer's first rank, on its GPU, with a CUDA context of its
-own, so that a broadcast that hangs can be ended and the trainer does not notice. It starts with the first update."""
+"""The process that broadcasts weights: an actor on the GPU of the trainer's first rank, with its own CUDA context.
+
+A broadcast that hangs can therefore be killed without the trainer. The actor starts with the first update."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def find(folder: Path) -> Path:
     if tracker.is_file():
         name = tracker.read_text().strip()
         if Path(name).name != name or name == "..":
-            raise CheckpointError(f"{tracker} names {name!r}, which is no folder beside it")
+            raise CheckpointError(f"{tracker} names {name!r}, which is not a folder next to it")
         folder = folder / (name if name == RELEASE else f"iter_{int(name):07d}" if name.isdigit() else name)
     if not (folder / ".metadata").is_file():
         raise CheckpointError(f"{folder} holds no .metadata; it is no checkpoint of the format torch_dist")

@@ -35,14 +35,14 @@ NAME = re.compile(r"checkpoint-(\d+)")
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """Where training stands.
+    """The state of training at a checkpoint.
 
     Attributes:
-        rollout_id: last rollout that was trained; -1 if none was.
-        version, parent: weight version of these weights and the one that they were trained from.
+        rollout_id: last trained rollout; -1: none.
+        version, parent: version of these weights, and the version that they were trained from.
         path: checkpoint folder; None for a fresh start.
-        global_step: optimizer steps so far.
-        steps_of: the same for parts beside the policy that count their own, such as a critic.
+        global_step: optimizer steps of the policy so far.
+        steps_of: optimizer steps of other models that are trained, such as a critic, by name.
     """
 
     rollout_id: int = -1

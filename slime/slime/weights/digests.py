@@ -1,8 +1,8 @@
-"""Digests of tensors: what two processes compare to know that they hold the same bits.
+"""Digests of tensors: two processes compare them to verify that they hold the same bits.
 
-A tensor is read once, piece by piece, and each piece is cast, written, looked at and digested while it lies in the
-processor's cache. The digest is XXH3-128 (https://xxhash.com): as fast as memory on one core, and made to find damage,
-not forgery. Whoever could forge a tensor on this machine could as well forge the digest beside it.
+A tensor is read once, piece by piece. Each piece is cast, written, checked and digested while it is in the processor's
+cache. The digest is XXH3-128 (https://xxhash.com): as fast as memory on one core. It detects damage, not forgery; a
+process that could forge a tensor on this machine could forge its digest too.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def digest_tensor(
     into: Tensor | None = None,
     finite: bool = True,
 ) -> TensorDigest:
-    """Casts, writes, checks and digests a tensor in one pass; it is as it was afterwards.
+    """Casts, writes, checks and digests a tensor in one pass, without changing it.
 
     Args:
-        dtype: to cast to; None: as it is.
-        write: gets the bytes in order, in pieces that are gone after the call.
+        dtype: dtype to cast to; None: the tensor's own.
+        write: receives the bytes in order, in pieces that are valid only during the call.
         into: flat memory of that dtype, which holds the tensor afterwards.
-        finite: whether values are looked at; without it the digest alone says what they are.
+        finite: check that values are finite.
 
     Raises:
         NotFiniteError: a value is not finite in that dtype.
@@ -157,7 +157,7 @@ def threads() -> int:
 
 
 def write_digests(folder: Path, digests: Mapping[str, TensorDigest]) -> None:
-    """Leaves the digests beside the tensors."""
+    """Writes the digests into the folder of the tensors."""
     rows = {name: [one.dtype, list(one.shape), one.digest] for name, one in sorted(digests.items())}
     (folder / FILE).write_text(json.dumps({"digest": "xxh3-128", "tensors": rows}), encoding="utf-8")
 

@@ -49,7 +49,7 @@ def has(engine: Engine, wanted: WeightVersion) -> bool:
 
 
 def prepare(engine: Engine, new: WeightVersion) -> None:
-    """Loads the artifact beside the live weights and compares its checksum with the trainer's."""
+    """Makes the engine load the artifact while the live weights serve, and compares its checksum with the trainer's."""
     if has(engine, new):
         return
     checksum = engine.prepare(new.path, new.version)
@@ -86,7 +86,7 @@ def go_live(engine: Engine, new: WeightVersion) -> None:
         engine.switch(new.version)
     if not has(engine, new):
         raise EngineError(
-            f"{engine.url} was told to switch to version {new.version} and says it holds another"
+            f"{engine.url} was asked to switch to version {new.version}, but reports that it serves another one"
         )
 
 

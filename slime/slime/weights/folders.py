@@ -62,11 +62,12 @@ def write_weights(
     memories: WrittenMemories | None = None,
     in_fp32: Container[str] = (),
 ) -> dict[str, TensorDigest]:
-    """Writes tensors as they come, in `dtype` (None: as they are), and leaves their digests beside them.
+    """Writes tensors in the order of `weights`, and their digests, into the folder. Returns the digests by name.
 
     Args:
-        count: about how many will come.
-        memories: the folder is a slot, one of those that are mapped here.
+        dtype: dtype to write; None: each tensor's own.
+        count: approximate number of tensors.
+        memories: mapped files, if the folder is a slot in shared memory.
         in_fp32: names of the tensors that are written in fp32 whatever `dtype` is.
 
     Raises:

@@ -13,11 +13,11 @@ FIRST = 0
 
 
 def thinned(versions: Sequence[int], keep: int, named: Collection[int] = ()) -> list[int]:
-    """The versions to keep, ascending: about `keep`, the newest half of them one by one and the older ones farther and
-    farther apart; the first and the named ones beside them.
+    """Returns the versions to keep, ascending: about `keep`, and in addition the first and the named ones.
 
-    What goes is always the version whose absence leaves the smallest gap for its age, so that thinning a history again
-    and again, as it grows, comes to the same.
+    The newest half of `keep` is kept completely; gaps between older versions grow with age. The version that is removed
+    is always the one whose absence leaves the smallest gap for its age, so repeated thinning of a growing history gives
+    the same result.
     """
     kept = sorted(set(versions))
     stay = {FIRST, *named, *kept[-max(1, (keep + 1) // 2) :]}

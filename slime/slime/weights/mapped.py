@@ -1,7 +1,7 @@
-"""Files in shared memory that stay mapped from one version to the next, so that their pages are found once.
+"""Files in shared memory that stay mapped from one version to the next, so that page faults occur only once.
 
-Whoever writes maps what is written over again and again; whoever computes with a file keeps its map while others are
-written. A map that is kept costs no memory: the pages are the file's.
+The writer keeps the maps of the files that it overwrites in turn. A reader keeps its map while other files are written. A
+kept map costs no memory: the pages belong to the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST = 1 << 40
 POPULATE_WRITE = 23
 """Linux 5.14 and later (madvise(2)); Python has no name for it."""
 MOST_MAPS = 4
-"""Files that are kept mapped: two are written in turn, a third where somebody holds on to one."""
+"""Number of files that stay mapped. Two are written in turn; a third is needed while a reader still uses one."""
 KINDS = {
     "F64": torch.float64,
     "F32": torch.float32,

@@ -1,7 +1,7 @@
-"""Log-probs of a fixed text: what a version of the weights must return when it really serves.
+"""Log-probs of a fixed text, which an engine must return if it really serves a version of the weights.
 
-Whoever has the model (the trainer, when it writes a version) may leave the values in `probe.json` beside the
-weights; for a folder without one they are computed here with plain transformers on the CPU.
+The trainer may write the values to `probe.json` in the folder of the version. Without that file they are computed here,
+with plain transformers on the CPU.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Probe:
     limit: float | None = None
 
     def gap(self, found: list[float]) -> float:
-        """Mean absolute difference to an engine's answer; infinite if it says something else altogether."""
+        """Returns the mean absolute difference to an engine's log-probs [T], nats; infinite if the lengths differ."""
         if len(found) != len(self.log_probs):
             return float("inf")
         gap = sum(abs(a - b) for a, b in zip(self.log_probs, found, strict=True)) / len(found)
@@ -63,7 +63,8 @@ class Probe:
         return max(known.get(dtype or "", max(known.values())) for dtype in (self.dtype, engine_dtype))
 
     def difference(self, found: list[float], engine_dtype: str | None) -> str | None:
-        """Says how far an engine's answer is from these weights, if it is farther than correct programs are."""
+        """Returns a sentence with the difference to an engine's log-probs, if it exceeds that of correct programs; else
+        None."""
         mean, allowed = self.gap(found), self.allowed(engine_dtype)
         if mean <= allowed:
             return None

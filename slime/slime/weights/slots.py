@@ -1,10 +1,9 @@
 """Memory through which weights go from the trainer's first rank to the engines on its machine. Imports no torch.
 
-A slot is a Hugging Face folder in shared memory (`slime.processes.control.memory_dir`) that is written over in place, so
-that its memory is used again. Its lock is a lock of the system's (`flock`), which ends with the process that has it,
-however that ends: the trainer has it alone while it writes, and an engine whose model runs on the slot's memory has it,
-with others, for as long as it does. So nothing is ever written over that somebody computes with; where all are held,
-the trainer makes another.
+A slot is a Hugging Face folder in shared memory (`slime.processes.control.memory_dir`) that is overwritten in place, so
+that its memory is reused. Each slot has a lock of the operating system (`flock`), which is released when its holder ends
+for any reason. The trainer holds it exclusively while it writes. Engines whose models run on the slot's memory share it.
+So memory that is in use is never overwritten. If all slots are in use, the trainer makes another.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def _resolve_batches(args: Arguments) -> None:
         if args.global_batch_size not in (None, size):
             raise ConfigError(
                 f"--num-steps-per-rollout {args.num_steps_per_rollout} makes steps of {size} samples, "
-                f"--global-batch-size says {args.global_batch_size}; drop one of them"
+                f"but --global-batch-size is {args.global_batch_size}; drop one of them"
             )
         args.global_batch_size = size
     if args.global_batch_size is None:

@@ -63,7 +63,7 @@ def check_shape(folder: str, shape: dict[str, str]) -> None:
         if name in SHAPE and _number(value) == float(known):
             continue
         raise ConfigError(
-            f"{option(name)} {value} contradicts {folder}/config.json, which says {known}; drop it"
+            f"{option(name)} {value} contradicts {folder}/config.json, which has {known}; drop it"
         )
 
 

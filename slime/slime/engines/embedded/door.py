@@ -27,10 +27,10 @@ from slime.engines.requests import WeightsError
 from slime.errors import ConfigError
 
 SPARE_NEEDS_BYTES = 1 << 30
-"""Available memory, beside three times the weights, from which on a spare waits if nothing else is asked for."""
+"""A spare is started by default if available memory exceeds three times the weights by this much."""
 SPARE_NICENESS = 5
 FOLLOW_SECONDS = 1.0
-"""Between a spare's looks at which weights are live."""
+"""Interval at which a spare checks which weights are live."""
 NVIDIA = Path("/dev/nvidiactl")
 
 
@@ -64,7 +64,7 @@ def has_room(args: EmbeddedArguments) -> bool:
 
 
 def note_part(record_as: str | None, door: int, part: str, pid: int | None) -> None:
-    """Records which worker serves or waits, beside the record of the door (its pid); pid None: nobody does."""
+    """Records the pid of the worker that serves or waits (`part`), next to the door's record; pid None: no worker."""
     if record_as is None:
         return
     run_dir, name = Path(record_as).parent.parent, Path(record_as).name

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ModelError(ConfigError):
-    """A folder that cannot be served; the message says why in one line."""
+    """A folder cannot be served; the message states the reason in one line."""
 
 
 @dataclass

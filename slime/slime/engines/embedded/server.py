@@ -37,7 +37,7 @@ from slime.engines.requests import (
 )
 
 STUCK_AFTER = 120.0
-"""Seconds without a finished step, with work to do, after which /health says 503."""
+"""Seconds without a finished step, although requests are open, after which /health returns 503."""
 
 WIRE = JsonHttp(orjson.loads, orjson.dumps)
 

@@ -151,11 +151,13 @@ _TOKENS = 8
 
 
 def bytes_per_token(model: ServedModel) -> int:
-    """Bytes of keys and values of one token, measured in a forward pass: the self-check before serving.
+    """Returns the bytes of keys and values of one token, measured in a forward pass: the self-check before serving.
 
-    The pass is made whole and in two chunks. A model that remembers anything outside attention (a state-space
-    layer, say) gives other logits in chunks and is refused with ModelError, as is one with attention that is
-    not supported.
+    The pass is made once whole and once in two chunks.
+
+    Raises:
+        ModelError: the logits differ, because the model keeps state outside attention (as a state-space layer does), or
+            its attention is not supported.
     """
     with torch.inference_mode():
         try:

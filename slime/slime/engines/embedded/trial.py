@@ -1,4 +1,4 @@
-"""Answers of weights that are not live: a second copy of the model beside the one that serves."""
+"""Answers of weights that are not live, from a second copy of the model next to the one that serves."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Weights in two phases: prepare reads and checks a folder beside the live weights, switch makes it live.
+"""Updates weights in two phases: prepare reads and checks a folder while the live weights serve; switch makes it live.
 
-A switch replaces what every parameter points to, between two decode steps; tied parameters are one object and
-stay tied. Nothing that is running is dropped: stored keys and values stay, later tokens come from the new
-weights.
+A switch replaces the tensor of every parameter between two decode steps; tied parameters are one object and stay tied.
+Running requests continue: their keys and values stay, and their later tokens come from the new weights.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class WeightStore:
             return self._confirm(found)
 
     def prepare(self, path: str, version: int) -> WeightSet:
-        """Read and check a version beside the live one. Repeating it is harmless. Raises WeightsError."""
+        """Reads and checks a version while the live one serves. Repeating it is harmless. Raises WeightsError."""
         with self._lock:
             if (self.live.version, self.live.path) == (version, path):
                 return self.live

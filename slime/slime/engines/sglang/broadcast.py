@@ -1,8 +1,8 @@
-"""Weights by broadcast: an engine gets the tensors of a version from a process beside the trainer's first rank.
+"""Weights by broadcast: an engine receives the tensors of a version from a process on the GPU of trainer rank 0.
 
-Each update of an engine has a group of its own, rank 0 and the GPUs of that engine, which is made before the requests
-wait and is closed afterwards. So an engine that died, came back or joined since is no special case, and one that fails
-takes nobody with it. What cannot be broadcast is read from disk, where the engine's machine sees the folder.
+Each update of an engine has its own group: rank 0 and the GPUs of that engine. The group is made before the requests
+pause and closed afterwards. So an engine that died, came back or joined needs no special case, and a failing engine does
+not affect the others. Tensors that cannot be broadcast are read from disk, if the engine's machine sees the folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RELEASE_SECONDS = 20.0
 
 
 class SenderHandle(Protocol):
-    """`slime.engines.sglang.sender.Sender` in another process. `turn`: held by whoever uses it."""
+    """`slime.engines.sglang.sender.Sender` in another process. `turn`: lock to hold while using it."""
 
     turn: threading.Lock
 
@@ -59,11 +59,11 @@ class Broadcast:
     Args:
         url: of the engine.
         sender: shared by all engines; one at a time gets weights, and the others serve until it is their turn.
-        bucket_bytes: most bytes of a bucket, which both sides hold beside the weights.
+        bucket_bytes: most bytes of a bucket, which both sides hold in addition to the weights.
         timeout: seconds for the whole broadcast to this engine.
-        folder_of_version: where the artifact of a version lies, whether it is there or not.
-        on_stuck: told when the engine hangs and only its end can help.
-        over_gloo: also between GPUs, which NCCL would not join.
+        folder_of_version: returns the folder of a version's artifact, whether it exists or not.
+        on_stuck: called when the engine hangs and must be killed.
+        over_gloo: use gloo between GPUs too, if NCCL cannot connect them.
     """
 
     how = "broadcast"

@@ -32,7 +32,7 @@ def installed_version() -> str:
 
 
 class Flags(argparse.ArgumentParser):
-    """SGLang's own flags; what they refuse is said in one line."""
+    """SGLang's own flags; a refused flag is reported in one line."""
 
     def __init__(self, version: str) -> None:
         super().__init__(add_help=False, allow_abbrev=False)

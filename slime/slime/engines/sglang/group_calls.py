@@ -25,7 +25,7 @@ def engine_ranks(call: HttpCall) -> tuple[int, str]:
 
 
 def join_order(meeting: Meeting, world_size: int, group: str, backend: str) -> dict[str, Any]:
-    """What tells an engine to enter a group; its own ranks follow rank 0."""
+    """Returns the request that makes an engine join a group; its own ranks follow rank 0."""
     return {
         "master_address": meeting.host,
         "master_port": meeting.port,
@@ -52,7 +52,7 @@ def relabel(call: HttpCall, label: str) -> None:
 
 
 def receive_order(bucket: Bucket, group: str, flush: bool) -> dict[str, Any]:
-    """What tells an engine to receive a bucket. `flush`: the cache too, at the end."""
+    """Returns the request that makes an engine receive a bucket. `flush`: also empty the cache, with the last bucket."""
     return {
         "names": [entry.name for entry in bucket.entries],
         "dtypes": [entry.dtype for entry in bucket.entries],

@@ -20,11 +20,11 @@ from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, r
 from slime.engines.toolchain import compiler_environment
 
 HEALTH = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}
-"""`/health` says that the server lives. With generation, its default, it waits while the engine is paused for an update,
-and 20 s later says 503: a watcher would take a paused engine for a dead one."""
+"""Makes `/health` answer without generating. By default it generates a token, so it waits while the engine is paused for
+an update and returns 503 after 20 s; a watcher would then restart a healthy engine."""
 ORPHANED = signal.SIGKILL
-"""What ends an SGLang whose launcher was killed. By TERM it would first serve all open requests, however long that takes,
-and hold the port; each of its own processes has asked the kernel for KILL when the one that started it ends."""
+"""Signal that ends an SGLang whose launcher was killed. After SIGTERM it would first serve all open requests, without a
+limit, and hold the port. Each of its processes has asked the kernel for SIGKILL when its parent ends."""
 COMMON = (
     "context-length",
     "max-running-requests",

@@ -61,7 +61,7 @@ class ThroughMemory(Broadcast):
 
     @contextmanager
     def group(self, call: HttpCall) -> Iterator[str]:
-        """There is none to be made; yields a name that nobody needs."""
+        """Yields an unused name: this transport needs no group."""
         self.ranks, _ = engine_ranks(call)
         self.result(self.sender.leave())  # it starts before the requests wait
         try:
@@ -104,7 +104,7 @@ class ThroughMemory(Broadcast):
 
 
 def take_order(handles: list[str], flush: bool) -> dict[str, Any]:
-    """What tells an engine to take a bucket. `flush`: the cache too, at the end."""
+    """Returns the request that makes an engine take a bucket. `flush`: also empty the cache, with the last bucket."""
     return {
         "serialized_named_tensors": handles,
         "load_format": "flattened_bucket",

@@ -15,7 +15,7 @@ from slime.errors import ConfigError
 
 PREFIX = "nvidia-nccl-"
 LOCK = Path(__file__).parents[4] / "instructions" / "locks" / "sglang.txt"
-"""The packages of an SGLang that was installed as the instructions say."""
+"""The packages of an SGLang that was installed by the instructions."""
 ASK_TIMEOUT = 60.0  # seconds
 QUESTION = (
     "import importlib.metadata, json; "

@@ -54,7 +54,7 @@ class Proof:
 
 
 class MemoryNotes(Protocol):
-    """Who knows the process of an engine, and remembers which one gave its memory back."""
+    """Names the process of an engine, and records which process released its GPU memory."""
 
     def process(self) -> str: ...
 
@@ -62,25 +62,25 @@ class MemoryNotes(Protocol):
 
 
 class NoNotes:
-    """Of an engine whose process is not known."""
+    """Notes for an engine whose process is unknown."""
 
     def process(self) -> str:
         return ""
 
     def note(self, process: str) -> None:
-        """Nobody reads it."""
+        """Records nothing, because the process is unknown."""
 
 
 class SGLangRoutes:
-    """What the client knows of one engine.
+    """Control requests to one SGLang engine, and what the client knows of its weights.
 
     Attributes:
-        transport: brings a version into it.
-        prepared: read and checked, not live.
-        proven: the last version that was seen to serve.
-        doubted: (version, folder) that the engine was told to load and that could not be proven since.
-        memory: notes on whose memory was given back, for the next driver.
-        gave_back: the process whose memory was given back by this client.
+        transport: brings a version into the engine.
+        prepared: the version that was read and checked and is not live.
+        proven: the last version that was verified to serve.
+        doubted: (version, folder) that the engine was asked to load and that was not verified since.
+        memory: records which process released its GPU memory, for the next driver.
+        gave_back: the process whose memory this client released.
         limit: --weight-probe-limit.
     """
 
@@ -166,7 +166,7 @@ class SGLangRoutes:
             self.gave_back = process
 
     def resume_memory(self, call: HttpCall) -> None:
-        """Only the process that gave its memory back here is told to take it again."""
+        """Lets the engine take its GPU memory again, if this process is the one that released it."""
         if self.released:
             call("POST", "/resume_memory_occupation", {})
             call("POST", "/continue_generation", {})

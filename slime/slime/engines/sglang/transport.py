@@ -10,11 +10,11 @@ from slime.engines.protocol import EngineControlError, HttpCall
 
 REFUSED = 400
 LOADING = "loading"
-"""What an engine names as its version while it holds tensors of two versions, for whoever asks it meanwhile."""
+"""Version name that an engine reports while it holds tensors of two versions."""
 
 
 class HalfLoaded(EngineControlError):
-    """The engine holds tensors of two versions. It is left waiting, so that it answers nobody with them."""
+    """The engine holds tensors of two versions. It stays paused, so that it answers no request with them."""
 
 
 class Transport(Protocol):

@@ -1,4 +1,4 @@
-"""What a client gets back: SGLang's answer, grown by what vLLM says of one request."""
+"""Builds the answer to a client, in SGLang's format, from vLLM's outputs for one request."""
 
 from __future__ import annotations
 

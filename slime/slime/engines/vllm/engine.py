@@ -22,7 +22,7 @@ TURNS = 64
 
 @dataclass(frozen=True)
 class Comparison:
-    """`compared`: live tensors that are what the files say; `wrong`: names of those that are not."""
+    """`compared`: number of live tensors that equal those of the files; `wrong`: names of those that differ."""
 
     compared: int
     wrong: list[str]
@@ -69,7 +69,7 @@ class HostedEngine:
         self._llm.shutdown(timeout=1)
 
     async def generate(self, prompt: list[int], options: dict[str, Any], rid: str) -> AsyncIterator[Delta]:
-        """What vLLM says of one request, as it comes. Aborts it when left early.
+        """Yields vLLM's outputs for one request as they arrive. Aborts the request if the caller stops early.
 
         Raises:
             RequestError: vLLM refuses it.

@@ -56,7 +56,7 @@ class HostedWeights:
         """Proves the weights that vLLM loaded by itself.
 
         Args:
-            checksum: what the folder must hold, None if nobody said.
+            checksum: checksum that the folder must have; None: not checked.
         """
         async with self.lock:
             first = await asyncio.to_thread(read_version, path, number)
@@ -164,7 +164,8 @@ class HostedWeights:
 
 
 def read_version(path: str, number: int) -> Version:
-    """Raises WeightsError: not readable safetensors files, values that are not finite, or a model nobody knows."""
+    """Reads a version's folder. Raises WeightsError: safetensors files are not readable, a value is not finite, or the
+    model is unknown."""
     try:
         artifact = read_artifact(path)
         return Version(number, path, artifact, expected_probe(path), artifact.checksum)

@@ -122,7 +122,7 @@ class LiveWeights:
         return done.done()
 
     def slime_compare(self, folder: str) -> dict[str, Any]:
-        """`compared`: how many tensors are what the files say; `wrong`: names of those that are not."""
+        """Compares live tensors with a folder. `compared`: number of equal ones; `wrong`: names of those that differ."""
         model = self.model_runner.get_model()
         known = self.slime_known.get(folder)
         wanted = Wanted(model, read_tensors(folder), self._slime_tied()) if known is None else known[0]

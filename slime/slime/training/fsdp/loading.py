@@ -273,7 +273,7 @@ def _check_shape(target: Tensor, source: Source, files: WeightFiles) -> None:
         shape, named = [len(source), sum(x[0] for x in each), *each[0][1:]], source[0][0]
     if shape != list(target.shape):
         raise ConfigError(
-            f"{files.folder}: {named} makes a tensor of {shape}, and config.json says {list(target.shape)}"
+            f"{files.folder}: {named} makes a tensor of {shape}, but config.json requires {list(target.shape)}"
         )
 
 

@@ -93,7 +93,7 @@ class WeightMap:
                 part = self._read(entry, files)
                 if part.shape != parameter.shape:
                     raise ConfigError(
-                        f"{folder}: {entry.sources[0]} has not the shape that config.json says; "
+                        f"{folder}: {entry.sources[0]} does not have the shape of config.json; "
                         f"{name} is {list(part.shape)} from it and should be {list(parameter.shape)}"
                     )
                 parameter.copy_(part)

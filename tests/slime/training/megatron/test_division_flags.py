@@ -49,7 +49,7 @@ def test_ranks_of_a_model_and_its_copies_make_the_processes(words: list[str]) ->
         ),
         ("--train-backend megatron --expert-tensor-parallel-size 2", "experts are not cut"),
         ("--train-backend megatron --moe-aux-loss-coeff 0.001", "routing is not pushed"),
-        ("--train-backend megatron --use-rollout-routing-replay", "chooses the experts of its tokens anew"),
+        ("--train-backend megatron --use-rollout-routing-replay", "chooses its tokens' experts itself"),
         ("--train-backend megatron --tp 2 --num-train-processes 2 --sequence-parallel", "needs GPUs"),
         (
             "--train-backend megatron --use-lora --tp 2 --num-train-processes 2 --lora-dropout .1",

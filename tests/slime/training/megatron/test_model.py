@@ -347,7 +347,7 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
         "a part",
     ),
     ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0}}, "its rope_type is yarn"),
-    ({"intermediate_size": 40}, "has not the shape that config.json says"),
+    ({"intermediate_size": 40}, "does not have the shape of config.json"),
     ({"num_hidden_layers": 3}, "lacks model.layers.2"),
 ]
 
