@@ -11,6 +11,7 @@ unless it is not about the answer.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from openclaw.common.messages import LINE_BREAK, last_said, text_of
@@ -89,38 +90,48 @@ class RulesBackend:
         return None
 
 
-def vote_by_rules(question: JudgeQuestion) -> Vote:
-    """Returns one vote; its text names the rule that decided."""
+@dataclass(frozen=True, kw_only=True)
+class Ruled:
+    """The vote of the rules, and their vote on the person's message alone: None without a message, and for a tool result
+    that an agent wrote as the user."""
+
+    vote: Vote
+    on_person: Vote | None
+
+
+def read_by_rules(question: JudgeQuestion) -> Ruled:
+    """Returns the votes; each text names the rule that decided."""
     said = _said(question)
     if (of_agent := result_of_user(said)) is not None:
         score, why = read_tool_result(*of_agent)
-        return Vote(score=score, text=why)
+        return Ruled(vote=Vote(score=score, text=why), on_person=None)
     results = [_text(message) for message in question.next_state if message.get("role") in TOOL_ROLES]
+    vote = None
     if said:
         vote = _vote_on_message(said, _last_request(question.messages), bounded(question.response))
         if vote.score or not results:
-            return vote
+            return Ruled(vote=vote, on_person=vote)
     if not results:
-        return Vote(score=0, text="nothing to judge by")
+        return Ruled(vote=Vote(score=0, text="nothing to judge by"), on_person=None)
     score, why = read_tool_results(results, calls_in(bounded(question.response)))
-    return Vote(score=score, text=why)
+    return Ruled(vote=Vote(score=score, text=why), on_person=vote)
 
 
-def vote_on_person(question: JudgeQuestion) -> Vote | None:
-    """The vote on the person's message alone; None without one, and for a tool result that an agent wrote as the user."""
-    said = _said(question)
-    if not said or result_of_user(said) is not None:
-        return None
-    return _vote_on_message(said, _last_request(question.messages), bounded(question.response))
+def vote_by_rules(question: JudgeQuestion) -> Vote:
+    """Returns one vote; its text names the rule that decided."""
+    return read_by_rules(question).vote
 
 
 def hint_by_rules(question: JudgeQuestion) -> str:
     """The change that a complaint asks for, in the person's words. "" without a complaint, and for one that only calls
     the answer wrong."""
-    said = _said(question)
-    asked, response = _last_request(question.messages), bounded(question.response)
-    if not said or result_of_user(said) is not None or _vote_on_message(said, asked, response).score != -1:
-        return ""
+    on_person = read_by_rules(question).on_person
+    return words_of_complaint(question) if on_person is not None and on_person.score == -1 else ""
+
+
+def words_of_complaint(question: JudgeQuestion) -> str:
+    """Returns the change that a complaint asks for; "" if it asks for none."""
+    said, asked, response = _said(question), _last_request(question.messages), bounded(question.response)
     conversation = f"{asked}\n{response}"
     if asked and not is_repeated(said, asked) and restates(said, asked, response):
         return restated(said, conversation)

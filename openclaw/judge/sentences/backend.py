@@ -10,14 +10,13 @@ from openclaw.common.answer_form import already_has
 from openclaw.common.messages import last_said, said_in
 from openclaw.common.plain_sentences import Pole, plain_sentences
 from openclaw.judge.questions import JudgeQuestion, bounded
-from openclaw.judge.rules.corrections import correction_in
 from openclaw.judge.rules.judge import (
     REPLY,
     RulesBackend,
     hint_by_rules,
-    vote_by_rules,
-    vote_on_person,
+    read_by_rules,
     votes_for_hint,
+    words_of_complaint,
 )
 from openclaw.judge.rules.languages import language_of
 from openclaw.judge.sentences.features import Remark
@@ -60,16 +59,15 @@ class SentenceBackend(RulesBackend):
         vote, reading = self._read(question)
         if vote.score != -1:
             return ""
-        words = hint_by_rules(question)
         if reading is None:
-            return words
-        said, asked = bounded("\n".join(said_in(question.next_state))), last_said(question.messages)
-        words = words or correction_in(said, f"{bounded(asked)}\n{bounded(question.response)}")
+            return hint_by_rules(question)
+        words = words_of_complaint(question)
         return " ".join(part for part in (self._sentence(reading, question), words) if part)
 
     def _read(self, question: JudgeQuestion) -> tuple[Vote, Reading | None]:
-        """The vote, and what the model reads; None if it reads nothing."""
-        vote, by_rules = vote_by_rules(question), vote_on_person(question)
+        """The vote, and what the model reads of a message that it takes for a complaint; else None."""
+        ruled = read_by_rules(question)
+        vote, by_rules = ruled.vote, ruled.on_person
         said = "\n".join(said_in(question.next_state)).strip()
         if by_rules is None or by_rules.text == REPLY or len(said) > LONGEST_CHARACTERS:
             return vote, None
@@ -80,7 +78,7 @@ class SentenceBackend(RulesBackend):
         score = self._head.bounds.score(by_rules.score or 0, reading.low, reading.high)
         if score != by_rules.score:
             vote = dataclasses.replace(vote, score=score, text=reading.reason(score))
-        return vote, reading
+        return vote, reading if score == -1 else None
 
     def _sentence(self, reading: Reading, question: JudgeQuestion) -> str:
         """The plain sentence that asks for the form; "" if the model is not sure of it, or the answer has it already."""

@@ -23,6 +23,7 @@ from openclaw.judge.backends import base
 from openclaw.judge.backends.base import make_backend
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.rules import judge as rules_judge
 from openclaw.judge.rules.judge import vote_by_rules
 from openclaw.judge.sentences.backend import LONGEST_CHARACTERS, SentenceBackend
 from openclaw.judge.sentences.encoder import SIZE, Encoder, is_installed, readable
@@ -146,6 +147,32 @@ def test_replies_long_texts_and_results_of_tools_are_left_to_the_rules(said: str
     if said.startswith("["):
         asked = replace(asked, next_state=[{"role": "tool", "content": said}], role="tool")
     assert SentenceBackend(head).vote(asked) == vote_by_rules(asked) and head.asked == []
+
+
+def test_the_rules_read_a_message_once_for_a_score_and_once_for_a_hint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+    by_rules = rules_judge._vote_on_message
+
+    def counted(said: str, asked: str, response: str) -> Vote:
+        read.append(said)
+        return by_rules(said, asked, response)
+
+    monkeypatch.setattr(rules_judge, "_vote_on_message", counted)
+    said = "That is too long for me."
+    backend = SentenceBackend(FakeHead({said: sure("brief")}))
+    assert backend.vote(question(said)).score == -1 and read == [said]
+    assert said in backend.hint(question(said)) and read == [said, said]
+
+
+def test_a_remark_beside_a_failed_tool_is_no_hint() -> None:
+    said = "Use metric units instead, said my aunt about her oven."
+    failed = {"role": "tool", "content": "Traceback (most recent call last):\nValueError: no\n[exit code 1]"}
+    asked = question(said)
+    asked = replace(asked, next_state=[failed, *asked.next_state])
+    backend = SentenceBackend(FakeHead({said: Reading("neutral", 0.9, 0.05, 0.05)}))
+    assert backend.hint(asked) == ""
 
 
 def test_texts_are_read_with_names_of_pictures_and_hindi_in_latin_letters() -> None:
