@@ -1,4 +1,4 @@
-"""The driver's command line that the flags of a run on rented GPUs come to."""
+"""Converts the flags of a run on rented GPUs into the driver's command line."""
 
 from __future__ import annotations
 
@@ -48,15 +48,16 @@ def run_dir(flags: RentedFlags, cloud: str, root: Path) -> Path:
 
 
 def driver_words(flags: RentedFlags, service: str, url: str, folder: Path, repository: str) -> list[str]:
-    """Words for slime/train_async.py.
+    """Returns the arguments of slime/train_async.py.
 
     Args:
-        service: its client, module:Class. url: its base URL; "": its own default.
-        folder: of the run.
-        repository: of the base model on the hub.
+        service: client class of the service, module:Class.
+        url: base URL of the service; "": the service's default.
+        folder: run folder.
+        repository: name of the base model on the hub.
 
     Raises:
-        ConfigError: a name that nothing stands behind, or what this service cannot do.
+        ConfigError: an unknown name, or an option that the service does not support.
     """
     check(flags, folder)
     words = [
@@ -88,7 +89,7 @@ def driver_words(flags: RentedFlags, service: str, url: str, folder: Path, repos
 
 
 def check(flags: RentedFlags, folder: Path) -> None:
-    """Raises ConfigError."""
+    """Raises ConfigError if flags contradict each other or contain an unknown name."""
     if flags.method not in METHODS:
         raise unknown_name("method", flags.method, METHODS)
     if flags.loss_fn not in LOSSES:
@@ -100,12 +101,13 @@ def check(flags: RentedFlags, folder: Path) -> None:
         )
     if flags.resume and not (folder / "checkpoints" / "checkpoint-latest").exists():
         raise ConfigError(
-            f"--resume: {folder}/checkpoints has no checkpoint to go on with; drop --resume to begin"
+            f"--resume: {folder}/checkpoints has no checkpoint to resume from; drop --resume to start a new run"
         )
 
 
 def loss_words(flags: RentedFlags) -> list[str]:
-    """One pass at the service where the loss is a policy loss alone; else the same loss, computed here."""
+    """Returns the flags of the loss. The service computes a plain policy loss in one pass; other losses are computed on
+    this machine."""
     words = ["--eps-clip", f"{flags.eps_clip:g}", "--eps-clip-high", f"{flags.eps_clip_high:g}"]
     if flags.kl_loss_coef:
         words += [

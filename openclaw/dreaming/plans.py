@@ -1,4 +1,4 @@
-"""Which answers are to be sampled: dreams, looks at held-out prompts, facts and anchors, each with its prompts in ids."""
+"""Plans the answers to sample: dreams, looks at held-out prompts, facts and anchors, with their prompts as token ids."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ from openclaw.store.dreams import Dream, DreamKind
 from openclaw.types import Message
 
 LONG = 4 / 3
-"""Times --dream-tokens: the longest answer of an anchor that asks for long answers."""
+"""Longest answer of an anchor that asks for long answers, relative to --dream-tokens."""
 HELD_OUT = 24
-"""Everyday prompts, the last ones of a person's language, that are never dreamt on."""
+"""Number of everyday prompts, the last ones of a language, that are kept out of dreams."""
 LOOKS = 8
-"""Held-out prompts that are asked to see how far a wish is learned."""
+"""Number of held-out prompts that measure how far a wish is learned."""
 FACT_TOKENS, HELD_FACT_TOKENS = 32, 48
-"""The longest answer to a question with a known answer, to see whether it is right and as an anchor."""
+"""Longest answer to a question with a known answer, in tokens: to check it, and as an anchor."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """An answer to sample: a dream without it, and the most tokens that it may have. Facts are answered greedily.
+    """An answer to sample. Facts are answered greedily.
 
     Attributes:
+        dream: the record without its answer.
+        longest: most tokens of the answer.
         poles: the forms that a dream must have.
-        also: further anchors that hold the same answer.
+        also: further anchors with the same answer.
     """
 
     dream: Dream
@@ -47,17 +49,17 @@ class Plan:
 
     @property
     def asked(self) -> Asked:
-        """A look is answered without the wish."""
+        """The request to the engine. A look's prompt does not contain the wish."""
         ids = self.dream.prompt_ids if self.dream.kind == "look" else self.dream.taught_ids
         return Asked(ids, self.longest, greedy="fact" in (self.dream.kind, self.dream.theme))
 
 
 @dataclass(frozen=True)
 class Planner:
-    """Writes prompts of one model.
+    """Renders prompts for one model.
 
     Attributes:
-        options: how the chat template writes them.
+        options: options of the chat template.
     """
 
     prompts: HintedPrompts
@@ -65,10 +67,10 @@ class Planner:
     options: TemplateOptions
 
     def dreams(self, wish: Wish, keep: int, known: Sequence[str]) -> list[Plan]:
-        """Prompts with the wish, so many that `keep` answers are left: first those that were dreamt on least.
+        """Plans dreams of a wish, enough that `keep` answers are kept. The least used prompts come first.
 
         Args:
-            known: ids of the prompts that were dreamt on, one a dream.
+            known: the prompt's id of each earlier dream.
         """
         some = _in_language(wish.language)
         order = sorted(some[:-HELD_OUT], key=lambda prompt: known.count(prompt.id))
@@ -78,7 +80,7 @@ class Planner:
         ]
 
     def looks(self, wish: Wish, rollout_id: int) -> list[Plan]:
-        """Held-out prompts, other ones at the next rollout."""
+        """Plans answers to held-out prompts; each rollout uses other ones."""
         some = _in_language(wish.language)
         held = some[-HELD_OUT:]
         first = rollout_id * LOOKS % len(held)
@@ -86,7 +88,7 @@ class Planner:
         return [plan for one in chosen for plan in self._of("look", one, wish, self.settings.dream_tokens)]
 
     def facts(self, wish: Wish) -> list[Plan]:
-        """Questions with known answers, each with the wish and without it."""
+        """Plans answers to questions with known answers, each with the wish and without it."""
         return [
             plan
             for one in anchors.asked_with_wishes(wish.language)
@@ -102,7 +104,7 @@ class Planner:
         bank: Collection[str],
         count: int,
     ) -> list[Plan]:
-        """Up to `count` anchors that are not in the bank."""
+        """Plans up to `count` anchors that are not in the bank."""
         return [
             plan
             for prompt in anchors.wanted(themes, language, bank, count, poles)
@@ -110,12 +112,12 @@ class Planner:
         ]
 
     def contrasts(self, wish: Wish, dreams: Sequence[Dream], bank: Collection[str]) -> list[Plan]:
-        """An anchor for each question of a wish's dreams, with further requests that hold the same answer; none for
-        questions that have some in the bank, and for a wish of which it is not sure what it asks for.
+        """Plans an anchor that asks for the opposite, for each question of a wish's dreams, with further wordings of the
+        request. Questions that have such an anchor in the bank are skipped. A wish without certain poles has none.
 
         Args:
-            dreams: those of the wish.
-            bank: ids of the anchors that there are.
+            dreams: dreams of the wish.
+            bank: ids of the existing anchors.
         """
         asked = {one.partition("-")[2] for one in bank}
         questions = {one.id: one for one in anchors.dreamt_prompts()}
@@ -134,7 +136,7 @@ class Planner:
         return found
 
     def held_facts(self, language: str, bank: Collection[str], count: int) -> list[Plan]:
-        """Up to `count` questions with known answers that are not in the bank."""
+        """Plans up to `count` anchors that are questions with known answers and not in the bank."""
         found: list[Plan] = []
         for one in anchors.wanted_facts(language, bank, count):
             messages: tuple[Message, ...] = ({"role": "user", "content": one.text},)
@@ -145,7 +147,7 @@ class Planner:
         return round(self.settings.dream_tokens * (LONG if prompt.is_long else 1))
 
     def _anchor(self, prompt: AnchorPrompt, longest: int) -> list[Plan]:
-        """None if the model's template cannot write it, or it is too long."""
+        """Returns one plan; [] if the model's template cannot render the prompt, or the prompt is too long."""
         try:
             ids = self.prompts.asked(prompt.messages, self.options, longest)
         except HintError:
@@ -159,7 +161,9 @@ class Planner:
     def _of(
         self, kind: DreamKind, prompt: Prompt, wish: Wish, longest: int, is_taught: bool = True
     ) -> list[Plan]:
-        """None if the model's template cannot write it, or it is too long. `is_taught`: the teacher reads the wish."""
+        """Returns one plan; [] if the model's template cannot render the prompt, or the prompt is too long.
+
+        is_taught: the teacher's prompt contains the wish."""
         messages = [{"role": "user", "content": prompt.text}]
         try:
             plain = self.prompts.asked(messages, self.options, longest)
@@ -175,8 +179,8 @@ class Planner:
 
 
 def _with_wish(prompt: Prompt, wish: Wish) -> list[Message]:
-    """The prompt as the teacher reads it. A plain sentence stands before the question: behind it a small model answers
-    that sentence (lab/findings/dreaming.md)."""
+    """Returns the teacher's prompt. A plain sentence stands before the question; if it came after it, a small model would
+    answer the sentence (lab/findings/dreaming.md)."""
     if not wish.poles:
         return with_hint([{"role": "user", "content": prompt.text}], wish.text)
     rng = random.Random(prompt.id)
@@ -185,8 +189,8 @@ def _with_wish(prompt: Prompt, wish: Wish) -> list[Message]:
 
 
 def _in_language(language: str) -> list[Prompt]:
-    """Everyday prompts in a language, in the order in which they are dreamt on; English ones after them if there
-    are few. A model that does not speak a language has nothing to learn in it."""
+    """Returns everyday prompts in a language, in the order of their use. If there are few, English ones follow, because a
+    model that does not know a language cannot learn in it."""
     own = [one for one in anchors.dreamt_prompts() if one.language == language]
     english = [one for one in anchors.dreamt_prompts() if one.language == "en"]
     return own if len(own) > 4 * HELD_OUT else [*own, *english]

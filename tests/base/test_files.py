@@ -1,4 +1,4 @@
-"""Files in folders where another user may write, and folders that another user owns."""
+"""Writing files in folders where another user may write, and in folders that another user owns."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_links_of_ones_own_and_volumes_are_welcome(tmp_path: Path) -> None:
 
 @needs_root
 def test_roots_folders_and_files_are_no_other_users() -> None:
-    """As a volume's are in a cluster that gives it to a user by its group."""
+    """In a cluster, root owns a volume, and a user may write to it by its group."""
     code = (
         "import os, pathlib, sys; os.setuid(65534); from claw_base.files import own_run_folder; "
         "own_run_folder(pathlib.Path(sys.argv[1]))"

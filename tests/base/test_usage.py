@@ -1,4 +1,4 @@
-"""What a run has rented, read from the folder that its processes count in."""
+"""Usage and cost of rented GPUs, read from the folder in which a run's processes count tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SECURITY.md: each promise in its tables names a test that there is."""
+"""Each promise in the tables of SECURITY.md names an existing test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HEAD = "| promise | test that holds it |"
 
 
 def rows() -> list[tuple[str, str]]:
-    """Promise and test of each row."""
+    """Returns promise and test of each row."""
     found: list[tuple[str, str]] = []
     inside = False
     for line in (ROOT / "SECURITY.md").read_text(encoding="utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""Rows whose repository comes in an image: what the agent sees there, and how its patch is graded."""
+"""Tasks whose repository is in a container image: the files that the agent sees, and the grading of its patch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mini-swe-agent itself, with its own prompts, over our sandbox: its agent asks, a script answers."""
+"""The real mini-swe-agent with its own prompts, in slime's sandbox; a script takes the place of the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Chromium of the system, driven by Playwright, for all episodes of an event loop; a context of its own for each."""
+"""The system's Chromium, driven by Playwright: one browser for all episodes of an event loop, one context for each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FLAGS = (
 
 
 def executable() -> str:
-    """Raises ConfigError where there is no browser, or no Playwright to drive it."""
+    """Returns the path of the browser. Raises ConfigError if there is no browser, or no Playwright."""
     try:
         import playwright.async_api  # noqa: F401
     except ImportError as error:
@@ -61,8 +61,8 @@ def executable() -> str:
 
 @asynccontextmanager
 async def reaching_the_browser() -> AsyncIterator[None]:
-    """Turns Playwright's errors, and time-outs, into EnvironmentAway: a page that does not answer is no failed
-    task."""
+    """Converts Playwright's errors and time-outs into EnvironmentAway, because a page that does not respond is not a
+    failed task."""
     from playwright.async_api import Error
 
     try:
@@ -74,10 +74,10 @@ async def reaching_the_browser() -> AsyncIterator[None]:
 
 
 class Chromium:
-    """Starts with the first screen and again when it has died.
+    """Starts a browser with the first screen, and another one after a crash.
 
     Attributes:
-        starts: browsers that were started.
+        starts: number of browsers started so far.
     """
 
     def __init__(self, size: ScreenSize, sites: SiteServer | None = None) -> None:
@@ -112,7 +112,7 @@ class Chromium:
         return context
 
     async def ready(self) -> SiteServer:
-        """Returns the server of the sites, which the browser needs before it starts."""
+        """Returns the server of the sites. Starts it if needed; the browser needs its address."""
         async with self._starting:
             if not self.sites.address:
                 await self.sites.start()
@@ -130,7 +130,7 @@ class Chromium:
         from playwright.async_api import async_playwright
 
         if self._browser is not None:
-            logger.warning("the browser has died; another one is started")
+            logger.warning("the browser has crashed; another one is started")
             await self._end()
         self._playwright = await async_playwright().start()
         self._browser = await self._playwright.chromium.launch(
@@ -154,7 +154,7 @@ class Chromium:
                 try:
                     await asyncio.wait_for(end(), END_SECONDS)
                 except (Error, OSError, TimeoutError) as error:
-                    logger.warning("the browser does not end in order: %s", error)
+                    logger.warning("the browser did not close cleanly: %s", error)
 
     async def close(self) -> None:
         async with self._starting:
@@ -167,7 +167,7 @@ LOOK_AGAIN = 0.01  # seconds
 
 
 class PlaywrightScreen:
-    """Made by `begin`."""
+    """One episode's browser context. Create it with `begin`."""
 
     desktop = None
 
@@ -196,7 +196,7 @@ class PlaywrightScreen:
 
     @property
     def page(self) -> Page:
-        """The tab in front: the newest that is open."""
+        """The active tab: the newest open one."""
         return self.pages[-1]
 
     async def open(self, urls: list[str]) -> None:
@@ -247,8 +247,8 @@ class PlaywrightScreen:
         return at.x * size["width"], at.y * size["height"]
 
     async def _type(self, text: str) -> None:
-        """As an input method does it, so that any writing goes; line ends and tabs are keys, and so is all of it where
-        nothing can be written."""
+        """Types text as an input method does, so that every script works. Line ends and tabs are pressed as keys. If no
+        text field is active, all characters are pressed as keys."""
         for number, line in enumerate(text.split("\n")):
             if number:
                 await self.page.keyboard.press("Enter")
@@ -261,7 +261,7 @@ class PlaywrightScreen:
                     await self.page.keyboard.type(part)
 
     async def _settled(self) -> None:
-        """Returns when the tab in front has loaded what an action led to."""
+        """Waits until the active tab has loaded the result of an action."""
         from playwright.async_api import Error
 
         ends = asyncio.get_running_loop().time() + WAIT_MS / 1000
@@ -309,7 +309,7 @@ class PlaywrightScreen:
             return list(await self.page.evaluate(READ, [selector, name])) if self.pages else []
 
     async def close(self) -> None:
-        """Ends the context; what it kept goes with it. Of a browser that is gone nothing is left to end."""
+        """Closes the context and deletes its data. Does nothing if the browser is gone."""
         from playwright.async_api import Error
 
         try:

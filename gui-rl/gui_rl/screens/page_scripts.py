@@ -1,4 +1,4 @@
-"""Functions that run in a page, for every driver of a browser."""
+"""JavaScript functions that run in a page, used by every browser driver."""
 
 from __future__ import annotations
 

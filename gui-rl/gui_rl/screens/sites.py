@@ -1,7 +1,7 @@
-"""The sites of tasks, served from this process. It is the browser's proxy: there is no other network for a page.
+"""Serves the sites of tasks from this process. It is the browser's proxy, so pages have no other network.
 
-An episode is known by a header that its browser context sends, or by the address that was opened for it alone. What its
-pages keep (`set` and `add` of site.js) is kept here, apart for each episode, and evaluators read it.
+An episode is identified by a header that its browser context sends, or by an address that is opened only for it. The
+state that its pages store (`set` and `add` of site.js) is kept here, separately for each episode; evaluators read it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MADE_HOST = "pages.test"
 """Host whose pages are those of the task itself."""
 SITES = Path(__file__).parents[2] / "sites"
 HEADER = "X-Episode"
-MOST_BYTES = 256 * 1024  # of what one episode's pages keep
+MOST_BYTES = 256 * 1024  # of one episode's state
 
 
 @dataclass
@@ -30,9 +30,9 @@ class Visit:
 
     Attributes:
         made: pages of `MADE_HOST`, by number.
-        state: what pages have kept.
-        opened: addresses of the pages that were asked for, in order.
-        full: a change was refused, as the state would have become too large. The state is not what pages did then.
+        state: data that pages have stored.
+        opened: addresses of the requested pages, in order.
+        full: a change was refused, because the state would have become too large; the state is then incomplete.
     """
 
     made: Sequence[dict[str, Any]] = ()
@@ -72,8 +72,8 @@ class SiteServer:
         self.visits.pop(visit.token, None)
 
     async def open_for(self, visit: Visit, socket: Path | None = None) -> str:
-        """Returns an address, or a socket of this machine, at which everybody is of this episode: for a browser of
-        its own. `close_for` closes it."""
+        """Opens an address, or a Unix socket, for one episode with a browser of its own, and returns it. `close_for`
+        closes it."""
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
             return await self._serve(request, visit)
@@ -161,9 +161,13 @@ SHAPES = {
 
 
 def made_page(spec: dict[str, Any]) -> str:
-    """HTML; `spec` is {"title", "left", "gap", "widgets": [{"kind", "name"}]}, margins in pixels, or {"title",
-    "colour", "tiles": [{"name", "shape", "colour", "left", "top", "size"}]}, places and sizes in pixels, colours as CSS
-    has them: a tile is a button that shows no name."""
+    """Returns a page as HTML.
+
+    Args:
+        spec: {"title", "left", "gap", "widgets": [{"kind", "name"}]}, margins in pixels; or {"title", "colour",
+            "tiles": [{"name", "shape", "colour", "left", "top", "size"}]}, places and sizes in pixels, CSS colours. A
+            tile is a button without a visible name.
+    """
     title = escape(spec["title"])
     if "tiles" in spec:
         style = f"margin: 0; background: {escape(spec['colour'])}"

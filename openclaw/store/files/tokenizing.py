@@ -1,6 +1,6 @@
-"""Conversations to turns: tokenised once, with the tokenizer and chat template of the model that is trained.
+"""Converts conversations to turns: tokenises them once, with tokenizer and chat template of the model that is trained.
 
-No engine sampled these answers: a turn has no log-probs and no version, the trainer computes what it needs.
+No engine sampled these answers, so a turn has no log-probs and no version; the trainer computes the log-probs.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from openclaw.store.rollout_store import RolloutStore
 from openclaw.types import Message, NewTurn, TurnState
 
 TEMPERATURE = 1.0
-"""Of answers whose sampling is unknown: the model's own distribution."""
+"""Temperature of answers whose sampling is unknown: that of the model's own distribution."""
 TURNS_A_TRANSACTION = 500
 
 
 @dataclass(frozen=True)
 class PreparedTurn:
-    """A turn, and what followed it (None: nothing)."""
+    """A turn, and its next state (None: it has none)."""
 
     turn: NewTurn
     next_state: list[Message] | None
 
 
 class ConversationTokenizer:
-    """Turns conversations into turns of one model. Raises ConfigError for a folder that is no model."""
+    """Converts conversations to turns of one model. Raises ConfigError if the folder is not a model."""
 
     def __init__(self, model_path: Path) -> None:
         self._folder = ModelFolder.read(model_path)
@@ -47,7 +47,8 @@ class ConversationTokenizer:
         self._end = self._end_of_answer()
 
     def prepare(self, conversation: Conversation, where: str) -> list[PreparedTurn]:
-        """Raises StoreError that names the turn which cannot be written in the model's template."""
+        """Returns the turns of a conversation. Raises StoreError if the model's template cannot render a turn; the error
+        names the turn."""
         history: list[Message] = []
         prepared = []
         for index, turn in enumerate(conversation.turns):
@@ -86,8 +87,11 @@ class ConversationTokenizer:
         session_id: str,
         person: str | None,
     ) -> NewTurn:
-        """An answer of before as a main turn: imported, or untrainable where it does not fit the context. Raises
-        ClientError and StoreError for what the model's template cannot write."""
+        """Returns an earlier answer as a main turn: imported, or untrainable if it does not fit the context.
+
+        Raises:
+            ClientError, StoreError: the model's template cannot render it.
+        """
         prompt_ids = self._format.render(messages, None, False)
         completion_ids = self._answer_ids(messages, answer, prompt_ids)
         fits = len(prompt_ids) + len(completion_ids) <= self._folder.context_length
@@ -112,13 +116,13 @@ class ConversationTokenizer:
         )
 
     def surely_exceeds(self, messages: list[Message]) -> bool:
-        """Whether a history is too long for this model whatever follows it; cheaper than to render it."""
+        """Returns whether a history alone is too long for this model. Cheaper than rendering it."""
         return self._tokenizer.exceeds(
             [text_of(message) for message in messages], self._folder.context_length
         )
 
     def _answer_ids(self, messages: list[Message], answer: Message, prompt_ids: list[int]) -> list[int]:
-        """The ids [R] of an answer, with the token that ends it. Calls of tools are written by the template."""
+        """Returns the ids [R] of an answer, with the token that ends it. The template renders tool calls."""
         if not answer.get("tool_calls"):
             completion_ids = self._tokenizer.encode(text_of(answer))
             if set(completion_ids) & set(self._format.stop_ids):
@@ -136,25 +140,25 @@ class ConversationTokenizer:
         return whole[len(prompt_ids) : ends[-1] + 1]
 
     def _end_of_answer(self) -> list[int]:
-        """The token [1] that ends an answer in this model's template; [] when the template has none."""
+        """Returns the token [1] that ends an answer in this model's template; [] if the template has none."""
         example: list[Message] = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
         ids = self._format.whole(example)
         return next(([id_] for id_ in reversed(list(ids)) if id_ in self._format.stop_ids), [])
 
 
 def import_conversations(store: RolloutStore, path: Path, model_path: Path) -> dict[str, int]:
-    """Add the conversations of a file or folder to a store. A turn that was imported before is left alone.
+    """Adds the conversations of a file or folder to a store. Turns that were imported before are skipped.
 
-    Everything is read, checked and tokenised before the first turn is stored. Main turns that are trainable and
-    were followed by something go to the judge; the others are stored as imported, side or untrainable.
+    Everything is read, validated and tokenised before the first turn is stored. Trainable main turns with a next state
+    are judged; other turns are stored as imported, side or untrainable.
 
     Returns:
         {"sessions": n, "known": n (turns stored before), and a count by state of the new turns}.
 
     Raises:
-        StoreError: naming file, line and field (nothing is stored), or the database failed (importing again
-            adds what is missing).
-        ConfigError: `model_path` is no model.
+        StoreError: a line is invalid (the error names file, line and field; nothing is stored), or the database failed
+            (a second import adds the missing turns).
+        ConfigError: `model_path` is not a model.
     """
     tokenizer = ConversationTokenizer(model_path)
     conversations = read_conversations(path)
@@ -167,7 +171,7 @@ def import_conversations(store: RolloutStore, path: Path, model_path: Path) -> d
 
 
 def _batches(conversations: list[list[PreparedTurn]]) -> Iterator[list[PreparedTurn]]:
-    """Whole conversations, together at least TURNS_A_TRANSACTION turns (but the last)."""
+    """Yields batches of whole conversations; each but the last has at least TURNS_A_TRANSACTION turns."""
     batch: list[PreparedTurn] = []
     for turns in conversations:
         batch += turns
@@ -178,7 +182,7 @@ def _batches(conversations: list[list[PreparedTurn]]) -> Iterator[list[PreparedT
 
 
 def _store(store: RolloutStore, prepared: PreparedTurn) -> str:
-    """What it became, for the counter."""
+    """Stores a turn. Returns its state, or "known" if it was stored before."""
     stored = store.turns.record(prepared.turn)
     if stored.id != prepared.turn.id:
         return "known"
@@ -205,6 +209,6 @@ def _next_state(conversation: Conversation, index: int) -> list[Message] | None:
 
 
 def _completion_id(session_id: str, index: int, messages: list[Any], response: str) -> str:
-    """The same for the same turn of the same file content, so that importing twice stores once."""
+    """Returns an id that depends only on the turn's content, so that a second import stores nothing twice."""
     data = json.dumps([session_id, index, messages, response], ensure_ascii=True).encode()
     return "import-" + hashlib.sha256(data).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Where metrics go: a JSONL file, TensorBoard, Weights & Biases, trackio. Imports no torch."""
+"""Writers of metrics: a JSONL file, TensorBoard, Weights & Biases, trackio. Imports no torch."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ WANDB_RUN = "wandb_run_id"
 
 
 class Sink(Protocol):
-    """Takes one point a metric at a time."""
+    """Writes the metrics of one step."""
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None: ...
     def close(self) -> None: ...
 
 
 class JsonlSink:
-    """Appends one object a call: `{"step", "time", NAME: value, ...}`; a value that is not finite is null."""
+    """Appends one object for each call: `{"step", "time", NAME: value, ...}`. A value that is not finite becomes null."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ class JsonlSink:
 
 
 class TensorBoardSink:
-    """Event files in a folder; a restarted driver adds a file of its own."""
+    """Event files in a folder; each start of the driver adds a file."""
 
     def __init__(self, folder: str) -> None:
         from tensorboard.summary import Writer
@@ -57,7 +57,7 @@ class TensorBoardSink:
 
 
 class WandbSink:
-    """One W&B run for all drivers of a run folder, whose id is kept there.
+    """One W&B run for all drivers of a run folder, which stores its id.
 
     Raises:
         ConfigError: wandb is not installed, or does not start.
@@ -127,7 +127,7 @@ class TrackioSink:
 
 
 def plain(values: Mapping[str, object]) -> dict[str, Any]:
-    """Returns the arguments that are plain data and no secret."""
+    """Returns the arguments that are plain data, without secrets."""
     return {
         name: value
         for name, value in values.items()

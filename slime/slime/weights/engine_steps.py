@@ -1,4 +1,4 @@
-"""The steps of a weight update on one engine. All of them may be repeated."""
+"""The steps of a weight update on one engine. Each step may be repeated."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Engine(Protocol):
 
 
 class WrongWeights(EngineError):
-    """An engine read other weights than the trainer wrote; trying again would not help."""
+    """An engine read weights that differ from those that the trainer wrote; a retry would not help."""
 
 
 def answers(engine: Engine) -> bool:
@@ -61,12 +61,12 @@ def prepare(engine: Engine, new: WeightVersion) -> None:
 
 
 def takes(engine: Engine, new: WeightVersion) -> bool:
-    """Whether the engine could prepare a version that lies in shared memory."""
+    """Returns whether the engine could prepare a version in shared memory; logs the reason if not."""
     try:
         prepare(engine, new)
     except EngineError as error:
         logger.warning(
-            "%s does not take version %d from shared memory, but from disk: %s",
+            "%s cannot load version %d from shared memory and loads it from disk: %s",
             engine.url,
             new.version,
             error,
@@ -76,7 +76,7 @@ def takes(engine: Engine, new: WeightVersion) -> bool:
 
 
 def go_live(engine: Engine, new: WeightVersion) -> None:
-    """Switches, and asks the engine what it holds now. One that restarted in between is prepared again."""
+    """Switches the engine and verifies its version. If the engine restarted in between, prepares it again."""
     if has(engine, new):
         return
     try:

@@ -21,7 +21,7 @@ from slime.errors import EngineError
 
 LOCK = "slot.lock"
 COMPLETE = "digests.json"
-"""Is written last."""
+"""The file that is written last."""
 
 
 def is_slot(folder: Path) -> bool:
@@ -30,7 +30,7 @@ def is_slot(folder: Path) -> bool:
 
 @contextmanager
 def free_slot(slots: Path) -> Iterator[Path]:
-    """A free slot, to be written over, or a new one. It counts as empty until it is complete."""
+    """Locks and yields a free slot to overwrite, or a new one. Readers reject it until it is complete."""
     private_folder(slots)
     for number in count():
         slot = slots / f"slot-{number}"
@@ -46,25 +46,25 @@ def free_slot(slots: Path) -> Iterator[Path]:
 
 
 def hold(slot: Path) -> IO[bytes]:
-    """Keeps a slot from being written over until the file that this returns is closed, or gone.
+    """Protects a slot from being overwritten until the returned file is closed, or its process has ended.
 
     Raises:
-        EngineError: it is being written, or was not written to its end.
+        EngineError: the slot is being written, or is incomplete.
     """
     lock = open(slot / LOCK, "rb")  # noqa: SIM115 (the caller closes it)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()
-        raise EngineError(f"{slot} is being written over") from None
+        raise EngineError(f"{slot} is being overwritten") from None
     if not (slot / COMPLETE).is_file():
         lock.close()
-        raise EngineError(f"{slot} was not written to its end")
+        raise EngineError(f"{slot} is incomplete")
     return lock
 
 
 def copy_slot(slot: Path, folder: Path) -> None:
-    """Puts the version that lies in a slot into a folder."""
+    """Copies the version in a slot into a folder. Raises EngineError, as `hold`."""
     with hold(slot):
         for file in sorted(slot.iterdir()):
             if file.name != LOCK:

@@ -88,7 +88,7 @@ def test_every_method_is_a_command_that_the_driver_takes(method: str, case: Case
     ("given", "named"),
     [
         (["--method", "grpo"], "no method 'grpo'"),
-        (["--resume"], "no checkpoint to go on with"),
+        (["--resume"], "no checkpoint to resume from"),
         (["--batch-size", "0"], "--batch-size 0"),
         (["--api-key", "secret"], "SGLANG_API_KEY"),
         (["--model-path", "/nowhere"], "hf download Qwen/"),

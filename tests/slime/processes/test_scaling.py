@@ -1,4 +1,4 @@
-"""The number of judges is changed while they run: real processes under a manager, and the call that asks for it."""
+"""Changing the number of judges while they run: real processes under a manager, and the HTTP call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompt files: what is read, and what bad ones are told."""
+"""Reading of prompt files, and the errors of invalid ones."""
 
 from __future__ import annotations
 

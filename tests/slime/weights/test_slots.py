@@ -1,4 +1,4 @@
-"""Weights through shared memory: nothing is written over that somebody computes with, and what is read is proven."""
+"""Weights through shared memory: memory in use is never overwritten, and loaded weights are verified."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def test_a_slot_that_is_being_written_or_was_left_half_written_is_refused(
     store: WeightStore, model_path: Path, tmp_path: Path
 ) -> None:
     with free_slot(tmp_path) as slot:
-        with pytest.raises(WeightsError, match="is being written over"):
+        with pytest.raises(WeightsError, match="is being overwritten"):
             store.prepare(str(slot), 1)
-    with pytest.raises(WeightsError, match="was not written to its end"):
+    with pytest.raises(WeightsError, match="is incomplete"):
         store.prepare(str(slot), 1)
     assert store.live.version == 0
 
@@ -117,11 +117,11 @@ def test_a_writer_that_is_killed_leaves_a_slot_that_counts_as_empty(tmp_path: Pa
     )
     assert writer.stdout is not None
     slot = Path(writer.stdout.readline().strip())
-    with pytest.raises(EngineError, match="is being written over"):
+    with pytest.raises(EngineError, match="is being overwritten"):
         hold(slot)
     os.kill(writer.pid, signal.SIGKILL)
     writer.wait()
-    with pytest.raises(EngineError, match="was not written to its end"):
+    with pytest.raises(EngineError, match="is incomplete"):
         hold(slot)
     with free_slot(tmp_path) as again:
         assert again == slot

@@ -1,4 +1,4 @@
-"""Requests that no client library sends: right ones of every dialect with parts exchanged, and broken bytes."""
+"""Requests that no client library sends: valid ones of every dialect with changed parts, and damaged bytes."""
 
 from __future__ import annotations
 
@@ -146,13 +146,13 @@ METHODS = ("GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH")
 
 
 class OddRequests:
-    """An endless source, the same for the same random numbers."""
+    """An endless source of requests, which depends only on the random generator."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
     def request(self) -> dict[str, Any]:
-        """The arguments of httpx's `request`."""
+        """Returns the arguments of httpx's `request`."""
         path, body = self._rng.choice(RIGHT)
         headers = {"Content-Type": "application/json"}
         if self._rng.random() < 0.1:
@@ -167,7 +167,7 @@ class OddRequests:
         return {"method": "POST", "url": path, "headers": headers, "content": content}
 
     def wire(self) -> bytes:
-        """A request as bytes, of which some are wrong."""
+        """Returns a request as bytes, some of them wrong."""
         asked = self.request()
         content = asked.get("content", b"")
         lines = [f"{asked['method']} {asked['url']} HTTP/1.1", "Host: 127.0.0.1", "Connection: close"]
@@ -177,7 +177,7 @@ class OddRequests:
         return self._broken(data) if self._rng.random() < 0.7 else data
 
     def _changed(self, value: Any) -> Any:
-        """A copy in which one part, somewhere, is another value, is gone, or is there twice."""
+        """Returns a copy in which one random part is changed, missing, or duplicated."""
         if isinstance(value, dict) and value and self._rng.random() < 0.85:
             key = self._rng.choice(list(value))
             copy = dict(value)
@@ -218,7 +218,7 @@ class OddRequests:
         return "".join(char for char in text if char.isprintable())[:2000]
 
     def _broken(self, data: bytes) -> bytes:
-        """With some bytes gone, others put in or turned round."""
+        """Returns the bytes with some removed, inserted or reversed."""
         cut = bytearray(data)
         for _ in range(self._rng.choice((1, 1, 2, 5))):
             at = self._rng.randrange(len(cut) + 1)

@@ -1,7 +1,7 @@
-"""The store with 100,000 turns: how fast turns come in, how long a batch takes to lease, whether memory grows.
+"""Measures the store with 100,000 turns: turns recorded per second, time to lease a batch, growth of memory.
 
-`bash lab/run.sh benchmarks.serving.store_scale` runs on a temporary SQLite file; `--rl-buffer-url`
-names another (empty) database. It prints one JSON line. Bars: 1,000 turns/s, 50 ms a lease, memory within 5 %."""
+`bash lab/run.sh benchmarks.serving.store_scale` uses a temporary SQLite file; `--rl-buffer-url` names another (empty)
+database. Prints one JSON line. Targets: 1,000 turns/s, 50 ms for a lease, memory within 5 %."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ THANKS = [{"role": "user", "content": "Thanks, that is right."}]
 
 
 def make_turn(number: int, text: str) -> NewTurn:
-    """A turn of the size that a chat has: 2 KB of messages, 600 prompt ids, 64 sampled ids with log-probs."""
+    """Returns a turn of the usual size: 2 KB of messages, 600 prompt ids, 64 sampled ids with log-probs."""
     sample = random.Random(number)
     return NewTurn(
         completion_id=f"chatcmpl-{number}",
@@ -43,7 +43,8 @@ def make_turn(number: int, text: str) -> NewTurn:
 
 
 async def ingest(store: RolloutStore, turns: int, clients: int) -> dict[str, float]:
-    """Records every turn durably, `clients` at a time, as gateways do; memory after a fifth and at the end."""
+    """Records turns durably, `clients` at a time, as gateways do. Returns the rate, and memory after a fifth and at the
+    end."""
     writer = StoreWriter(store.database)
     words = random.Random(0)
     text = " ".join("".join(words.choices("etaoinshrdlu", k=5)) for _ in range(1000))
@@ -77,7 +78,7 @@ async def ingest(store: RolloutStore, turns: int, clients: int) -> dict[str, flo
 
 
 def judge(store: RolloutStore, turns: int) -> dict[str, float]:
-    """Answers, claims and judges every turn: all samples are ready afterwards."""
+    """Answers, claims and judges every turn, so that all samples are ready. Returns rate and time."""
     started = time.perf_counter()
     for start in range(0, turns, 250):
         with store.database.transaction():
@@ -102,7 +103,7 @@ def judge(store: RolloutStore, turns: int) -> dict[str, float]:
 
 
 def lease(store: RolloutStore, batches: int, size: int) -> dict[str, float]:
-    """Leases and commits batches while everything else is ready."""
+    """Leases and commits batches while all other samples are ready. Returns times in ms."""
     leases, polls = [], []
     for rollout_id in range(batches):
         started = time.perf_counter()

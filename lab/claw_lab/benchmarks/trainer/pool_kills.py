@@ -2,9 +2,9 @@
 
 bash lab/run.sh benchmarks.trainer.pool_kills --episodes 2000 --parallel 64 --kills 20
 
-Groups of four episodes; the agent is a script that always does the right thing, so every score but 1 is a failure of the
-infrastructure that was given a reward. Prints one line of JSON; exits with 1 where a group was lost, such a reward was
-given, or something was left behind.
+Groups of four episodes. The agent is a script that always acts correctly, so every score other than 1 is a failure of the
+infrastructure that was wrongly rewarded. Prints one line of JSON. Exits with 1 if a group was lost, a failure was
+rewarded, or processes, mounts or files are left.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SECONDS = 60.0
 
 
 class Sums:
-    """Adds numbers with a Python, stores the sum in a workspace, and looks there in a fresh box."""
+    """Environment: adds numbers in Python, stores the sum in a workspace, and reads it there in a new sandbox."""
 
     def __init__(self) -> None:
         self.python = PythonTool(seconds=SECONDS)
@@ -67,7 +67,7 @@ class Sums:
 
 @dataclass
 class Servers:
-    """Pools and a router, each started again where it has died, as slime's watcher does."""
+    """Pools and a router. A process that dies is started again, as by slime's watcher."""
 
     folder: Path
     commands: list[list[str]]
@@ -75,7 +75,7 @@ class Servers:
     seen: set[psutil.Process] = field(default_factory=set)
 
     async def keep(self) -> None:
-        """Until it is cancelled."""
+        """Starts missing processes until it is cancelled."""
         while True:
             for index, command in enumerate(self.commands):
                 process = self.running.get(index)
@@ -91,13 +91,13 @@ class Servers:
             return await asyncio.create_subprocess_exec(*words, stdout=log, stderr=log, env=env)
 
     def see(self) -> None:
-        """Remembers the processes below, boxes among them."""
+        """Records all child processes, sandboxes included."""
         for process in self.running.values():
             with contextlib.suppress(psutil.NoSuchProcess):
                 self.seen.update(psutil.Process(process.pid).children(recursive=True))
 
     def kill(self, what: str) -> bool:
-        """Kills one "server" or "sandbox" (the bubblewrap that a pool started) at random; whether there was one."""
+        """Kills a random "server" or "sandbox" (the bubblewrap that a pool started). Returns whether there was one."""
         found = [process.pid for process in self.running.values() if process.returncode is None]
         self.see()
         if what == "sandbox":
@@ -125,7 +125,8 @@ class Counts:
 
 
 async def episode(url: str, task: Task, counts: Counts) -> bool:
-    """Whether it got its score; an environment that is away is replaced, as an agent's generate function does."""
+    """Runs an episode. A lost environment is replaced, as by an agent's generate function. Returns whether the episode
+    got a score."""
     for _ in range(ATTEMPTS):
         environment = PoolEnvironment(url, patience=120.0)
         try:
@@ -144,7 +145,7 @@ async def episode(url: str, task: Task, counts: Counts) -> bool:
 
 
 async def group(url: str, number: int, places: asyncio.Semaphore, counts: Counts) -> None:
-    """A group of episodes; where one gets no score the group is put back, as slime does."""
+    """Runs a group of episodes. If an episode gets no score, the group starts again, as in slime."""
     task = Task(f"{number} + {number * 7}", number * 8)
 
     async def one() -> bool:
@@ -158,7 +159,7 @@ async def group(url: str, number: int, places: asyncio.Semaphore, counts: Counts
 
 
 async def killing(servers: Servers, counts: Counts, episodes: int, kills: int) -> list[str]:
-    """Kills so often over the run, servers and sandboxes in turn, evenly over the episodes with some chance."""
+    """Kills servers and sandboxes in turn, `kills` times, at random times spread evenly over the episodes."""
     killed: list[str] = []
     for number in range(kills):
         while counts.finished < episodes * (number + random.random()) / (kills + 1):
@@ -204,7 +205,7 @@ async def measured(episodes: int, parallel: int, kills: int, pools: int, folder:
 
 
 def _left(folder: Path) -> list[str]:
-    """What is left in the folder of workspaces after the sweep that each pool begins with."""
+    """Returns the files left in the folder of workspaces, after the cleanup that each pool does at its start."""
     os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
     Workspace().close()
     tempfile.tempdir = None

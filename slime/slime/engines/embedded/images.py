@@ -1,4 +1,4 @@
-"""Images of a request: looked at once for each set of weights, then read chunk by chunk with the prompt."""
+"""Images of a request: encoded once for each set of weights, then read in chunks together with the prompt."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from slime.vision.positions import rope_positions, shift_behind
 
 @dataclass(frozen=True)
 class StepImages:
-    """What a step reads of one prompt with images.
+    """The part of a prompt with images that one step reads: n tokens, K of them placeholders of images.
 
     Attributes:
-        offset: of its tokens in the flattened batch. positions: [3, n] of them.
-        at: offsets of those that stand for images [K], and what they show; None: none does.
+        offset: place of the first token in the flattened batch.
+        positions: [3, n] of the tokens.
+        at: [K] places of the placeholders in the flattened batch.
+        features: the images' features for these placeholders; None: K is 0.
     """
 
     offset: int
@@ -39,8 +41,8 @@ class PromptImages:
     """The images of one request.
 
     Attributes:
-        shift: what is added to the place of a token behind the prompt to get its position.
-        features: of the weights that read the prompt; None until it is read, and once it is.
+        shift: number that is added to the index of a token after the prompt to get its position.
+        features: the images' features by the live weights; None before the prompt is read, and after it was read.
     """
 
     images: Sequence[ProcessedImage]
@@ -50,13 +52,13 @@ class PromptImages:
     features: Features | None = field(default=None, init=False)
 
     def look(self, placed: PlacedImages, device: torch.device) -> None:
-        """Runs the vision of the model's present weights over all images."""
+        """Encodes all images with the model's present weights."""
         pixels = torch.cat([image.pixel_values for image in self.images]).to(device)
         grids = torch.tensor([image.grid for image in self.images], device=device)
         self.features = placed.look(pixels, grids)
 
     def of_chunk(self, first: int, last: int, offset: int) -> StepImages:
-        """Of tokens [first, last) of prompt and answer, the first of which stands at `offset`."""
+        """Returns the part with tokens [first, last) of prompt and answer, the first of them at `offset` of the batch."""
         prompt = self.positions[:, first:last]
         begin = max(first, self.positions.shape[1])
         behind = torch.arange(begin, max(begin, last)) + self.shift
@@ -68,7 +70,7 @@ class PromptImages:
 
 
 def image_inputs(placed: PlacedImages, positions: Tensor, images: Sequence[StepImages]) -> dict[str, Any]:
-    """Positions [3, 1, N] and what vision made of the images, for a forward pass; puts the images in place.
+    """Returns the inputs of a forward pass: positions [3, 1, N] and the images' features. Sets `placed.at`.
 
     Args:
         positions: [1, N] of text.
@@ -87,10 +89,13 @@ def image_inputs(placed: PlacedImages, positions: Tensor, images: Sequence[StepI
 def images_of_prompt(
     data: Sequence[ImageData], prompt: int, placed: PlacedImages | None
 ) -> PromptImages | None:
-    """What a request brings, checked; None: no images.
+    """Validates and returns the images of a request; None if it has none.
+
+    Args:
+        prompt: tokens of the prompt.
 
     Raises:
-        RequestError: images that the model does not take, that are broken, or that do not fit `prompt` tokens.
+        RequestError: the model takes no images, an image is damaged, or its place does not fit the prompt.
     """
     if not data:
         return None

@@ -1,7 +1,7 @@
-"""Instructions of IFEval and IFBench that text alone decides: each a function of the response and its arguments.
+"""Checks of instructions of IFEval and IFBench: each is a function of a response and the instruction's arguments.
 
-Names and arguments are the data sets' own (Zhou et al., arXiv 2311.07911; Pyatkin et al., arXiv 2507.02833), read
-strictly. Left out is what needs a language detector, a tagger, syllables or a list of names.
+Names and arguments are those of the data sets (Zhou et al., arXiv 2311.07911; Pyatkin et al., arXiv 2507.02833), checked
+strictly. Instructions that need a language detector, a tagger, syllables or a list of names are left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def paragraphs(text: str, mark: str = r"\n\s*\n") -> list[str]:
 
 
 def related(count: int, relation: str | None, bound: int) -> bool:
-    """Returns the data sets' relations: `at least` (also without one) and `less than`."""
+    """Compares a count with a bound by a relation of the data sets: `at least` (the default) or `less than`."""
     return count < bound if relation == "less than" else count >= bound
 
 

@@ -1,4 +1,4 @@
-"""A distribution whose rows are dealt to ranks, as seen by one of them."""
+"""A distribution whose rows are divided among ranks, from the view of one rank."""
 
 from __future__ import annotations
 
