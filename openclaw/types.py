@@ -265,7 +265,7 @@ class TeacherSide:
     """The input and the output of a teacher, which sees the hints, for the R completion tokens of a turn.
 
     teacher_tokens_candidates: for each accepted hint, shortest first, the ids of the hinted prompt and the turn's own
-        completion ids; [] where there is no hint (the teacher sees the plain prompt); None if no teacher is asked.
+        completion ids; [] if there is no hint (the teacher sees the plain prompt); None if no teacher is asked.
     teacher_log_probs: [R], from an inference engine at the turn's sampling temperature.
     teacher_topk_log_probs, teacher_topk_indices: [R][K], the teacher's K best tokens, log-probs as above.
     """

@@ -47,7 +47,7 @@ def new_file(path: Path, mode: int = 0o600) -> int:
 
 
 def append_to(path: Path) -> int:
-    """Returns a descriptor to append to a file, made for this user alone where it is missing. Raises OSError, also
+    """Returns a descriptor to append to a file, made for this user alone if it is missing. Raises OSError, also
     for a link or file of another user."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     try:
@@ -76,7 +76,7 @@ def fresh_folder(path: Path) -> Path:
 
 
 def private_folder(path: Path) -> Path:
-    """Returns a folder for this user alone, in a place that all users share. Raises ConfigError where another one has
+    """Returns a folder for this user alone, in a place that all users share. Raises ConfigError if another one has
     put something there, a link too, to read or to exchange what is kept in it."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
@@ -88,7 +88,7 @@ def private_folder(path: Path) -> Path:
 
 
 def own_run_folder(path: Path, variable: str = "RUN_DIR") -> Path:
-    """Returns a run folder, made where it is missing. Raises ConfigError where it, its folders of logs and processes,
+    """Returns a run folder, created if it is missing. Raises ConfigError if it, its folders of logs and processes,
     or a file or link in them is another user's than this one's or root's, who could have logs written elsewhere, or
     read them.
 

@@ -75,7 +75,7 @@ def _is_ip(end: Address) -> bool:
 
 
 def _asked(client: Address, server: Address) -> int | None:
-    """Raises OSError where the kernel, or a rule for this process, refuses the question."""
+    """Raises OSError if the kernel, or a rule for this process, refuses the question."""
     family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
     ends = _ENDS.pack(
         client[1], server[1], socket.inet_pton(family, client[0]), socket.inet_pton(family, server[0])

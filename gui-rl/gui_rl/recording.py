@@ -107,7 +107,7 @@ def _words(text: str, at: Point | None) -> str:
 
 
 def episode_page(folder: Path) -> str:
-    """HTML of one episode. Raises OSError, ValueError where its files are not as `Recording` writes them."""
+    """HTML of one episode. Raises OSError, ValueError if its files are not as `Recording` writes them."""
     about = json.loads((folder / RESULT).read_text(encoding="utf-8"))
     file = folder / TURNS
     rows = (

@@ -78,7 +78,7 @@ FLAGS: tuple[type, ...] = (CombineFlags, TopkSelectFlags)
 
 
 def check_weights(flags: CombineFlags | TopkSelectFlags, names: Sequence[str]) -> None:
-    """Raises ConfigError where all weights are 0."""
+    """Raises ConfigError if all weights are 0."""
     if not any(getattr(flags, name) for name in names):
         both = " and ".join(map(option, names))
         raise ConfigError(f"{both} are both 0, so nothing would be trained; raise one of them")

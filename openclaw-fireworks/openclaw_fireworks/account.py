@@ -23,7 +23,7 @@ def check_sdk() -> None:
 
 
 def read_key() -> str:
-    """Raises ConfigError where there is none; never shows it."""
+    """Raises ConfigError if there is none; never shows it."""
     key = os.environ.get("FIREWORKS_API_KEY", "")
     if not key:
         raise ConfigError("no key: export FIREWORKS_API_KEY=fw_..., from fireworks.ai/account/api-keys")

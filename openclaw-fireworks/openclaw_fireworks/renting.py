@@ -28,7 +28,7 @@ class Rented:
 
 
 def rent(model: str, rank: int, shape: str, deployment: str, folder: Path) -> Rented:
-    """Returns the trainer and the deployment of a run, those of its folder where it has some; returns when both are
+    """Returns the trainer and the deployment of a run, those of its folder if it has some; returns when both are
     ready.
 
     Raises:

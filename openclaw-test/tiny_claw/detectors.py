@@ -105,7 +105,7 @@ def equations(reply: str) -> list[Equation]:
 
 
 def keeps_steps(problem: HasSolution, reply: str) -> bool:
-    """Whether all equations in the reply are right and do at least as many operations as the solution."""
+    """Returns whether all equations in the reply are right and do at least as many operations as the solution."""
     found = equations(reply)
     operations = sum(equation.operations for equation in set(found))
     return operations >= len(set(problem.equations)) and all(equation.holds for equation in found)
@@ -138,7 +138,7 @@ def tone(reply: str) -> Tone:
 
 
 def is_detailed(problem: HasSolution, reply: str) -> bool:
-    """Whether every step has a sentence and the result one more; friendly sentences count nothing."""
+    """Returns whether every step has a sentence and the result one more; friendly sentences count nothing."""
     sentences = _SENTENCE.split(visible(reply))
     return sum(tone(text) == "cold" for text in sentences) > len(set(problem.equations))
 

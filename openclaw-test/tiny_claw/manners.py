@@ -159,7 +159,7 @@ MANNER_ASKED: dict[Form, Manner] = {"list": "list", "number": "bare", "prose": "
 
 
 def obeys(form: Form, problem: Problem, reply: str) -> bool:
-    """Whether the reply has the form that was asked for; a wrong result is counted elsewhere."""
+    """Returns whether the reply has the form that was asked for; a wrong result is counted elsewhere."""
     manner = detectors.manner(reply)
     if form == "friendly":
         return detectors.tone(reply) == "warm"

@@ -104,13 +104,13 @@ class Problem:
 
 
 def fact_is_held_out(step: Step) -> bool:
-    """Whether the sum or difference is kept out of training (the same for a + b and b + a)."""
+    """Returns whether the sum or difference is kept out of training (the same for a + b and b + a)."""
     low, high = sorted((step.a, step.b))
     return step.op in "+-" and low >= 3 and high >= 10 and (low * high + low + high) % 17 == 5
 
 
 def story_is_held_out(name: str, item: str) -> bool:
-    """Whether stories about this child and this thing are kept out of training."""
+    """Returns whether stories about this child and this thing are kept out of training."""
     return (3 * (GIRLS + BOYS).index(name) + 7 * ITEMS.index(item)) % 10 == 4
 
 

@@ -116,7 +116,7 @@ def check_sdk() -> None:
 
 
 def read_key() -> str:
-    """Raises ConfigError where there is none, or one of another shape; never shows it."""
+    """Raises ConfigError if there is none, or one of another shape; never shows it."""
     key = os.environ.get("TINKER_API_KEY", "")
     if not key:
         raise ConfigError("no key: export TINKER_API_KEY=tml-..., from the console of Tinker")

@@ -31,13 +31,13 @@ def said_in(messages: Sequence[Mapping[str, object]]) -> list[str]:
 
 
 def last_said(messages: Sequence[Mapping[str, object]]) -> str:
-    """Returns the text of the newest message of the user; "" where there is none."""
+    """Returns the text of the newest message of the user; "" if there is none."""
     newest = next((message for message in reversed(messages) if message.get("role") == "user"), None)
     return text_of(newest, LINE_BREAK) if newest else ""
 
 
 def content_of(texts: Sequence[str]) -> str | list[dict[str, Any]]:
-    """Returns the content of a message with these texts: parts where there are several."""
+    """Returns the content of a message with these texts: parts if there are several."""
     if len(texts) > 1:
         return [{"type": "text", "text": text} for text in texts]
     return "".join(texts)

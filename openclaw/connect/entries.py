@@ -201,7 +201,7 @@ def _tidy(config: Config) -> None:
 
 
 def _part(config: Config, *path: str) -> Config:
-    """Returns the object at `path`, made where it is missing. Raises ConfigError where something else is there."""
+    """Returns the object at `path`, created if it is missing. Raises ConfigError if something else is there."""
     here = config
     for depth, key in enumerate(path):
         found = here.setdefault(key, {})

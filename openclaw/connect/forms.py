@@ -114,7 +114,7 @@ class _Lines:
                 self._lines.pop(start - 2)
 
     def _section(self, path: tuple[str, ...]) -> tuple[int, int]:
-        """First line after its head, and line after its last; it is added at the end where it is missing."""
+        """First line after its head, and line after its last; it is added at the end if it is missing."""
         if not path:
             ends = (
                 index

@@ -105,7 +105,7 @@ def _write(file: Path, text: str | None, edited: str, earlier: Config, notes: Co
 
 
 def _check_free(file: Path, before: list[list[Any]], values: Values, link: Link) -> None:
-    """Raises ConfigError where the provider is there and points elsewhere."""
+    """Raises ConfigError if the provider is there and points elsewhere."""
     for path, old in before:
         ours = values.get(tuple(path))
         if link.provider in path and ours == link.base_url and old not in (ABSENT, ours):

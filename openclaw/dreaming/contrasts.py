@@ -39,7 +39,7 @@ def theme_of(pole: Pole) -> str:
 
 
 def is_contrast(theme: str) -> bool:
-    """Whether a theme of the bank is one of contrasts."""
+    """Returns whether a theme of the bank is one of contrasts."""
     return " " in theme
 
 
@@ -65,7 +65,7 @@ def prompts_of(question: str, item: str, answer: str, pole: Pole, language: str)
 
 
 def obeys(theme: str, answer: str, tokens: int, longest: int) -> bool:
-    """Whether an answer has the form that contrasts of this theme ask for.
+    """Returns whether an answer has the form that contrasts of this theme ask for.
 
     Args:
         tokens: that the answer has; longest: tokens that it may have.

@@ -247,7 +247,7 @@ class Dreamer:
         return self._store.dreams.known(self._trainer, model, "anchor", upto)
 
     def _is_new(self, model: str, wish: Wish, rollout_id: int) -> bool:
-        """Whether its person had dreams of nothing like it before this rollout."""
+        """Returns whether its person had dreams of nothing like it before this rollout."""
         known = self._store.dreams.wishes_of(self._trainer, model, wish.person, rollout_id)
         return not any(alike(wish.text, other) for other in known)
 
@@ -383,13 +383,13 @@ class Dreamer:
         return kept
 
     def _has_form(self, plan: Plan, dream: Dream) -> bool:
-        """Whether a dream has all forms that are asked for."""
+        """Returns whether a dream has all forms that are asked for."""
         answer = self._prompts.tokenizer.decode(dream.completion_ids)
         is_cut = len(dream.completion_ids) >= plan.longest
         return all(measures.shows(pole, answer, is_cut) for pole in plan.poles)
 
     def _quotes(self, dream: Dream) -> bool:
-        """Whether an answer repeats what its teacher has read."""
+        """Returns whether an answer repeats what its teacher has read."""
         answer = self._prompts.tokenizer.decode(dream.completion_ids)
         return measures.quotes(answer, dream.wish or "", *all_plain_sentences())
 
@@ -412,7 +412,7 @@ class Dreamer:
 
 
 def _is_held(anchor: Dream) -> bool:
-    """Whether the policy is held to an anchor: to all but facts that the model answered wrong."""
+    """Returns whether the policy is held to an anchor: to all but facts that the model answered wrong."""
     return anchor.theme != anchors.FACT or bool(anchor.gain)
 
 

@@ -45,7 +45,7 @@ def asked_pole(wish: str, answer: str) -> Pole | None:
 
 
 def _has(answer: str, pole: Pole) -> bool:
-    """Whether an answer has what a wish for it asks for: then the pattern has found something else."""
+    """Returns whether an answer has what a wish for it asks for: then the pattern has found something else."""
     return pole in already_has(answer) or pole == ("long" if is_long(answer) else "short")
 
 

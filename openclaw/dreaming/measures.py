@@ -91,7 +91,7 @@ def _rows(text: str) -> set[tuple[str, ...]]:
 
 
 def names(answer: str, fact: str) -> bool:
-    """Whether an answer names a fact, as a word of its own or its plural where it is written in ASCII."""
+    """Returns whether an answer names a fact, as a word of its own or its plural where it is written in ASCII."""
     said, wanted = answer.casefold(), fact.casefold()
     if not wanted.isascii():
         return wanted in said

@@ -41,13 +41,13 @@ def themes_of(wish: str) -> Mapping[str, float]:
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether two wishes are about the same side of an answer."""
+    """Returns whether two wishes are about the same side of an answer."""
     mine, theirs = themes_of(one), themes_of(other)
     return bool(mine.keys() & theirs.keys()) or not (mine or theirs)
 
 
 def same_pole(one: str, other: str) -> bool:
-    """Whether two wishes seem to ask for the same within their themes."""
+    """Returns whether two wishes seem to ask for the same within their themes."""
     mine = pole_of(one)
     return mine is not None and mine == pole_of(other)
 

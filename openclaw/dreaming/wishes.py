@@ -63,7 +63,7 @@ class Wish:
 
 
 def _replaces(newer: Said, older: Said, sure: Mapping[Said, Pole]) -> bool:
-    """Whether the newer wish asks for something else of the same kind."""
+    """Returns whether the newer wish asks for something else of the same kind."""
     if older not in sure:
         return newer not in sure and alike(older.text, newer.text) and not same_pole(older.text, newer.text)
     # What the nearest shipped wishes of an unsure one ask for is right too seldom.
@@ -71,7 +71,7 @@ def _replaces(newer: Said, older: Said, sure: Mapping[Said, Pole]) -> bool:
 
 
 def _are_alike(older: Said, newer: Said, sure: Mapping[Said, Pole]) -> bool:
-    """Whether two wishes, both sure or neither, are about the same side of an answer."""
+    """Returns whether two wishes, both sure or neither, are about the same side of an answer."""
     if sure:
         return named(sure[older]).split()[0] == named(sure[newer]).split()[0]
     return alike(older.text, newer.text)

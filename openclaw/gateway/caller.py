@@ -128,7 +128,7 @@ def _may_train(headers: Mapping[str, str], body: Mapping[str, object]) -> bool:
 
 
 def _is_on(headers: Mapping[str, str], name: str) -> bool:
-    """Whether a header such as X-Train does not opt out. Raises ClientError for another word than yes or no."""
+    """Returns whether a header such as X-Train does not opt out. Raises ClientError for another word than yes or no."""
     asked = headers.get(f"x-{name}")
     if asked is not None and asked.strip().lower() not in (*YES, *_NO):
         raise ClientError(f"X-{name.capitalize()} is {asked!r}; it must be on or off", name)

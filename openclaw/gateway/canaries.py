@@ -217,7 +217,7 @@ class LiveModel:
         return None if self._adapter is None else self._gateway.trained.live(self._adapter)
 
     async def answer(self, turn: Turn, prompt_ids: list[int], seed: int) -> tuple[list[int], int]:
-        """Raises ClientError where the engines refuse, or the prompt leaves no room."""
+        """Raises ClientError if the engines refuse, or the prompt leaves no room."""
         await self._quiet()
         room = self._gateway.context_length - len(prompt_ids)
         wanted = EngineRequest(

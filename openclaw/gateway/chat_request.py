@@ -317,7 +317,7 @@ def _tools(body: dict[str, Any]) -> list[Message] | None:
 
 
 def _is_another_kind(tool: object) -> bool:
-    """Whether a tool is none that a client runs as a function: the model is not offered it."""
+    """Returns whether a tool is none that a client runs as a function: the model is not offered it."""
     kind = tool.get("type") if isinstance(tool, dict) and "function" not in tool else None
     if not isinstance(kind, str) or kind == "function":
         return False
@@ -469,12 +469,12 @@ def check_number(request: ChatRequest, most: int) -> None:
 
 
 def is_large(request: ChatRequest) -> bool:
-    """Whether comparing the request's history takes so long that it is done in a thread."""
+    """Returns whether comparing the request's history takes so long that it is done in a thread."""
     if has_many_parts(request):
         return True
     return sum(len(text_of(message)) for message in request.messages) >= LARGE_HISTORY_CHARACTERS
 
 
 def has_many_parts(request: ChatRequest) -> bool:
-    """Whether its pieces alone take so long."""
+    """Returns whether its pieces alone take so long."""
     return request.parts >= LARGE_PARTS

@@ -83,7 +83,7 @@ class Exchange:
         return replace(self, turn=turn, opening=tuple(opening), generation=generation)
 
     def unfulfilled(self, answer: Completion) -> bool:
-        """Whether the client required a tool call and the answer has no sound one."""
+        """Returns whether the client required a tool call and the answer has no sound one."""
         return self.request.forced_tool is not None and not answer.tool_calls
 
     async def run(self, on_chunk: OnChunk) -> Completion:

@@ -112,7 +112,7 @@ class Gateway:
 
     async def prepare(self, request: ChatRequest, caller: Caller, kind: str = "chatcmpl-") -> Exchange:
         """Everything before the first token; what followed the parent turn is stored with it. `kind` is the beginning
-        of the completion's id. Raises ClientError and, where the store fails, StoreError."""
+        of the completion's id. Raises ClientError and, if the store fails, StoreError."""
         if request.stream:
             await self._admission.wait()
         adapter = self.names.adapter(request.model, caller.asker.key_name)
@@ -202,7 +202,7 @@ class Gateway:
     async def _render(
         self, request: ChatRequest, parent: Parent | None, wishes: Sequence[str] | None
     ) -> Prompt:
-        """Without `wishes` where they would leave no room for the answer."""
+        """Without `wishes` if they would leave no room for the answer."""
         prompt = await self._with_wishes(request, parent, wishes)
         if prompt.memory and len(prompt.ids) + (request.max_tokens or 1) > self.context_length:
             return Prompt(await self._rendered(request), "full", [])
@@ -320,7 +320,7 @@ async def _find_parent(
 
 
 def _continues(request: ChatRequest, parent: Parent) -> bool:
-    """Whether a request is its parent turn, unchanged to the letter, and new messages after it."""
+    """Returns whether a request is its parent turn, unchanged to the letter, and new messages after it."""
     turn, start = parent.turn, parent.start
     if turn.state not in _BRIDGED or turn.sampling.get("enable_thinking") != request.thinking:
         return False

@@ -168,5 +168,5 @@ class InFlight:
         return generation
 
     def continues(self, turn_id: str) -> bool:
-        """Whether a turn, one of whose attempts was given up, is still being answered to another."""
+        """Returns whether a turn, one of whose attempts was given up, is still being answered to another."""
         return any(one.turn_id == turn_id and not one.ended for one in list(self._all))

@@ -74,7 +74,7 @@ async def tried(gateway: Gateway, asked: TrialRequest, tools: bool = False) -> l
 
 
 def folder_of(version: WeightVersion) -> str:
-    """Where its weights are. Raises ClientError (409) where they are gone."""
+    """Where its weights are. Raises ClientError (409) if they are gone."""
     if version.path is None or not Path(version.path).is_dir():
         message = f"version {version.version} is not on disk any more (--keep-versions keeps more)"
         raise ClientError(message, "version", "not_on_disk", 409)

@@ -78,7 +78,7 @@ async def prepare_all(gateway: Gateway, request: ChatRequest, caller: Caller, ki
 
 
 def _opening(gateway: Gateway, request: ChatRequest) -> list[int]:
-    """Returns ids that an answer begins with which must be a tool call. Raises ClientError where the model's format
+    """Returns ids that an answer begins with which must be a tool call. Raises ClientError if the model's format
     has no such beginning."""
     if request.forced_tool is None:
         return []

@@ -38,7 +38,7 @@ def fact_of(turn: Turn, hook: FactsHook | None = None) -> bool | None:
 
 
 def tools_worked(turn: Turn) -> bool | None:
-    """Whether the calls of the answer worked, or, where it has none, those right before it.
+    """Returns whether the calls of the answer worked, or, if it has none, those right before it.
 
     A call that only looks proves nothing by working, and one before an answer that reports its failure nothing by
     failing.

@@ -55,7 +55,7 @@ def question_about(turn: Turn) -> JudgeQuestion:
 
 
 def bounded(text: str) -> str:
-    """The text as the rules read it: without its middle where it is very long, and with long runs cut short."""
+    """The text as the rules read it: without its middle if it is very long, and with long runs cut short."""
     if len(text) > 2 * END_CHARACTERS:
         text = f"{text[:END_CHARACTERS]}\n{text[-END_CHARACTERS:]}"
     return _RUN.sub(lambda run: run[1] or run[2], text)

@@ -155,7 +155,7 @@ class Presence:
         self._answered, self.rests_until = time.monotonic(), 0.0
 
     def is_down(self, error: Exception) -> bool:
-        """Whether such an error means that it is down."""
+        """Returns whether such an error means that it is down."""
         if not isinstance(error, JudgeUnavailable):
             return False
         now = time.monotonic()

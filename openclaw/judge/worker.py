@@ -198,7 +198,7 @@ def _teacher(
     args: argparse.Namespace, own: WorkerSettings, settings: JudgeSettings, needs: Needs,
     prompts: HintedPrompts | None, metrics: JudgeMetrics,
 ) -> Teacher | None:  # fmt: skip
-    """The teacher on an engine, where there is one."""
+    """The teacher on an engine, if there is one."""
     if not teacher_settings.is_asked(needs, own.teacher_source) or prompts is None or needs.teacher == "none":
         return None
     from openclaw.judge.teacher.log_probs import make_teacher

@@ -48,7 +48,7 @@ class PageSettings:
 
 def source_of_run(run_dir: Path, model_path: str | None, admin_key: str | None, writable: bool) -> ViewSource:
     """Returns the page's source of data in a run folder. A store that an older program made is brought to the present
-    tables; nothing else changes. Raises ConfigError where there is no store, StoreError where it cannot be read."""
+    tables; nothing else changes. Raises ConfigError if there is no store, StoreError if it cannot be read."""
     told = _arguments(run_dir)
     model = Path(model_path or told.get("hf_checkpoint") or "").expanduser()
     recorder = Recorder(RolloutStore(_buffer(run_dir, told)), Settings.session_ttl)
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _arguments(run_dir: Path) -> dict[str, Any]:
-    """Returns the flags of the run's last start; {} where they are not known."""
+    """Returns the flags of the run's last start; {} if they are not known."""
     try:
         found = orjson.loads((run_dir / "arguments.json").read_bytes())
     except (OSError, orjson.JSONDecodeError):

@@ -56,7 +56,7 @@ async def _versions(request: Request, source: ViewSource) -> Json:
 
 
 async def roll_back(request: Request, version: int, drop_turns: bool) -> Json:
-    """Goes back to an older version. Raises ClientError where this server cannot, or refuses."""
+    """Goes back to an older version. Raises ClientError if this server cannot, or refuses."""
     source = source_of(request)
     if source.gateway is None:
         raise ClientError("a finished run serves no version", code="read_only", status=409)

@@ -159,7 +159,7 @@ def rows_of(measured: Measured, wishes: Sequence[Wish]) -> list[Row]:
 
 
 def summary_of(measured: Measured, wishes: Sequence[Wish]) -> dict[str, float]:
-    """`S_in`, `S_out` and `S` over the wishes with a known form; {} where they are not known."""
+    """`S_in`, `S_out` and `S` over the wishes with a known form; {} if they are not known."""
     before = measured.before
     forms = list({wish.forms for wish in wishes if wish.forms})
     inside, outside = measured.of("in_scope"), measured.of("unrelated")

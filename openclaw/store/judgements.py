@@ -195,7 +195,7 @@ class FeedbackTable:
 
 
 def feedback_is_current(connection: Connection, turn_id: str, judgements: list[Judgement]) -> bool:
-    """Whether these judgements include the latest feedback on the turn.
+    """Returns whether these judgements include the latest feedback on the turn.
 
     An empty list (the judge gave up) counts as current once the turn was claimed with that feedback in the store.
     """
@@ -241,7 +241,7 @@ def _meant(completion_id: str | None, session_id: str | None, asker: Asker) -> S
 def say(
     connection: Connection, turn: RowMapping, score: float | None, text: str, scope: str = "turn"
 ) -> Literal["judging", "waiting", "recorded"]:
-    """Store feedback on a turn (`id`, `state`) and make the turn free for a judge, where that still changes something."""
+    """Store feedback on a turn (`id`, `state`) and make the turn free for a judge, if that still changes something."""
     return _apply(connection, turn, score, new=_insert(connection, turn["id"], score, text, scope))
 
 
@@ -264,7 +264,7 @@ def _insert(connection: Connection, turn_id: str, score: float | None, text: str
 def _apply(
     connection: Connection, turn: RowMapping, score: float | None, new: bool
 ) -> Literal["judging", "waiting", "recorded"]:
-    """Make the turn free for a judge, where that can still change what is trained."""
+    """Make the turn free for a judge, if that can still change what is trained."""
     state = TurnState(turn["state"])
     unfollowed = state in (TurnState.CAPTURED, TurnState.EXPIRED, TurnState.IMPORTED)
     if unfollowed and score is None:

@@ -58,7 +58,7 @@ class PeopleTable:
         return sorted(found, key=lambda score: score.judgement_id)
 
     def several_scored(self, upto: int) -> bool:
-        """Whether at least two people have scored turns among the judgements up to `upto`; all without a
+        """Returns whether at least two people have scored turns among the judgements up to `upto`; all without a
         name are one."""
         judgement, person = schema.judgement.c, schema.turn.c.person
         scored = select(person).join(schema.judgement, schema.turn.c.id == judgement.turn_id)

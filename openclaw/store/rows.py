@@ -110,7 +110,7 @@ def check_new_turn(turn: NewTurn) -> None:
 
 
 def mask_fits(mask: list[int] | None, completion_ids: list[int]) -> bool:
-    """Whether a loss mask has one 0 or 1 a completion token; no mask fits any completion."""
+    """Returns whether a loss mask has one 0 or 1 a completion token; no mask fits any completion."""
     return mask is None or (len(mask) == len(completion_ids) and set(mask) <= {0, 1})
 
 

@@ -88,7 +88,7 @@ class SampleTable:
         return self.get(ids)
 
     def has_lease(self, rollout_id: int, trainer: str = DEFAULT_TRAINER) -> bool:
-        """Whether this training step has taken its samples already (trained ones included)."""
+        """Returns whether this training step has taken its samples already (trained ones included)."""
         with self._database.reading() as connection:
             query = select(schema.sample.c.id).where(*_of_lease(trainer, rollout_id)).limit(1)
             return connection.scalar(query) is not None

@@ -97,7 +97,7 @@ class Evidence:
         return found
 
     def _agreements(self, scores: Sequence[Score]) -> list[bool | None]:
-        """Whether each score agrees with the facts; None if it is no evidence."""
+        """Returns whether each score agrees with the facts; None if it is no evidence."""
         if len(self._known) > _MOST_KEPT:
             self._known.clear()
         turns = self._store.turns.get_many([score.turn_id for score in scores if score not in self._known])

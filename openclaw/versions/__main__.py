@@ -1,6 +1,6 @@
 """Weight versions at the command line: python -m openclaw.versions COMMAND [--url URL]
 
-Asks the gateway of a run; needs its admin key where it has one: OPENCLAW_ADMIN_KEY, or what the run's folder holds.
+Asks the gateway of a run; needs its admin key if it has one: OPENCLAW_ADMIN_KEY, or what the run's folder holds.
 """
 
 from __future__ import annotations

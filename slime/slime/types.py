@@ -107,7 +107,7 @@ class Sample:
         self.validate()
 
     def validate(self) -> None:
-        """Raises DataError where parts of the sample contradict each other."""
+        """Raises DataError if parts of the sample contradict each other."""
         if not 0 <= self.response_length <= len(self.tokens):
             raise self._error(
                 f"response_length {self.response_length} does not fit {len(self.tokens)} tokens"

@@ -32,7 +32,7 @@ CHUNK = 5 * 1024**3
 def convert(
     source: Path, origin: Path, output: Path, chunk: int = CHUNK, vocabulary: int | None = None
 ) -> None:
-    """Writes `output`, which appears whole or not at all. Raises ClawError where a weight is missing or another."""
+    """Writes `output`, which appears whole or not at all. Raises ClawError if a weight is missing or another."""
     config = read_config(origin)
     config.vocab_size = vocabulary or config.vocab_size
     checkpoint = TorchDist(source, config)

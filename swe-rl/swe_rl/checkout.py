@@ -69,7 +69,7 @@ def checkout(
 
 
 def commit(instance: Instance, work: Workspace) -> None:
-    """A repository of git with one commit, for an agent that wants one. Raises SandboxError where there is none."""
+    """A repository of git with one commit, for an agent that wants one. Raises SandboxError if there is none."""
     done = in_box(f"{GIT} init -q && {_added(work)} && {GIT} commit -q -m base", GIT_SECONDS, work, host=True)
     if done.exit_code != 0:
         raise SandboxError(f"{instance.instance_id}: no first commit: {done.output[-300:]}{done.error}")
@@ -153,7 +153,7 @@ def run_tests(workspace: Workspace, tests: list[str], seconds: float, first: str
     """Runs tests (ids, files, or nothing for all) in a box of their own; the workspace is as they leave it.
 
     Args:
-        first: a command that comes before them; no test runs where it fails.
+        first: a command that comes before them; no test runs if it fails.
 
     Raises:
         ConfigError: what tests need cannot be installed. SandboxError: the box did not come up.

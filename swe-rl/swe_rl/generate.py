@@ -1,6 +1,6 @@
 """The track's hooks: `--custom-generate-function-path swe_rl.generate.generate`, and
 `--service-path swe_rl.generate.start`, which refuses what cannot work before anything starts, and starts the router over
-other hosts where there are some."""
+other hosts if there are some."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def tests_of(instance: Instance) -> frozenset[str]:
 
 
 def _applying(workspace: Workspace, patch: str) -> str:
-    """Returns the command that applies a patch; it ends with NOT_APPLIED where it does not apply."""
+    """Returns the command that applies a patch; it ends with NOT_APPLIED if it does not apply."""
     name = f"{PATCHES}{secrets.token_hex(8)}"
     workspace.write(name, patch.encode())
     return f"{GIT} apply --whitespace=nowarn {name} || exit {NOT_APPLIED}; rm -f {name}"

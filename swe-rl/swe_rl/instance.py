@@ -27,10 +27,10 @@ class Instance:
         fail_to_pass: ids of tests that fail before the repair and must pass after it. pass_to_pass: must still pass.
         bug: what breaks the repository, where the factory broke it.
         patch: the repair; never shown to an agent.
-        test_patch: brings the tests that decide, where the repository has them not yet.
+        test_patch: brings the tests that decide, if the repository has them not yet.
         test_files: paths that the agent does not see and may not change.
         files: the repository itself, where it is as small as a row; by path.
-        eval_script: bash whose exit code is the verdict, where no tests are named (SWE-Gym's column).
+        eval_script: bash whose exit code is the verdict, if no tests are named (SWE-Gym's column).
     """
 
     instance_id: str

@@ -91,7 +91,7 @@ def _function(flags: TerminalFlags) -> Generate:
 
 
 def settings_of(flags: TerminalFlags) -> TerminalSettings:
-    """For environments in this process. Raises ConfigError where there is no sandbox."""
+    """For environments in this process. Raises ConfigError if there is no sandbox."""
     require_sandbox()
     return TerminalSettings(
         tasks_dir=Path(flags.tasks_dir) if flags.tasks_dir else None,

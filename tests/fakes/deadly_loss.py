@@ -33,7 +33,7 @@ def die_once(point: str, how: int = signal.SIGKILL) -> None:
 
 
 def lay_trap() -> None:
-    """In the trainer: a checkpoint is written, in the background where that is asked for, but does not count yet."""
+    """In the trainer: a checkpoint is written, in the background if that is asked for, but does not count yet."""
     module: Any = sys.modules.get("slime.training.core.checkpoint")
     if module is None or hasattr(module, "put_untrapped"):
         return

@@ -152,7 +152,7 @@ def test_a_folder_has_one_package_and_modules_that_only_give_other_names(folder:
 
 
 def gives_names_only(path: Path) -> bool:
-    """Whether a file holds imports, assignments and functions of a statement or two, as upstream's names need."""
+    """Returns whether a file holds imports, assignments and functions of a statement or two, as upstream's names need."""
     small = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Expr)
     return all(
         isinstance(node, small) or (isinstance(node, ast.FunctionDef) and len(node.body) <= 3)

@@ -76,7 +76,7 @@ def installed() -> dict[str, str]:
 
 
 def is_free(text: str) -> bool:
-    """Whether every licence joined by AND allows the use; of those joined by OR one is enough."""
+    """Returns whether every licence joined by AND allows the use; of those joined by OR one is enough."""
     return all(
         any(FREE.search(choice) and not NOT_FREE.search(choice) for choice in re.split(r"\bOR\b", part))
         for part in re.split(r"\bAND\b", text)

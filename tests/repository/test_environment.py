@@ -48,7 +48,7 @@ NAMED_BY_CALL = ("os.getenv", "os.getenvb", "os.environ.get", "os.environ.setdef
 
 
 def reads(source: str) -> Iterator[str]:
-    """Names of the variables that a file reads, and `WHOLE` where they are not written there. Setting is no read; a
+    """Names of the variables that a file reads, and `WHOLE` if they are not written there. Setting is no read; a
     default that gives way to what is set, is one."""
     if "environ" not in source and "getenv" not in source:
         return

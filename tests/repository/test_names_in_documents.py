@@ -57,7 +57,7 @@ def has_file(name: str, document: Path) -> bool:
 
 
 def has_name(dotted: str) -> bool:
-    """Whether a dotted name leads to a module of ours, or to a word in the module that it begins with."""
+    """Returns whether a dotted name leads to a module of ours, or to a word in the module that it begins with."""
     for folder in (ROOT / name for name in PACKAGE_FOLDERS):
         at, parts = folder, dotted.split(".")
         while parts and (at / parts[0] / "__init__.py").is_file():

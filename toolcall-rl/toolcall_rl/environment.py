@@ -34,7 +34,7 @@ class ToolEnvironment:
     """One episode. Its interpreter starts with the first call."""
 
     def __init__(self, toolset: Toolset, format: ReToolFormat, rules: Rules) -> None:
-        """Raises ConfigError where a tool needs a sandbox and there is none."""
+        """Raises ConfigError if a tool needs a sandbox and there is none."""
         self.format, self.rules = format, rules
         self.tools = toolset.opened()
         self.label: object = None

@@ -37,7 +37,7 @@ class ReToolFormat(CallFormat):
         self.python, self.tool_role = python, tool_role
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
-        """Raises CallError for a call that cannot be made, and Neither where there is no answer."""
+        """Raises CallError for a call that cannot be made, and Neither if there is no answer."""
         said = spoken(text)
         if OPEN in said:
             return calls_in(said, tools)
@@ -74,7 +74,7 @@ def _unfenced(code: str) -> str:
 
 
 def spoken(text: str) -> str:
-    """Returns a turn without its thoughts; nothing of it where they do not end."""
+    """Returns a turn without its thoughts; nothing of it if they do not end."""
     before, end, after = text.rpartition("</think>")
     if end:
         return after

@@ -236,8 +236,8 @@ def forget(lineage: Lineage) -> None:
 
 
 def meeting_place(folder: Path) -> Path:
-    """This folder of the run, made where it is missing; where its file system has no sockets, a folder of this user among
-    the temporary files. Raises ConfigError where another user has put something there."""
+    """This folder of the run, created if it is missing; where its file system has no sockets, a folder of this user among
+    the temporary files. Raises ConfigError if another user has put something there."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     probe = f".door-{os.getpid()}"
     try:

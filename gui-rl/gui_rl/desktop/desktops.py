@@ -20,7 +20,7 @@ MANAGER_SECONDS = 90.0
 
 
 def require_desktop() -> None:
-    """Raises ConfigError where a program is missing, or there is no sandbox for the others."""
+    """Raises ConfigError if a program is missing, or there is no sandbox for the others."""
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if not any(map(shutil.which, NAMES)):
         missing.append("chromium")

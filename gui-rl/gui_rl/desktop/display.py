@@ -46,7 +46,7 @@ class Display:
 
     @property
     def folder(self) -> Path:
-        """Goes with the display, also where this process is killed."""
+        """Goes with the display, also if this process is killed."""
         return self.files.path
 
     @classmethod

@@ -114,7 +114,7 @@ class Programs:
         return self.browsing.path / "devtools"
 
     def start(self, words: Sequence[str]) -> None:
-        """Starts a program. Raises TaskError where it is not installed, ConfigError, SandboxError."""
+        """Starts a program. Raises TaskError if it is not installed, ConfigError, SandboxError."""
         self._start([*QUIETLY, found(words[0]), *words[1:]], PROGRAM, self.home)
 
     def start_browser(self, url: str) -> None:
@@ -179,7 +179,7 @@ class Programs:
 
 
 def found(program: str) -> str:
-    """Its path. Raises TaskError where it is not installed."""
+    """Its path. Raises TaskError if it is not installed."""
     path = shutil.which(program.rpartition("/")[2], path=PATHS)
     if path is None:
         raise TaskError(f"config step launch: {program} is not installed")

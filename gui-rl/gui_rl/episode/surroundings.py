@@ -42,7 +42,7 @@ _CHECK: Mapping[str, Callable[[], object]] = {
 
 
 def require_backend(backend: Backend) -> None:
-    """Raises ConfigError where a program or a package that it needs is missing."""
+    """Raises ConfigError if a program or a package that it needs is missing."""
     _CHECK[backend]()
 
 

@@ -65,7 +65,7 @@ DESKTOP_STEPS: Mapping[str, Step] = {
 
 
 def desktop_of(screen: OpenScreen, what: str) -> Desktop:
-    """Raises TaskError where there is none, in which case `what` cannot be."""
+    """Raises TaskError if there is none, in which case `what` cannot be."""
     if screen.desktop is None:
         raise TaskError(f"{what} needs a desktop: SCREENSHOT_BACKEND=xvfb")
     return screen.desktop

@@ -76,7 +76,7 @@ def task_of(row: Task, tasks_dir: Path | None) -> GuiTask:
 
 
 def read_json(folder: Path, name: str) -> Json:
-    """Returns a task's file. Raises TaskError where it is none, or outside of the folder."""
+    """Returns a task's file. Raises TaskError if it is none, or outside of the folder."""
     file = (folder / name).resolve()
     if not file.is_relative_to(folder.resolve()):
         raise TaskError(f"{name} leads out of {folder}")

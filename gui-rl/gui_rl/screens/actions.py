@@ -104,7 +104,7 @@ class Coordinates:
     tags: bool = False
 
     def point(self, x: object, y: object) -> Point:
-        """Raises CallError where it is no place on the screen."""
+        """Raises CallError if it is no place on the screen."""
         sides = (GRID, GRID) if self.relative else (self.width, self.height)
         for value, side in zip((x, y), sides, strict=True):
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < side:

@@ -38,7 +38,7 @@ class Desktop(Protocol):
     """Programs around the browser. Its methods raise EnvironmentAway where the desktop is gone."""
 
     async def launch(self, words: Sequence[str]) -> None:
-        """Starts a program and waits for its window. Raises TaskError where it is not installed."""
+        """Starts a program and waits for its window. Raises TaskError if it is not installed."""
         ...
 
     async def run(self, command: str | Sequence[str], shell: bool) -> Finished:

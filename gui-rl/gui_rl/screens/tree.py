@@ -29,7 +29,7 @@ class Element:
     states: tuple[str, ...] = ()
 
     def line(self, tag: int | None = None) -> str:
-        """`role "name" x,y = "value" states`, with `tag_N` for x,y where there is one."""
+        """`role "name" x,y = "value" states`, with `tag_N` for x,y if there is one."""
         place = f"{self.x},{self.y}" if tag is None else f"tag_{tag}"
         words = [self.role, json.dumps(self.name, ensure_ascii=False), place]
         if self.value:

@@ -43,7 +43,7 @@ class Programs:
 
 
 def programs() -> Programs:
-    """Raises ConfigError where there is no browser, no driver of it, or no Selenium."""
+    """Raises ConfigError if there is no browser, no driver of it, or no Selenium."""
     try:
         import selenium.webdriver  # noqa: F401
     except ImportError as error:

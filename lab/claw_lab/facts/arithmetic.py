@@ -86,7 +86,7 @@ def _may_begin(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _stands_alone(line: str, tokens: Sequence[Token], start: int, end: int) -> bool:
-    """Whether nothing before or behind a claim is a part of its sums."""
+    """Returns whether nothing before or behind a claim is a part of its sums."""
     if start:
         before = tokens[start - 1]
         bullet = start == 1 and before.text in "-+*–" and before.end < tokens[start].start
@@ -111,7 +111,7 @@ def _stands_alone(line: str, tokens: Sequence[Token], start: int, end: int) -> b
 
 
 def _holds(sides: Sequence[Side], is_about: bool, has_range: bool) -> bool | None:
-    """Whether each side is the one before it; in a run-on chain ("2 + 3 = 5 + 4 = 9") its first number is."""
+    """Returns whether each side is the one before it; in a run-on chain ("2 + 3 = 5 + 4 = 9") its first number is."""
     found = [_same(before, after, is_about) for before, after in pairwise(sides)]
     if False not in found:
         return None if None in found else True
@@ -122,7 +122,7 @@ def _holds(sides: Sequence[Side], is_about: bool, has_range: bool) -> bool | Non
 
 
 def _is_range(sides: Sequence[Side]) -> bool:
-    """Whether the first side may be "5-10": less than nothing as a sum, and the result is not."""
+    """Returns whether the first side may be "5-10": less than nothing as a sum, and the result is not."""
     first, second = sides[0].value, sides[1].value
     return first is not None and first < 0 and second is not None and second >= 0
 
@@ -147,7 +147,7 @@ def _same(before: Side, after: Side, is_about: bool) -> bool | None:
 
 
 def _other_units(before: Side, after: Side, value: Fraction, said: Fraction) -> bool:
-    """Whether the two sides may be the same in other units."""
+    """Returns whether the two sides may be the same in other units."""
     units = {*before.units, *after.units}
     if len(set(before.units)) > 1 or (before.units and after.units and set(before.units) != set(after.units)):
         return True

@@ -32,7 +32,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Side:
-    """What is between two `=`. `first`: its first number; `places`: decimals, where it is one number."""
+    """What is between two `=`. `first`: its first number; `places`: decimals, if it is one number."""
 
     value: Fraction | None
     first: Fraction

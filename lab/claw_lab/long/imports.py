@@ -120,7 +120,7 @@ def bring_in(folder: Path, buffer: Path) -> list[dict[str, Any]]:
 
 
 def trained(loop: Loop, turns: int) -> bool:
-    """Whether every imported turn is done with, one way or another."""
+    """Returns whether every imported turn is done with, one way or another."""
     samples = loop.status()["samples"]
     return sum(samples.values()) >= turns and not samples.get("ready") and not samples.get("leased")
 

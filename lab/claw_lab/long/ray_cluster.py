@@ -193,7 +193,7 @@ class Place:
 
 
 def below(pid: int, node: subprocess.Popen[bytes]) -> bool:
-    """Whether a process runs on that node."""
+    """Returns whether a process runs on that node."""
     return node.pid in [parent.pid for parent in psutil.Process(pid).parents()]
 
 

@@ -20,7 +20,7 @@ MARK = 151655
 
 
 def function_of(packages: Path) -> Callable[[list[int], list[int], int], list[int]]:
-    """SGLang's function. Raises LookupError where its file has none of that name."""
+    """SGLang's function. Raises LookupError if its file has none of that name."""
     for node in ast.walk(ast.parse((packages / FILE).read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef) and node.name == FUNCTION:
             node.decorator_list = []

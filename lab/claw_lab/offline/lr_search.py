@@ -16,7 +16,7 @@ RULE = (
 
 
 def is_sound(results: Sequence[dict[str, Any]]) -> bool:
-    """Whether a rate broke nothing, of all trials at that rate; the start is a greedy accuracy of 1."""
+    """Returns whether a rate broke nothing, of all trials at that rate; the start is a greedy accuracy of 1."""
     by_method: dict[str, list[dict[str, Any]]] = {}
     for result in results:
         by_method.setdefault(result["job"]["method"], []).append(result["late"])

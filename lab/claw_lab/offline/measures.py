@@ -109,7 +109,7 @@ def drift(
 def explicit_wishes(
     chat: ChatModel, seed: int, split: Split = "report", remember: Remember = lambda messages: messages
 ) -> Obedience:
-    """Whether the model does what is asked of it in so many words, and how different its replies are."""
+    """Returns whether the model does what is asked of it in so many words, and how different its replies are."""
     asked = cases(split, WISHES, seed)
     prompts = [chat.format.render(remember(case.messages), None, True) for case in asked]
     start = random.Random(f"wishes {split} {seed}").getrandbits(40)

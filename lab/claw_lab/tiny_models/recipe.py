@@ -106,7 +106,7 @@ def make_checkpoint(out: Path, draw: Draw, recipe: Recipe | None = None, seed: i
 
 
 def _restored(file: Path, model: PreTrainedModel, optimizers: list[torch.optim.Optimizer]) -> int:
-    """Steps that were done when the state in `file` was saved; 0 where there is none."""
+    """Steps that were done when the state in `file` was saved; 0 if there is none."""
     if not file.exists():
         return 0
     state = torch.load(file, weights_only=True)

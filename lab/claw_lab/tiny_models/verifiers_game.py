@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 
 def word_of(row: Row) -> str:
-    """The word that a task's seed chooses. Raises ValueError where the task's board has another length."""
+    """The word that a task's seed chooses. Raises ValueError if the task's board has another length."""
     word = random.Random(row["metadata"]["verifiers_task"]["info"]["seed"]).choice(WORDS)
     if len(word) != columns(row):
         raise ValueError(

@@ -1,6 +1,6 @@
 """Days of one person's work, each round checked by a program: the shape of MetaClaw-Bench, for models of any size.
 
-A day has rounds, a round a task, a check and what the person says where it fails. Checks are programs of their own that
+A day has rounds, a round a task, a check and what the person says if it fails. Checks are programs of their own that
 read the reply and decide by their exit status, so no model judges. What is right is right from its day on, and nobody
 says so before a reply was wrong: what counts is the share of rounds whose *first* reply passes, day by day.
 
@@ -56,14 +56,14 @@ class BadDays(ValueError):
 
 @dataclass(frozen=True)
 class Round:
-    """A task, the program that checks its reply, and what is said where it fails."""
+    """A task, the program that checks its reply, and what is said if it fails."""
 
     task: str
     check: tuple[str, ...]
     feedback: str
 
     def passes(self, reply: str) -> bool:
-        """Whether the program ends with 0 rather than 1 for the reply on its standard input. Raises BadDays where it does
+        """Whether the program ends with 0 rather than 1 for the reply on its standard input. Raises BadDays if it does
         neither."""
         places = {"{python}": sys.executable, "{days}": __file__}
         command = [places.get(word, word) for word in self.check]
@@ -117,7 +117,7 @@ def _day(file: Path, number: int, day: Any) -> Day:
 def play(days: Sequence[Day], agent: Agent, prefix: str, seed: int) -> Iterator[dict[str, Any]]:
     """One line a day: its name, rounds, how many passed at once, and how many only after the feedback.
 
-    A round is a session: task, reply, and where it fails the feedback and one more reply; then thanks, or it ends.
+    A round is a session: task, reply, and if it fails the feedback and one more reply; then thanks, or it ends.
 
     Raises:
         AgentError, BadDays.

@@ -42,7 +42,7 @@ _ARTICLE = re.compile(r"^(?:the|a|an) ")
 
 @dataclass(frozen=True)
 class Question:
-    """`answer` is empty where there is no single right one."""
+    """`answer` is empty if there is no single right one."""
 
     text: str
     answer: str = ""
@@ -53,7 +53,7 @@ class Question:
         return "report" if zlib.crc32(self.text.encode()) % 2 else "talk"
 
     def is_right(self, reply: str) -> bool:
-        """Whether the reply says the answer, in whatever words around it."""
+        """Returns whether the reply says the answer, in whatever words around it."""
         return bool(self.answer) and _plain(self.answer) in _plain(reply)
 
 

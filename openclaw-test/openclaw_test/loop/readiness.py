@@ -48,7 +48,7 @@ async def wait_until_ready(
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process is there and not a zombie."""
+    """Returns whether the process is there and not a zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -145,7 +145,7 @@ class ToolModel:
         }
 
     def takes(self, tools: list[dict[str, Any]]) -> bool:
-        """Whether the server accepts a request with these tools. Nothing of it is stored."""
+        """Returns whether the server accepts a request with these tools. Nothing of it is stored."""
         body = {"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 1, "tools": tools}
         return self._http.send(body, {"X-Train": "off", "X-Turn-Type": "side"}).status_code == 200
 

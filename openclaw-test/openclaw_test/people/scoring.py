@@ -133,7 +133,7 @@ class Evaluator:
 
 
 def nearest_level(text: str) -> float | None:
-    """The last boxed number, as the level that it is near to; None where there is none near."""
+    """The last boxed number, as the level that it is near to; None if there is none near."""
     found = _BOXED.findall(text)
     if not found:
         return None

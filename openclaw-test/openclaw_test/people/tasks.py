@@ -30,7 +30,7 @@ class CodingItem:
 
 
 def run_code(reply: str, item: CodingItem) -> bool:
-    """Whether the reply's code passes the checks, in a process of its own with limits, in an empty folder.
+    """Returns whether the reply's code passes the checks, in a process of its own with limits, in an empty folder.
 
     The limits are of time, memory and file size. It is no jail: evaluate models that you trust, or in a container.
     """
@@ -70,7 +70,7 @@ class ToolItem:
 
 
 def is_right_call(message: dict[str, Any], item: ToolItem) -> bool:
-    """Whether the first structured call is the right one; factors may be exchanged, words may differ in case."""
+    """Returns whether the first structured call is the right one; factors may be exchanged, words may differ in case."""
     calls = message.get("tool_calls") or []
     if not calls or calls[0]["function"]["name"] != item.tool:
         return False

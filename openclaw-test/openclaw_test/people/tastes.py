@@ -108,7 +108,7 @@ def complaint(rng: random.Random, flaws: Flaws, said: Collection[str] = ()) -> s
 
 
 def has_dashes(reply: str) -> bool:
-    """Whether lines begin with a dash or a bullet, and none with a number."""
+    """Returns whether lines begin with a dash or a bullet, and none with a number."""
     text = detectors.visible(reply)
     return _DASHED.search(text) is not None and _NUMBERED.search(text) is None
 

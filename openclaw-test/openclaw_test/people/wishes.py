@@ -45,7 +45,7 @@ class Case:
     messages: Messages
 
     def obeyed(self, reply: str) -> bool:
-        """Whether the reply has the form that was asked for; a wrong result is counted elsewhere."""
+        """Returns whether the reply has the form that was asked for; a wrong result is counted elsewhere."""
         return obeys(self.kind, self.problem, reply)
 
 
@@ -75,7 +75,7 @@ class Obedience:
         return {name: round(value, 4) for name, value in rows.items()}
 
     def kept(self, before: Obedience) -> bool:
-        """Whether every row is at least `BAR` times what it was."""
+        """Returns whether every row is at least `BAR` times what it was."""
         pairs = [(self.lists[place], before.lists[place]) for place in PLACES]
         pairs += [(self.others, before.others), (self.forms, before.forms), (self.spread, before.spread)]
         return all(now >= BAR * then for now, then in pairs)

@@ -35,7 +35,7 @@ async def healthz() -> Response:
 @router.head("/readyz", include_in_schema=False)
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
-    """Whether an engine answers, and turns can be stored. Without an engine requests are accepted, and wait."""
+    """Returns whether an engine answers, and turns can be stored. Without an engine requests are accepted, and wait."""
     gateway = _gateway(request)
     failure = gateway.recorder.failure if gateway.recorder is not None else None
     if failure is not None:

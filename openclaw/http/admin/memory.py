@@ -35,7 +35,7 @@ async def all_memory(request: Request, person: str | None = None) -> Response:
 
 @router.delete("/admin/memory/{wish_id}")
 async def forget(request: Request, wish_id: str) -> Response:
-    """One wish stands in no further prompt; 404 where there is none."""
+    """One wish stands in no further prompt; 404 if there is none."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     return await _forgotten(_recorder(gateway), wish_id, ADMINISTRATOR)
@@ -51,7 +51,7 @@ async def own_memory(request: Request) -> Response:
 
 @router.delete("/v1/memory/{wish_id}")
 async def forget_own(request: Request, wish_id: str) -> Response:
-    """One of one's own wishes stands in no further prompt; 404 where there is none."""
+    """One of one's own wishes stands in no further prompt; 404 if there is none."""
     gateway: Gateway = request.app.state.gateway
     return await _forgotten(_recorder(gateway), wish_id, _bearer(request, gateway))
 

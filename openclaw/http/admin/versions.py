@@ -187,7 +187,7 @@ async def _order(
 
 
 async def _answer_to(run_dir: Path, order: str, what: str) -> dict[str, Any] | None:
-    """Returns the driver's answer, None after `WAIT_SECONDS`. Raises ClientError (503) where this server ends
+    """Returns the driver's answer, None after `WAIT_SECONDS`. Raises ClientError (503) if this server ends
     first."""
     try:
         return await orders.wait_for(run_dir, order, WAIT_SECONDS)

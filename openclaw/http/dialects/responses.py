@@ -331,7 +331,7 @@ class ResponseEvents(OpenAIErrors):
         return events
 
     def _names(self, name: str) -> Json:
-        """Returns a function's own name, and its namespace where it has one."""
+        """Returns a function's own name, and its namespace if it has one."""
         if name not in self._namespaces:
             return {"name": name}
         namespace, own = self._namespaces[name]

@@ -45,7 +45,7 @@ class RetryBudget:
         self._saved = min(FREE_RETRIES, self._saved + self._share)
 
     def take(self) -> bool:
-        """Whether one retry may be sent now."""
+        """Returns whether one retry may be sent now."""
         if self._saved < 1.0:
             return False
         self._saved -= 1.0
@@ -150,7 +150,7 @@ class JudgeHttp:
 
 
 class _Passing(JudgeError):
-    """Trouble that may be over soon. `retry_after` in seconds, where the server names it."""
+    """Trouble that may be over soon. `retry_after` in seconds, if the server names it."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -186,7 +186,7 @@ def _host(url: str) -> str:
 
 
 def _is_local(url: str) -> bool:
-    """Whether no proxy of the environment may stand between."""
+    """Returns whether no proxy of the environment may stand between."""
     host = urlsplit(url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

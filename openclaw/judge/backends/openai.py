@@ -53,7 +53,7 @@ class OpenAIBackend(ModelBackend):
                     raise
 
     def _adapted(self, message: str, body: dict[str, Any]) -> bool:
-        """Whether a field of `body` that the refusal names is not sent in that way any more."""
+        """Returns whether a field of `body` that the refusal names is not sent in that way any more."""
         if "max_tokens" in body and "max_completion_tokens" in message:
             limit = self._options.pop("max_tokens", None)
             if limit is not None:

@@ -66,7 +66,7 @@ class JudgeFile(BaseModel):
 
 
 def learn(examples: Sequence[Example], most_wrong: float, how: Fitting | None = None) -> JudgeFile:
-    """A judge of the examples. Raises ConfigError where there are too few."""
+    """A judge of the examples. Raises ConfigError if there are too few."""
     how = how or Fitting()
     groups = {example.group for example in examples}
     if len(examples) < FEWEST or len(groups) < 2:

@@ -96,7 +96,7 @@ class Reader:
         return read_both(await self._scores(earlier), now, answer)
 
     async def _checked(self) -> bool:
-        """Whether the model can read. Raises EngineError and ClientError."""
+        """Returns whether the model can read. Raises EngineError and ClientError."""
         async with self._checking:
             if self._can_read is None:
                 async with asyncio.timeout(READY_SECONDS):

@@ -88,7 +88,7 @@ class Advice:
         self._also = re.compile(rf"^\W*(?:{own['also']})" + (rf"(?![{_SIGN}])" if self._spaced else ""))
 
     def wishes_form(self, sentence: str) -> bool:
-        """Whether it asks for another form of the answer in so many words."""
+        """Returns whether it asks for another form of the answer in so many words."""
         return any(map(self._clause_wishes, _clauses(sentence)))
 
     def as_sentence(self, said: str) -> str:
@@ -139,7 +139,7 @@ class Advice:
         return self.begins_another(sentence) or sentence.endswith(_QUESTIONS)
 
     def begins_another(self, sentence: str) -> bool:
-        """Whether it begins like a request for something else."""
+        """Returns whether it begins like a request for something else."""
         return self._also.match(sentence.lower()) is not None
 
     def unknown(self, text: str, conversation: str) -> int:
@@ -186,7 +186,7 @@ class Advice:
         return self._limits("form", clause) or (self._has("form", clause) and self._asks(clause))
 
     def _questions(self, clause: str) -> bool:
-        """Whether it asks for something to know, and for no other answer."""
+        """Returns whether it asks for something to know, and for no other answer."""
         if self._question is not None:
             return self._question.match(clause) is not None
         return clause.rstrip().endswith(_QUESTIONS) and not self._asks(clause)

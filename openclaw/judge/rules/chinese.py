@@ -69,12 +69,12 @@ def _complaint(plain: str, clauses: list[str], conversation: str) -> str:
 
 
 def _denies(clause: str, conversation: str) -> bool:
-    """Whether a clause denies something and is about the answer."""
+    """Returns whether a clause denies something and is about the answer."""
     return CHINESE["denial"].search(clause) is not None and _is_tied(clause, conversation, _FEW_NEW_SIGNS)
 
 
 def _is_tied(clause: str, conversation: str, most_new: int) -> bool:
-    """Whether a clause is about the answer: it refers to it, has words of it, or brings nothing new."""
+    """Returns whether a clause is about the answer: it refers to it, has words of it, or brings nothing new."""
     if CHINESE["refers"].search(clause):
         return True
     signs = _HAN.findall(clause)
@@ -88,7 +88,7 @@ def _new_signs(text: str, conversation: str) -> list[str]:
 
 
 def _is_new_request(sentence: str, conversation: str) -> bool:
-    """Whether a sentence asks for something that the conversation was not about."""
+    """Returns whether a sentence asks for something that the conversation was not about."""
     if not CHINESE["asks"].search(sentence):
         return False
     payload = _PAYLOAD.search(sentence)

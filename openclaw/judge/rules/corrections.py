@@ -72,7 +72,7 @@ def restated(said: str, conversation: str) -> str:
 
 
 def _is_bare(sentence: str) -> bool:
-    """Whether every word only rejects, asks again, or thanks."""
+    """Returns whether every word only rejects, asks again, or thanks."""
     return bool(_THANKS.match(sentence)) or all(_BARE.fullmatch(word) for word in _WORD.findall(sentence))
 
 

@@ -247,7 +247,7 @@ GENERAL = frozenset(
 
 
 def brings_new_topic(sentence: str, known: frozenset[str]) -> bool:
-    """Whether the sentence has words from neither `known` (see `words_of`) nor the talk about answers in
+    """Returns whether the sentence has words from neither `known` (see `words_of`) nor the talk about answers in
     general."""
     return len(new_words(sentence, known)) >= _NEW_FROM
 

@@ -47,12 +47,12 @@ _FEW_MARKS = 2
 
 
 def is_chinese(text: str) -> bool:
-    """Whether a text has enough Chinese characters for the Chinese rules."""
+    """Returns whether a text has enough Chinese characters for the Chinese rules."""
     return _HAN.search(text[:_TEXT_LENGTH]) is not None and not is_japanese(text)
 
 
 def is_japanese(text: str) -> bool:
-    """Whether a text has Japanese syllables, and no sign that only Chinese has."""
+    """Returns whether a text has Japanese syllables, and no sign that only Chinese has."""
     read = text[:_TEXT_LENGTH]
     return _KANA.search(read) is not None and not _ONLY_CHINESE.search(read)
 
@@ -154,7 +154,7 @@ class _Reader:
         self._known: Container[str] = plain if self._is_japanese else frozenset(_WORD.findall(plain))
 
     def doubts(self, text: str) -> bool:
-        """Whether a message is nothing but words of the conversation, with "??" or "?!"."""
+        """Returns whether a message is nothing but words of the conversation, with "??" or "?!"."""
         plain = text.lower().translate(_PLAIN)
         words = _WORD.findall(plain)
         return bool(_DOUBT.search(plain) and words) and all(word in self._known for word in words)

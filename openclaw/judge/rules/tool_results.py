@@ -196,7 +196,7 @@ def _shown(report: Report, call: ToolCall) -> Verdict:
 
 
 def _finds_nothing(value: dict[str, Any]) -> bool:
-    """Whether a search reports that it found nothing."""
+    """Returns whether a search reports that it found nothing."""
     return any(value.get(name) == 0 and type(value[name]) is int for name in _COUNTS) or any(
         value.get(name) == [] for name in _FOUND
     )

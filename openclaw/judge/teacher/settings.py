@@ -57,7 +57,7 @@ def as_flags(args: argparse.Namespace) -> list[str]:
 
 
 def is_asked(needs: Needs, source: str) -> bool:
-    """Whether an engine is asked for the teacher's log-probs. Raises ConfigError for an unknown source."""
+    """Returns whether an engine is asked for the teacher's log-probs. Raises ConfigError for an unknown source."""
     if source not in ("trainer", "inference"):
         raise ConfigError(f"--teacher-source {source}: it must be trainer or inference")
     return source == "inference" and needs.teacher != "none"

@@ -33,7 +33,7 @@ def is_atif(value: object) -> bool:
 
 
 def read_atif(value: Line, name: str) -> list[PastSession]:
-    """The session of a trajectory, and of those of its subagents; `name` is its id where it has none."""
+    """The session of a trajectory, and of those of its subagents; `name` is its id if it has none."""
     id_ = str(value.get("session_id") or value.get("trajectory_id") or name)
     entries: list[Entry] = []
     for step in value["steps"]:

@@ -33,7 +33,7 @@ def is_hermes(value: object) -> bool:
 
 
 def read_hermes(value: Line, name: str) -> list[PastSession]:
-    """The session of an exported object; `name` is its id where it has none."""
+    """The session of an exported object; `name` is its id if it has none."""
     id_ = str(value.get("session_id") or value.get("id") or name)
     system = value.get("system_prompt")
     return [

@@ -36,7 +36,7 @@ def is_sharegpt(value: object) -> bool:
 
 
 def read_sharegpt(value: Line, name: str) -> list[PastSession]:
-    """The session of a conversation; `name` is its id where it has none."""
+    """The session of a conversation; `name` is its id if it has none."""
     found: list[Message] = []
     if isinstance(system := value.get("system"), str) and system:
         found.append({"role": "system", "content": system})

@@ -7,7 +7,7 @@ import contextlib
 
 
 async def end_child(process: asyncio.subprocess.Process, seconds: float) -> None:
-    """Closes a program's input, and kills it where it has not ended after `seconds`; returns when it has."""
+    """Closes a program's input, and kills it if it has not ended after `seconds`; returns when it has."""
     if process.stdin is not None:
         process.stdin.close()
     try:

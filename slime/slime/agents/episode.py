@@ -241,7 +241,7 @@ async def _read(messages: object, function: Callable[P, T], *args: P.args, **opt
 
 @dataclass(frozen=True)
 class EpisodeReward:
-    """The mean of `steps` is `total`, where there are any.
+    """The mean of `steps` is `total`, if there are any.
 
     Attributes:
         total: of the whole episode.

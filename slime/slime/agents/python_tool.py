@@ -26,7 +26,7 @@ class PythonTool:
     """
 
     def __init__(self, limits: Limits | None = None, seconds: float = 10.0) -> None:
-        """Raises ConfigError where there is no sandbox."""
+        """Raises ConfigError if there is no sandbox."""
         self.session = PythonSession(limits)
         self.seconds = seconds
 

@@ -122,7 +122,7 @@ def _door(url: str, session: str, sample: Sample, api_key: str | None, params: M
 
 
 async def _read(url: str, session: str, admin_key: str | None) -> list[Turn]:
-    """Returns the turns of a session that may be trained on, in order. Raises EnvironmentAway where there is none."""
+    """Returns the turns of a session that may be trained on, in order. Raises EnvironmentAway if there is none."""
     headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
     async with httpx.AsyncClient(headers=headers, timeout=READ_TIMEOUT, trust_env=False) as client:
         answer = await client.post(f"{url.rstrip('/')}/admin/trajectories", json={"session_ids": [session]})

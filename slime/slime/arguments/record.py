@@ -23,7 +23,7 @@ def write_arguments(run_dir: Path, args: Arguments) -> None:
 
 
 def read_arguments(run_dir: Path) -> dict[str, Any]:
-    """Raises ConfigError where there is no such file, or not one of ours."""
+    """Raises ConfigError if there is no such file, or not one of ours."""
     path = run_dir / FILE
     try:
         values = json.loads(path.read_text(encoding="utf-8"))

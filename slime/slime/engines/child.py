@@ -109,7 +109,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def answers(url: str, path: str = "/health") -> bool:
-    """Whether a GET is answered with 200."""
+    """Returns whether a GET is answered with 200."""
     try:
         return httpx.get(url + path, timeout=5.0, trust_env=False, verify=certificates()).status_code == 200
     except httpx.HTTPError:

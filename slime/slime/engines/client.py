@@ -126,7 +126,7 @@ class EngineControl:
         )
 
     def health(self) -> bool:
-        """Whether the engine answers and is well."""
+        """Returns whether the engine answers and is well."""
         try:
             return self._client.get("/health").status_code == 200
         except httpx.HTTPError:
@@ -156,7 +156,7 @@ class EngineControl:
         """Answers of the live weights, or of those in the folder `path`, which are prepared and do not go live.
 
         Args:
-            drafts: what another version answered at temperature 0, one a prompt, empty where that is not known; none at
+            drafts: what another version answered at temperature 0, one a prompt, empty if that is not known; none at
                 all: ().
 
         Returns:

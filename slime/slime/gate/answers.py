@@ -29,7 +29,7 @@ ENOUGH_LIKED = 4
 """Liked answers that are needed to estimate the wanted length from their mean."""
 MOST = 1 << 30
 FEWER = {FACT: 32}
-"""Tokens of the longest answer, by purpose, if its row names none; --gate-answer-tokens where that is less."""
+"""Tokens of the longest answer, by purpose, if its row names none; --gate-answer-tokens if that is less."""
 VERSIONS = 4
 """So many versions in a row are put all questions."""
 

@@ -60,7 +60,7 @@ class Audit:
     def put_questions(
         self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries], whole: bool
     ) -> None:
-        """As `begin`, without the pool of facts. Wishes too, where it is not known which were ever obeyed."""
+        """As `begin`, without the pool of facts. Wishes too, if it is not known which were ever obeyed."""
         if self.busy:
             return  # of an earlier version; the next one has its turn
         self.running, self.version, self.engines = None, live.version, engines
@@ -153,7 +153,7 @@ class Audit:
         self.running, self.skipped = None, self.skipped + 1
 
     def wait_for_first(self) -> None:
-        """Returns when it is known how many questions were ever right, where that is being found out."""
+        """Returns when it is known how many questions were ever right, if that is being found out."""
         if self.running is not None and self.history.questions is None:
             self.running.result()
 

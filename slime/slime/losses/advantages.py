@@ -2,7 +2,7 @@
 
 Groups are the samples of one prompt. The group index identifies them, never their position in the batch, so uneven
 groups and groups that a filter cut are normalised correctly. A group of one has no mean to compare with: its
-advantage is zero under normalisation. Turns that exist once (conversations) are trained with normalisation off, where
+advantage is zero under normalisation. Turns that exist once (conversations) are trained with normalisation off, if
 the advantage is the reward itself.
 """
 

@@ -97,7 +97,7 @@ def plan_of(args: Split) -> MemoryPlan:
 
 
 def division_of(args: Split) -> Division | None:
-    """Returns how --train-backend megatron divides the model. Raises ConfigError where the flags contradict each
+    """Returns how --train-backend megatron divides the model. Raises ConfigError if the flags contradict each
     other."""
     division = Division(
         args.tensor_model_parallel_size,

@@ -85,7 +85,7 @@ def read_key(path: Path | None, host: str) -> str | None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Raises ConfigError where the port is taken."""
+    """Raises ConfigError if the port is taken."""
     try:
         return socket.create_server((host, port), backlog=256)
     except OSError as error:

@@ -91,7 +91,7 @@ class PoolEnvironment:
         await self.http.aclose()
 
     async def _allocated(self, task_key: str) -> Json:
-        """Raises EnvironmentAway where there is no place in time."""
+        """Raises EnvironmentAway if there is no place in time."""
         body = {"task_key": task_key, "request_id": secrets.token_hex(8)}
         until, problem = time.monotonic() + self.patience, "no answer"
         while time.monotonic() < until:
@@ -163,7 +163,7 @@ class PoolEnvironment:
 
 
 def _json(response: httpx.Response) -> Json:
-    """Raises ValueError where the answer is no object."""
+    """Raises ValueError if the answer is no object."""
     found = response.json()
     if not isinstance(found, dict):
         raise ValueError("the answer is no JSON object")

@@ -124,7 +124,7 @@ class ServerPorts:
     def choose_port(self, name: str, host: str = "127.0.0.1") -> int:
         """Returns a port on an address of this machine for a server that may have any.
 
-        It is the one of the server's record where that can be had, so that who knows its URL finds it again.
+        It is the one of the server's record if that can be had, so that who knows its URL finds it again.
         """
         record = records.read_record(self.run_dir, name)
         known = urlsplit(record.url).port if record is not None and record.url else None

@@ -59,8 +59,8 @@ def engine_client(
         sender: what brings it the weights; None: it reads them by itself.
         own: the name of its process, where slime started it.
         over_gloo: NCCL would not join sender and engine.
-        folder: of its record, where that is not the run folder.
-        end: ends its process when it hangs, where that is on another machine.
+        folder: of its record, if that is not the run folder.
+        end: ends its process when it hangs, if that is on another machine.
     """
     folder = folder or Path(args.run_dir)
     limit = min(update_limit(args), FOR_EVER)

@@ -272,7 +272,7 @@ class EngineNodes:
         return urls.get(url)
 
     def is_away(self, url: str) -> bool:
-        """Whether an engine lies on a machine that Ray has lost."""
+        """Returns whether an engine lies on a machine that Ray has lost."""
         node = self.node_of(url)
         return node is not None and (not node.serves or node.node_id not in alive_nodes())
 

@@ -175,7 +175,7 @@ def check_sglang(args: ServingSide) -> None:
 
 
 def check_toolchain(python: str) -> None:
-    """Raises ConfigError where SGLang could not build the kernels that a GPU needs: it would load first, then end."""
+    """Raises ConfigError if SGLang could not build the kernels that a GPU needs: it would load first, then end."""
     lacking = toolchain.problems(python, os.environ)
     if lacking:
         raise ConfigError("SGLang builds kernels when it first computes: " + "; ".join(lacking))

@@ -108,7 +108,7 @@ class ExternalEngines:
 
 
 def needs_gloo(args: ServingSide) -> bool:
-    """Whether weights reach these engines by gloo, since NCCL would not join them with the trainer; logs it."""
+    """Returns whether weights reach these engines by gloo, since NCCL would not join them with the trainer; logs it."""
     if args.actor_num_gpus_per_node == 0:
         return False
     from slime.engines.sglang.nccl import apart_from_others

@@ -388,7 +388,7 @@ class Placement:
             self.sites["rollout"][number] = site
 
     def is_whole(self) -> bool:
-        """Whether every trainer has a bundle on a machine that lives; engines on other machines may be lost."""
+        """Returns whether every trainer has a bundle on a machine that lives; engines on other machines may be lost."""
         alive = alive_nodes()
         tables = [placement_group_table(self.groups[key]) for key in self.of_trainers()]
         return all(table["state"] == "CREATED" for table in tables) and all(

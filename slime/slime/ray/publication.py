@@ -133,7 +133,7 @@ class Examination:
         self.candidate = replace(self.candidate, weights=weights)
 
     def may_go_ahead(self) -> bool:
-        """Whether the trainer may train the next batch before this candidate has passed."""
+        """Returns whether the trainer may train the next batch before this candidate has passed."""
         args, publisher = self.publisher.args, self.publisher
         ends = args.async_save or publisher.is_last(self.candidate.rollout_id)
         return not (self.due and ends) and not args.colocate and publisher.gate.scale() == 1

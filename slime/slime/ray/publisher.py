@@ -142,7 +142,7 @@ class Publisher:
         self.files.tidy(self.live, self.orders.pinned, self.gate.history.good)
 
     def leaves_whole(self, save_due: bool) -> bool:
-        """Whether the next version leaves the trainer as a model, or as an adapter alone."""
+        """Returns whether the next version leaves the trainer as a model, or as an adapter alone."""
         return save_due or not self.args.ship_adapters
 
     def update_due(self, rollout_id: int) -> bool:
@@ -233,6 +233,6 @@ class Publisher:
 
 
 def refused(error: EngineError) -> bool:
-    """Whether an engine read the files and rejected them; False for one that is away."""
+    """Returns whether an engine read the files and rejected them; False for one that is away."""
     status = error.status if isinstance(error, EngineControlError) else None
     return isinstance(error, WrongWeights) or (status is not None and 400 <= status < 500)

@@ -44,7 +44,7 @@ class Runtime:
 
     Args:
         run_dir: its scratch folder gets Ray's files.
-        cpus: logical CPUs; the machine's where that is more.
+        cpus: logical CPUs; the machine's if that is more.
         gpus: GPUs that Ray may give out, or None to let it count them.
         limit: seconds that Ray has to start, 0 for as long as it takes; then the process ends with status 1.
     """
@@ -111,12 +111,12 @@ def worker_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def joins() -> bool:
-    """Whether the driver joins a cluster that runs already, instead of starting a Ray of its own."""
+    """Returns whether the driver joins a cluster that runs already, instead of starting a Ray of its own."""
     return bool(os.environ.get("RAY_ADDRESS"))
 
 
 def join(address: str) -> None:
-    """Joins the cluster at RAY_ADDRESS. Raises ClusterError where that cannot be done."""
+    """Joins the cluster at RAY_ADDRESS. Raises ClusterError if that cannot be done."""
     _reach(address)
     os.environ["RAY_OVERRIDE_JOB_RUNTIME_ENV"] = "1"  # a submitted job may name some of these variables too
     try:

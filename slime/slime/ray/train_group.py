@@ -72,7 +72,7 @@ class TrainGroup:
         return checksum
 
     def keeps(self, folder: str) -> bool:
-        """Whether the weights of a version are still available at the address in its folder."""
+        """Returns whether the weights of a version are still available at the address in its folder."""
         return bool(self.call("keeps", f"a look for {folder}", self.load_limit, folder))
 
     def share_weights(self, slots: Path, version: int) -> tuple[str, str]:

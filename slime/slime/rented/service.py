@@ -164,7 +164,7 @@ class Service(Protocol):
         """Looks at what can be known without the service. Raises ConfigError."""
 
     def check(self) -> None:
-        """Asks the service whether it has the model and takes the key. Raises ConfigError where it does not."""
+        """Asks the service whether it has the model and takes the key. Raises ConfigError if it does not."""
         ...
 
     def sampler(self, address: str | None) -> Sampler:

@@ -66,7 +66,7 @@ class GenerateState:
 
     @property
     def reader(self) -> ImageReader:
-        """Reads pictures. Raises ConfigError where the model does not see."""
+        """Reads pictures. Raises ConfigError if the model does not see."""
         from slime.vision.reading import load_reader
 
         return load_reader(self.args.hf_checkpoint, self.args.run_dir)

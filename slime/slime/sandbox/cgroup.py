@@ -126,7 +126,7 @@ def _mounted(version: int, path: str, mounts: str) -> list[Path]:
 
 
 def birth(pid: int) -> int:
-    """When a process began, in ticks from the machine's boot; -1 where there is none."""
+    """When a process began, in ticks from the machine's boot; -1 if there is none."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         text = Path(f"/proc/{pid}/stat").read_bytes()
         return int(text[text.rindex(b")") :].split()[20])

@@ -51,7 +51,7 @@ def folder(root: int, parts: tuple[str, ...], make: bool = False) -> Iterator[in
 
 
 def own(here: int, name: str) -> None:
-    """Gives a new entry to the owner of its folder: the box's user, where this process is root."""
+    """Gives a new entry to the owner of its folder: the box's user, if this process is root."""
     about = os.fstat(here)
     if os.getuid() == 0 and about.st_uid != 0:
         os.chown(name, about.st_uid, about.st_gid, dir_fd=here, follow_symlinks=False)
@@ -95,7 +95,7 @@ def copy_tree(source: Path, here: int) -> None:
 
 
 def remove(here: int, name: str) -> None:
-    """Removes an entry with everything below it, whatever its rights and depth; nothing where there is none."""
+    """Removes an entry with everything below it, whatever its rights and depth; nothing if there is none."""
     try:
         about = os.lstat(name, dir_fd=here)
     except FileNotFoundError:
@@ -141,7 +141,7 @@ def walk(here: int, depth: int = 0) -> Iterator[tuple[int, os.DirEntry[str]]]:
 
 
 def check_size(roots: Sequence[int], most_bytes: int, most_entries: int, nameless: int = 0) -> None:
-    """Raises TooLarge where the trees together, and `nameless` further bytes, are more."""
+    """Raises TooLarge if the trees together, and `nameless` further bytes, are more."""
     size = nameless
     if size > most_bytes:
         raise TooLarge(f"files take more than {most_bytes >> 20} MiB")

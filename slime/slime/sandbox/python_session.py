@@ -50,14 +50,14 @@ class PythonSession:
     """Starts its box with the first snippet. Use it from one thread at a time, and close it."""
 
     def __init__(self, limits: Limits | None = None) -> None:
-        """Raises ConfigError where there is no sandbox."""
+        """Raises ConfigError if there is no sandbox."""
         require_sandbox()
         self.limits = limits or Limits()
         self.box: Box | None = None
         self.number = 0
 
     def start(self) -> None:
-        """Starts the box where there is none. Raises SandboxError: it did not come up, which no code is to blame for."""
+        """Starts the box if there is none. Raises SandboxError: it did not come up, which no code is to blame for."""
         if self.box is None:
             self.box = take(self.limits)
 

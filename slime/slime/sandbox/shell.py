@@ -62,7 +62,7 @@ class Shells:
     """Bash shells by name in one box, which starts with the first command. A shell keeps its folder, variables and
     functions, and its terminal is not echoed. Calls of several threads wait for each other; `close` ends one that waits.
 
-    Raises SandboxError from each method where the box did not come up or was killed from outside, for no command's fault.
+    Raises SandboxError from each method if the box did not come up or was killed from outside, for no command's fault.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Shells:
         environment: Mapping[str, str] | None = None,
         image: Image | None = None,
     ) -> None:
-        """Raises ConfigError where there is no sandbox, or no shell in the image."""
+        """Raises ConfigError if there is no sandbox, or no shell in the image."""
         require_sandbox()
         self.workspace, self.limits, self.image = workspace, limits or Limits(), image
         self.bash = bash_of(image)
@@ -83,7 +83,7 @@ class Shells:
         self._one = threading.Lock()
 
     def execute(self, name: str, command: str, seconds: float = 20.0, block: bool = True) -> Shown:
-        """Runs a command in the shell `name`, a new one where there is none.
+        """Runs a command in the shell `name`, a new one if there is none.
 
         Args:
             seconds: after which it goes on in the background.
@@ -98,7 +98,7 @@ class Shells:
         return self._ask("view", name)
 
     def write(self, name: str, text: str, seconds: float = 5.0) -> Shown:
-        """Types text, and the end of the line where it has none and is no control character; waits for a pause in the
+        """Types text, and the end of the line if it has none and is no control character; waits for a pause in the
         output, at most `seconds`."""
         typed = text if text.endswith("\n") or (len(text) == 1 and text < " ") else f"{text}\n"
         return self._ask("write", name, typed, seconds)
@@ -230,7 +230,7 @@ def run(
 
 
 def bash_of(image: Image | None) -> str:
-    """Returns the shell of a box: an image's own, bash where it has one. Raises ConfigError."""
+    """Returns the shell of a box: an image's own, bash if it has one. Raises ConfigError."""
     found = "/bin/bash" if image is None else image.has("/bin/bash", "/usr/bin/bash", "/bin/sh")
     if found is None:
         raise ConfigError(

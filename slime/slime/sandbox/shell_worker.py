@@ -43,7 +43,7 @@ the terminal too, behind all that the command printed."""
 
 
 class Kept:
-    """New output: the beginning and the end of it where it is long."""
+    """New output: the beginning and the end of it if it is long."""
 
     def __init__(self) -> None:
         self.start, self.end, self.size = b"", b"", 0

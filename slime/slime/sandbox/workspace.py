@@ -142,18 +142,18 @@ class Workspace:
                 copy_tree(source, new)
 
     def remove(self, path: str) -> None:
-        """Removes a file, or a folder with all in it; nothing where there is none. Raises ValueError, OSError."""
+        """Removes a file, or a folder with all in it; nothing if there is none. Raises ValueError, OSError."""
         *way, name = parts_of(path)
         with contextlib.suppress(FileNotFoundError), folder(self.root, tuple(way)) as here:
             remove(here, name)
 
     def check_size(self, nameless: int = 0) -> None:
-        """Raises TooLarge where there is more in it than it may hold, with `nameless` bytes of files without a name."""
+        """Raises TooLarge if there is more in it than it may hold, with `nameless` bytes of files without a name."""
         _ = self.root
         check_size(self._roots, self.most_bytes, self.most_entries, nameless)
 
     def settle(self) -> None:
-        """Takes setuid bits from what a box left; nothing where it is closed."""
+        """Takes setuid bits from what a box left; nothing if it is closed."""
         for root in self._roots if self._end.alive else ():
             drop_setuid(root)
 

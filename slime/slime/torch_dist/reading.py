@@ -41,7 +41,7 @@ def find(folder: Path) -> Path:
 
 
 class TorchDist:
-    """A checkpoint to read. Raises CheckpointError where it is broken or not of the model of `config`."""
+    """A checkpoint to read. Raises CheckpointError if it is broken or not of the model of `config`."""
 
     def __init__(self, folder: Path, config: PretrainedConfig) -> None:
         self.folder, self.config = find(folder), config

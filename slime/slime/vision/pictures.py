@@ -101,7 +101,7 @@ def one_mark_each(ids: Sequence[int], images: Sequence[ImagePlace]) -> list[int]
 
 
 def check_prompt(answer: Part, images: Sequence[ImagePlace], tokens: int) -> None:
-    """SGLang makes the tokens of a prompt's pictures itself. Raises EngineError where it made another number of them."""
+    """SGLang makes the tokens of a prompt's pictures itself. Raises EngineError if it made another number of them."""
     meta = answer.get("meta_info")
     read = meta.get("prompt_tokens", tokens) if isinstance(meta, Mapping) else tokens
     if images and read != tokens:

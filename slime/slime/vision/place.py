@@ -45,7 +45,7 @@ class ImagePlace:
 
     @classmethod
     def of(cls, data: ImagePlace | Mapping[str, object]) -> ImagePlace:
-        """From the plain data of a stored sample. Raises ValueError, TypeError where it is none."""
+        """From the plain data of a stored sample. Raises ValueError, TypeError if it is none."""
         if isinstance(data, ImagePlace):
             return data
         fields = cast("dict[str, Any]", {**data})

@@ -82,7 +82,7 @@ def described(digests: dict[str, TensorDigest]) -> Artifact:
 
 
 def holds(folder: str, checksum: str) -> bool:
-    """Whether a folder holds the tensors that a checksum promises, also one that an earlier release computed.
+    """Returns whether a folder holds the tensors that a checksum promises, also one that an earlier release computed.
 
     Raises:
         EngineError: as `read_artifact`.
@@ -105,7 +105,7 @@ def _tensors(files: Iterable[Path]) -> dict[str, Tensor]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model folder. Raises EngineError where one that its index names is missing."""
+    """The safetensors files of a model folder. Raises EngineError if one that its index names is missing."""
     if not folder.is_dir():
         raise EngineError(f"{folder} is not a folder")
     index = folder / "model.safetensors.index.json"

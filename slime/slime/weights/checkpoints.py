@@ -69,7 +69,7 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def is_torch_dist(folder: Path) -> bool:
-    """Whether a folder is a checkpoint of Megatron-LM, or holds some."""
+    """Returns whether a folder is a checkpoint of Megatron-LM, or holds some."""
     inner = (folder, folder / "release", *folder.glob("iter_*"))
     return any((one / MEGATRON_INDEX).is_file() and (one / ".metadata").is_file() for one in inner)
 
@@ -140,7 +140,7 @@ def lora_settings(args: LoraArguments) -> dict[str, Any] | None:
 
 
 def check_adapters(path: Path, meta: dict[str, Any], lora: dict[str, Any] | None) -> None:
-    """Raises CheckpointError where the checkpoint `path` was trained with other adapters than `lora`."""
+    """Raises CheckpointError if the checkpoint `path` was trained with other adapters than `lora`."""
     if meta.get("lora") != lora:
         raise CheckpointError(
             f"checkpoint {path} was trained with {_described(meta.get('lora'))}, this run with "
@@ -190,7 +190,7 @@ def make_latest(folder: Path) -> None:
 
 
 def add_model(checkpoint: Path, model: Path) -> None:
-    """Puts the files of a Hugging Face folder into the checkpoint, as hard links where that can be done."""
+    """Puts the files of a Hugging Face folder into the checkpoint, as hard links if that can be done."""
     for file in sorted(model.iterdir()):
         if file.is_file():
             try:

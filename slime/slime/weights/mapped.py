@@ -76,7 +76,7 @@ class WrittenMemory:
             os.close(file)
 
     def _take(self, end: int) -> None:
-        """Memory for the bytes up to `end`, and a step ahead where there is room for it; their pages are found in one
+        """Memory for the bytes up to `end`, and a step ahead if there is room for it; their pages are found in one
         call, which is several times faster than one by one."""
         assert self.map is not None
         whole = min(end + -end % STEP, len(self.map))

@@ -18,7 +18,7 @@ CHECKSUM_PREFIX = "xxh3:"
 
 
 def is_of_before(checksum: str) -> bool:
-    """Whether a release up to 0.2.0 computed it."""
+    """Returns whether a release up to 0.2.0 computed it."""
     return not checksum.startswith(CHECKSUM_PREFIX)
 
 
@@ -60,12 +60,12 @@ def artifact_folder(folder: Path, version: int) -> Path:
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether a version's folder holds an adapter alone."""
+    """Returns whether a version's folder holds an adapter alone."""
     return (folder / "adapter_config.json").is_file()
 
 
 def claim_folder(folder: Path, save_dir: Path) -> None:
-    """Makes the folder of a run's versions. Raises ConfigError where those of another run, of the same numbers, lie."""
+    """Makes the folder of a run's versions. Raises ConfigError if those of another run, of the same numbers, lie."""
     if folder.is_relative_to(save_dir):
         return  # it moves with it
     sign = folder / OWNER

@@ -108,7 +108,7 @@ def tried(repository: str, bug: Mutation, sound: set[str], seconds: float) -> In
 
 
 def tests_for(bug: Mutation, sound: set[str]) -> list[str]:
-    """Files of tests that are named after the module, where there are some, else none: all of them run."""
+    """Files of tests that are named after the module, if there are some, else none: all of them run."""
     stem = PurePosixPath(bug.file).stem.strip("_")
     files = sorted({test.split("::")[0] for test in sound})
     return [file for file in files if stem in PurePosixPath(file).stem]

@@ -62,7 +62,7 @@ class Seat:
         return self._thread.is_alive()
 
     async def next(self, answer: str | None = None) -> list[Message] | Ended:
-        """Gives the answer, where there is one; then the messages that the model is to see, or the end."""
+        """Gives the answer, if there is one; then the messages that the model is to see, or the end."""
         if answer is not None:
             self._answers.put(answer)
         return await self._said.get()

@@ -138,7 +138,7 @@ class Town:
         return answer
 
     def post(self, asker: str, path: str, **body: Any) -> httpx.Response:
-        """With the person that the asker names, where the dialect has it."""
+        """With the person that the asker names, if the dialect has it."""
         user = asker.partition(":")[2]
         named = {"metadata": {"user_id": user}} if path == "/v1/messages" else {"user": user}
         return self.send(asker, "POST", path, json={**body, **(named if user else {})})

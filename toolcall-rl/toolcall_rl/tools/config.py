@@ -41,7 +41,7 @@ NEEDED = {"python": (), "function": ("path",), "mcp": ("command",)}
 
 
 def read_tools(config: str = "") -> Toolset:
-    """Returns the tools of `TOOLS_CONFIG`; the interpreter alone where it is empty.
+    """Returns the tools of `TOOLS_CONFIG`; the interpreter alone if it is empty.
 
     Raises:
         ConfigError: no such file, no JSON, a file that includes itself, a name that nothing stands behind, a value out of

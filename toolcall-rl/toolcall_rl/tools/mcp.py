@@ -1,4 +1,4 @@
-"""Tools of an MCP server: one process for all episodes of a run, started again where it has ended."""
+"""Tools of an MCP server: one process for all episodes of a run, started again if it has ended."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class McpClient:
             future.set_result(message.get("result"))
 
     async def close(self) -> None:
-        """Closes its input, as the protocol asks, and kills it where it does not end."""
+        """Closes its input, as the protocol asks, and kills it if it does not end."""
         if self.process is None:
             return
         await end_child(self.process, END_SECONDS)

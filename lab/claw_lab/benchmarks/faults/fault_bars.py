@@ -52,7 +52,7 @@ def killed(folder: Path, roles: tuple[str, ...], load: int, each: int) -> bool:
 
 
 def done(part: Callable[[], bool]) -> bool:
-    """Whether a part did well. One that came to no end does not take the table of the others along."""
+    """Returns whether a part did well. One that came to no end does not take the table of the others along."""
     try:
         return part()
     except TimeoutError as error:

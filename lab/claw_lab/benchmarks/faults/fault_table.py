@@ -29,7 +29,7 @@ def bar_of(role: str, load: int) -> float:
 
 
 def misses(role: str, own: dict[str, Any], load: int) -> bool:
-    """Whether what was noted of a role's kills misses its bar."""
+    """Returns whether what was noted of a role's kills misses its bar."""
     return bool(own["refused"] or own["longest_s"] > bar_of(role, load))
 
 
@@ -55,7 +55,7 @@ def table(folder: Path) -> str:
 
 
 Row = tuple[str, str, str, bool | None]
-"""What, bar, measured, and whether the bar is met; None where there is none, or the machine could not do it."""
+"""What, bar, measured, and whether the bar is met; None if there is none, or the machine could not do it."""
 
 
 def _word(holds: bool | None) -> str:
@@ -107,7 +107,7 @@ MAY_FAIL = {
 
 
 def is_well(name: str, result: dict[str, Any]) -> bool:
-    """Whether a hardship lost nothing, and failed nothing that must not."""
+    """Returns whether a hardship lost nothing, and failed nothing that must not."""
     failed = [kind for kind in result.get("failed", ()) if not kind.startswith(MAY_FAIL.get(name, ("-",)))]
     wrong = any(result.get(what) for what in ("lost", "altered", "broken", "refused"))
     right = result.get("sound", True) and result.get("undisturbed", True) and result.get("refusal", "yes")
@@ -153,7 +153,7 @@ _BARS = {
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:
-    """What a program noted; empty where it has not run."""
+    """What a program noted; empty if it has not run."""
     path = folder / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else {}
 

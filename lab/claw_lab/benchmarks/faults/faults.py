@@ -91,7 +91,7 @@ def plan(kills: int, roles: tuple[str, ...], rng: random.Random) -> list[tuple[s
 
 
 def misses(result: dict[str, object], load: int) -> bool:
-    """Whether a kill misses its bar."""
+    """Returns whether a kill misses its bar."""
     moved = result["killed"] in BEHIND and (result["failed_requests"] or not result["served_by_the_same"])
     return bool(moved or result["refused"]) or float(str(result["serving_again_s"])) > bar_of(
         str(result["killed"]), load
@@ -178,7 +178,7 @@ async def run(
 
 
 def wrong(counts: dict[str, int]) -> bool:
-    """Whether something of a comparison must not be."""
+    """Returns whether something of a comparison must not be."""
     names = ("lost", "twice", "another_text", "wrong_state")
     return any(count for name, count in counts.items() if name.endswith(names))
 

@@ -22,7 +22,7 @@ from claw_lab.benchmarks.faults.hardship_kinds import HARDSHIPS, Result
 
 
 def endure(name: str) -> Result:
-    """One hardship in a folder of its own; {"skipped": reason} where it cannot be had."""
+    """One hardship in a folder of its own; {"skipped": reason} if it cannot be had."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hardship") as folder:
         try:

@@ -49,7 +49,7 @@ async def score(backend: JudgeBackend, row: dict[str, Any], votes: int, threshol
 
 
 async def found_hint(backend: JudgeBackend, row: dict[str, Any], votes: int, longest: int) -> bool | None:
-    """Whether the judge finds a hint in the next state; None when it failed."""
+    """Returns whether the judge finds a hint in the next state; None when it failed."""
     try:
         return bool(find_hints(await backend.hint_votes(question_of(row), votes), longest).hints)
     except JudgeError as error:

@@ -101,7 +101,7 @@ class Recorder:
 
 
 def _starts(frame: FrameType, code: CodeType) -> bool:
-    """Whether a function begins: not a module or class body, a comprehension, or a coroutine that goes on."""
+    """Returns whether a function begins: not a module or class body, a comprehension, or a coroutine that goes on."""
     if not code.co_flags & inspect.CO_OPTIMIZED or code.co_name.startswith(
         ("<list", "<dict", "<set", "<gen")
     ):

@@ -103,7 +103,7 @@ PEERS = {
 
 
 def build(folder: Path) -> dict[str, str]:
-    """Environments of all peers in `folder`, kept for the next time: name -> its Python. Raises SystemExit where a Python
+    """Environments of all peers in `folder`, kept for the next time: name -> its Python. Raises SystemExit if a Python
     is missing, CalledProcessError where pip fails."""
     pythons = {}
     for name, peer in PEERS.items():

@@ -116,7 +116,7 @@ class Writers:
             yield dialect, self._written(dialect, pieces, ids)
 
     def begun(self, ids: Sequence[int], forced: bool) -> bool:
-        """Whether an answer has a call's marker."""
+        """Returns whether an answer has a call's marker."""
         return forced or self.tokenizer.token_id("<tool_call>") in ids
 
     def _written(self, dialect: str, pieces: list[list[int]], ids: Sequence[int]) -> bytes:

@@ -47,7 +47,7 @@ KINDS = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
 def shapes(gigabytes: float) -> dict[str, tuple[int, int]]:
-    """Names and shapes of so many bytes in bf16: an embedding, where there is room for one, and matrices of an MLP."""
+    """Names and shapes of so many bytes in bf16: an embedding, if there is room for one, and matrices of an MLP."""
     left, found = gigabytes * 1e9, dict[str, tuple[int, int]]()
     if left > 2 * 2 * EMBEDDING[0] * EMBEDDING[1]:
         found["model.embed_tokens.weight"] = EMBEDDING

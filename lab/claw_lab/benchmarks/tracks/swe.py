@@ -51,7 +51,7 @@ def commands(instance: Instance) -> Iterator[str]:
 
 
 async def episode(instance: Instance, threads: Executor | None = None) -> bool:
-    """Whether it was solved. Raises as the environment does."""
+    """Returns whether it was solved. Raises as the environment does."""
     environment = SweEnvironment(threads=threads)
     try:
         await environment.reset(Task("", metadata={"instance": instance.to_row()}))

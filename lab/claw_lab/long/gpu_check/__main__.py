@@ -111,7 +111,7 @@ def run_here(wanted: list[str], out: Path, tiny: bool) -> int:
 
 
 def ran(bench: object, name: str) -> bool:
-    """Whether a section ran or had a reason not to."""
+    """Returns whether a section ran or had a reason not to."""
     import torch
 
     from claw_lab.long.gpu_check.bench import Bench, Skip

@@ -45,7 +45,7 @@ class Bench:
 
     Args:
         work: folder for models and checkpoints, removed by the caller. versions: the same for weight versions, in
-            memory as in a run where there is room. lines: the file of the report.
+            memory as in a run if there is room. lines: the file of the report.
         tiny: a model of a few thousand parameters on the CPU, to see that every section runs.
     """
 
@@ -173,6 +173,6 @@ class Wrong(Exception):
 
 
 def refuse(wrong: list[str], bound: float | None = None) -> None:
-    """Raises Wrong where anything is, with the bound of its gaps."""
+    """Raises Wrong if anything is, with the bound of its gaps."""
     if wrong:
         raise Wrong("; ".join(wrong) + ("" if bound is None else f" (at most {bound:.4f} is right)"))

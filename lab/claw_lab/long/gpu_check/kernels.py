@@ -73,7 +73,7 @@ def sdpa(bench: Bench) -> None:
 def packed(bench: Bench) -> None:
     """Every kernel of a pack with shared prompts against the loop over sequences in fp32: outputs and gradients.
 
-    Raises Wrong where a kernel fails, or the output or gradients of a token are further away than `PACKED_BOUND`.
+    Raises Wrong if a kernel fails, or the output or gradients of a token are further away than `PACKED_BOUND`.
     """
     torch.manual_seed(0)
     total = sum(piece.length for piece in pieces_of(LAYOUT))
@@ -151,7 +151,7 @@ def speed(bench: Bench) -> None:
 
 def fused(bench: Bench) -> None:
     """Norm and gated activation, plain and by one kernel: milliseconds forward and backward, and the gap to fp32,
-    relative where a number is above 1. Raises Wrong where that is above `FUSED_BOUND`."""
+    relative where a number is above 1. Raises Wrong if that is above `FUSED_BOUND`."""
     tokens, width = (64, 64) if bench.tiny else (32768, 9728)
     x, y = (
         torch.randn(tokens, width, device=bench.device, dtype=torch.bfloat16, requires_grad=True)

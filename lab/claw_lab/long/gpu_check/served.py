@@ -26,7 +26,7 @@ IPC_TIMEOUT = 60.0  # seconds
 
 def probe(bench: Bench) -> None:
     """Mean gap of log-probs between the trainer here and transformers on the CPU, both in bf16: of the probe's text, and
-    of ids at random. Raises Wrong where that of the text is above what the probe allows."""
+    of ids at random. Raises Wrong if that of the text is above what the probe allows."""
     from transformers import AutoModelForCausalLM
 
     folder = str(MODEL)

@@ -66,7 +66,7 @@ def megatron(bench: Bench) -> None:
 def agreement(bench: Bench) -> None:
     """Gaps of log-probs in bf16 between backends and attention kernels, and to transformers in fp32.
 
-    Raises Wrong where they are on average further away than `AGREEMENT_BOUND` times the spread of the log-probs, or one
+    Raises Wrong if they are on average further away than `AGREEMENT_BOUND` times the spread of the log-probs, or one
     of them is `LARGEST` times as far.
     """
     from transformers import AutoModelForCausalLM

@@ -84,7 +84,7 @@ class Served:
         return int(self.http.get("/status").raise_for_status().json()["weight_version"])
 
     def ask(self, messages: list[dict[str, str]], session: str, tokens: int = 60) -> tuple[str, int]:
-        """A streamed answer: its text, and in how many pieces it came. Raises RuntimeError where it has no end."""
+        """A streamed answer: its text, and in how many pieces it came. Raises RuntimeError if it has no end."""
         body = {"model": self.model(), "messages": messages, "stream": True, "max_tokens": tokens}
         text, pieces, done = "", 0, False
         with self.http.stream(
@@ -157,7 +157,7 @@ class Run:
         print(f"  killed {len(family)} processes of the engine", flush=True)
 
     def measured(self, name: str) -> list[float]:
-        """Of all updates so far. Raises RuntimeError where none has it."""
+        """Of all updates so far. Raises RuntimeError if none has it."""
         lines = (Path(self.env["RUN_DIR"]) / "metrics.jsonl").read_text().splitlines()
         found = [float(told[name]) for told in map(json.loads, lines) if name in told]
         if not found:

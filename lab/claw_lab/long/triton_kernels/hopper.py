@@ -130,7 +130,7 @@ class Hopper(DriverBase):
         return [1.0] * 3
 
     def sees(self, call: Callable[[], None]) -> None:
-        """Runs Python code that launches kernels. Raises what Triton raises where a kernel has no candidate left."""
+        """Runs Python code that launches kernels. Raises what Triton raises if a kernel has no candidate left."""
         with redirect_stdout(self.log):
             call()
 

@@ -1,5 +1,5 @@
 """flash-linear-attention's gated delta rule, its kernels interpreted on the CPU, against transformers' torch in fp32:
-output and gradients of a pack with a shared prompt. Triton's interpreter multiplies no bf16; fp16 rounds where it would.
+output and gradients of a pack with a shared prompt. Triton's interpreter multiplies no bf16; fp16 rounds if it would.
 
 TRITON_INTERPRET=1 python -m claw_lab.long.triton_kernels.numerics   (exit status 1 beyond a bound)
 """

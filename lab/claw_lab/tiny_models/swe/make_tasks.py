@@ -28,7 +28,7 @@ def distinct(rng: random.Random, count: int, held_out: bool) -> list[Bug]:
 
 
 def write(folder: Path, seed: int, tasks: int, evaluated: int) -> None:
-    """Raises OSError where the folder cannot be written."""
+    """Raises OSError if the folder cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
     sides = {
         "train": distinct(random.Random(f"{seed} tasks"), tasks, held_out=False),

@@ -174,7 +174,7 @@ HELD_OUT_NAMES = [name for name in NAMES if is_held_out(name)]
 
 
 def chore(rng: random.Random, held_out: bool = False, looked_for: float = 0.4) -> Chore:
-    """A chore of any verb; `looked_for` is the share whose file must be found first, where the verb allows it."""
+    """A chore of any verb; `looked_for` is the share whose file must be found first, if the verb allows it."""
     verb = rng.choice(list(VERBS))
     first, second, third, fourth = rng.sample(HELD_OUT_NAMES if held_out else TRAINED_NAMES, 4)
     words = rng.sample(WORDS, len(WORDS))

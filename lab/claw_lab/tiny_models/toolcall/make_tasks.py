@@ -65,7 +65,7 @@ def row(rng: random.Random, problem: Problem) -> dict[str, Any]:
 
 
 def write(folder: Path, seed: int, tasks: int, evaluated: int) -> None:
-    """Raises OSError where the folder cannot be written."""
+    """Raises OSError if the folder cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(f"{seed} tasks")
     fixed = random.Random("held out")  # the same whatever the seed

@@ -150,7 +150,7 @@ class Process:
                     future.set_exception(EnvironmentAway("the environment's process has ended"))
 
     async def close(self) -> None:
-        """Closes its input, and kills it where it does not end."""
+        """Closes its input, and kills it if it does not end."""
         if self.process is None:
             return
         await end_child(self.process, END_SECONDS)

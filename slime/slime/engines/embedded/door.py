@@ -54,7 +54,7 @@ def serve_behind_door(
 
 
 def has_room(args: EmbeddedArguments) -> bool:
-    """Whether a spare waits. On a GPU one is too much: its memory is the store's."""
+    """Returns whether a spare waits. On a GPU one is too much: its memory is the store's."""
     if args.standby != "auto":
         return args.standby == "on"
     if args.device == "cuda" or (args.device == "auto" and NVIDIA.exists()):

@@ -125,7 +125,7 @@ def proven(folder: str, stored: dict[str, Tensor], left: dict[str, TensorDigest]
 def _drop_aliases(
     folder: str, tensors: dict[str, Tensor], digests: dict[str, TensorDigest], model: ServedModel
 ) -> None:
-    """Leaves each tied tensor once. Raises WeightsError where a folder stores two of them with other values."""
+    """Leaves each tied tensor once. Raises WeightsError if a folder stores two of them with other values."""
     for alias, name in model.aliases.items():
         if alias in tensors and digests.pop(alias) != digests[name]:
             raise WeightsError(f"{alias} is tied to {name} but {folder} stores other values for it")

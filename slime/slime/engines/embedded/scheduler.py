@@ -146,7 +146,7 @@ class Scheduler:
                 sequence.weights = self._weights
 
     def _is_of_live_weights(self, sequence: Sequence) -> bool:
-        """Whether neither the base nor the sequence's adapter was replaced since it began."""
+        """Returns whether neither the base nor the sequence's adapter was replaced since it began."""
         return sequence.weights >= max(self._replaced.get(None, 0), self._replaced.get(sequence.adapter, 0))
 
     def find(self, rid: str | None) -> list[Sequence]:

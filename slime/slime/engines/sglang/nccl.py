@@ -25,7 +25,7 @@ QUESTION = (
 
 
 def check_same_nccl(engine_python: str) -> None:
-    """Raises ConfigError where the engine's Python has another NCCL than this one; a Python without one is let pass."""
+    """Raises ConfigError if the engine's Python has another NCCL than this one; a Python without one is let pass."""
     told = mismatch(packages(sys.executable), packages(engine_python), engine_python)
     if told:
         raise ConfigError(told)

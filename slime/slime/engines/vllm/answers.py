@@ -45,7 +45,7 @@ class HostedAnswer:
     """The answer to one request; `snapshot` is cumulative.
 
     Args:
-        wanted: tokens that the client asked for; vLLM samples one where that is 0, which is left out.
+        wanted: tokens that the client asked for; vLLM samples one if that is 0, which is left out.
         version: the live weight version, asked when tokens come.
         name: text of an id, for `return_text_in_logprobs`.
     """

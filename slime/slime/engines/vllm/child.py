@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 KV_BYTES_ON_CPU = 1 << 30
-"""As in the embedded engine. vLLM would take nine tenths of the machine's memory, and refuse where they are not free."""
+"""As in the embedded engine. vLLM would take nine tenths of the machine's memory, and refuse if they are not free."""
 
 
 def refuse(message: str) -> NoReturn:

@@ -63,7 +63,7 @@ def fingerprint(tensor: Tensor) -> Fingerprint:
 
 
 def words(tensor: Tensor) -> Tensor:
-    """The bytes of a tensor as flat int64, eight in each, or one in each where they do not make words."""
+    """The bytes of a tensor as flat int64, eight in each, or one in each if they do not make words."""
     flat = tensor.detach().contiguous().reshape(-1)
     if flat.nbytes % WORD:
         return flat.view(torch.uint8).to(torch.int64)
@@ -115,7 +115,7 @@ class LiveWeights:
         threading.Thread(target=_expect, args=(model, wanted, done), daemon=True).start()
 
     def slime_expected(self, folder: str) -> bool:
-        """Whether it has been looked at. Raises what went wrong meanwhile."""
+        """Returns whether it has been looked at. Raises what went wrong meanwhile."""
         done = self.slime_known[folder][1]
         if done.done():
             done.result()
@@ -219,7 +219,7 @@ def compare(name: str, module: nn.Module, wanted: Wanted) -> tuple[list[str], li
 
 
 def _views(module: Any, full: str, live: Tensor, wanted: Wanted) -> Iterator[bool]:
-    """Whether the stored tensor and the packed copy that is computed with, where they are, hold what is expected.
+    """Returns whether the stored tensor and the packed copy that is computed with, where they are, hold what is expected.
 
     They are looked at where they are, part by part: nothing is joined, and no live tensor leaves its device.
     """

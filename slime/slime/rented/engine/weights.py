@@ -30,7 +30,7 @@ class RentedVersion:
         self._turn = threading.Lock()
 
     def sampler(self) -> Sampler:
-        """Connects where it is not. Raises ServiceAway, ServiceRefuses."""
+        """Connects if it is not. Raises ServiceAway, ServiceRefuses."""
         with self._turn:
             if self._sampler is None:
                 self._sampler = self._service.sampler(self.weights.sampler)

@@ -84,7 +84,7 @@ def as_number(answer: str) -> Fraction | None:
 
 
 def plainly_same(answer: str, label: str) -> bool | None:
-    """Whether two answers are equal by numbers and letters; None if algebra has to decide.
+    """Returns whether two answers are equal by numbers and letters; None if algebra has to decide.
 
     Words are compared as words: to algebra, "dog" and "god" are the same product of letters.
     """

@@ -17,7 +17,7 @@ from slime.sandbox.images.unpack import BadImage, Unpacker
 TOOLS = ("podman", "docker")
 SECONDS = 3600.0  # of a pull or a build
 RUNTIMES = ("crun", "runc", "OCI runtime")
-"""What podman's complaint names where it is not the step that failed, but its start."""
+"""What podman's complaint names if it is not the step that failed, but its start."""
 INSTALL = "install podman (Debian: apt-get install podman) or docker"
 
 

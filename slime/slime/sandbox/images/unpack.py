@@ -110,7 +110,7 @@ class Unpacker:
                     remove(folder, one)
 
     def _folder(self, way: tuple[str, ...]) -> int:
-        """Returns the folder, made where it is missing, open until the next one is asked for: entries come folder by
+        """Returns the folder, created if it is missing, open until the next one is asked for: entries come folder by
         folder."""
         if self._at is None or self._at[0] != way:
             self.close()

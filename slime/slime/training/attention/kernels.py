@@ -79,7 +79,7 @@ def _joined(parts: list[Tensor]) -> Tensor:
 def layout_of(
     query: Tensor, packed: Layout | None, attention_mask: Tensor | None, others: dict[str, Any]
 ) -> Layout:
-    """Returns the layout of queries [1, heads, N, D]; without one they are one sequence. Raises TrainError where a
+    """Returns the layout of queries [1, heads, N, D]; without one they are one sequence. Raises TrainError if a
     model asks for more than causal attention with a window."""
     wanted = [name for name in UNSUPPORTED if others.get(name) is not None]
     if wanted or attention_mask is not None:
@@ -297,7 +297,7 @@ def block_mask(layout: Layout, window: int | None, device: torch.device) -> Bloc
 def visible(
     layout: Layout, window: int | None, device: torch.device
 ) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """Whether the token at place q of the pack sees the one at k, as flex attention asks for it."""
+    """Returns whether the token at place q of the pack sees the one at k, as flex attention asks for it."""
     pieces = pieces_of(layout)
     lengths = torch.tensor([piece.length for piece in pieces])
     number, until = torch.arange(len(pieces)), torch.tensor([piece.until for piece in pieces])

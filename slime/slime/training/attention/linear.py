@@ -143,7 +143,7 @@ def tell_kernels() -> None:
 
 def kernel_of(function: Callable[..., Any]) -> str:
     """Returns the package whose kernel a function of transformers runs, or torch: it takes a package that it finds,
-    and torch where that cannot be imported."""
+    and torch if that cannot be imported."""
     if not inspect.isfunction(function):
         return type(function).__module__.partition(".")[0]
     known = inspect.getclosurevars(function).nonlocals

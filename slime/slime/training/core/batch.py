@@ -288,7 +288,7 @@ def ages(sample: Sample, version: int) -> list[int]:
 
 
 def stale_weights(sample: Sample, version: int, args: StalenessArguments) -> list[float]:
-    """Weight of each trained token in the loss: --stale-weight where it is older than --max-staleness."""
+    """Weight of each trained token in the loss: --stale-weight if it is older than --max-staleness."""
     limit = args.max_staleness
     if limit is None:
         return [1.0] * sample.effective_response_length

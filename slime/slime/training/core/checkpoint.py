@@ -203,7 +203,7 @@ def _stepped(parts: Sequence[Part], index: Metadata) -> set[str]:
 
 
 def _check_shapes(path: Path, parts: Sequence[Part], state: dict[str, Any], index: Metadata) -> None:
-    """Raises CheckpointError where the checkpoint has other weights than the models."""
+    """Raises CheckpointError if the checkpoint has other weights than the models."""
     stored: dict[str, list[int]] = {}
     wanted: dict[str, list[int]] = {}
     for part in parts:

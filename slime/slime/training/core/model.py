@@ -29,7 +29,7 @@ class PackModel(Protocol):
         ...
 
     def requires_grad_(self, requires_grad: bool) -> Any:
-        """Whether its weights can be trained."""
+        """Returns whether its weights can be trained."""
         ...
 
 

@@ -123,7 +123,7 @@ def check_samples(samples: Sequence[Sample], vocabulary: int, sees: bool = False
 
     Raises:
         DataError: no prompt token, so nothing predicts the first response token; an id, of the sample or of its teacher,
-            that the model lacks; images, where the model takes none.
+            that the model lacks; images, if the model takes none.
     """
     for sample in samples:
         sample.validate()

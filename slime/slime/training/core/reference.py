@@ -24,7 +24,7 @@ PREFIX = "reference_"
 class Reference:
     """The reference of one rank; every rank makes the same calls.
 
-    Frozen, it is the base of the policy's adapters where that is the same model, so it takes no memory. One that
+    Frozen, it is the base of the policy's adapters if that is the same model, so it takes no memory. One that
     follows the policy (--ref-update-interval) is part of checkpoints.
 
     Args:

@@ -256,7 +256,7 @@ class Teacher:
         return [*own_packs, *([] for _ in range(max(map(len, packs)) - len(own_packs)))]
 
     def _packs(self, micro_batch: MicroBatch, samples: Sequence[Sample]) -> list[list[TeacherSequence]]:
-        """Returns the sequences of a micro-batch in order, cut where they exceed the limits of a micro-batch."""
+        """Returns the sequences of a micro-batch in order, cut if they exceed the limits of a micro-batch."""
         args = self.args
         parts: list[list[TeacherSequence]] = []
         tokens = 0
@@ -391,7 +391,7 @@ def make_teacher(
 
 
 def check_tokenizer(teacher: str, student: str) -> None:
-    """Raises ConfigError where the two folders' tokenizers give one id to different tokens."""
+    """Raises ConfigError if the two folders' tokenizers give one id to different tokens."""
     has = [any((Path(folder) / name).is_file() for name in TOKENIZER_FILES) for folder in (teacher, student)]
     if not all(has):
         return

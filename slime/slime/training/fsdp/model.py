@@ -33,7 +33,7 @@ class PackedModel(nn.Module):
     """A causal language model of transformers, or PEFT's wrapper of one, as the training core sees it.
 
     Attributes:
-        deferred: its output head, where that runs a few rows at a time (--log-probs-chunk-size).
+        deferred: its output head, if that runs a few rows at a time (--log-probs-chunk-size).
         placed: which of its tokens are images, where it sees any.
     """
 
@@ -137,7 +137,7 @@ def export_weights(
     """Yields names and whole tensors as Hugging Face folders hold them, without a tied output head.
 
     Adapters are merged out of place. Every rank must take all; the ranks without `keep` get none. Tensors are not cast
-    to `dtype` where they are whole already or vectors, and are the model's own where they can be.
+    to `dtype` where they are whole already or vectors, and are the model's own if they can be.
     """
     adapted = isinstance(model, PeftModel)
     state = model.state_dict()

@@ -37,7 +37,7 @@ class Output:
     groups: int = 1
 
     def joined(self, parts: Mapping[str, Tensor]) -> Tensor:
-        """[..., size] by name (zeros where there is none) -> [..., out]."""
+        """[..., size] by name (zeros if there is none) -> [..., out]."""
         like = next(iter(parts.values()))
         whole = [
             parts[name] if name in parts else like.new_zeros(*like.shape[:-1], size)

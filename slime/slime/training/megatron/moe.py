@@ -71,7 +71,7 @@ class Experts(nn.Module):
 def _products(rows: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
     """Rows [n, in] by the matrices [experts, out, in] of the experts that they are sorted by -> [n, out].
 
-    One kernel for all where there is one: not for float64, nor for rows that do not begin at multiples of 16 bytes.
+    One kernel for all if there is one: not for float64, nor for rows that do not begin at multiples of 16 bytes.
     """
     aligned = all(size * rows.element_size() % ALIGNMENT == 0 for size in weights.shape[1:])
     if aligned and rows.dtype != torch.float64:

@@ -14,7 +14,7 @@ class Norm(nn.Module):
     """What all have: root mean square, and a weight for each number.
 
     Attributes:
-        fused: by one kernel (--fused-layers), where the norm has one.
+        fused: by one kernel (--fused-layers), if the norm has one.
     """
 
     def __init__(self, config: TransformerConfig, hidden_size: int, eps: float, **_: object) -> None:

@@ -1,7 +1,7 @@
 """A model that is spread over ranks, as losses, teachers and the step see it; and pipelines of micro-batches.
 
 Forward passes without gradients give a distribution on every rank of a pipeline: the last stage computes, the others
-get what it computed, for many packs at once where that is all that is asked. In training every stage runs one forward,
+get what it computed, for many packs at once if that is all that is asked. In training every stage runs one forward,
 then one backward (Narayanan et al. 2021, 1F1B), and only the last one sees the loss.
 """
 
@@ -156,7 +156,7 @@ class ShardedModel(nn.Module):
 
     def _exchange(self, stage: int, given: Tensor | None, wanted: PackedBatch | None) -> Tensor | None:
         """Sends hidden states (or their gradient) to another stage and gets those of the pack `wanted` from it, both
-        at once, as two neighbours that only sent would wait for each other. Nothing where there is no such stage."""
+        at once, as two neighbours that only sent would wait for each other. Nothing if there is no such stage."""
         if not 0 <= stage < self.parallel.pp.size:
             return None
         peer, group = self.parallel.pp.ranks[stage], self.parallel.pp.group

@@ -1,4 +1,4 @@
-"""Stands for SGLang's CUDA kernels where there is no GPU: importable, and an error for every caller."""
+"""Stands for SGLang's CUDA kernels if there is no GPU: importable, and an error for every caller."""
 
 import importlib.abc
 import importlib.machinery

@@ -32,7 +32,7 @@ class RegisteredAdapter:
     scale: float
 
     def holds(self, found: AdapterFactors) -> bool:
-        """Whether these factors are its own."""
+        """Returns whether these factors are its own."""
         return (self.checksum, self.scale) == (found.checksum, found.scale)
 
 
@@ -200,7 +200,7 @@ class AdapterTable:
         return False
 
     def _is_any_wanted(self) -> bool:
-        """Whether a request waits for an adapter that is neither in memory nor being read."""
+        """Returns whether a request waits for an adapter that is neither in memory nor being read."""
         return bool(self._loop.adapters_of(waiting=True) - self._loaded.keys() - self._loading)
 
     def _read(self, one: RegisteredAdapter) -> None:

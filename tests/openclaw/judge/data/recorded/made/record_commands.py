@@ -72,7 +72,7 @@ class Recorder:
         return Result(self.cleaned(done.stdout.decode(errors="replace")), code)
 
     def cleaned(self, text: str) -> str:
-        """The text without names of this machine, colours, or its middle where it is long."""
+        """The text without names of this machine, colours, or its middle if it is long."""
         text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\x00", "", text).replace("\r\n", "\n")
         text = text.replace(str(self.root / "home"), "/home/user").replace(str(self.root), "/home/user")
         text = text.replace(sys.prefix, "/home/user/.venv")
