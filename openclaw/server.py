@@ -41,7 +41,7 @@ from openclaw.store.database import shown
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 5
-"""How long open answers may go on when the server is asked to stop."""
+"""Time for open answers to finish after the server was asked to stop."""
 LAST_REQUESTS_SECONDS = 0.5
 KEEP_ALIVE_SECONDS = 75
 CANNOT_WORK = 2

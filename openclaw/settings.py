@@ -378,7 +378,7 @@ class Settings:
 
     @property
     def buffer(self) -> str | None:
-        """Where turns are recorded; None when they are not."""
+        """Folder or URL in which turns are recorded; None if they are not."""
         return (self.rl_buffer_url or self.rl_buffer_dir) if self.enable_rl_intercept else None
 
     @property

@@ -19,7 +19,7 @@ VersionSpan = tuple[int, int, int]
 """(weight version, start, end): half-open, in completion coordinates."""
 
 Source = Literal["gateway", "import", "environment"]
-"""Who talked: people and their agents, a file of before, or an environment that rewards the turn itself."""
+"""The source of a turn: people and their agents, an imported file, or an environment that rewards the turn itself."""
 
 ENVIRONMENT: Source = "environment"
 
@@ -28,7 +28,7 @@ USER_JUDGE = "user"
 
 GREEDY = "greedy"
 UNSAMPLED = "unsampled"
-"""Where a sample's metadata names why its turn is no sample of the policy."""
+"""Key of a sample's metadata: the reason why its turn is not a sample of the policy."""
 COLDEST = 1e-6
 """Temperatures below it take the likeliest token."""
 _PENALTIES = {"frequency_penalty", "presence_penalty", "repetition_penalty"}
@@ -116,7 +116,7 @@ def unsampled(sampling: Mapping[str, Json]) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class TurnContext:
-    """What is known of a turn before its first token: the request, its session and its prompt.
+    """A turn before its first token: the request, its session and its prompt.
 
     `sampling` has SGLang's names. Times are Unix seconds.
     """
@@ -189,11 +189,11 @@ class Turn(NewTurn):
     """A stored turn: `turn_index` is always set."""
 
     next_state: list[Message] | None = None
-    """What followed the answer (tool results, user text), once the turn is answered."""
+    """The messages after the answer (tool results, user text); None until the turn is answered."""
     answered_at: float | None = None
     judged_at: float | None = None
     judge_attempts: int = 0
-    """How often a judge has claimed this turn, the present claim included."""
+    """Number of times that a judge has claimed this turn, the present claim included."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,4 +329,4 @@ class WeightVersion:
     created_at: float
     activated_at: float | None
     details: dict[str, Json] = field(default_factory=dict)
-    """What the gate measured, why it was rejected or undone."""
+    """Measurements of the gate; the reason of a rejection or rollback."""

@@ -1,4 +1,4 @@
-"""Which user of this machine holds the other end of a local TCP connection. Linux only.
+"""Finds the user at the other end of a local TCP connection. Linux only.
 
 The kernel is asked for that one socket (`sock_diag(7)`), or where it refuses, its table of connections is read.
 """

@@ -17,7 +17,7 @@ METHODS = ("rl", "opd", "combine", "hybrid")
 
 @dataclass
 class RentedFlags:
-    """What is trained how, and where it is served."""
+    """Flags of a run on rented GPUs: model, training, address of the server."""
 
     method: str = flag("rl", "rl, opd, combine or hybrid", env=("METHOD",))
     model_name: str = flag("", "base model, by its name at the service", env=("MODEL_NAME",))

@@ -28,7 +28,7 @@ PATIENCE = 20.0  # seconds that the service has for its answer before the start
 
 @dataclass(frozen=True)
 class Cloud:
-    """What one cloud adds.
+    """The parts of a run that differ by cloud.
 
     Attributes:
         flags: its kind of RentedFlags. title: what `--help` begins with.

@@ -1,4 +1,4 @@
-"""Where Python finds the packages of this repository, for a run and for the processes that it starts."""
+"""Sets the import path of this repository's packages, for a run and for the processes that it starts."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class ChatSettings(ServerAddress):
-    """Where to talk. Raises ConfigError."""
+    """Address of the server to talk to. Raises ConfigError."""
 
     api_key: str | None = flag(None, "The server's client key", env=("SGLANG_API_KEY",))
     wait: float = flag(

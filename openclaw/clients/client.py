@@ -85,7 +85,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Own:
-    """How a text of the user role begins that a client wrote by itself.
+    """The beginning of a text that a client writes by itself in the user role.
 
     tool: it is a tool's result, as such results come without native calls. whole: the text is no more than this; a person
     may begin so too.
@@ -118,7 +118,7 @@ class Before:
 
 @dataclass(frozen=True)
 class SideMark:
-    """How a text at `place` begins in a turn that is no conversation; `what` names the turn."""
+    """The beginning of a text at `place` that marks a side turn; `what` names the kind of turn."""
 
     what: str
     place: Place
@@ -272,8 +272,8 @@ class Clients(tuple[Client, ...]):
         return tuple(noise.remove for client in self for noise in client.noise)
 
     def read(self, text: str) -> tuple[Writer, str]:
-        """Who wrote a text of the user role, and what remains of it: a person's words, a tool's result, or a text that
-        a program wrote by itself."""
+        """Returns the writer of a text in the user role, and the text without additions: a person's words, a tool's
+        result, or a text that a program wrote by itself."""
         text = self.clean(text)
         befores = (before.words(text) for client in self for before in client.befores)
         words = next((found for found in befores if found is not None), None)
@@ -290,7 +290,7 @@ class Clients(tuple[Client, ...]):
 
     @cached_property
     def scaffold(self) -> tuple[str, ...]:
-        """How texts begin that belong to no history: a client puts them at another place in each request."""
+        """Beginnings of texts that are not part of the history: a client moves them to another place in each request."""
         return tuple(begins for client in self for begins in client.scaffold)
 
     def session(self, headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
@@ -345,7 +345,7 @@ class Clients(tuple[Client, ...]):
 
     @cached_property
     def _marks(self) -> dict[Place, tuple[str, ...]]:
-        """How texts of side turns begin, by place."""
+        """Beginnings of texts of side turns, by place."""
         marks = [mark for client in self for mark in client.side_marks]
         return {
             place: tuple(mark.begins for mark in marks if mark.place == place)

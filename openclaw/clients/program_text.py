@@ -61,7 +61,7 @@ _HOUSEKEEPING = re.compile(
     r"|\b(?:last|previous) (?:response|message) was cut off because it exceeded\b",
     re.IGNORECASE | re.DOTALL,
 )
-"""What clients ask a model about a conversation."""
+"""Requests of clients about a conversation."""
 _DIALOG = re.compile(r"^(?:User|USER|Human): .*\n(?:AI|Assistant|ASSISTANT|Response): ", re.MULTILINE)
 _BRIEFING = re.compile(
     r"\bYour task is to\b|^(?:Available Tools|New lines|New summary|Current summary|Responses from models):",
@@ -98,8 +98,8 @@ _ENOUGH = 3
 
 
 def read_user_text(text: str) -> tuple[Writer, str]:
-    """Who wrote a text of the user role, and what remains of it: a person's words without what a program put around
-    them, a tool's result, or a program's own text."""
+    """Returns the writer of a text in the user role, and the text without additions: a person's words without a
+    program's text around them, a tool's result, or a program's own text."""
     text = without_notes(text).strip()
     head = text[:_READ]
     is_result = _RESULT.match(head) is not None

@@ -1,4 +1,4 @@
-"""Where the server is that a program on this machine talks to."""
+"""Finds the address of the server for programs on this machine."""
 
 from __future__ import annotations
 

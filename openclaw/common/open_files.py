@@ -1,4 +1,4 @@
-"""How many files, and so connections, this process may have open."""
+"""Raises the limit of open files, and so of connections, of this process."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 Pole = Literal["short", "long", "prose", "list", "greet"]
-"""What is asked for: a short or a long answer, plain prose or a list, a greeting first."""
+"""The requested form: a short or a long answer, plain prose or a list, a greeting first."""
 
 
 def plain_sentences(pole: Pole, language: str) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ def _patterns(said: Literal["asked", "complained"]) -> dict[str, re.Pattern[str]
 
 
 def asked_themes(request: str) -> frozenset[Theme]:
-    """Which sides of the answer's form a request asks for in so many words."""
+    """Returns the sides of the answer's form that a request explicitly asks for."""
     if len(request) > 2 * _END:
         request = f"{request[:_END]}\n{request[-_END:]}"
     return _asked_themes(request)
@@ -77,7 +77,7 @@ def _asks_by(pattern: re.Pattern[str], part: str) -> bool:
 
 
 def wish_themes(wish: str) -> frozenset[Theme]:
-    """Which sides of an answer's form a complaint or wish is about."""
+    """Returns the sides of an answer's form that a complaint or wish is about."""
     found = {name for name, pattern in _patterns("complained").items() if pattern.search(wish.lower())}
     return asked_themes(wish) | {theme for theme in THEMES if theme in found}
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 IN_FLIGHT, IDLE_IN_FLIGHT = 16, 1
 """Requests that are open at a time, for a batch and while there is none."""
 READY_SECONDS = 30.0
-"""How long an engine is waited for."""
+"""Longest wait for an engine."""
 LIMIT_SECONDS, IDLE_LIMIT_SECONDS = 600.0, 60.0
 """After that, a batch takes what has been answered; the second while there is none."""
 ANSWERING = 2 / 3

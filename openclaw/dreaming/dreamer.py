@@ -61,7 +61,7 @@ RETRY_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Demand:
-    """What a batch asks of the dreamer.
+    """The request of a batch to the dreamer.
 
     Attributes:
         asked: standing wishes of each person of the batch, the oldest first.

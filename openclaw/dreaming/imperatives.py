@@ -1,5 +1,5 @@
-"""What a complaint asks for, as far as phrases and the answer that it is about show: about length it asks for a shorter
-answer if that one was long. A teacher then reads a plain sentence instead of the person's own words.
+"""Finds what a complaint asks for, by phrases and by its answer: a complaint about the length of a long answer asks for a
+shorter one. A teacher then reads a plain sentence instead of the person's own words.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COUNTED = re.compile(r"\b(?:one|two|few|\d|too much|at most|enough|exceeds?|len
 
 
 def asked_pole(wish: str, answer: str) -> Pole | None:
-    """What a complaint about an answer asks for; None if that is not sure.
+    """Returns the pole that a complaint about an answer asks for; None if that is not certain.
 
     Args:
         answer: the text that the person complained about.

@@ -1,4 +1,4 @@
-"""Which answers are kept, how far a wish is learned, and whether the teacher can answer with it.
+"""Chooses the answers to keep; measures how far a wish is learned, and whether the teacher can answer with it.
 
 The gain of an answer is log p(answer | with the wish) - log p(answer | without), in nats.
 """

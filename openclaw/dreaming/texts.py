@@ -19,7 +19,7 @@ RAREST = -12.0
 ENGLISH, SURELY = "en", 10.0
 """The language if another is nearer by no more than so many nats."""
 Place = Literal["question", "system", "complaint"]
-"""Where a request stands in a conversation."""
+"""The place of a request in a conversation."""
 FACT = "fact"
 """`kind` of a prompt with a known answer."""
 

@@ -1,4 +1,4 @@
-"""Which side of an answer a wish is about, in the themes of the shipped wishes.
+"""Finds the side of an answer that a wish is about, in the themes of the shipped wishes.
 
 Themes that `openclaw.common.wish_themes` finds come first. Besides, a wish has the theme of the shipped wishes whose
 words it shares, weighed by how rare a word is among them. A wish with neither has no known theme.
@@ -90,7 +90,7 @@ def _voted(ballots: Sequence[tuple[float, str]]) -> str | None:
 
 @functools.cache
 def _counts() -> Counter[str]:
-    """How many shipped wishes have a theme, and a theme and pole."""
+    """Returns the number of shipped wishes by theme, and by theme and pole."""
     return Counter(name for one in wishes() for name in (one.theme, f"{one.theme} {one.pole}"))
 
 

@@ -1,4 +1,4 @@
-"""What teachers read in the dreams of a person."""
+"""A person's wishes, as teachers read them in dreams."""
 
 from __future__ import annotations
 

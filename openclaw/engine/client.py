@@ -194,13 +194,13 @@ TRIAL_TIMEOUT = aiohttp.ClientTimeout(total=300.0)
 NO_TRIALS = (404, 405, 501)
 """HTTP status of an engine that cannot answer with other weights than the live ones."""
 AVOID_SECONDS = 5.0
-"""How long new requests go first to other engines than one that could not be reached."""
+"""Time for which new requests prefer other engines to one that could not be reached."""
 READY_POLL_SECONDS = 0.2
 ADAPTER_NOT_LOADED = "adapter_not_loaded"
 """Code of an engine that must load the adapter of a request first."""
 SGLANG_NOT_LOADED = ("LoRA adapters are not loaded", "LoRA adapter that has never been loaded")
 SGLANG_LOADED = "already loaded"
-"""How SGLang 0.5 words it, which has no code for it."""
+"""The message of SGLang 0.5, which has no code for it."""
 REFUSED = (400, 413, 422)
 """HTTP status of an engine that rejects a wrong request; any other failure is the engine's."""
 
@@ -225,7 +225,7 @@ class EngineClient:
         self._counting: dict[str, bool] = {}
         self._farewells: set[asyncio.Task[None]] = set()
         self.restarts = 0
-        """How often a generation had to start again on an engine."""
+        """Number of generations that started again on an engine."""
 
     @property
     def _http(self) -> aiohttp.ClientSession:

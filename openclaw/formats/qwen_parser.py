@@ -45,7 +45,7 @@ class Qwen3Format:
 ReadCall = Callable[[list[int], list[dict[str, Any]] | None], Any]
 
 OPEN_THOUGHT_IDS = 3
-"""How close to the prompt's end a `<think>` must be to be the template's own."""
+"""Largest distance, in ids, of a template's own `<think>` from the prompt's end."""
 
 
 class _State(Enum):

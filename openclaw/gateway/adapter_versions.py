@@ -1,4 +1,4 @@
-"""Which version of its adapter a folder holds: the same number for the same weights, also after a restart.
+"""Numbers the versions of an adapter: the same weights have the same number, also after a restart.
 
 `adapters.json` next to the buffer, or in the run folder if the buffer is a database server, lists the digests of all
 versions of each adapter in their order.

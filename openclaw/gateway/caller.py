@@ -1,4 +1,4 @@
-"""Who sends a request: session, person, turn type, consent to training, and the key that identifies the request."""
+"""The sender of a request: session, person, turn type, consent to training, and the key that identifies the request."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _is_on(headers: Mapping[str, str], name: str) -> bool:
 
 
 def as_utf8(value: str) -> str:
-    """What a client wrote in a header: mostly UTF-8, of which ASGI makes Latin-1."""
+    """Returns a header as the client wrote it: mostly UTF-8, which ASGI decodes as Latin-1."""
     if value.isascii():
         return value
     try:

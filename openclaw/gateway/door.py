@@ -46,8 +46,9 @@ Work = Callable[[Settings, socket.socket, EngineProcess | None, Post], int]
 
 @dataclass(frozen=True)
 class Inherited:
-    """What a process leaves to the program that takes its place: descriptors and pids, and the engine's port. `keeper`:
-    the process that keeps the engine, or without one the socket."""
+    """Resources that a process passes to the program that replaces it: descriptors, pids, and the engine's port.
+
+    keeper: the process that keeps the engine, or without an engine the socket."""
 
     pid: int
     listener: int
@@ -196,7 +197,7 @@ async def _keep(engine: EngineProcess | None) -> None:
 
 
 def _inherited(settings: Settings) -> Inherited | None:
-    """What this process left to itself before SIGHUP."""
+    """Returns the resources that this process kept before SIGHUP; None if there are none."""
     if settings.door_state is None:
         return None
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)

@@ -24,7 +24,7 @@ OnChunk = Callable[["Chunk"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What one step of the engine adds to the answer: deltas for the client and the tokens behind them."""
+    """The part of an answer that one step of the engine adds: deltas for the client, and their tokens."""
 
     deltas: list[Delta]
     increment: Increment | None

@@ -193,7 +193,7 @@ class Gateway:
         return await asyncio.get_running_loop().run_in_executor(self._large, call, *words)
 
     def _room(self, request: ChatRequest, prompt_tokens: int) -> int:
-        """How many tokens the answer may have. Raises ClientError when the prompt fills the context."""
+        """Returns the most tokens that the answer may have. Raises ClientError if the prompt fills the context."""
         room = self.context_length - prompt_tokens
         if room < 1:
             raise PromptTooLongError(prompt_tokens, self.context_length)
@@ -339,9 +339,8 @@ async def active_preferences(
     caller: Caller,
     adapter: str | None = None,
 ) -> list[str] | None:
-    """What is remembered of the caller's talk with the trained model, or with a trained adapter, the oldest first; None
-    if memory is off, the request opts out, no person is named, or a key names the bearer of another one. Raises
-    StoreError."""
+    """Returns the caller's wishes to the trained model, or to a trained adapter, oldest first; None if memory is off, the
+    request opts out, no person is named, or the person is the holder of another key. Raises StoreError."""
     if not settings.memory or recorder is None or not caller.memory or caller.turn_type != "main":
         return None
     if caller.person is None or caller.asker.claims or isinstance(request.messages[0], RawPrompt):

@@ -1,4 +1,4 @@
-"""Which models a request may name: `MODEL`, the one that is served, and `MODEL:NAME`, an adapter on it.
+"""Models that a request may name: `MODEL`, the one that is served, and `MODEL:NAME`, an adapter on it.
 
 An adapter that is called like a client's key belongs to that key: no other key may use it or learn that it is there.
 The adapter `Ada` belongs to the key `ada` too, unless there is a key `Ada`. Every other adapter is for all clients. A key
@@ -47,7 +47,7 @@ class ModelNames:
         return self.model if adapter is None else f"{self.model}{SEPARATOR}{adapter.name}"
 
     def usable(self, key_name: str | None) -> list[str]:
-        """What the bearer of a key may name, the model itself first."""
+        """Returns the model names that the holder of a key may use, the model itself first."""
         mine = [one for one in self._adapters.values() if self._may_use(one, key_name)]
         return [self.model, *map(self.of, mine)]
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 REMEMBERED_DELETIONS = 10_000
 FAILED_SECONDS = 10.0
-"""How long after a turn that could not be stored no more are asked for; then the next one tries again."""
+"""Time after a failed write in which no new turns are accepted; after it the next one tries again."""
 
 AWAY_SECONDS = 30.0
 """Longest outage of a database server (a restart, for example) during which requests wait and none fails."""
@@ -83,7 +83,7 @@ class Recorder:
         return Parent(last, start) if same_answer(last.response_message, messages[start - 1]) else None
 
     async def remembered(self, person: str, asker: Asker, trainer: str = DEFAULT_TRAINER) -> list[str]:
-        """What stands in a person's prompts of the trainer's policy, the oldest first. Raises StoreError."""
+        """Returns the wishes in a person's prompts to the trainer's policy, oldest first. Raises StoreError."""
         memory = self.store.memory
         found = await _once_back(
             lambda: asyncio.to_thread(memory.remembered, person, asker=asker, trainer=trainer)

@@ -84,7 +84,7 @@ class RunningAnswers:
 
 
 POLL_SECONDS = 0.02
-"""How often a repeated request looks for new tokens of the first attempt."""
+"""Interval at which a repeated request checks for new tokens of the first attempt."""
 
 
 class SharedGeneration(Generation):

@@ -82,7 +82,7 @@ class Spans:
     async def around(
         self, exchange: Exchange, run: Callable[[OnChunk], Awaitable[Completion]], on_chunk: OnChunk
     ) -> Completion:
-        """What `run` returns or raises, with a span about it."""
+        """Runs `run` inside a span, and returns or raises the same."""
         first: float | None = None
 
         async def noting(chunk: Chunk) -> None:
@@ -147,7 +147,7 @@ class Spans:
 
 
 def sampled(exchange: Exchange, first: float | None) -> Attributes:
-    """What is known also of an answer that broke off; `first`: seconds to the first of it."""
+    """Returns attributes that an aborted answer has too; `first`: seconds to its first part."""
     found: Attributes = {"gen_ai.usage.output_tokens": len(exchange.generation.ids)}
     if spans := exchange.generation.spans:
         found["openclaw.weight_versions"] = [span[0] for span in spans]

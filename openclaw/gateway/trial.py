@@ -43,14 +43,14 @@ async def answers_of(
 async def first_answers(
     gateway: Gateway, known: Sequence[WeightVersion], prompts: Sequence[list[int]], most: int
 ) -> list[TrialAnswer]:
-    """What the first model answers: version 0 if it is on disk, else the model folder that the gateway was given. Raises
-    as `answers_of`."""
+    """Returns answers of the first model: version 0 if it is on disk, else the model folder of the gateway. Raises as
+    `answers_of`."""
     folder = first_folder(known) or str(gateway.settings.model_folder)
     return await tried(gateway, TrialRequest(FIRST, folder, list(prompts), most))
 
 
 def first_folder(known: Sequence[WeightVersion]) -> str | None:
-    """Where version 0 is; None if it is not on disk."""
+    """Returns the folder of version 0; None if it is not on disk."""
     paths = (one.path for one in known if one.version == FIRST)
     return next((path for path in paths if path and Path(path).is_dir()), None)
 
@@ -74,7 +74,7 @@ async def tried(gateway: Gateway, asked: TrialRequest, tools: bool = False) -> l
 
 
 def folder_of(version: WeightVersion) -> str:
-    """Where its weights are. Raises ClientError (409) if they are gone."""
+    """Returns the folder of a version's weights. Raises ClientError (409) if it was deleted."""
     if version.path is None or not Path(version.path).is_dir():
         message = f"version {version.version} is not on disk any more (--keep-versions keeps more)"
         raise ClientError(message, "version", "not_on_disk", 409)

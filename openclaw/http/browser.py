@@ -34,7 +34,7 @@ HEADERS = {
 
 COOKIE = "openclaw_page"
 PASS_SECONDS = 12 * 3600
-"""How long a login lasts."""
+"""Duration of a login."""
 
 
 def check_reader(request: Request) -> None:

@@ -6,7 +6,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 API = ("/v1/", "/sessions/")
-"""What such a page may ask; administration and this server's own page stay closed to it."""
+"""Routes that such a page may use; it cannot use administration and this server's own page."""
 
 
 class Cors:

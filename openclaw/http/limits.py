@@ -1,4 +1,4 @@
-"""How much one client may do: requests a minute, wrong keys a minute, what it has open at a time."""
+"""Limits of one client: requests a minute, wrong keys a minute, open requests and bytes."""
 
 from __future__ import annotations
 

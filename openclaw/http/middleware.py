@@ -202,7 +202,7 @@ PROBES = frozenset({"/healthz", "/readyz", "/health", "/metrics", "/status"})
 """Paths that answer however much a client has open."""
 ONCE = frozenset({b"host", b"origin", b"authorization", b"x-api-key", b"content-length"})
 ONCE |= {b"x-train", b"x-memory", b"x-session-id", b"x-session-done", b"x-turn-type"}
-"""Who reads the first and who reads the last of two of these, such as a proxy before this server, would disagree."""
+"""Headers that may occur only once: if there are two, this server and a proxy before it could use different ones."""
 _OWN = (PERSON_HEADER.encode(), PEER_HEADER.encode())
 
 
@@ -339,7 +339,7 @@ class _Reader:
 
 
 def _client(scope: Scope, name: str | None) -> str:
-    """Who is limited: a key, or an address where no key is asked."""
+    """Returns the client for rate limits: the key's name, or the address if no key is required."""
     client = scope.get("client")
     return f"key {name}" if name is not None else f"address {network_of(client[0] if client else '')}"
 

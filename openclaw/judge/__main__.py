@@ -30,7 +30,7 @@ from openclaw.judge.settings import add_flags, load_settings
 
 @dataclass(frozen=True, kw_only=True)
 class Lines:
-    """What is scored."""
+    """The file to score, and whether hints are requested too."""
 
     file: str = flag(REQUIRED, "JSON lines; - for standard input", positional=True)
     hint: bool = flag(False, "ask for hints too; `hint` is the longest of `hints`")

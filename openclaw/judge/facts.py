@@ -1,4 +1,4 @@
-"""What is known of a judged turn independently of its person, and whether the person's words agree with it.
+"""Facts about a judged turn that do not come from its person, and whether the person's words agree with them.
 
     tools         results of the turn's own calls, or of those before the answer, as the rules judge reads them
     a hook        --facts-path module:function, turn -> True, False or None, for further checks
@@ -70,7 +70,7 @@ def agreement(turn: Turn, score: float, fact: bool | None, said: str | None = No
 
 
 def words_behind(turn: Turn) -> str | None:
-    """What people wrote behind the answer; None if only tools did."""
+    """Returns people's messages after the answer; None if only tools answered."""
     found = said_in(turn.next_state or [])
     return "\n".join(found) if found else None
 

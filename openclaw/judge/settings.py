@@ -23,7 +23,7 @@ EMBEDDINGS = ("off", "on", "auto")
 SERVED = "served"
 """Among the addresses of readers: the engines of the run."""
 _SAFE = ("--judge-", "--prm-", "--majority-")
-"""How flags begin that no other part of a driver's command line has."""
+"""Beginnings of flags that only the judge has on a driver's command line."""
 
 
 def check_address(url: str) -> None:
@@ -230,7 +230,7 @@ class JudgeSettings:
 
     @property
     def completions_url(self) -> str:
-        """Where the openai judge is asked."""
+        """The URL of the openai judge."""
         return f"{(self.judge_url or '').rstrip('/')}/chat/completions"
 
     def __post_init__(self) -> None:

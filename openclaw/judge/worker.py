@@ -101,7 +101,7 @@ async def _wait(stop: asyncio.Event, seconds: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings(BufferAddress):
-    """What a worker judges, for which method. Raises ConfigError for a method option that is no number."""
+    """Settings of a worker: the store, and the method. Raises ConfigError if a method option is not a number."""
 
     method_path: str = flag(REQUIRED, "module:attr that makes a sample or a drop of a turn")
     worker_name: str | None = flag(None, "unique among running workers")
@@ -174,7 +174,7 @@ async def serve(args: argparse.Namespace) -> None:
 
 
 def limits_of(settings: JudgeSettings) -> JudgeLimits:
-    """How one turn is judged."""
+    """Returns the limits for judging one turn."""
     return JudgeLimits(
         votes=settings.prm_m,
         threshold=settings.majority_vote_threshold,

@@ -17,7 +17,7 @@ from openclaw.methods.trial import tried
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """Which method is tried."""
+    """The method to try."""
 
     path: str = flag(
         REQUIRED,

@@ -34,7 +34,7 @@ PORT = 30080
 
 @dataclass(frozen=True, kw_only=True)
 class PageSettings:
-    """Which run is shown, and where."""
+    """The run to show, and the address of the page."""
 
     run_dir: Path = flag(REQUIRED, "folder of the run", positional=True)
     host: str = flag("127.0.0.1", "address to listen on")

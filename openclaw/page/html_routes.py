@@ -33,7 +33,7 @@ SAID = {
     "waiting": "Your hint is kept, and used as soon as something follows this turn.",
     "recorded": "Your word is kept, but this turn is being trained, was trained, or never will be.",
 }
-"""What becomes of a person's word on a turn, by the status of a feedback."""
+"""Messages about the effect of a person's rating, by the status of the feedback."""
 FOR_EVER = "public, max-age=31536000, immutable"
 
 

@@ -1,1 +1,1 @@
-"""Which conversation a request belongs to, and which turn it answers."""
+"""Finds the conversation of a request, and the turn that it answers."""

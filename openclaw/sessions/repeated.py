@@ -18,7 +18,7 @@ REMEMBERED = 10_000
 
 
 class RepeatedTexts:
-    """Which sessions had which long texts of the user role, since this process started."""
+    """Sessions by their long texts in the user role, since the start of this process."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[bytes, set[str]] = OrderedDict()

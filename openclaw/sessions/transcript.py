@@ -1,4 +1,4 @@
-"""Which conversation a request belongs to, which turn it follows, and the next state of that turn.
+"""Finds the conversation of a request, the turn that it follows, and the next state of that turn.
 
 Pure functions. An id only narrows the search; the transcript decides. Histories are compared without what
 clients change on the way: time stamps, internal context, ids of tool calls, reasoning, content as text or

@@ -222,7 +222,7 @@ def _to_stdout(lines: Iterable[bytes]) -> None:
 
 
 def _to_file(path: Path, lines: Iterable[bytes]) -> int:
-    """How many lines were written, whole or not at all. Raises StoreError."""
+    """Writes a whole file or nothing. Returns the number of lines. Raises StoreError."""
     unfinished = path.with_name(path.name + ".part")
     try:
         with open(new_file(unfinished), "wb") as file:

@@ -36,7 +36,7 @@ SLICE = 500
 _LOCK_KEY = 0x6F636C61
 """Of PostgreSQL's advisory lock: any number will do, as long as every process takes the same."""
 BUSY_TIMEOUT_SECONDS = 30.0
-"""How long a write waits for another one's lock before it fails."""
+"""Longest wait of a write for another one's lock."""
 
 _BUSY = "another process held the write lock for more than {seconds:g} s: look for one that hangs; try again"
 _FULL = "nothing of this write was stored: free space on that disk; serving may go on"
@@ -237,7 +237,7 @@ MAX_GROUP = 256
 MAX_PENDING = 4096
 """Functions that may wait in one process."""
 MAX_WAIT_SECONDS = 30.0
-"""How long a caller waits for room before it gets an error that the store is behind."""
+"""Longest wait of a caller for a place in the queue, before it gets an error."""
 
 
 @dataclass(frozen=True)
@@ -318,7 +318,7 @@ class StoreWriter:
             self._commit(group)
 
     def _group(self, first: _Job) -> tuple[list[_Job], bool]:
-        """What waits behind `first`, and whether the writer was closed behind it."""
+        """Returns the jobs queued after `first`, and whether the writer was closed after them."""
         group = [first]
         while len(group) < MAX_GROUP:
             try:

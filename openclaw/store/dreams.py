@@ -88,7 +88,7 @@ class DreamTable:
     def of_wish(
         self, trainer: str, model: str, person: Person, wish: str, upto: int, kind: DreamKind = "dream"
     ) -> list[Dream]:
-        """What was sampled up to a rollout for a person's wish."""
+        """Returns the dreams sampled for a person's wish up to a rollout."""
         return self._read(trainer, model, kind, upto, _is_of(person), schema.dream.c.wish == pack_json(wish))
 
     def _read(

@@ -312,7 +312,7 @@ class JudgementTable:
         self._database = database
 
     def answered_count(self) -> int:
-        """How many turns wait for a judgement, claimed ones included."""
+        """Returns the number of turns that wait for a judgement, claimed ones included."""
         with self._database.reading() as connection:
             query = select(func.count()).where(schema.turn.c.state == str(TurnState.ANSWERED))
             return connection.scalar(query) or 0

@@ -1,4 +1,4 @@
-"""What people asked for, kept for their prompts until the weights hold it: hints that a judge drew from complaints.
+"""People's wishes, kept for their prompts until the weights fulfil them: hints that a judge found in complaints.
 
 A complaint that only repeats what its own request asked for ("I asked for a list", after a question that ends with
 "as a list, please") teaches its turn, and is no wish for the others. A message that complains and asks for something
@@ -84,7 +84,7 @@ class MemoryTable:
         asker: Asker = ADMINISTRATOR,
         trainer: str = DEFAULT_TRAINER,
     ) -> list[Wish]:
-        """What stands in a person's prompts of the trainer's policy where the asker talks, the oldest first."""
+        """Returns the wishes in a person's prompts to the trainer's policy, for this asker, oldest first."""
         memory = schema.memory.c
         mine = (*usable(asker, schema.memory), is_wish_of_trainer(trainer))
         newest = select(schema.memory).where(memory.person == person, *mine, _is_in_prompt(trainer))

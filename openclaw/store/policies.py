@@ -1,4 +1,4 @@
-"""Which turns belong to the policy of a trainer: the base model's own, or those of one adapter.
+"""Selects the turns of a trainer's policy: the base model's own, or those of one adapter.
 
 A trainer called `NAME::ADAPTER` trains that adapter alone. Every other trainer trains the base. So what one adapter
 answered reaches neither the base nor another adapter.

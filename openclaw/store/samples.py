@@ -48,7 +48,7 @@ class SampleTable:
         share: float = 1.0,
         apart: Collection[Person] = (),
     ) -> int:
-        """How many samples `lease` would take now, at most `batch_size`."""
+        """Returns the number of samples that `lease` would take now, at most `batch_size`."""
         with self._database.reading() as connection:
             return len(_next_batch(connection, batch_size, trainer, share, apart))
 

@@ -138,8 +138,8 @@ memory = Table(
     Column("details", LargeBinary),
     Column("key_name", String),
 )
-"""What people asked for, each from the judgement of a turn; `text` and `details` are JSON, `held_by` is the version that
-does it unasked. `key_name` is that of the turn."""
+"""People's wishes, each from the judgement of a turn. `text` and `details` are JSON; `held_by` is the version that
+fulfils the wish without the memory; `key_name` is that of the turn."""
 
 sample = Table(
     "sample",
@@ -171,8 +171,8 @@ training = Table(
     Column("created_at", Float, nullable=False),
     Index("training_version", "trainer", "version"),
 )
-"""Which version trained which sample, rolled back versions included: what is ready again follows from
-here."""
+"""The versions that trained each sample, rolled back versions included; it determines which samples are ready
+again."""
 
 token_record = Table(
     "token_record",
@@ -181,7 +181,7 @@ token_record = Table(
     Column("data", LargeBinary, nullable=False),
     Column("created_at", Float, nullable=False),
 )
-"""What the last training step made of every token of a sample."""
+"""Numbers of the last training step for every token of a sample."""
 
 dream = Table(
     "dream",

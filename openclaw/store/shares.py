@@ -1,4 +1,4 @@
-"""How much of what is learned one person gives, where several teach: pure functions."""
+"""Limits one person's share of the training samples, if several people teach: pure functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 WINDOW_SECONDS = 3600.0
-"""What was leased or trained in so many seconds counts."""
+"""Length of the window: samples leased or trained in it count."""
 
 Person = str | None
 """None: everybody without a name, as one."""

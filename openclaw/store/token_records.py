@@ -1,4 +1,4 @@
-"""What a training step made of every token of a sample: advantage, log-prob, hint, disagreement of its teacher.
+"""Numbers of a training step for every token of a sample: advantage, log-prob, hint, disagreement of its teacher.
 
 Numbers without content, for people who want to see why a version came out as it did. They leave with their sample, and
 the oldest ones when there are many.

@@ -1,4 +1,4 @@
-"""Which adapter is trained next, where a trainer trains several of them in turn on one frozen base.
+"""Chooses the adapter to train next, if a trainer trains several in turn on one frozen base.
 
 An adapter has its turn when its own batch is full or its oldest sample has waited long enough. Of several, the one that
 was trained longest ago comes first, so that a person who talks much delays no other.

@@ -228,7 +228,7 @@ BATCH_FLAGS: tuple[type, ...] = (
     ProbationArguments,
     ObservationArguments,
 )
-"""What the hooks bring that make batches."""
+"""The flags of the hooks that make batches."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which samples are the next batch, and when it goes.
+"""Chooses the samples of the next batch, and the time when it is due.
 
 While the trainer waits, the buffer is cleaned. When a batch goes, the log reports once what falls behind: collecting,
 judging or training.
@@ -84,7 +84,7 @@ class NextBatch:
         return []
 
     def clean(self) -> None:
-        """What `take_if_due` cleans, for a trainer whose batches are all of its adapters."""
+        """Cleans the buffer as `take_if_due` does, for a trainer that trains only adapters."""
         self._cleaning.run()
 
     def take_full(self, rollout_id: int) -> list[SampleRecord]:

@@ -111,7 +111,7 @@ class Evidence:
 
 @dataclass
 class Trust:
-    """How far people are trusted by what is known up to a judgement.
+    """The trust in people, by the facts known up to a judgement.
 
     Attributes:
         upto: the number of that judgement.

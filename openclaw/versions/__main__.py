@@ -26,7 +26,7 @@ TIMEOUT_SECONDS = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class VersionsSettings:
-    """Where to ask. Raises ConfigError."""
+    """Address of the gateway. Raises ConfigError."""
 
     url: str = flag("http://127.0.0.1:30000", "The server's address, default http://127.0.0.1:30000")
     adapter: str | None = flag(None, "Trained adapter whose versions are meant (default: the model)")

@@ -1,4 +1,4 @@
-"""How the run is doing at this moment: the four loops and their lag, live sessions, alarms."""
+"""The present state of the run: the four loops and their lag, live sessions, alarms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from openclaw.views.source import ViewSource
 Json = dict[str, Any]
 
 WINDOW_SECONDS = 300.0
-"""What rates are counted over."""
+"""Length of the window for rates."""
 SCORES = 50
 """Newest judgements that the share of neutral ones is taken of."""
 SHOWN_SESSIONS = 10

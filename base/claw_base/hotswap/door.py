@@ -1,4 +1,4 @@
-"""Who serves, who waits, who finishes."""
+"""A door's workers: the one that serves, the spare, and those that finish."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from claw_base.hotswap.post import BUILT, FINISH, MESSAGE, REFUSED, SERVE, SERVI
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
 FIND_SECONDS = 30.0
-"""How long a new door looks for workers that were still being built when theirs was killed."""
+"""Time for which a new door looks for workers that were still starting when their door was killed."""
 FIND_EVERY_SECONDS = 0.05
 CANNOT_WORK = 2
 """Exit status of a configuration that cannot work."""

@@ -28,7 +28,7 @@ ORPHAN_SECONDS = 180.0
 LOOK_SECONDS = 0.02
 """Between the looks of the one that waits whether the other still serves."""
 CHANGING_SECONDS = 1.0
-"""How long the workers of a killed door may have no name: one has just died, and the other takes its place."""
+"""Longest time for which no worker of a killed door holds the name: one has just died, and the other takes its place."""
 BEFORE_ITS_TURN_SECONDS = 0.15
 """Time in which a new door can still find the waiting worker as a spare after the serving one has ended."""
 WORKERS = ("serving", "spare")
@@ -38,7 +38,7 @@ _MESSAGE = 4096
 
 @dataclass(frozen=True)
 class Lineage:
-    """How a new door finds the workers of a killed one.
+    """Identifies the workers of a killed door for a new one.
 
     Attributes:
         name: of the port.

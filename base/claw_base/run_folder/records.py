@@ -1,4 +1,4 @@
-"""Which processes a run has: a small record each in `RUN_DIR/processes/NAME.json`.
+"""Records of a run's processes, one in each `RUN_DIR/processes/NAME.json`.
 
 The program that starts a process writes its record. A record counts as alive only while a process with its pid *and*
 its birth exists: a pid that the system gave to another program is never mistaken for ours, and setting the clock

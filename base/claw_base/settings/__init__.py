@@ -1,1 +1,1 @@
-"""How a setting is declared: one dataclass field gives its flag, its environment variables, its help and its checks."""
+"""Declares a setting: one dataclass field gives its flag, its environment variables, its help and its checks."""

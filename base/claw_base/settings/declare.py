@@ -1,4 +1,4 @@
-"""How one flag is declared: a dataclass field with its help, choices and environment names."""
+"""Declares one flag: a dataclass field with its help, choices and environment names."""
 
 from __future__ import annotations
 

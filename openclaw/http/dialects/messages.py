@@ -108,7 +108,7 @@ def chat_body(body: Json) -> Json:
 
 
 def _person(user_id: object) -> object:
-    """Who is talking. Claude Code writes a JSON object there, with ids of the device, the session and, of one who is
+    """Returns the person. Claude Code writes a JSON object there, with ids of the device, the session and, if a person is
     signed in, the account."""
     if not isinstance(user_id, str) or not user_id.startswith("{"):
         return user_id

@@ -1,1 +1,1 @@
-"""Who judges: a protocol, and one file a backend."""
+"""Judge backends: a protocol, and one file for each backend."""

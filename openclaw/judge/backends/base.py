@@ -25,11 +25,11 @@ class JudgeBackend(Protocol):
 
     @property
     def prompt_name(self) -> str:
-        """What was asked for a score, by name and hash; stored with each judgement."""
+        """Name and hash of the prompt for a score; stored with each judgement."""
 
     @property
     def hint_prompt_name(self) -> str:
-        """What was asked for a hint."""
+        """Name and hash of the prompt for a hint."""
 
     async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         """m votes; a vote that failed has no score. Raises JudgeError when none can be had."""

@@ -1,4 +1,4 @@
-"""What a judge model is asked. The rules backend needs no prompt.
+"""Prompts of judge models. The rules backend needs none.
 
 A prompt is a text file: the system text, a line `=== user ===`, and the user's text with the places {response} and
 {next_state}, and if wanted {request}, {role} and {mark}: a random word, different in every request, for lines that
@@ -29,7 +29,7 @@ _SPECIAL = re.compile(
     r"<(?=[|｜])|<(?=/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|think|tool_call|tool_response|image)>)|\[(?=/?INST\])"
     r"|<(?=<\s?/?SYS>>)|\[(?=gMASK\])"
 )
-"""Where a text may hold a special token: an API reads the text of a message with the special tokens of its model."""
+"""Beginnings of special tokens in a text, which an API would read as those of its model."""
 _VOTE_BOX = re.compile(r"\\boxed(?=\s*\{[^{}\d]{0,20}[01](?:\.0+)?[^{}\d]{0,3}\})")
 
 

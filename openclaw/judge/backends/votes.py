@@ -61,8 +61,8 @@ _LANGUAGE = re.compile(r"^```\w*\s*|\s*```$")
 
 @dataclass(frozen=True)
 class Reply:
-    """What a judge model wrote: `text` all of it, `answer` what stands behind its thinking; `whole` is False for a
-    reply that was cut."""
+    """The reply of a judge model: `text` is all of it, `answer` the part after its thinking; `whole` is False if it was
+    cut."""
 
     text: str
     answer: str
@@ -232,7 +232,7 @@ def _quoted_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _outside(text: str) -> Iterator[str]:
-    """What is not quoted."""
+    """Yields the parts of a text that are not quoted."""
     place = 0
     for begin, end in sorted(_quoted_spans(text)):
         if begin >= place:

@@ -31,7 +31,7 @@ MOST_WRONG = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Learning:
-    """What a judge is learned from, and where it is written."""
+    """The examples that a judge is fitted to, and the file to write."""
 
     rl_buffer_dir: str | None = flag(None, "folder of the rollout buffer", unit="path")
     rl_buffer_url: str | None = flag(None, "SQLAlchemy URL of the rollout buffer, instead", unit="URL")

@@ -51,7 +51,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Fitting:
-    """How weights are fitted: passes over the examples, AdaGrad's rate, weight of L2 an example."""
+    """Settings of the fit: passes over the examples, AdaGrad's rate, weight of L2 an example."""
 
     passes: int = 20
     rate: float = 0.3

@@ -1,4 +1,4 @@
-"""What the learned judge sees of a question: the score of the rules, words and signs, what it shares with the answer."""
+"""Features of a question for the learned judge: the rules' score, words and characters, words shared with the answer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _of_text(text: str) -> Iterator[str]:
 
 
 def _of_place(question: JudgeQuestion, said: str) -> Iterator[str]:
-    """How long it is, how it ends, and how many of its words are the request's and the answer's."""
+    """Yields features of a message: its length, its end, and the share of words from the request and from the answer."""
     asked = last_said(question.messages)
     words = _words(said)
     yield f"length {len(words).bit_length()}"

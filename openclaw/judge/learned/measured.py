@@ -1,4 +1,4 @@
-"""What a learned judge is worth, by questions that it was not fitted on: folds of whole sessions."""
+"""Measures a learned judge on questions that it was not fitted to: folds of whole sessions."""
 
 from __future__ import annotations
 

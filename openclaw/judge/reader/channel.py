@@ -1,4 +1,4 @@
-"""Which kind of sentence a person writes back: a complaint about length, layout, greeting, tone or content, thanks, or
+"""Classifies a person's reply: a complaint about length, layout, greeting, tone or content, thanks, or
 another question.
 
 The sentence is scored behind example lines of each kind ("What people write back when the answer was too long and they
@@ -48,7 +48,7 @@ class Kind:
 
     @property
     def context(self) -> str:
-        """What stands before the sentence."""
+        """The text before the sentence."""
         lines = "".join(f"- {text}\n" for text in self.texts)
         return f"What people write back when {self.when}:\n{lines}-"
 

@@ -20,7 +20,7 @@ LEAST_RIGHT = 0.75
 AGAIN_SECONDS = 60.0
 """After an engine did not answer."""
 READY_SECONDS = 30.0
-"""How long an engine is waited for."""
+"""Longest wait for an engine."""
 READING_SECONDS = 45.0
 """Time limit for one sentence. If engines are busy, or asleep while a colocated trainer has their memory, the rules judge
 alone after it."""

@@ -47,7 +47,7 @@ _TURN = re.compile(
     r"(?i)(?:^|[\s,.;!])(?:but|however|though|only|aber|jedoch|pero|mais|mas|però|ma|maar|ale|но|только|ama)\s"
     r"|但是?|不过|就是|けど|でも|लेकिन|\blekin\b|لكن|بس "
 )
-"""What takes back a part of praise."""
+"""Words that take back a part of praise."""
 _UNSPACED = ("zh", "ja")
 _VERB_LAST = ("zh", "ja", "hi", "tr", "ar", "ru", "pl")
 """Languages in which a verb, or what limits a form, may stand behind the form."""
@@ -108,8 +108,8 @@ class Advice:
         )
 
     def may_be_new(self, said: str, conversation: str) -> int:
-        """How many unknown words a wish for another form may have: more if it speaks of what the assistant does and
-        takes something away, none if it only asks for something, which then is the new."""
+        """Returns the most unknown words that a wish for another form may have: more if it mentions the assistant's acts
+        and removes something; none if it only asks for something, because that is then a new request."""
         if not self._spaced:
             return _NEW_SIGNS
         clauses = _clauses(said)
@@ -248,7 +248,7 @@ def wish_for_form(text: str, conversation: str) -> str:
 
 
 def takes_back(text: str, conversation: str) -> str:
-    """What behind a "but" wishes for another form, in a message that praises before; "" if nothing does."""
+    """Returns the part after a "but" that asks for another form, in a message that begins with praise; "" if none."""
     turn = _TURN.search(text)
     rest = text[turn.end() :].strip() if turn else ""
     advice = advice_for(rest, conversation) if 0 < len(rest) <= _LONGEST else None

@@ -17,7 +17,7 @@ _CORRECTION = re.compile(
 _DIGIT = re.compile(r"\d|[两三四五六七八九十百千]")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _PROBLEM = re.compile(r"多少|几[个本只元块天岁次棵条人]|求|还剩|一共|总共")
-"""What a problem with numbers asks."""
+"""Question words of arithmetic problems."""
 _CONDITION = re.compile(r"要是|如果|假如|万一|的话$|会不会|有没有|是不是")
 """A clause that only asks what if."""
 _FEW_NEW_SIGNS, _SOME_NEW_SIGNS, _NEW_SIGNS = 3, 7, 3

@@ -15,7 +15,7 @@ from openclaw.judge.rules.languages import read_signs
 from openclaw.judge.rules.wordings import ENGLISH, ENGLISH_ASIDES, ENGLISH_REQUESTS, ENGLISH_WORK
 
 BY_TONE = "sentiment"
-"""How the reason of a vote begins that no phrase decided, only friendly or unfriendly words."""
+"""Beginning of the reason of a vote that friendly or unfriendly words decided, not a phrase."""
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n+")
 _QUOTED = re.compile(r"\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)")
 _CLAUSE = re.compile(r",\s+|;\s*|\s+-+\s+|\s+(?:but|and|so)\s+")
@@ -25,11 +25,11 @@ _DENIAL = re.compile(
 """A plain statement that denies something of the answer mostly corrects it."""
 _DOUBT = re.compile(r"\?[?!]")
 _TIE = re.compile(r"\b(?:that|this|it|its|it's|which|you|your|these|those|them|they)\b")
-"""What ties a denial to the answer, besides its words."""
+"""Words, other than the answer's own, that tie a denial to the answer."""
 _TURN = re.compile(
     r"\b(?:but|except|however|though|although|yet|only|please|pls|could|can|would|next time|instead|needs?|should)\b"
 )
-"""What makes a wish of something in a message that praises."""
+"""Words that make something a wish in a message that praises."""
 _TIE_LETTERS = 4
 _REQUEST = re.compile(
     r"\b(?:give|tell|help|show|find|teach) (?:me|us)\b|\b(?:recommend|suggest|write|explain|list|compare)\b"
@@ -156,7 +156,7 @@ def about_the_answer(text: str, known: frozenset[str] = frozenset()) -> list[str
 
 
 def before_task(sentence: str, known: frozenset[str] = frozenset()) -> tuple[str, bool]:
-    """What of the sentence comes before a new task, and whether there is one."""
+    """Returns the part of a sentence before a new task, and whether there is a new task."""
     if is_new_request(sentence, known):
         return "", True
     task = ENGLISH["new_task"].search(sentence)

@@ -39,7 +39,7 @@ _REPLY = re.compile(
     r"(?i)^(?:yes|yeah|yep|yup|no|nope|nah|none|ok|okay|sure|ja|nein|nee|doch|sí|si|sì|oui|non|sim|não|tak|nie|да|нет|evet|hayır|はい|いいえ|是的?|对的?|不是?|不用|没有?|好的?|可以|要|不要)"
     r"(?:[,, ]+(?:please|bitte|por favor|thanks|thank you|danke|gracias))?[.!。! ]*$"
 )
-"""What answers a question that the response asks."""
+"""Replies to a question in the response."""
 _WORD = re.compile(
     r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W\d_]+?(?=[\u4e00-\u9fff])|[^\W\d_]+(?:'\w+)?|\d+(?:[.,]\d+)*"
 )

@@ -160,7 +160,7 @@ class _Reader:
         return bool(_DOUBT.search(plain) and words) and all(word in self._known for word in words)
 
     def complaint(self, sentences: list[str]) -> str:
-        """What complains: by itself, or (`slip`) in a sentence without a new topic."""
+        """Returns the words that complain: alone, or (`slip`) in a sentence without a new topic."""
         slip = self.wordings["slip"]
         on_topic = [part for part in sentences if not self._new_topics(slip.sub(" ", part))]
         return (

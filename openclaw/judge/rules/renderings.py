@@ -73,7 +73,7 @@ def result_of_user(said: str) -> tuple[str, ToolCall] | None:
 
 
 def _content(text: str) -> str:
-    """What a `<tool_response>` holds: the content of an object that names its tool, else the text."""
+    """Returns the content of a `<tool_response>`: that of an object that names its tool, else the text."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -54,7 +54,7 @@ _ERROR_REPLY = frozenset({"error", "similar_files", "suggestion", "hint", "path"
 _WRITTEN = ("bytes_written", "files_modified", "replacements")
 """Fields in which tools report what they wrote."""
 _COUNTS, _FOUND = ("total_count", "total", "count", "num_results"), ("results", "matches", "files")
-"""What searches report."""
+"""Fields in which searches report their results."""
 _DETAIL = "detail"
 """FastAPI's and Django's answer to a bad request: this field alone."""
 _FAILED_TEXT = re.compile(r"(?i)\s*(?:error|failed|failure|exception|错误|失败)\s*[:：]")
@@ -64,8 +64,8 @@ _SHELL_END = re.compile(r"(-?\d+|\(none\))(?:\n[A-Z][\w ]{,40}: [^\n]*)*\s*\Z")
 _SIGNAL = re.compile(r"\nSignal: ([1-9]\d?)(?=\n|\Z)")
 """Of a command that a signal ended; shells count its code from 128."""
 _SHELL_NOTHING = ("(none)", "(empty)")
-"""How the report of a shell of Gemini CLI and Qwen Code begins, what stands behind its `Exit Code: `, and what stands for
-nothing."""
+"""Shell reports of Gemini CLI and Qwen Code: their beginning, the text after `Exit Code: `, and the marks of empty
+output."""
 _HTTP_CODES = ("status", "statusCode", "status_code", "http_status", "code")
 _NESTED = ("result", "details", "data", "output")
 _UNKNOWN = (0, "no evidence in the tool result")

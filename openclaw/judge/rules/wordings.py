@@ -1,4 +1,4 @@
-"""What the rules look for: the wordings of phrases/*.toml as expressions."""
+"""The wordings of phrases/*.toml as regular expressions."""
 
 from __future__ import annotations
 

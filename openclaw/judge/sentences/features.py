@@ -1,4 +1,4 @@
-"""What the head sees of a person's message: its embedding, how it stands to request and answer, the rules' vote."""
+"""Features of a person's message for the head: its embedding, its similarity to request and answer, the rules' vote."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _BY_RULE = (
     ("a wish for another form", -1), ("praise, and a wish", -1),
     ("the same request again", -1), ("what was asked for again", -1), ("", 0), ("", -1), ("", 1),
 )  # fmt: skip
-"""How the text of a rules' vote begins, and its score; the first that fits."""
+"""Beginnings of the texts of the rules' votes, with their scores; the first match counts."""
 _SIZE, _SIGNS, _PAIR, _RUNS = 2.0, 0.5, 20.0, 2.0
 """Weights of the parts, so that one L2 fits all."""
 

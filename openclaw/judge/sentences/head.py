@@ -33,7 +33,7 @@ WHEN: Mapping[str, str] = {
     "wrong": "the answer was wrong", "again": "the same is asked again", "vague": "a complaint", "thanks": "thanks",
     "next": "another request", "neutral": "nothing about the answer",
 }  # fmt: skip
-"""What a message of each kind means. All kinds, in the order of the weights."""
+"""The meaning of each kind of message; all kinds, in the order of the weights."""
 KINDS = tuple(WHEN)
 SCORES: Mapping[str, int] = {"thanks": 1, "next": 0, "neutral": 0}
 """Of all other kinds -1."""

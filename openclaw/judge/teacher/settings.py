@@ -64,7 +64,7 @@ def is_asked(needs: Needs, source: str) -> bool:
 
 
 def teacher_engines(teacher: TeacherSettings, judge: JudgeSettings) -> tuple[tuple[str, ...], Path]:
-    """Where the teacher runs, and the folder of its tokenizer. Raises ConfigError when neither is set."""
+    """Returns the teacher's addresses, and the folder of its tokenizer. Raises ConfigError if neither is set."""
     urls = teacher.opd_teacher_url or judge.judge_engine_url
     folder = teacher.opd_teacher_model_path or judge.prm_model_path
     if not urls or not folder:

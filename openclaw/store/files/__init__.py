@@ -1,1 +1,1 @@
-"""What goes in and out of a store as files: exports, and conversations to be trained."""
+"""Files of a store: exports, and conversations to be trained."""

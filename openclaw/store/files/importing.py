@@ -97,7 +97,7 @@ def _check(line: TurnLine, path: Path) -> None:
 
 
 def _add(connection: Connection, line: Line) -> str:
-    """What was added, for the counter."""
+    """Adds a line. Returns its kind, for the counter."""
     match line:
         case HeaderLine():
             return "header"

@@ -50,7 +50,7 @@ class FeedbackEntry(_Line):
 
 
 class WishEntry(_Line):
-    """What the turn's person asked for, and whether the weights hold it."""
+    """A wish of the turn's person, and whether the weights fulfil it."""
 
     text: str
     created_at: float
@@ -81,7 +81,7 @@ class SampleEntry(_Line):
     trained_version: int | None
     trainings: list[TrainingEntry]
     tokens: dict[str, Any] | None = None
-    """What the last training step made of each token."""
+    """Numbers of the last training step for each token."""
 
 
 class TurnLine(_Line):

@@ -27,7 +27,7 @@ class _Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Import:
-    """What to import, for which model. `person` talked in logs, which do not name anybody."""
+    """A file or folder to import, and the model. `person`: the person of logs, which do not name one."""
 
     place: str
     model_path: Path | None = None

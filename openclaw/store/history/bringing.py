@@ -22,7 +22,7 @@ Counts = dict[str, int | dict[str, int]]
 
 
 def describe(found: Histories) -> Counts:
-    """What an import would find, before it is tokenised."""
+    """Returns what an import would contain, before it is tokenised."""
     turns = [turn for session in found.sessions for turn in session.turns]
     return {
         "files": dict(found.files),
@@ -97,7 +97,7 @@ def _prepared(
 
 
 def _store(store: RolloutStore, turn: NewTurn, past: PastTurn) -> str:
-    """What it became, for the counter."""
+    """Stores a turn. Returns its state, for the counter."""
     recorded = store.turns.find_by_digest([turn.transcript_digest], turn.session_id)
     if recorded is not None and recorded.source != "import":
         return "known"

@@ -22,7 +22,7 @@ from openclaw.store.history.past import (
 from openclaw.types import Message
 
 _OWN_WORDS = ("<command-name>", "<command-message>", "<local-command-", "[Request interrupted by user")
-"""How texts begin that the program writes in the user's name."""
+"""Beginnings of texts that the program writes in the user's name."""
 _SYNTHETIC = "<synthetic>"
 
 

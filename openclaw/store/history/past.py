@@ -181,5 +181,5 @@ def answer_of(text: str, calls: list[Message]) -> Message:
 
 
 def result_of(id_: object, text: str) -> Message:
-    """What a tool gave."""
+    """Returns the message with a tool's result."""
     return {"role": "tool", "tool_call_id": str(id_), "content": text}
