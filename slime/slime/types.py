@@ -24,7 +24,7 @@ Divergence = Literal["forward"]
 
 
 class SampleStatus(Enum):
-    """How generation ended."""
+    """The end of a generation."""
 
     PENDING = "pending"
     COMPLETED = "completed"

@@ -93,7 +93,7 @@ def problem(file: Path, output: Path, force: bool) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """What is converted."""
+    """The model to convert, and the result's folder."""
 
     input: Path = flag(REQUIRED, "GGUF file", unit="path")
     output: Path = flag(REQUIRED, "folder to write", unit="path")

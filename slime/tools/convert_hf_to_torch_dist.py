@@ -38,7 +38,7 @@ def convert(source: Path, save: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """What is converted."""
+    """The model to convert, and the result's folder."""
 
     hf_checkpoint: Path = flag(REQUIRED, "Hugging Face folder", unit="path")
     save: Path = flag(REQUIRED, "folder to write the checkpoint into", unit="path")

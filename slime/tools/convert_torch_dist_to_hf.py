@@ -122,7 +122,7 @@ class Files:
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """What is converted."""
+    """The model to convert, and the result's folder."""
 
     input_dir: Path = flag(REQUIRED, "folder of the checkpoint", unit="path")
     output_dir: Path = flag(REQUIRED, "folder to write", unit="path")

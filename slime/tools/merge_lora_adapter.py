@@ -59,7 +59,7 @@ def problem(base: Path, adapter: Path, output: Path, force: bool) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Merged:
-    """What is merged."""
+    """The adapter and base to merge."""
 
     base_model: Path = flag(REQUIRED, "Hugging Face folder", unit="path")
     adapter: Path = flag(REQUIRED, "folder of the adapter, or of a checkpoint", unit="path")

@@ -51,7 +51,7 @@ class EpisodeLimits:
 
 @dataclass(frozen=True)
 class StepJudging:
-    """Who judges steps, and what is asked about them."""
+    """The judge of steps, and its question."""
 
     judge: StepJudge
     prompt: StepPrompt

@@ -40,7 +40,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Start:
-    """How an episode begins: the conversation that the model answers, and its tools."""
+    """The start of an episode: the conversation that the model answers, and its tools."""
 
     messages: list[Message]
     tools: tuple[Tool, ...] = ()

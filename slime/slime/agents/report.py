@@ -123,7 +123,7 @@ def _rounded(value: float) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Which run is reported, and how."""
+    """The run to report, and the form of the report."""
 
     run: Path = flag(REQUIRED, "folder of the run", positional=True)
     dataset: str | None = flag(None, "which data set, if the run was evaluated on several")

@@ -92,7 +92,7 @@ def write_split(source: Path, folder: Path, name: str, share: float = SHARE, see
 
 @dataclass(frozen=True, kw_only=True)
 class Splitting:
-    """What is split, and how."""
+    """The tasks to split, and the shares."""
 
     tasks: Path = flag(REQUIRED, "JSON Lines, one task a row", positional=True)
     out: Path = flag(REQUIRED, "folder for the two files and the manifest")

@@ -68,7 +68,7 @@ def _number(value: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """Which trajectories are shown, and how."""
+    """The trajectories to show, and their form."""
 
     run: Path = flag(REQUIRED, "folder of a run that was given --save-debug-rollout-data", positional=True)
     rollout: str | None = flag(None, "its number; of an evaluation eval_ and its number")

@@ -188,7 +188,7 @@ OTHER_WORDS = {
     "--steps": "--num-rollout",
     "--temperature": "--rollout-temperature",
 }
-"""What other trainers call a flag; which of ours that is."""
+"""Names of flags in other trainers, and the flags of slime with the same meaning."""
 
 
 def _unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:

@@ -1,4 +1,4 @@
-"""What our engine servers share: bodies are parsed, refusals answered, JSON and events written, chunks paced.
+"""Shared code of slime's engine servers: parses bodies, answers errors, writes JSON and events, paces chunks.
 
 Imports nothing that vLLM's Python may lack.
 """
@@ -29,7 +29,7 @@ SERVER_OPTIONS: dict[str, Any] = {
 SECONDS_PER_STREAM = 0.001
 LOOPBACK = ("127.0.0.1", "::1")
 BY_HAND = (None, "none")
-"""What `Origin` and `Sec-Fetch-Site` are of a program, and of a person who types the address of an engine."""
+"""Values of `Origin` and `Sec-Fetch-Site` from a program, and from a person who types the address of an engine."""
 TOKENS_THAT_DOUBLE = 256
 
 Body = TypeVar("Body", bound=BaseModel)

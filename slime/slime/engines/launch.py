@@ -108,9 +108,9 @@ BACKENDS: dict[str, Callable[[list[str]], None]] = {
     "sglang": launch_sglang,
     "vllm": launch_vllm,
 }
-"""What a run can start by `--rollout-backend`."""
+"""Engines that a run can start by `--rollout-backend`."""
 BY_HAND = {"completions": launch_completions}
-"""What serves and cannot be trained."""
+"""Engines that serve a model that cannot be trained."""
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""How an engine's own Python is called, and which programs it finds by their names."""
+"""Calls an engine's own Python, and sets the PATH in which it finds programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the clients of all engines share: one call, its failure, and the state that an engine reports."""
+"""Shared by the clients of all engines: one call, its failure, and the state that an engine reports."""
 
 from __future__ import annotations
 

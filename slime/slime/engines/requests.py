@@ -1,4 +1,4 @@
-"""What a client may send to our engine servers: SGLang's native request names, validated where they enter."""
+"""Requests to slime's engine servers: SGLang's native names, validated on arrival."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ class TryRequest(SwitchRequest):
 
 @dataclass(frozen=True)
 class ModelLimits:
-    """What the served model takes: tokens of prompt and answer, ids in its vocabulary."""
+    """Limits of the served model: tokens of prompt and answer, ids in its vocabulary."""
 
     context_length: int
     vocabulary: int

@@ -48,7 +48,7 @@ class LaunchRequest:
 
 @dataclass(frozen=True)
 class ThirdPartyEngine:
-    """How one project's engine is asked for.
+    """Describes an engine of another project.
 
     Attributes:
         name: as its project writes it.
@@ -148,7 +148,9 @@ class ThirdPartyEngine:
 
 
 def servable_weights(request: LaunchRequest) -> FirstWeights:
-    """What to load at start. Raises ConfigError: a weights file that names none, no model there, a port in use."""
+    """Returns the weights to load at the start.
+
+    Raises ConfigError: a weights file without weights, a folder without a model, a port in use."""
     first = first_weights(request.model_path, request.weights_file)
     if not (Path(first.path) / "config.json").is_file():
         raise ConfigError(f"{first.path} holds no config.json; give the folder of a Hugging Face model")

@@ -28,9 +28,9 @@ SYSTEM_HOME = Path("/usr/local/cuda")
 HOMES = ("CUDA_HOME", "CUDA_PATH")
 """The variables that name a toolkit, the first one first."""
 LINKED_FOLDERS = (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
-"""Where a linker looks for what no -L names."""
+"""Folders that a linker searches without -L."""
 DRIVER_FOLDERS = (*LINKED_FOLDERS, "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/run/opengl-driver/lib")
-"""Where systems and containers have the driver's own library."""
+"""Folders of the driver's own library, in systems and containers."""
 QUESTION = (
     "import pathlib, sysconfig; paths = sysconfig.get_paths(); "
     "print(paths['purelib']); print(pathlib.Path(paths['include'], 'Python.h').is_file())"
@@ -163,7 +163,7 @@ def packaged_home(python: str) -> Path | None:
 
 
 def problems(python: str, environ: Mapping[str, str]) -> list[str]:
-    """What keeps the engine in `python` from building kernels, each with what to do; empty if nothing does."""
+    """Returns the problems that keep the engine in `python` from building kernels, each with its remedy; empty: none."""
     found, path = [], search_path(python, environ)
     answer = _ask(python)
     if answer is None:

@@ -19,7 +19,7 @@ class FirstWeights:
 
 
 def first_weights(model_path: str, weights_file: str | None) -> FirstWeights:
-    """What the file names, or version 0 of the model if there is no such file.
+    """Returns the weights that the file names, or version 0 of the model if there is no such file.
 
     Raises:
         ConfigError: the file names no version, path and checksum.

@@ -150,7 +150,7 @@ class LimitArguments:
 
 @dataclass
 class TrackingArguments:
-    """What is logged; RUN_DIR/metrics.jsonl and RUN_DIR/logs/training.log are always written."""
+    """Logging; RUN_DIR/metrics.jsonl and RUN_DIR/logs/training.log are always written."""
 
     use_tensorboard: bool = flag(True, "write TensorBoard events")
     tensorboard_dir: str = flag("", "folder of TensorBoard events (default: RUN_DIR/tensorboard)")

@@ -13,7 +13,7 @@ PLAIN_SOURCE = "slime.rollout.data_source.RolloutDataSource"
 BUFFERED_SOURCE = "slime.rollout.data_source.RolloutDataSourceWithBuffer"
 SOURCES = (PLAIN_SOURCE, BUFFERED_SOURCE)
 KEEPS_MEMORY = "keeps its memory: what it gave back could not be seen to come back; use sglang or embedded"
-"""What vLLM does in place of an offload."""
+"""The behaviour of vLLM instead of an offload."""
 
 GENERATES_NOTHING = excludes(
     rollout_function_path=FINE_TUNING,

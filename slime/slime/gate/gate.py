@@ -34,7 +34,7 @@ FILE = "gate.json"
 MOST_LEFT = 2
 """Updates in a row that may leave their turn to answer to the next one."""
 SLOWER = 0.5
-"""What one more rejection in a row multiplies the learning rate by, from the second on."""
+"""Factor of the learning rate for each further rejection in a row, from the second on."""
 
 
 class Examined(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from slime.types import Sample
 
 LIKED, RECENT, QUESTION, WISH, FACT = "liked", "recent", "question", "wish", "fact"
-"""What a sample is for, in its metadata under `gate`: an answer that people liked, one of the newest answers, a
+"""The use of a sample, in its metadata under `gate`: an answer that people liked, one of the newest answers, a
 prompt without answer that is to be answered (its `label` must occur in the answer), a prompt that asks for a form
 (its `label` is a regular expression that such an answer matches somewhere), or a question of a pool from which each
 update gets others (`label` as of a question)."""

@@ -1,4 +1,4 @@
-"""Which measurements are reason enough to reject. Pure functions; each returns the reason in words, or None."""
+"""Limits beyond which a measurement rejects an update. Pure functions; each returns the reason in words, or None."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NEAR = 0.25
 SURPRISE = 0.5
 """Nats a token by which the candidate may be surer or less sure of its greedy answers."""
 FACTOR = 4.0
-"""How many times as large as the largest accepted change the next one may be."""
+"""Largest ratio of the next change to the largest accepted one."""
 ENOUGH = 5
 """Accepted changes from which the bound is learned."""
 WINDOW = 32

@@ -1,4 +1,4 @@
-"""How long a step may be: one beyond a limit of distance is shrunk along its direction, not rejected. Imports no torch.
+"""Limits the length of a step: a step beyond a limit is shrunk along its direction, not rejected. Imports no torch.
 
 The KL of a short step grows with the square of its length, the change of the weights and the fall of liked answers with
 its length. A trust region as in TRPO (line search, Schulman 2015), and an adaptive step as in PPO (Schulman 2017).
@@ -25,7 +25,7 @@ AIM = 0.9
 TRIES = 6
 """Times that a step is shrunk; one that is beyond a limit then is broken."""
 FASTER = 1.5
-"""What the learning rate is multiplied or divided by at a time."""
+"""Factor by which the learning rate is multiplied or divided."""
 RATES = (1 / 8, 2.0)
 """Bounds of the learning rate, in --lr."""
 

@@ -121,7 +121,7 @@ def too_few_sampled(
 def sampled(
     check: Asks, asked: Sequence[Sample], weights: WeightVersion, engines: Sequence[Tries]
 ) -> float | None:
-    """How many of the wishes sampled answers of a version obey, on average; None if no engine can answer."""
+    """Returns the mean number of wishes that sampled answers of a version obey; None if no engine can answer."""
     obeyed = 0
     for _ in range(SAMPLED):
         answers = check.tried(engines, weights, asked, TEMPERATURE)

@@ -50,7 +50,7 @@ Correction = Callable[[Tensor, PolicyTerms], tuple[Tensor, dict[str, Tensor]]]
 """(loss of the tokens [T], terms) -> (new loss [T], metrics [T] by name)."""
 ICEPOP = {"truncate": False, "icepop": True}
 ONLY_OLDER = {"all": False, "older": True}
-"""What `tis_mode` and `tis_spans` name."""
+"""Meanings of `tis_mode` and `tis_spans`."""
 
 
 def corrections_of(settings: CorrectionSettings) -> list[Correction]:

@@ -207,7 +207,7 @@ KLType = Literal["k1", "k2", "k3", "low_var_kl"]
 
 @dataclass(frozen=True)
 class AdvantageSettings:
-    """How rewards become advantages.
+    """Settings of the conversion from rewards to advantages.
 
     Attributes:
         kl_coef: weight of the divergence in the reward of a token, reward a nat.
@@ -224,7 +224,7 @@ class AdvantageSettings:
 
 @dataclass(frozen=True)
 class CorrectionSettings:
-    """How tokens are weighed that the present policy would not have written.
+    """Weights of tokens that the present policy would not have sampled.
 
     Attributes:
         use_opsm, opsm_delta: drop tokens of samples whose mean log-prob fell by more than this, nats a token.
@@ -275,7 +275,7 @@ class PolicySettings:
 
 @dataclass(frozen=True)
 class TeacherSettings:
-    """Which likely ids are compared with a teacher's, and which hint teaches; a subset of None: the default of the
+    """The likely ids that are compared with a teacher's, and the hint that teaches. A subset of None: the default of the
     loss."""
 
     distill_subset_mode: str | None = None

@@ -1,4 +1,4 @@
-"""Which hint teaches a token, and over which ids: hint selection for top-K distillation (arXiv 2603.10165 v2).
+"""Chooses the hint that teaches a token, and the ids: hint selection for top-K distillation (arXiv 2603.10165 v2).
 
 Every hint of a sample makes a teacher of its own. All T tokens of a micro-batch are handled at once; C is the
 largest number of hints of a sample in it, and samples with fewer are absent from the later ones.

@@ -1,4 +1,4 @@
-"""How --train-backend megatron divides a model over its ranks.
+"""Division of a model over ranks by --train-backend megatron.
 
 `python -m slime.plan.division MODEL --gpus 8 --node 8` prints the usual sizes of tensor and expert parallelism.
 
@@ -86,7 +86,7 @@ def usual(shape: Shape, gpus: int, node: int, pp: int = 1, cp: int = 1) -> tuple
 
 @dataclass(frozen=True, kw_only=True)
 class Machines:
-    """Which model, and on which GPUs."""
+    """The model, and the GPUs."""
 
     model: str = flag(REQUIRED, "a folder with a config.json, or the name of a known model", positional=True)
     gpus: int = flag(REQUIRED, "GPUs that train")

@@ -16,7 +16,7 @@ from pathlib import Path
 OLDEST_DRIVER = {13: 580, 12: 525}
 """The first driver branch of a major version of CUDA; within one, a newer minor version runs on it too."""
 INSTALLED = 13
-"""What the requirements of trainers, SGLang and vLLM bring."""
+"""The CUDA version that the requirements of trainers, SGLang and vLLM install."""
 WAY_OUT = (
     "install driver {oldest} or later; or, on data-centre GPUs (A100, L40S, H100, ...) with driver 535 or later, "
     "NVIDIA's forward-compatibility package: apt-get install cuda-compat-{major}-0, then export "

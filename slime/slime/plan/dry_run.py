@@ -46,7 +46,7 @@ _SECRET = re.compile(r"(?<=://)[^/@\s]+@")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is planned, and for which GPUs."""
+    """The run to plan, and its GPUs."""
 
     num_gpus: int = flag(0, "GPUs of all machines together")
     gpu: str = flag("", f"which, such as H100 or 24GB (default: this machine's, else {DEFAULT})")

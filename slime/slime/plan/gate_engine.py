@@ -1,4 +1,4 @@
-"""Which engine answers the gate with a candidate's weights: what was asked for, or the first that works."""
+"""Chooses the engine that answers the gate with a candidate's weights: the requested one, or the first that works."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def unexamined(args: ServingSide) -> str | None:
 
 
 def in_words(args: ServingSide) -> str:
-    """Which engine answers the gate."""
+    """Returns a sentence that names the gate's engine."""
     return {
         SERVING: f"the {args.rollout_backend} engine that serves",
         CPU: "an engine of their own on the CPU",

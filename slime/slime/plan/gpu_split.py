@@ -1,4 +1,4 @@
-"""How many GPUs (or CPU ranks) each part of a run has, as the flags ask for it."""
+"""Returns the number of GPUs (or CPU ranks) of each part of a run, by its flags."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ RESIDENT = ("weights", "optimizer", "frozen models", "weights in 4 bits")
 
 @dataclass(frozen=True)
 class HostUse:
-    """What of a run lies in host memory and on disk.
+    """The use of host memory and disk by a run.
 
     Attributes:
         gate, async_save, offload_train: the flags.

@@ -1,4 +1,4 @@
-"""How many turns an hour the engines of a judge model score, by estimate.
+"""Estimates the turns that the engines of a judge model score in an hour.
 
 Decoding reads weights and the keys and values of all running requests from the GPU's memory once a token; a judge's
 prompts are short compared with its replies.

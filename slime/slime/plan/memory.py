@@ -49,7 +49,7 @@ FOUR_BIT = 0.5 + (1 + 4 / 256) / 64
 """Bytes a number in NF4 with double quantisation: half a byte, one byte a block of 64, fp32 for 256 of these."""
 
 Parts = dict[str, float]
-"""What each part takes, in bytes of one GPU."""
+"""Bytes of each part on one GPU."""
 NORMS = 2
 """Bytes a number of queries and keys that their norms keep here and Hugging Face's layers do not; measured."""
 WIDENED = 6
@@ -59,7 +59,7 @@ summed up, what is added and their sum, or the sum in bf16 and in fp32."""
 
 @dataclass(frozen=True)
 class TrainerMemory:
-    """How a model is trained. `tokens`: of one micro-batch; `rows`: of logits at a time, 0 for all of them;
+    """Settings of training by memory. `tokens`: of one micro-batch; `rows`: of logits at a time, 0 for all of them;
     `frozen`: further whole models (reference, teacher), in their sizes; `division`: of --train-backend megatron, None
     for fsdp; `entropy`: the loss has a term of it; `averages`: a mean of the weights is kept in addition to the
     moments (--average-steps)."""
@@ -80,7 +80,7 @@ class TrainerMemory:
 
 @dataclass(frozen=True)
 class EngineMemory:
-    """How a model is served: GPUs of one engine, its share of their memory, and the longest request."""
+    """Settings of serving that need memory: GPUs of one engine, its share of their memory, and the longest request."""
 
     shape: Shape
     gpus: int

@@ -46,7 +46,7 @@ def check_before_start(args: Arguments) -> None:
 
 
 def refusals(args: Arguments, env: Mapping[str, str]) -> list[str]:
-    """What a start with these arguments and variables would refuse, of which a plan shows all; empty if nothing."""
+    """Returns all errors that a start with these arguments and variables would raise; empty: none."""
     found = []
     try:
         check_before_start(args)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide
 
 SERVED = "{}_rl.served:environment"
-"""What a track serves to pools, by its name in ENV_TYPE."""
+"""The environment that a track serves to pools, by its name in ENV_TYPE."""
 
 
 @dataclass(frozen=True)

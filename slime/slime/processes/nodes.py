@@ -25,7 +25,7 @@ from slime.processes.servers import ServerManager, ServerSpec
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 900.0
-"""How long engines of a machine serve on without a driver. A new driver, or the Ray of a new job, takes less."""
+"""Time for which a machine's engines serve without a driver. A new driver, or the Ray of a new job, starts faster."""
 RENEW_INTERVAL = 5.0  # seconds
 POLL_SECONDS = 1.0
 STOP_PATIENCE = 20.0  # seconds in which the machines may report the end of their servers

@@ -1,4 +1,4 @@
-"""How many servers of a group run, changed while they run: `RUN_DIR/scale.json` names the number of each group.
+"""Changes the number of servers of a group while they run: `RUN_DIR/scale.json` has the number of each group.
 
     {"judge": 4}
 

@@ -43,7 +43,7 @@ CHOSEN_PORTS = range(21000, 31000)
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """How one server is started and asked for its health. Seconds; `url` None: it has no HTTP side.
+    """Command and health check of one server. Times in seconds; `url` None: it has no HTTP routes.
 
     `group`: of equal servers whose number may change while they run (`slime.processes.scaling`); None: it stands alone.
     `welcome`: shown after its address when it is ready. `machine`: the address of the machine that it runs on, "" for the
@@ -65,7 +65,7 @@ class ServerSpec:
 
 @dataclass
 class Watched:
-    """What is remembered about one server between two looks at it. Moments are seconds on the monotonic clock; `since`:
+    """The state of one server between two checks. Moments are seconds on the monotonic clock; `since`:
     when this process of it was started or adopted."""
 
     spec: ServerSpec

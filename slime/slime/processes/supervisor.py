@@ -258,7 +258,7 @@ def show_cursor() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Supervised:
-    """What is supervised, or stopped."""
+    """The command to supervise, or the run to stop."""
 
     run_dir: Path = flag(REQUIRED, "folder of the run")
     max_restarts: int = flag(20, f"restarts of the driver in {WINDOW:g} s")

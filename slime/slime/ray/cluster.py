@@ -99,7 +99,7 @@ def _sees(path: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Awaited:
-    """Which machines must be there."""
+    """The machines that must be present."""
 
     address: str = flag(REQUIRED, "address of Ray's head, HOST:PORT")
     nodes: int = flag(REQUIRED, "machines that must join")

@@ -1,4 +1,4 @@
-"""What both training programs do around their loop: logging, signals, exit status."""
+"""Shared by both training programs: logging, signals, exit status."""
 
 from __future__ import annotations
 

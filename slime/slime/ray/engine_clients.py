@@ -109,7 +109,8 @@ def spare_clients(args: ServingSide) -> list[SpareEngine]:
 
 
 def end_process(run_dir: Path, name: str | None) -> Callable[[], None]:
-    """What ends one of slime's own engines that hangs; it comes back by itself with the live weights."""
+    """Returns a function that kills one of slime's own engines if it hangs; the engine is then restarted with the live
+    weights."""
 
     def end() -> None:
         record = None if name is None else records.read_record(run_dir, name)

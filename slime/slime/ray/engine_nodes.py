@@ -46,13 +46,13 @@ logger = logging.getLogger(__name__)
 LOOK_INTERVAL = 5.0  # seconds between looks at the machines
 ANSWER_TIMEOUT = 120.0  # seconds that a machine has to say what it has
 POLICY = "engine-"
-"""How names of the policy's engines begin; the others serve a model that never changes."""
+"""Beginning of the names of the policy's engines; the others serve a model that never changes."""
 RETRY_INTERVAL = 60.0  # seconds after which engines that did not start are tried again
 
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What a machine has for the engines of a run. `lacks`: paths that are needed and not there."""
+    """Resources of a machine for the engines of a run. `lacks`: required paths that are missing."""
 
     folder: Path
     python: str
@@ -237,7 +237,7 @@ class EngineNodes:
 
     @cached_property
     def broadcaster(self) -> SenderHandle:
-        """What sends weights to machines that do not see the run folder. It starts with the first update."""
+        """The sender of weights to machines that do not see the run folder. It starts with the first update."""
         from slime.ray.weight_sender import RaySender
 
         return RaySender(self.args, self.placement)

@@ -182,7 +182,7 @@ def check_toolchain(python: str) -> None:
 
 
 def third_party_engine(backend: str) -> ThirdPartyEngine:
-    """How the engine of another project is asked for."""
+    """Returns the description of another project's engine."""
     from slime.engines.sglang.launch import SGLANG
     from slime.engines.vllm.launch import VLLM
 

@@ -1,5 +1,5 @@
-"""How long a stage of a run may take if no flag gives a limit: the usual one, or what a model of this size takes on a
-slow disk. A checkpoint of a large model has hundreds of gigabytes."""
+"""Default time limits of the stages of a run: the usual one, or the time that a model of this size needs on a slow
+disk. A checkpoint of a large model has hundreds of gigabytes."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Meeting:
     board: Any = None
 
     def enter(self, ranks: int) -> Store | None:
-        """What a rank gives to torch, and the interface that its groups listen on from now on."""
+        """Returns the store that a rank passes to torch, and sets the interface on which its groups listen."""
         from torch._C._distributed_c10d import FileStore
 
         from slime.training.core.distributed import listen_on

@@ -43,7 +43,7 @@ TRAINERS = "trainers"
 
 @dataclass(frozen=True)
 class BundleSite:
-    """Where a bundle lies: address and id of its node, and its GPU there, None for a CPU rank. The GPU is a number, or
+    """The place of a bundle: address and id of its node, and its GPU there, None for a CPU rank. The GPU is a number, or
     its UUID where CUDA_VISIBLE_DEVICES names UUIDs."""
 
     bundle: int
@@ -401,7 +401,7 @@ class Placement:
 
 
 def _answer() -> None:
-    """What a machine that lives can do."""
+    """Answers, to show that the machine is alive."""
 
 
 @ray.remote(num_cpus=0)

@@ -1,4 +1,4 @@
-"""How a version leaves the trainer and goes live: with --gate after an examination, without one at once."""
+"""Takes a version from the trainer and makes it live: with --gate after an examination, without it at once."""
 
 from __future__ import annotations
 

@@ -222,5 +222,5 @@ class RolloutManager:
         self._opened().load(rollout_id)
 
     def status(self) -> dict[str, Any]:
-        """What is being waited for, and for how many seconds."""
+        """Returns what the rollout waits for, and since how many seconds."""
         return {"waiting": {}} if self.service is None else self.service.status()

@@ -51,7 +51,7 @@ class Stopped(Exception):
 
 @dataclass
 class Progress:
-    """How far a run is, as rollout ids; -1: none.
+    """The progress of a run, as rollout ids; -1: none.
 
     Attributes:
         trained: the last rollout that a training step used up.

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class OrderlyStop:
-    """What TERM and INT do to a driver, whose servers go on meanwhile.
+    """Stops a driver after SIGTERM or SIGINT, while its servers continue.
 
     Where a checkpoint holds all that was trained, it ends at once: every step is a transaction. Else the step that runs
     is finished, its version goes live and a checkpoint is written, within --stop-timeout; the same signal once more ends

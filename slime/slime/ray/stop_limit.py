@@ -1,4 +1,4 @@
-"""How long a run that is stopped may take: for its step, and for a checkpoint by its bytes and the speed of the disk."""
+"""Time limit for stopping a run: for its step, and for a checkpoint by its bytes and the speed of the disk."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TrainerState(NamedTuple):
-    """What a trainer has loaded: last rollout trained (-1: none), its weight version, that one's parent."""
+    """The state that a trainer has loaded: last rollout trained (-1: none), its weight version, that one's parent."""
 
     rollout_id: int
     version: int

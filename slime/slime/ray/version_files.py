@@ -133,7 +133,7 @@ class VersionFiles:
         prune(self.weights_dir, "v*", args.keep_weights, spare)
 
     def copy_for_others(self, weights: WeightVersion, rollout_id: int) -> None:
-        """What --save-hf asks for."""
+        """Writes the copy that --save-hf asks for."""
         if self.args.save_hf is not None:
             target = Path(self.args.save_hf.replace("{rollout_id}", str(rollout_id)))
             temporary = fresh_folder(target)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class VersionState(Enum):
-    """Where a version is; the module's docstring has the transitions."""
+    """State of a version; the module's docstring has the transitions."""
 
     REQUESTED = auto()
     TRAINING = auto()

@@ -75,7 +75,7 @@ class ServerWatcher:
         return os.getpid()
 
     def restarts(self) -> dict[str, int]:
-        """How often each server was started again since this actor began."""
+        """Returns the number of restarts of each server since this actor began."""
         return {name: watched.restarts for name, watched in self.manager.servers.items()}
 
 

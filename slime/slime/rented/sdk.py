@@ -133,7 +133,7 @@ Given = TypeVar("Given")
 
 
 USER = "user"
-"""How such SDKs call a failure by the content of a request."""
+"""Category of such SDKs for a failure caused by the content of a request."""
 REFUSED_KEY = (401, 403)
 MAY_PASS = (401, 402, 403, 408, 409, 425, 429)
 """Statuses below 500 that a new key, a payment or a little time can change."""

@@ -34,7 +34,7 @@ class ServiceRefuses(EngineError):
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """Which model is rented where.
+    """The rented model, and its service.
 
     Attributes:
         model: the base model's name at the service.

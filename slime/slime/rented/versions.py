@@ -17,7 +17,7 @@ PREFIX = "xxh3:"
 
 @dataclass(frozen=True)
 class RentedWeights:
-    """Where the service keeps a version, to sample from (None: the base model as it is)."""
+    """Place of a version at the service, for sampling (None: the base model)."""
 
     model: str
     sampler: str | None

@@ -1,4 +1,4 @@
-"""Where groups of samples to generate come from, and what a restarted run needs to go on from there."""
+"""The source of the groups of samples to generate, and its state for a restarted run."""
 
 from __future__ import annotations
 

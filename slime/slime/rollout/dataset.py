@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """How a prompt file is read.
+    """Settings for reading a prompt file.
 
     Attributes:
         source: FILE or FILE@[a:b].

@@ -1,4 +1,4 @@
-"""Which data sets are evaluated on, and how: flags, or a YAML file whose data sets have settings of their own."""
+"""The data sets of evaluations, and their settings: flags, or a YAML file whose data sets have settings of their own."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def ratio(values: Iterable[bool]) -> float:
 
 
 class RewardFailures:
-    """How often rewards failed, by kind (timeout, error, value), since the last look; and how often in a row."""
+    """Number of failed rewards by kind (timeout, error, value) since the last report, and in a row."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

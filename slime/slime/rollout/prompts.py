@@ -95,7 +95,7 @@ def parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a prompt file mean what; None is not read."""
+    """The columns of a prompt file by meaning; None is not read."""
 
     input: str
     label: str | None = None

@@ -127,7 +127,7 @@ class Box:
 
     @property
     def over(self) -> str | None:
-        """Which limit its processes together went over, in words for a model; None for none. It is ended for that."""
+        """The limit that its processes together exceeded, in words for a model; None: none. The box is ended then."""
         if self._over is None and self.group is not None and self.group.over():
             self._over = f"its processes together used more than {self.limits.memory >> 20} MiB of memory"
         return self._over
@@ -291,7 +291,7 @@ def _watch_all() -> None:
 
 
 def _over(box: Box, look_at_disk: bool) -> str | None:
-    """Which limit the box is over, in a sentence for the model; None for none."""
+    """Returns the limit that the box exceeds, as a sentence for the model; None: none."""
     if box.process.poll() is not None:
         return None
     usage = box.usage

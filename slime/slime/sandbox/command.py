@@ -25,7 +25,7 @@ BOX_USER = 61000  # owns nothing on any usual system
 HOME = "/tmp"
 PATH = "/usr/bin:/bin"
 IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where an image does not set one, as docker has it."""
+"""PATH in a box if its image does not set one; the same as docker's."""
 PROGRAMS = ("bwrap", "prlimit")
 NAMESPACES = [
     "--unshare-user",

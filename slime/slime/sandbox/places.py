@@ -1,4 +1,4 @@
-"""Where workspaces are on this machine: below a folder of this user, each held by its process, removed after its end."""
+"""The places of workspaces on this machine: in a folder of this user, each held by its process and removed after it."""
 
 from __future__ import annotations
 

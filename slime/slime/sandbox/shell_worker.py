@@ -38,8 +38,8 @@ command eval "$(printf '%b' "$_command")" 3<&- 4>&-
 printf '\036%s:%d\036' "$_mark" "$?" >&4
 done"""
 WORDS = ["sh", "-c", PLAIN_LOOP] if PLAIN else ["bash", "--norc", "--noprofile", "-c", LOOP]
-"""What a shell runs: commands come by descriptor 3, so that descriptor 0 is the terminal; the end of each is marked on
-the terminal too, behind all that the command printed."""
+"""The program of a shell: commands come by descriptor 3, so that descriptor 0 is the terminal; the end of each is marked
+on the terminal too, behind all that the command printed."""
 
 
 class Kept:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SHARED = ("/dev/zero (deleted)", "/SYSV", "/memfd:")
-"""How /proc names mappings of memory that belongs to several processes."""
+"""Names in /proc of mappings of memory that belongs to several processes."""
 SMALLEST_SHARED = 4 << 20
-"""What a shared mapping counts at least: a program can fill it and unmap all but a page between two looks."""
+"""Smallest size that a shared mapping counts: a program can fill it and unmap all but a page between two checks."""
 FILE_BYTES = 2048
-"""What a file in memory counts at least of `disk_bytes`: also an empty one takes memory of the kernel."""
+"""Smallest size that a file in memory counts of `disk_bytes`: an empty one also takes memory of the kernel."""
 
 
 @dataclass(frozen=True)

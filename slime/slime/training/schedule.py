@@ -68,7 +68,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class ScheduleLimits:
-    """How to cut a rollout.
+    """Limits for dividing a rollout.
 
     Attributes:
         world_size: data-parallel ranks.

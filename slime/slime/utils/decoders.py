@@ -75,7 +75,7 @@ def split_qkv(whole: Tensor, config: PretrainedConfig) -> list[Tensor]:
 
 
 Source = str | tuple[tuple[str, ...], ...]
-"""What a tensor in memory is made of: one tensor of the folder, or for each expert those that stand below each other."""
+"""The source of a tensor in memory: one tensor of the folder, or for each expert the tensors that are stacked."""
 
 
 def sources_in_memory(names: Iterable[str], with_vision: bool = False) -> dict[str, Source]:

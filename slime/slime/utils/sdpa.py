@@ -1,4 +1,4 @@
-"""Which kernels torch's scaled dot-product attention may take in this process."""
+"""Chooses the kernels that torch's scaled dot-product attention may use in this process."""
 
 from __future__ import annotations
 

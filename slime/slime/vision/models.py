@@ -1,4 +1,4 @@
-"""Which models see, and how one is given images whose places are known."""
+"""The models with vision; passes images with known places to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where tokens stand for Qwen3-VL's rotations: each has a time, a row and a column."""
+"""Positions of tokens for Qwen3-VL's rotations: each has a time, a row and a column."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _reading = threading.Lock()
 
 @dataclass(frozen=True)
 class Artifact:
-    """What a folder of safetensors files holds.
+    """The contents of a folder of safetensors files.
 
     Attributes:
         checksum: as the trainer computes it (`slime.weights.checksum`).
@@ -36,7 +36,7 @@ class Artifact:
     digests: dict[str, str]
 
     def difference(self, other: Artifact) -> str | None:
-        """How the tensors of `other` differ in name or shape; None if they do not."""
+        """Returns how the tensors of `other` differ in name or shape; None if they do not."""
         lacking = sorted(self.shapes.keys() - other.shapes.keys())
         extra = sorted(other.shapes.keys() - self.shapes.keys())
         if lacking:
@@ -75,7 +75,7 @@ def _read(stamps: tuple[tuple[str, int, int], ...]) -> Artifact:
 
 
 def described(digests: dict[str, TensorDigest]) -> Artifact:
-    """What tensors with these digests make."""
+    """Returns the artifact of tensors with these digests."""
     counted = without_tied_head(digests)
     shapes = {name: list(one.shape) for name, one in counted.items()}
     return Artifact(checksum_of(counted), shapes, {name: one.digest for name, one in counted.items()})

@@ -1,4 +1,4 @@
-"""Where checkpoints lie. Imports no torch: the driver uses it too.
+"""Folders of checkpoints. Imports no torch: the driver uses it too.
 
     SAVE/checkpoint-12/        after 12 rollouts: a Hugging Face model, `trainer/` to resume from, `meta.json`
     SAVE/checkpoint-latest     link to the newest complete one
@@ -59,7 +59,7 @@ def folder_of(save: str | Path, rollout_id: int) -> Path:
 
 
 def trainer_folder(checkpoint: Path) -> Path:
-    """What only the trainer reads; the earlier layout kept it in the checkpoint's own folder."""
+    """Returns the folder that only the trainer reads; the earlier layout had it in the checkpoint's own folder."""
     inner = checkpoint / TRAINER
     return inner if inner.is_dir() else checkpoint
 
@@ -132,7 +132,7 @@ def latest(save: Path) -> Path | None:
 
 
 def lora_settings(args: LoraArguments) -> dict[str, Any] | None:
-    """What a checkpoint must agree with to be resumed; None without LoRA."""
+    """Returns the settings that a checkpoint must have to be resumed; None without LoRA."""
     if not args.use_lora:
         return None
     names = ("lora_rank", "lora_alpha", "lora_target_modules", "lora_modules_to_save")

@@ -42,7 +42,7 @@ class NotFiniteError(EngineError):
 
 @dataclass(frozen=True)
 class TensorDigest:
-    """What a tensor is: torch's name of its dtype (`bfloat16`), its shape, the hex digest of its raw bytes."""
+    """Description of a tensor: torch's name of its dtype (`bfloat16`), its shape, the hex digest of its raw bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -152,7 +152,7 @@ def in_parallel(action: Callable[[str], T], names: list[str], size: int) -> list
 
 @cache
 def threads() -> int:
-    """How many tensors are handled at a time."""
+    """Returns the number of tensors that are handled at a time."""
     return max(1, min(MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
 
 

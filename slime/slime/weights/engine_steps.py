@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class EngineState(Protocol):
-    """What an engine reports of its weights."""
+    """The weights that an engine reports."""
 
     @property
     def version(self) -> int: ...

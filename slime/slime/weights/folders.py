@@ -24,7 +24,7 @@ WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
 OF_VERSIONS = (DIGESTS, PROBE)
 """Files that describe the weights in the same folder."""
 PEFT_PREFIX = "base_model.model."
-"""What the names of an adapter's tensors begin with, before that of the module that they belong to."""
+"""Beginning of the names of an adapter's tensors, before the name of the module."""
 
 
 def stored_dtype(folder: str) -> torch.dtype | None:

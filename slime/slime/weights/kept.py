@@ -1,4 +1,4 @@
-"""Which versions stay on disk: the newest, fewer and fewer of the older ones, the first, and those that are named."""
+"""Chooses the versions that stay on disk: the newest, some of the older ones, the first, and those that are named."""
 
 from __future__ import annotations
 

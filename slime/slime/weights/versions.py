@@ -55,7 +55,7 @@ class VersionNumbers:
 
 
 def artifact_folder(folder: Path, version: int) -> Path:
-    """Where a version lies in the folder of a run's versions (`--update-weight-disk-dir`)."""
+    """Returns the folder of a version in the folder of a run's versions (`--update-weight-disk-dir`)."""
     return folder / f"v{version:06d}"
 
 
@@ -79,7 +79,7 @@ def claim_folder(folder: Path, save_dir: Path) -> None:
 
 
 def live_file(run_dir: Path) -> Path:
-    """Where engines that start look for the weights to load (`--weights-file`)."""
+    """Returns the file that names the weights for starting engines (`--weights-file`)."""
     return run_dir / "live_weights.json"
 
 

@@ -23,7 +23,7 @@ from slime.plugins import load_attr
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Which tasks are written."""
+    """The tasks to write."""
 
     environments: str = flag(REQUIRED, "a VerifiersEnvironments: file.py:NAME", positional=True)
     first: int = flag(0, "number of the first task")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from slime.flags.engine import EngineArguments
 
 PREFIXES = {"--": "rollout", "--prm-teacher-": "teacher", "--prm-": "prm"}
-"""What stands before `sglang-` or `vllm-` in flags that go to the engine itself, and to which servers: those of the first
-go to all."""
+"""Prefixes before `sglang-` or `vllm-` of flags that go to the engine itself, and the servers that get them; the first
+prefix is for all."""
 ROUTER = "--sglang-router-"  # slime's own flags of a router, which it does not have
 
 

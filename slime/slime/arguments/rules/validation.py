@@ -221,7 +221,7 @@ def _check_replay(args: Arguments) -> None:
 
 
 def _check_turns(args: Arguments) -> None:
-    """Who shares which processors, and who steps aside."""
+    """Checks which parts share processors, and which part gives way."""
     on_gpu = args.actor_num_gpus_per_node > 0
     if args.colocate and on_gpu != (args.rollout_num_gpus > 0):
         raise ConfigError(

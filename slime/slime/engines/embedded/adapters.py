@@ -30,7 +30,7 @@ class AdapterError(EngineError):
 
 @dataclass(frozen=True)
 class AdapterDelta:
-    """What changes in `base`, a model folder.
+    """The changes of an adapter to `base`, a model folder.
 
     Attributes:
         factors: A [r, in] and B [out, r] by the name of the weight [out, in] to which scale * B A is added.

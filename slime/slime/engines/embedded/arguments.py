@@ -9,7 +9,7 @@ from claw_base.settings.declare import REQUIRED, flag
 
 @dataclass(frozen=True)
 class EmbeddedArguments:
-    """How one embedded engine runs; each field is the flag of the same name."""
+    """Settings of one embedded engine; each field is the flag of the same name."""
 
     model_path: str = flag(REQUIRED, "Hugging Face model folder")
     host: str = flag("127.0.0.1", "address to listen on")

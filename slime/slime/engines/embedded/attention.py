@@ -102,7 +102,7 @@ class ChunkSpan:
 
 @dataclass
 class RaggedBatch:
-    """What the attention function must know about the tokens of one step."""
+    """The tokens of one step, as the attention function needs them."""
 
     decode: list[DecodeSpan]
     chunks: list[ChunkSpan]

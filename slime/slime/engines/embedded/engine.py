@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Counters:
-    """What the engine has done since it started."""
+    """Counters of the engine since its start."""
 
     steps: int = 0
     prompt_tokens: int = 0

@@ -1,4 +1,4 @@
-"""Where keys and values live.
+"""Storage of keys and values.
 
 A prompt is prefilled into buffers of its own (`PrefillCache`). A sequence that decodes is one row of a
 `Slab`: all sequences of one length class, without holes, so that one attention call over a view serves them

@@ -38,7 +38,7 @@ class Prefix:
 
 
 class Prefixes:
-    """What is kept, at most `most_bytes` of it. Used by the engine thread only."""
+    """The kept prefixes, at most `most_bytes`. Used by the engine thread only."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes

@@ -1,4 +1,4 @@
-"""What a folder holds, read for one model: whole weights, an adapter merged into its base, or a slot of shared memory."""
+"""Reads a folder for one model: whole weights, an adapter merged into its base, or a slot of shared memory."""
 
 from __future__ import annotations
 

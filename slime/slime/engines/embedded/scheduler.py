@@ -1,4 +1,4 @@
-"""Who runs in the next step: admission, fair sharing of prompt tokens, retraction when the store is full."""
+"""Chooses the requests of the next step: admission, fair sharing of prompt tokens, retraction when the store is full."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Sequence:
     reused: int = 0
     """Prompt tokens that were not read, because their keys and values were kept."""
     weights: int = 0
-    """Which of the scheduler's weights began to read it."""
+    """Number of the scheduler's weights that began to read it."""
     rng: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class Sequence:
 
     @property
     def shift(self) -> int:
-        """What is added to the place of a token of the answer to get its position."""
+        """Number that is added to the index of an answer's token to get its position."""
         return 0 if self.images is None else self.images.shift
 
     def tokens(self, start: int, end: int) -> list[int]:

@@ -41,7 +41,7 @@ class PrefillCache:
 
 
 class SlabRow(Protocol):
-    """What can be stored as a row: `cached` tokens, at `row` of `slab` (None, -1: nowhere)."""
+    """A sequence that can be stored as a row: `cached` tokens, at `row` of `slab` (None, -1: nowhere)."""
 
     cached: int
     slab: Slab[Any] | None

@@ -17,7 +17,7 @@ from slime.engines.json_http import disconnected, pause_after_chunk
 from slime.engines.requests import RunningRequestError
 
 LINGER_SECONDS = 15.0
-"""How long a generation with a join key goes on after its connection broke."""
+"""Time for which a generation with a join key continues after its connection broke."""
 
 
 @dataclass

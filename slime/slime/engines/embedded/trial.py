@@ -37,7 +37,7 @@ class WeightTrial:
         self._discarded = 0
 
     def end(self) -> None:
-        """What is prepared was discarded: trials of it end, also those that wait. Those of a folder go on."""
+        """Ends all trials of the prepared weights, which were discarded, waiting ones too. Trials of a folder go on."""
         self._discarded += 1
 
     def answers(self, request: TryRequest) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RELEASE_SECONDS = 20.0
-"""How long an engine may take to notice that its rank 0 has gone."""
+"""Longest time for an engine to notice that its rank 0 has ended."""
 
 
 class SenderHandle(Protocol):
@@ -185,7 +185,7 @@ class Broadcast:
             raise HalfLoaded(str(error), getattr(error, "status", None)) from error
 
     def get_ready(self, buckets: Sequence[Bucket]) -> None:
-        """What can be done before the requests wait. Raises EngineError."""
+        """Does everything that is possible before the requests wait. Raises EngineError."""
 
     def move(self, call: HttpCall, name: str, buckets: Sequence[Bucket]) -> None:
         """Brings the buckets into the engine."""

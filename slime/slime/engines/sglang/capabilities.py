@@ -1,4 +1,4 @@
-"""What we need of an SGLang. The measured version has it; any other is asked before it serves."""
+"""Required features of SGLang. The measured version has them; any other version is checked before it serves."""
 
 from __future__ import annotations
 

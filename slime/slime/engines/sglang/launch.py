@@ -91,5 +91,5 @@ def _version_of(url: str) -> str:
 
 
 def launch(argv: list[str]) -> int:
-    """What `slime.engines.launch` calls; returns an exit status, 2 for what was refused."""
+    """Starts SGLang for `slime.engines.launch`. Returns an exit status; 2: the arguments were refused."""
     return run(lambda: serve(SGLANG.parse(argv)))

@@ -169,7 +169,7 @@ FlattenedTensorMetadata.__module__ = METADATA_MODULE
 
 
 def serialized(flat: Tensor, bucket: Bucket) -> str:
-    """What SGLang opens: `flattened_tensor` and `metadata`, pickled as torch shares tensors, in base64."""
+    """Returns what SGLang opens: `flattened_tensor` and `metadata`, pickled as torch shares tensors, in base64."""
     metadata, place = [], 0
     for entry in bucket.entries:
         end, dtype = place + entry.size, getattr(torch, entry.dtype)

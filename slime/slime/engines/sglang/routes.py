@@ -137,7 +137,7 @@ class SGLangRoutes:
         self.prepared = None
 
     def info(self, call: HttpCall) -> EngineInfo:
-        """What the engine serves. `checksum` is empty if it does not serve what its folder holds."""
+        """Returns the weights that the engine serves. `checksum` is empty if they differ from those of its folder."""
         version, path = self._named(call)
         if version == MIXED:
             return EngineInfo(version, "", path, None)

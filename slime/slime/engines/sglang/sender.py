@@ -24,7 +24,7 @@ c10d: Any = distributed_c10d  # and what is private here
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the ranks of a group find one another, and on which device ("cpu", "cuda") rank 0 has the weights."""
+    """The address of a group's rendezvous, and the device ("cpu", "cuda") on which rank 0 has the weights."""
 
     host: str
     port: int

@@ -1,4 +1,4 @@
-"""How a version gets into an SGLang engine while its requests wait: read from disk by the engine itself, or broadcast."""
+"""Brings a version into an SGLang engine while its requests wait: the engine reads it from disk, or it is broadcast."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Row = list[tuple[float, int]]
 
 @dataclass(frozen=True)
 class Delta:
-    """What is new: `rows` are of the new tokens, `prompt_rows` (once) of the prompt, whose first has none.
+    """The new part of an answer: `rows` are of the new tokens, `prompt_rows` (once) of the prompt, whose first has none.
 
     finish: vLLM's reason and what matched, None while it goes on. spans: of all tokens, with the last delta.
     """

@@ -1,4 +1,4 @@
-"""What of vLLM's `AsyncLLM` is called, and in which order."""
+"""Calls vLLM's `AsyncLLM`."""
 
 from __future__ import annotations
 

@@ -98,5 +98,5 @@ def environment(request: LaunchRequest, visible: str) -> dict[str, str]:
 
 
 def launch(argv: list[str]) -> int:
-    """What `slime.engines.launch` calls; returns an exit status, 2 for what was refused."""
+    """Starts vLLM for `slime.engines.launch`. Returns an exit status; 2: the arguments were refused."""
     return run(lambda: serve(VLLM.parse(argv)))

@@ -1,4 +1,4 @@
-"""What vLLM's workers do for us: load a version, tie its head again, and compare what is live with the files.
+"""Additions to vLLM's workers: load a version, tie its head again, and compare live weights with the files.
 
 `LiveWeights` is vLLM's `worker_extension_cls`: its methods become the worker's, called by `collective_rpc`.
 """

@@ -34,7 +34,7 @@ RETRY_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class RentedEngineArguments:
-    """How one rented engine runs; each field is the flag of the same name."""
+    """Settings of one rented engine; each field is the flag of the same name."""
 
     model_path: str = flag(REQUIRED, "folder of tokenizer and configuration")
     rented_service: str = flag(REQUIRED, "client of the service", unit="module:class")

@@ -1,4 +1,4 @@
-"""Where the service keeps an adapter: begun, resumed, kept to sample from, kept to go on from."""
+"""The places of an adapter at the service: started, resumed, kept for sampling, kept for resuming."""
 
 from __future__ import annotations
 

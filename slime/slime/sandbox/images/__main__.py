@@ -20,7 +20,7 @@ from slime.sandbox.images.cache import image_of
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """Which images are fetched. Raises ConfigError if none is named."""
+    """The images to fetch. Raises ConfigError if none is named."""
 
     names: list[str] = flag([], "images that podman or docker have or can pull, or archives", positional=True)
     from_: Path | None = flag(None, "a file with further names, one a line", unit="path")

@@ -28,7 +28,7 @@ _known: dict[tuple[Path, str], Image] = {}
 
 @dataclass(frozen=True)
 class Source:
-    """Where an image's files come from: what they are known by, what their makers set, and how they are unpacked."""
+    """The source of an image's files: their identity, their makers' settings, and a function that unpacks them."""
 
     identity: str
     architecture: str

@@ -14,7 +14,7 @@ from pathlib import Path
 from slime.errors import ConfigError
 
 PLACE = "/.box"
-"""Where it is in the box: a folder that every unpacked image has, empty."""
+"""Its place in the box: an empty folder of every unpacked image."""
 LOOK_SECONDS = 60.0
 LOOK = """
 import importlib, json, os, sys

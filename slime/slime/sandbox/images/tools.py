@@ -17,7 +17,7 @@ from slime.sandbox.images.unpack import BadImage, Unpacker
 TOOLS = ("podman", "docker")
 SECONDS = 3600.0  # of a pull or a build
 RUNTIMES = ("crun", "runc", "OCI runtime")
-"""What podman's complaint names if it is not the step that failed, but its start."""
+"""Names in podman's error if the start of a step failed, not the step itself."""
 INSTALL = "install podman (Debian: apt-get install podman) or docker"
 
 

@@ -40,7 +40,7 @@ KINDS = {
     "slime.errors": "TrainError CheckpointError",
     "claw_base.errors": "ConfigError",
 }
-"""What ranks of one run send each other while they write and read checkpoints."""
+"""Classes that ranks of one run send each other while they write and read checkpoints."""
 
 
 class KnownClasses(pickle.Unpickler):

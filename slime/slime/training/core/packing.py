@@ -199,7 +199,7 @@ def observed_targets(sample: Sample) -> dict[int, int]:
 
 @dataclass
 class _Tokens:
-    """What runs through the model."""
+    """The tokens that run through the model."""
 
     ids: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)

@@ -66,7 +66,7 @@ ALLOWED = frozenset(
         ),
     )
 )
-"""What the index of a checkpoint may name: exactly these, none of which is ever called."""
+"""Names that the index of a checkpoint may contain; none of them is ever called."""
 
 
 class SafeReader(FileSystemReader):
@@ -172,7 +172,7 @@ def _key(value: object) -> MetadataIndex:
 
 
 def _place(value: object) -> _StorageInfo:
-    """Which bytes of which file of the folder."""
+    """Returns the file of the folder, and the bytes in it."""
     fields = _fields(value, INFO.name, INFO.module)
     name = _text(fields["relative_path"])
     if name in ("", ".", "..") or "/" in name or "\0" in name:

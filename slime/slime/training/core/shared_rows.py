@@ -41,7 +41,7 @@ class _Share(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class OwnRows:
-    """Which t of the T rows of a pack are this rank's.
+    """The t of the T rows of a pack that belong to this rank.
 
     Attributes:
         numbers: [t], of the rows. Every row is one rank's of `group`.

@@ -247,7 +247,7 @@ def _teacher(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> 
 
 
 def _older(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Tensor:
-    """Which tokens older weights wrote than those before the update."""
+    """Returns the mask [T] of tokens that were sampled by weights older than those before the update."""
     written_before = [age > 0 for i in micro_batch for age in ages(data.samples[i], data.version)]
     return torch.tensor(written_before if micro_batch else [False], device=packed.targets.device)
 

@@ -26,7 +26,7 @@ class Adapter(nn.Module):
 
 @dataclass(frozen=True)
 class Output:
-    """How a module orders what it gives on this rank.
+    """The order of a module's output on this rank.
 
     Attributes:
         sizes: of each Hugging Face module that it joins, by the last part of its name.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Places:
-    """Where the tokens of a pack stand: what megatron-core hands to every layer as its attention mask.
+    """The places of a pack's tokens; megatron-core passes them to every layer as its attention mask.
 
     Attributes:
         layout: of the whole pack of N tokens, of which this rank has n.

@@ -28,7 +28,7 @@ FLAGS = {
     "tensor x context": "--tensor-model-parallel-size (TRAIN_TP) or --context-parallel-size (TRAIN_CP)",
     "pipeline": "--pipeline-model-parallel-size (TRAIN_PP), or see --decoder-last-pipeline-num-layers",
 }
-"""What sets each kind of ranks; in brackets the variable of the launch scripts."""
+"""The flag for each kind of ranks; in brackets the variable of the launch scripts."""
 
 
 def read_config(folder: str) -> Any:

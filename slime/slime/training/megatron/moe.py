@@ -28,7 +28,7 @@ ALIGNMENT = 16  # bytes
 
 
 class Router(nn.Module):
-    """Which experts a token goes to, and what each one's answer counts (Shazeer et al. 2017).
+    """Chooses the experts of a token, and the weights of their outputs (Shazeer et al. 2017).
 
     The product is in the weights' dtype and the softmax in fp32, as in transformers. `moe_router_pre_softmax`: the
     weights are the probabilities as they are; otherwise those of the chosen experts are scaled to a sum of 1.

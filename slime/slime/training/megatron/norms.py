@@ -11,7 +11,7 @@ from slime.training.core.fused import rms_norm
 
 
 class Norm(nn.Module):
-    """What all have: root mean square, and a weight for each number.
+    """Base of all norms: root mean square, and a weight for each number.
 
     Attributes:
         fused: by one kernel (--fused-layers), if the norm has one.

@@ -1,4 +1,4 @@
-"""Where this process stands among the ranks that hold one model together and those that hold copies of it."""
+"""The place of this process among the ranks that hold one model together, and those that hold copies of it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Trained:
     added: Tensor | None = None
 
     def watch(self) -> None:
-        """Where gradients come narrower than they are wanted, adds them up as soon as they are there."""
+        """Adds gradients up as soon as they are computed, if their dtype is narrower than wanted."""
         if self.parameter.dtype != self.wide:
             self.parameter.register_post_accumulate_grad_hook(self._add)  # type: ignore[no-untyped-call]
 
@@ -58,7 +58,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Cut:
-    """How ranks divide a tensor: along which dimension, and which ranks."""
+    """The division of a tensor: its dimension, and the ranks."""
 
     dim: int
     axis: Axis

@@ -52,12 +52,12 @@ class Head:
 
     @property
     def stop(self) -> int:
-        """Where its bytes end."""
+        """End of its bytes."""
         return self.start + self.shape.numel() * self.dtype.itemsize
 
     @property
     def end(self) -> int:
-        """Where the next one can begin."""
+        """First place at which the next one can begin."""
         return -(-self.stop // ALIGNMENT) * ALIGNMENT
 
     def of(self, flat: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class Head:
 
 
 class WeightMap:
-    """How the parameters of one rank's stage hang together with a Hugging Face folder."""
+    """Maps the parameters of one rank's stage to the tensors of a Hugging Face folder."""
 
     def __init__(self, model: PackedGPT, hf: PretrainedConfig) -> None:
         self.model, self.hf, self.parallel = model, hf, model.parallel

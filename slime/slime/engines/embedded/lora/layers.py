@@ -37,7 +37,7 @@ class AdaptedChunk:
 
 @dataclass
 class AdaptedStep:
-    """What the layers add in one step.
+    """The adapters' factors that the layers add in one step.
 
     Attributes:
         mask: [rows, places * rank], the scale of its adapter in a row's own place, else 0; None: no row has an adapter.

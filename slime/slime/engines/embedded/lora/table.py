@@ -1,4 +1,4 @@
-"""Which adapters an engine knows, and which of them are in memory.
+"""The adapters of an engine, and those that are in memory.
 
 An adapter is registered with a folder and a version. At most `most` are in memory; the one used longest ago makes room.
 A request for one that is not waits in the queue while a thread reads it. If all in memory are in use, the one that was
@@ -37,7 +37,7 @@ class RegisteredAdapter:
 
 
 class DecodeLoop(Protocol):
-    """What the table asks of the engine."""
+    """The engine's functions that the table needs."""
 
     def between_steps(self, call: Callable[[], None]) -> None:
         """Runs `call` in the decode thread and returns when it has run."""
