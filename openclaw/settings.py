@@ -76,7 +76,7 @@ class Settings:
     )
     max_loaded_adapters: int | None = flag(
         None,
-        "Adapters that the launched engine holds in memory; others are read when they are asked for; default: 64.",
+        "Adapters in the launched engine's memory; others are read on request; default: 64.",
         env=("MAX_LOADED_ADAPTERS",),
         least=1,
     )

@@ -29,7 +29,7 @@ class DreamArguments:
     )
     dream_anchor_weight: float = flag(
         1.0,
-        "weight of the loss of an anchor of 14 tokens, longer ones weigh more; a dream's is 1",
+        "loss weight of an anchor of 14 tokens; longer ones weigh more (a dream: 1)",
         least=0,
         most=16,
     )

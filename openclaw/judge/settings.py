@@ -199,7 +199,7 @@ class JudgeSettings:
     )
     eval_mode: int = flag(
         1,
-        "1: score turns even if the method trains on hints alone, for the curve; 0: do not.",
+        "1: also score turns if the method trains only on hints, for the curve.",
         env=("OPENCLAW_EVAL_MODE",),
         least=0,
         most=1,

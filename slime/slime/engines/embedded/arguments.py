@@ -22,7 +22,7 @@ class EmbeddedArguments:
     context_length: int | None = flag(None, "tokens of prompt and answer; default: the model's", least=1)
     max_running_requests: int = flag(64, "requests that are sampled at a time", least=1)
     max_loaded_adapters: int = flag(
-        64, "adapters in memory at a time; a request for another one waits while it is read", least=1
+        64, "adapters in memory; a request for another one waits while it is read", least=1
     )
     chunked_prefill_size: int = flag(512, "prompt tokens read in one step", least=1)
     max_total_tokens: int | None = flag(None, "tokens in the KV store; default: by memory", least=1)
