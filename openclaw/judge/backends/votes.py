@@ -46,7 +46,8 @@ _KEYS = frozenset(
     {"score", "vote", "rating", "verdict", "reward", "label", "judgement", "judgment", "final_score"}
 )
 _QUOTED = re.compile(
-    r"“[^”\n]*”|„[^“”\n]*[“”]|«[^»\n]*»|「[^」\n]*」|『[^』\n]*』|```.*?```|`[^`\n]*`|^\s*>.*$", re.M | re.S
+    r"“[^“”\n]*”|„[^„“”\n]*[“”]|«[^«»\n]*»|「[^「」\n]*」|『[^『』\n]*』|```.*?```|`[^`\n]*`|^\s*>.*$",
+    re.M | re.S,
 )
 _OFFERED = re.compile(r"\W*(?:or|and|oder|und|ou|et|o|y|e|或|或者|和|и|или)?\W*", re.IGNORECASE)
 _DEFINES = re.compile(

@@ -73,7 +73,24 @@ def test_recorded_replies_are_read_right_and_give_no_wrong_vote(part: str) -> No
 
 
 @pytest.mark.parametrize(
-    "piece", ["{", '{"', "\\boxed{", '"', "```", "`", "<think>", "</think>", "Score: ", "1 ", "“", "-" * 9]
+    "piece",
+    [
+        "{",
+        '{"',
+        "\\boxed{",
+        '"',
+        "```",
+        "`",
+        "<think>",
+        "</think>",
+        "Score: ",
+        "1 ",
+        "“",
+        "„",
+        "«",
+        "「",
+        "-" * 9,
+    ],
 )
 def test_a_hostile_reply_is_read_in_linear_time(piece: str) -> None:
     begun = time.process_time()
