@@ -15,8 +15,8 @@ VERY_SHORT_ANSWER, VERY_SHORT_CHARACTERS = 15, 100
 """Words and characters below which hardly anybody wants less."""
 LIST_LINES = 2
 """Lines with a bullet or a number that make a list."""
-_ITEM = re.compile(r"^\s*(?:[-*•‣–]|\d{1,2}[.)、])\s*\S", re.MULTILINE)
-_MARKUP = re.compile(r"^\s*#{1,6}\s|\*\*[^*\n]+\*\*|^\s*\|?[^|\n]+\|[^|\n]+\n\s*\|?\s*:?-{2,}", re.MULTILINE)
+_ITEM = re.compile(r"^\s*(?:[-*•‣–・]|\d{1,2}[.)、])\s*\S", re.MULTILINE)
+_MARKUP = re.compile(r"^\s*#{1,6}\s|\*\*[^*\n]+\*\*|^\s*\|?[^|\n]+\|[^\n]*\n\s*\|?\s*:?-{2,}", re.MULTILINE)
 """Headings, bold text, a table."""
 _WIDE = re.compile(r"[぀-ヿ㐀-鿿가-힯]")
 _GREETING = re.compile(
@@ -69,7 +69,9 @@ def has_form(pole: Pole, answer: str) -> bool:
 def already_has(answer: str) -> frozenset[Pole]:
     """Returns the forms that a complaint about this answer cannot ask for, because it has them already. `long` is
     never among them: a person may want more of a long answer too."""
-    found: set[Pole] = {"prose"} if is_prose(answer) else {"list"}
+    found: set[Pole] = {"prose"} if is_prose(answer) else set()
+    if is_list(answer):
+        found.add("list")
     if is_very_short(answer):
         found.add("short")
     if greets(answer):
