@@ -45,14 +45,16 @@ class Bounds:
 
     Attributes:
         low, high: of a complaint, and of thanks, if the rules find no sign.
-        keep: of the sign that the rules find; below it the score is 0.
+        keep_low, keep_high: of the complaint, and of the thanks, that the rules find; below it the score is 0. The rules
+            are more often wrong about thanks (irony) than about complaints.
         flip: of the opposite sign, which then replaces the rules' one.
         kind: of a kind, for the plain sentence that asks for a form.
     """
 
     low: float
     high: float
-    keep: float
+    keep_low: float
+    keep_high: float
     flip: float
     kind: float
 
@@ -61,10 +63,10 @@ class Bounds:
         if rules == 0:
             sign, share, least = (-1, low, self.low) if low >= high else (1, high, self.high)
             return sign if share >= least else 0
-        for_rules, against = (low, high) if rules < 0 else (high, low)
+        share, against, least = (low, high, self.keep_low) if rules < 0 else (high, low, self.keep_high)
         if against >= self.flip:
             return -rules
-        return rules if for_rules >= self.keep else 0
+        return rules if share >= least else 0
 
 
 @dataclass(frozen=True)

