@@ -28,6 +28,7 @@ from slime.losses.custom import (
     pack_loss,
     sample_loss,
 )
+from slime.losses.dense import DenseDistribution
 from slime.losses.distillation import (
     clipped_topk_loss,
     combined_advantages,
@@ -44,7 +45,6 @@ from slime.losses.echo import Rows, echo_loss
 from slime.losses.formula import (
     AdvantageSettings,
     CorrectionSettings,
-    DenseDistribution,
     Distribution,
     LossOutput,
     PolicySettings,

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from slime.losses.formula import DenseDistribution, Distribution
+from slime.losses.dense import DenseDistribution
+from slime.losses.formula import Distribution
 
 
 class ChunkedDistribution:

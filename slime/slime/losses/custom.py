@@ -19,7 +19,7 @@ from torch import Tensor
 
 from slime.errors import ConfigError
 from slime.hooks import HOOKS, call_of
-from slime.losses.formula import DenseDistribution
+from slime.losses.dense import DenseDistribution
 from slime.plugins import load_attr
 
 SAMPLE_PARAMETERS = ("policy_logits", "reference_logits", "rewards", "advantages", "config")

@@ -58,51 +58,6 @@ class Distribution(Protocol):
         ...
 
 
-class DenseDistribution:
-    """Distribution over a whole vocabulary that is held in one tensor.
-
-    Args:
-        logits: [T, V], any floating dtype; computed in fp32 (float64 stays float64).
-        temperature: one number, or [T] for a value per position; greater than 0.
-    """
-
-    def __init__(self, logits: Tensor, temperature: float | Tensor = 1.0) -> None:
-        if logits.dim() != 2:
-            raise ValueError(f"logits must have shape [T, V], got {list(logits.shape)}")
-        scaled = logits if logits.dtype == torch.float64 else logits.float()
-        if isinstance(temperature, Tensor):
-            scaled = scaled / temperature.to(scaled.dtype).reshape(-1, 1)
-        elif temperature != 1.0:
-            scaled = scaled / temperature
-        self.logits = scaled
-        self._logsumexp: Tensor | None = None
-
-    def logsumexp(self) -> Tensor:
-        cached = self._logsumexp
-        wants_grad = torch.is_grad_enabled() and self.logits.requires_grad
-        if cached is None or (wants_grad and not cached.requires_grad):
-            cached = self._logsumexp = torch.logsumexp(self.logits, dim=-1)
-        return cached
-
-    def log_probs(self, ids: Tensor) -> Tensor:
-        columns = ids if ids.dim() == 2 else ids.unsqueeze(-1)
-        gathered = self.logits.gather(-1, columns) - self.logsumexp().unsqueeze(-1)
-        return gathered if ids.dim() == 2 else gathered.squeeze(-1)
-
-    def entropy(self) -> Tensor:
-        log_probs = self.logits - self.logsumexp().unsqueeze(-1)
-        negative: Tensor = torch.linalg.vecdot(log_probs.exp(), log_probs)
-        return -negative
-
-    def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        values, ids = self.logits.topk(k, dim=-1)
-        return values - self.logsumexp().unsqueeze(-1), ids
-
-    def guided(self, plain: DenseDistribution, strength: float) -> DenseDistribution:
-        """See Distribution."""
-        return DenseDistribution(torch.lerp(plain.logits, self.logits, strength))
-
-
 @dataclass(frozen=True)
 class Segments:
     """The samples of a micro-batch, one after the other. The losses see their T trained tokens only.

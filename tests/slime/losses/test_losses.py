@@ -16,6 +16,7 @@ from slime.losses import (
     PolicySettings,
     approx_kl,
     compute_loss,
+    dense,
     entropy_loss,
     kl_loss,
     policy_component,
@@ -83,6 +84,52 @@ def test_a_normaliser_first_used_without_gradients_still_lets_gradients_through(
     torch.testing.assert_close(
         gradient(loss, logits), gradient(reference_log_probs(logits, ids).sum(), logits)
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("temperature", [1.0, 0.6, torch.linspace(0.5, 2.0, T), torch.ones(T)])
+def test_blocks_of_rows_give_the_gradient_of_the_whole(
+    logits: Tensor,
+    dtype: torch.dtype,
+    temperature: float | Tensor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dense, "BLOCK_CPU", 3 * logits.shape[1])
+    leaf = logits.detach().to(dtype).requires_grad_()
+    ids = torch.stack([torch.randperm(logits.shape[1])[:3] for _ in range(T)])
+    weights = torch.randn(T, 3, dtype=torch.float64)
+    dist = DenseDistribution(leaf, temperature)
+    values = dist.log_probs(ids)
+    (found,) = torch.autograd.grad((values * weights).sum(), leaf)
+    exact = leaf.detach().double().requires_grad_()
+    scale = temperature.double().unsqueeze(1) if isinstance(temperature, Tensor) else temperature
+    expected = torch.log_softmax(exact / scale, -1).gather(1, ids)
+    (wanted,) = torch.autograd.grad((expected * weights).sum(), exact)
+    torch.testing.assert_close(values.double(), expected, atol=1e-5, rtol=1e-5)
+    # a bf16 gradient is rounded once, at the end
+    torch.testing.assert_close(
+        found.double(), wanted, atol=1e-5, rtol=0.004 if dtype == torch.bfloat16 else 1e-9
+    )
+    assert found.dtype == dtype
+    with torch.no_grad():
+        torch.testing.assert_close(
+            dist.entropy().double(), -(torch.softmax(exact / scale, -1) * torch.log_softmax(exact / scale, -1)).sum(-1),
+            atol=1e-5, rtol=1e-5,
+        )  # fmt: skip
+
+
+def test_losses_over_log_probs_keep_the_logits_in_their_own_dtype() -> None:
+    """A bf16 tensor of logits, not fp32 copies of it, waits for the backward pass."""
+    kept = list[Tensor]()
+
+    def keep(x: Tensor) -> Tensor:
+        kept.append(x)
+        return x
+
+    leaf = torch.randn(8, 1000).bfloat16().requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        DenseDistribution(leaf, torch.full((8,), 0.7)).log_probs(torch.zeros(8, dtype=torch.long))
+    assert max(x.numel() * x.element_size() for x in kept) == leaf.numel() * 2
 
 
 def test_measuring_the_entropy_without_a_bonus_leaves_it_right(logits: Tensor, ids: Tensor) -> None:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from slime.losses import (
-    ChunkedDistribution,
     Distribution,
     LossBatch,
     LossOutput,
@@ -28,6 +27,7 @@ from slime.losses import (
     echo_loss,
     weighted_sum,
 )
+from slime.losses.sharded import ShardedDistribution
 from slime.training.core.batch import TrainBatch, ages, stale_weights
 from slime.training.core.following import Following
 from slime.training.core.learner import Learner
@@ -157,10 +157,10 @@ def summed(metrics: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
 
 
 def _keep_normaliser(dist: Distribution) -> None:
-    """Computes it with its gradient before a teacher asks for it without; one that comes in chunks is not kept."""
+    """Computes that of a vocabulary cut over ranks with its gradient, before a teacher asks for it without."""
     whole = dist.whole if isinstance(dist, Rows) else dist
     own = whole.own if isinstance(whole, SharedRows) else whole
-    if not isinstance(own, ChunkedDistribution):
+    if isinstance(own, ShardedDistribution):
         own.logsumexp()
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from slime.errors import DataError
 from slime.hooks import load_hook
 from slime.losses import LossOutput, pack_loss, weighted_sum
-from slime.losses.formula import DenseDistribution
+from slime.losses.dense import DenseDistribution
 from slime.training.core.batch import TrainBatch, widened
 from slime.training.core.packing import PackedBatch, pack
 from slime.training.schedule import MicroBatch, Schedule

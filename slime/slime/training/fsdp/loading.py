@@ -154,6 +154,8 @@ def shard(
     )
     offload = CPUOffloadPolicy() if args.fsdp_cpu_offload else OffloadPolicy()
     how: dict[str, Any] = {"mesh": mesh, "mp_policy": precision, "offload_policy": offload}
+    if mesh.size() == 1 and mesh.device_type == "cpu":
+        how["reshard_after_forward"] = False  # nothing to gather: it would only cast all weights again
     if left_alone := four_bit_parameters(model) | (sharded or set()):
         how["ignored_params"] = left_alone
     blocks = set(model._no_split_modules or ())

@@ -218,6 +218,14 @@ def test_the_mask_of_a_pack_of_32768_tokens_takes_less_than_a_mebibyte() -> None
     assert peak.largest <= 2**20 and python <= 2**20, (peak.largest, python)
 
 
+def test_a_cpu_computes_16_bits_in_fp32() -> None:
+    """Its kernel for bf16 takes twice as long backward."""
+    tensors = inputs(torch.bfloat16)
+    found = packed_attention(torch.nn.Module(), *tensors, None, packed_layout=LAYOUT)[0]
+    exact = packed_attention(torch.nn.Module(), *(x.float() for x in tensors), None, packed_layout=LAYOUT)[0]
+    assert found.dtype == torch.bfloat16 and torch.equal(found, exact.bfloat16())
+
+
 @pytest.mark.parametrize("window", [None, 5])
 def test_repeated_heads_compute_what_fewer_heads_compute(
     monkeypatch: pytest.MonkeyPatch, window: int | None

@@ -198,9 +198,11 @@ def test_two_rollouts_give_the_metrics_and_weights_of_fsdp(
     changes = {"teacher_source": "trainer", "hint_m": 1} | JOBS[name]
     changes |= {key: folders[changes[key]] for key in ("hf_checkpoint", "ref_load") if key in changes}
     tolerance = 3e-2 if changes.get("bf16") else 1e-4
+    # In bf16 a first step of 1e-3 takes the models so far apart that their next gradients differ by tens of percent.
+    rate = 1e-5 if changes.get("bf16") else 1e-3
     found = {}
     for backend in ("fsdp", "megatron"):
-        trainer = make_trainer(train_backend=backend, lr=1e-3, **changes)
+        trainer = make_trainer(train_backend=backend, lr=rate, **changes)
         metrics = [trainer.train(i, taught(make_samples(6, seed=i))) for i in range(2)]
         trainer.export_weights(str(tmp_path / backend), 1)
         found[backend] = metrics, load_file(tmp_path / backend / "model.safetensors")
