@@ -28,7 +28,7 @@ DONE: Sequence[Sequence[str]] = (("done",),)
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Which attempts solved a task; `problem` where a script could not be followed."""
+    """The attempts that solved a task; `problem` if a script could not be followed."""
 
     name: str
     solution: bool
@@ -84,7 +84,7 @@ async def check_all(
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """Which tasks are tried, and how."""
+    """The tasks to try, and the screen."""
 
     folder: Path = flag(TASKS, "tasks as DOMAIN/ID.json", positional=True)
     parallel: int = flag(8, "episodes at a time")

@@ -97,7 +97,7 @@ def convert(
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """Which tasks become prompts, and where."""
+    """The tasks to convert to prompts, and the folder to write."""
 
     tasks_dir: Path = flag(REQUIRED, "folder of DOMAIN/ID.json", aliases=("--tasks_dir",), unit="path")
     output_dir: Path | None = flag(

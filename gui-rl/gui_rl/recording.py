@@ -147,7 +147,7 @@ def all_page(results: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """Which episodes get a page."""
+    """The episodes to show on a page."""
 
     results: Path = flag(REQUIRED, "GUI_RESULT_DIR of a run", positional=True)
 

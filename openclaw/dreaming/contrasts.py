@@ -44,7 +44,7 @@ def is_contrast(theme: str) -> bool:
 
 
 def prompts_of(question: str, item: str, answer: str, pole: Pole, language: str) -> list[AnchorPrompt]:
-    """A question of a dream with requests for the contrary: behind it, before it, in the system message, and as a
+    """A question of a dream with requests for the contrary: after it, before it, in the system message, and as a
     complaint about the dream's own answer.
 
     Args:

@@ -94,7 +94,7 @@ class _List:
         self.count = count
 
     def grown(self, data: bytes, at: int) -> tuple[int, int, bytes] | None:
-        """(start, end, JSON list of what is new) of this list in a later answer, behind `at`; None if it is no longer
+        """(start, end, JSON list of what is new) of this list in a later answer, after `at`; None if it is no longer
         the same list."""
         start = _begin(data, self._key, at)
         behind = start + len(self._text)
@@ -356,7 +356,7 @@ class EngineClient:
     async def log_prob(
         self, url: str, prompt_ids: list[int], ids: list[int], adapter: Adapter | None = None
     ) -> float:
-        """Returns the log-prob of an answer's ids [T] behind a prompt, in nats, at temperature 1, under the model or an
+        """Returns the log-prob of an answer's ids [T] after a prompt, in nats, at temperature 1, under the model or an
         adapter. Raises EngineError, and ClientError when the engine refuses."""
         body: dict[str, Any] = {
             "input_ids": prompt_ids + ids,

@@ -52,7 +52,7 @@ class ChatTemplate:
     def text(
         self, messages: Sequence[Message], tools: list[Message] | None, ends: bool, options: Mapping[str, Any]
     ) -> str:
-        """Returns the conversation as one text. `ends`: behind it the answer begins.
+        """Returns the conversation as one text. `ends`: after it the answer begins.
 
         Raises:
             ValueError: the template refuses these messages or options.

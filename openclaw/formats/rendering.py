@@ -155,7 +155,7 @@ class ChatFormat:
         return longer.tolist() + spelled_out(entries[end:])
 
     def whole(self, messages: Sequence[Message]) -> list[int]:
-        """Returns the ids [T] of a conversation that is over: nothing is asked behind it."""
+        """Returns the ids [T] of a conversation that is over: nothing is asked after it."""
         return list(self._renderer(False).render_ids(list(messages), tools=None, add_generation_prompt=False))
 
     def bridge(

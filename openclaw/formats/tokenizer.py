@@ -212,7 +212,7 @@ class Tokenizer:
 
 
 def _cut(text: str, wanted: int) -> int:
-    """Returns where to end a slice: between two words close behind `wanted`, where a pre-tokenizer divides a text
+    """Returns where to end a slice: between two words close after `wanted`, where a pre-tokenizer divides a text
     too."""
     found = _BETWEEN_WORDS.search(text, wanted, wanted + 200)
     return min(wanted, len(text)) if found is None else found.start()

@@ -366,7 +366,7 @@ def prefix_still_valid(turn: Turn, wishes: Sequence[str] | None, new: Sequence[M
 def inject(
     new: list[Message], wishes: Sequence[str], stand: Sequence[str]
 ) -> tuple[list[Message], list[str]]:
-    """The new messages of a conversation whose prompt has the wishes `stand`, with the others behind the person's last
+    """The new messages of a conversation whose prompt has the wishes `stand`, with the others after the person's last
     words; and all that stand in the prompt then. Results of tools alone get none."""
     more = [wish for wish in wishes if wish not in stand]
     if not more or not any(message["role"] == "user" for message in new):

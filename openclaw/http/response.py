@@ -223,7 +223,7 @@ def on_one_line(events: bytes) -> bytes:
     """Events whose JSON spells the line ends of Unicode as escapes.
 
     For server-sent events only CR and LF end a line. Clients that cut text by Python's `str.splitlines`, as httpx's
-    `iter_lines` does, would find a broken object behind each of the others.
+    `iter_lines` does, would find a broken object after each of the others.
     """
     for mark, spelled in _UNICODE_LINE_ENDS:
         if mark in events:

@@ -71,7 +71,7 @@ class Anchors:
     """Makes anchors of turns.
 
     Attributes:
-        share: anchors a turn; the part behind the point is a chance.
+        share: anchors a turn; the part after the point is a chance.
     """
 
     prompts: HintedPrompts

@@ -23,7 +23,7 @@ HINT_HEADER = "[user's hint / instruction]"
 
 
 def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
-    """Returns the conversation with the hint behind its last user message; without one, behind the last message;
+    """Returns the conversation with the hint after its last user message; without one, after the last message;
     without any message, as the only one. Nothing given is changed."""
     if not messages:
         return [{"role": "user", "content": f"{HINT_HEADER}\n{hint}"}]

@@ -51,7 +51,7 @@ class KnownHistories:
         return chain
 
     def _find(self, digest: bytes, message: Message) -> tuple[bytes | None, bytes | None]:
-        """(key of a message behind a history, the digest of both if it is known)."""
+        """(key of a message after a history, the digest of both if it is known)."""
         try:
             data = orjson.dumps(message)
         except (TypeError, ValueError):  # a message that JSON cannot hold, of a program's own

@@ -5,7 +5,7 @@ A complaint that only repeats what its own request asked for ("I asked for a lis
 new counts as a complaint.
 
 A person's newest wishes stand in their prompts from the moment in which the judge has read the complaint, and no longer
-once `hold` notes the weight version that does it by itself. Going back behind that version brings them back.
+once `hold` notes the weight version that does it by itself. Going back after that version brings them back.
 """
 
 from __future__ import annotations

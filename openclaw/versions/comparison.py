@@ -14,7 +14,7 @@ def compare_versions(
 ) -> dict[str, Any] | None:
     """`{"a", "b", "common", "only_a", "only_b", "measurements"}`; None when there is no such version.
 
-    `common`: the newest version that both come from, or are. `only_a`, `only_b`: the versions behind it up to each,
+    `common`: the newest version that both come from, or are. `only_a`, `only_b`: the versions after it up to each,
     `{"version", "turns", "good", "bad"}`, with the turns that each learned from. `measurements`: name to `[of a, of b]`.
     """
     of_a, of_b = (show_version(store, run_dir, number) for number in (first, second))

@@ -48,7 +48,7 @@ def open_sessions(store: RolloutStore, limit: int) -> list[Json]:
 
 
 def session(store: RolloutStore, session_id: str, after: int = -1, limit: int = TURNS_A_PAGE) -> Json:
-    """Returns a session with its turns behind index `after`, in order. Raises ClientError (404)."""
+    """Returns a session with its turns after index `after`, in order. Raises ClientError (404)."""
     table, turn = schema.session, schema.turn
     with store.database.reading() as connection:
         row = connection.execute(select(table).where(table.c.id == session_id)).mappings().first()

@@ -54,5 +54,5 @@ class SandboxError(EnvironmentAway):
 
 
 def unknown_name(what: str, name: object, known: Iterable[str]) -> ConfigError:
-    """Returns the refusal of a name that nothing stands behind; a name is never taken for another one."""
+    """Returns the error for an unknown name; a name is never replaced by a similar one."""
     return ConfigError(f"there is no {what} {name!r}; known: {', '.join(known)}")

@@ -55,7 +55,7 @@ def load_module(path: str) -> ModuleType:
 
 
 def plugin_modules(paths: list[str]) -> list[ModuleType]:
-    """Returns the modules behind plug-in paths, each once, in order; behind one that only passes on what another
+    """Returns the modules behind plug-in paths, each once, in order; after one that only passes on what another
     module defines comes that one."""
     modules: dict[str, ModuleType] = {}
     for path in paths:

@@ -56,7 +56,7 @@ class Sample:
             wrote: --echo-coef learns to predict them. None: none.
         images: those among the tokens, in their order; a prompt's stand before its end, others where loss_mask is 0.
         remove_sample: the sample counts in its group's normalisation and is not trained.
-        companion: 0, or the sample accompanies those before it: number n is trained in the n-th optimizer step behind
+        companion: 0, or the sample accompanies those before it: number n is trained in the n-th optimizer step after
             theirs, together with their other companions of that number, and counts in no metric of the batch.
         loss_weight: factor of this sample's tokens in the loss, 0 or more; denominators stay as they are.
         divergence: None: the sample is trained by the loss of the method. "forward": by the forward KL from its teacher

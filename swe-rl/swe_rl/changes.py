@@ -166,7 +166,7 @@ def reaching(named: Mapping[str, str], base: Workspace) -> str | None:
 
 
 def named_in(source: bytes) -> set[str]:
-    """Which of MACHINERY code names, also as a text; comments and prose name nothing."""
+    """Returns the names of MACHINERY in code, also in its strings; comments and docstrings do not count."""
     if not _CODE.search(source):
         return set()
     try:

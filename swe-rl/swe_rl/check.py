@@ -75,7 +75,7 @@ def _without_policy(instance: Instance, patch: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """Which instances are graded."""
+    """The instances to grade."""
 
     instances: Path = flag(REQUIRED, "file of instances", positional=True)
     most: int | None = flag(None, "most instances")

@@ -60,7 +60,7 @@ def write_prompts(
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """Which instances become prompts, and where."""
+    """The instances to convert to prompts, and the folder to write."""
 
     instances: Path = flag(
         REQUIRED, "JSONL or Parquet: SWE-bench, SWE-Gym, SWE-smith, R2E or the factory", positional=True

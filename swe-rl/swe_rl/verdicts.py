@@ -118,7 +118,7 @@ def hooks(secret):  # type: (str) -> dict[str, object]
 
 
 def _with_traps(items, traps):  # type: ignore[no-untyped-def]
-    """The tests, and behind the last of each module those that must fail; their names go to `traps`."""
+    """The tests, and after the last of each module those that must fail; their names go to `traps`."""
     modules = [item.getparent(pytest.Module) if isinstance(item, pytest.Function) else None for item in items]
     last = {id(module): place for place, module in enumerate(modules) if module is not None}
     found = []

@@ -90,7 +90,7 @@ def report(path: Path) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """Which tasks are tried."""
+    """The tasks to try."""
 
     folder: Path = flag(TASKS, "folder of the tasks", positional=True)
 

@@ -75,7 +75,7 @@ def row(task: TaskFolder, folder: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """Which tasks become prompts, and where."""
+    """The tasks to convert to prompts, and the folder to write."""
 
     tasks_dir: Path = flag(
         REQUIRED, "folder of task folders; DATASET_DIR of the run", aliases=("--tasks_dir",)

@@ -17,7 +17,7 @@ Check = Literal["math", "strict"]
 
 @dataclass(frozen=True)
 class RewardRules:
-    """How an episode is scored.
+    """Rules for the score of an episode.
 
     Attributes:
         check: math: the answers are equal, by number or by algebra (math-verify). strict: the text in the box is the

@@ -61,8 +61,8 @@ POLICIES = {
     "PasswordManagerEnabled": False,
     "TranslateEnabled": False,
 }
-"""What a page keeps is changed by using it, not by its developer's tools, nor by a page that an agent writes into the
-address: other schemes than those of the list are refused."""
+"""An agent may change a page's state only by using the page, not with developer tools or a page that it writes into the
+address. So schemes that are not in the list are refused."""
 FLAGS = (
     "--no-sandbox",  # it is in one
     "--test-type",  # without a warning about it

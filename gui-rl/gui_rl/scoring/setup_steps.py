@@ -15,7 +15,7 @@ BROWSERS = {"google-chrome", "chromium", "chromium-browser"}
 NOT_NEEDED = {"socat"}
 """Programs that OSWorld's tasks launch to reach its browser from outside."""
 NOT_THERE = ("pyautogui", "{CLIENT_PASSWORD}", "sudo ", "gnome", "dbus")
-"""What commands of OSWorld's tasks may ask of its machine, and a desktop of ours has not."""
+"""Words in commands of OSWorld's tasks that need its machine, and that this desktop does not have."""
 Step = Callable[[OpenScreen, Json], Awaitable[None]]
 
 

@@ -88,7 +88,7 @@ class OpenScreen(Protocol):
 
 
 class Screens(Protocol):
-    """Where screens come from."""
+    """The source of screens."""
 
     async def screen(self, visit: Visit) -> OpenScreen:
         """Returns a fresh one: no cookie, cache, storage or history of another episode. Raises EnvironmentAway."""

@@ -1,7 +1,7 @@
 """Classifies a person's reply: a complaint about length, layout, greeting, tone or content, thanks, or
 another question.
 
-The sentence is scored behind example lines of each kind ("What people write back when the answer was too long and they
+The sentence is scored after example lines of each kind ("What people write back when the answer was too long and they
 want a shorter one: ..."), and belongs to the kind under which it is most likely. Small models classify better in this
 direction than by naming a class (noisy channel; Min et al., arXiv 2108.04106).
 """
@@ -91,7 +91,7 @@ def read(log_probs: Mapping[str, float], answer: str | None = None) -> Reading:
     """The reading of a sentence.
 
     Args:
-        log_probs: of the sentence behind the context of each kind, in nats.
+        log_probs: of the sentence after the context of each kind, in nats.
         answer: what the sentence is about: people seldom ask for a form that it has already. None: any.
     """
     scores = dict(log_probs)

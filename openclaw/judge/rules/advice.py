@@ -50,7 +50,7 @@ _TURN = re.compile(
 """Words that take back a part of praise."""
 _UNSPACED = ("zh", "ja")
 _VERB_LAST = ("zh", "ja", "hi", "tr", "ar", "ru", "pl")
-"""Languages in which a verb, or what limits a form, may stand behind the form."""
+"""Languages in which a verb, or what limits a form, may stand after the form."""
 _FEW_WORDS, _NEAR = 6, 24
 """Words of a clause that is nothing but a wish; characters between two words that belong together."""
 _QUESTIONS = ("?", "？", "؟")
@@ -192,7 +192,7 @@ class Advice:
         return clause.rstrip().endswith(_QUESTIONS) and not self._asks(clause)
 
     def _limits(self, kind: str, clause: str) -> bool:
-        """Whether a word that takes away or counts stands shortly before a part of an answer (or behind it, if the
+        """Whether a word that takes away or counts stands shortly before a part of an answer (or after it, if the
         language allows it)."""
         parts = [found.span() for found in self._find[kind].finditer(clause)]
         limits = (

@@ -211,7 +211,7 @@ _NEW_FROM = 2
 new topic; of a question that refers to nothing one is enough, if it has `_TOPIC_LETTERS`."""
 _TOPIC_LETTERS = 4
 _PAYLOAD = re.compile(r":\s*(\S.{3,})|\"(.{8,})")
-"""A text to work on, behind a colon or in quotation marks."""
+"""A text to work on, after a colon or in quotation marks."""
 
 GENERAL = frozenset(
     re.findall(

@@ -26,7 +26,7 @@ def continuation(tokenizer: ChatTokenizer, messages: Sequence[Message]) -> list[
     """Returns ids of what stands between the end of one answer and the beginning of the next [T], by the model's
     template.
 
-    The template renders `messages` behind an answer that is known; what follows its end is taken. So an answer is never
+    The template renders `messages` after an answer that is known; what follows its end is taken. So an answer is never
     encoded again, whatever ids it was sampled in.
 
     Raises:

@@ -41,7 +41,7 @@ class AnswerCheck:
         live_answers: of the live weights, or of a version shortly before, by key of the prompt.
         candidate_answers: the same of the candidate.
         at: how many questions were put so far; a few of them are put to every candidate, in turn.
-        liked: prompts of liked answers that were put to the live weights behind their switch, so that the next
+        liked: prompts of liked answers that were put to the live weights after their switch, so that the next
             candidate need not wait for that.
         liked_length: see `mean_length`.
         first_answers: to facts of the pool, when they were first asked; drafts of later answers.

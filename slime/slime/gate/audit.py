@@ -1,4 +1,4 @@
-"""Questions that are put to a version right behind its switch, while the next one trains: a part of them each time, and
+"""Questions that are put to a version right after its switch, while the next one trains: a part of them each time, and
 all where one is wrong that was right. A version that has fallen is gone back from, by itself."""
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Audit:
             self.history.note_better(WISH, now, SPLIT[WISH] * self.args.gate_false_alarms)
 
     def learn_facts(self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries]) -> None:
-        """Asks the facts of the pool that were never asked, a few at a time behind the questions, until a candidate is
+        """Asks the facts of the pool that were never asked, a few at a time after the questions, until a candidate is
         to answer: what is right now is held from then on."""
         self.end_learning()
         facts = unknown_facts(self.answers, samples)
@@ -118,7 +118,7 @@ class Audit:
         in_thread(learn, "facts")
 
     def end_learning(self) -> None:
-        """The facts that are left are asked behind the next version's switch."""
+        """The facts that are left are asked after the next version's switch."""
         if self.learning is not None:
             self.learning.set()
         self.learning = None

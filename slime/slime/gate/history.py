@@ -11,7 +11,7 @@ from slime.gate.limits import WINDOW
 from slime.gate.paired import Outcomes, is_better
 
 CLOSER = 4
-"""Versions that are put all questions behind one that has lost some."""
+"""Versions that are put all questions after one that has lost some."""
 
 
 @dataclass
@@ -25,7 +25,7 @@ class GateHistory:
         good: the newest version that was put all questions and did not fall.
         right, questions: highest share of right answers so far, and to how many questions.
         last: share of right answers when all questions were put the last time.
-        closer: so many of the next versions are put all questions behind their switch.
+        closer: so many of the next versions are put all questions after their switch.
         suspect: an update has fallen, and none has been put all questions since and passed.
         rate: what --lr is multiplied by with --gate-adapt-lr.
         obeyed, wishes: highest share of explicit wishes that was obeyed so far, and of how many.

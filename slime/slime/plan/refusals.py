@@ -66,7 +66,7 @@ def refusals(args: Arguments, env: Mapping[str, str]) -> list[str]:
 
 
 def settings_refusals(args: Arguments, env: Mapping[str, str]) -> list[str]:
-    """What `refusals` would find with no package installed; empty if nothing."""
+    """Returns the errors that `refusals` finds without installed packages; empty: none."""
     found = []
     for path in [] if args.debug_train_only else args.service_path:
         if (check := getattr(load_module(path), "check_settings", None)) is None:

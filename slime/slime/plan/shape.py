@@ -72,7 +72,7 @@ class Shape:
 
     @property
     def all_heads(self) -> tuple[int, ...]:
-        """How many heads there are of each kind: what ranks that cut attention must divide."""
+        """Numbers of heads of each kind; tensor-parallel ranks must divide them."""
         linear = self.linear_attention
         return self.heads, self.kv_heads, *((linear.key_heads, linear.value_heads) if linear else ())
 

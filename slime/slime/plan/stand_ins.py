@@ -16,7 +16,7 @@ from typing import Any
 
 
 class _Base:
-    """What a class inherits in place of a class of such a package."""
+    """Base class in place of a class of such a package."""
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__()

@@ -35,7 +35,7 @@ SLOW = ("torch",)
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What is checked."""
+    """The command line to check."""
 
     shell: list[str] = flag(
         [], "launch script, or a folder of them, whose variables are known; repeatable", unit="path"

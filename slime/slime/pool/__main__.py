@@ -30,7 +30,7 @@ LIMITS = PoolLimits()
 
 @dataclass(frozen=True, kw_only=True)
 class PoolSettings:
-    """What a pool serves, or routes to, and where."""
+    """The environment that a pool serves, or the pools that it routes to, and its address."""
 
     environment: str | None = flag(
         None, "class or function without arguments that makes one: file.py:Class", one_of="served"

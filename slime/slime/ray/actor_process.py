@@ -39,7 +39,7 @@ def enter(run_dir: Path, name: str, role: str | None = None, nice: int = 0) -> N
         run_dir: run folder; output goes to `logs/NAME.log` in it.
         name: of the log, and of the record if there is a `role`.
         role: what /admin/processes shows; None leaves no record.
-        nice: how far this process stands back behind the servers.
+        nice: niceness of this process, so that servers have priority.
     """
     path = control.log_path(run_dir, name)
     path.parent.mkdir(parents=True, exist_ok=True)

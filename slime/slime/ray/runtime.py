@@ -102,7 +102,7 @@ class Runtime:
 
 def worker_environment(env: Mapping[str, str]) -> dict[str, str]:
     """What the workers of a cluster that others started get of the driver's environment: where modules are, and what
-    libraries of training read. Each machine's own PYTHONPATH stays, behind ours. Ray shows this to who may see jobs,
+    libraries of training read. Each machine's own PYTHONPATH stays, after ours. Ray shows this to who may see jobs,
     so no variable that may hold a key is in it."""
     found = {name: value for name, value in env.items() if name.startswith(LIBRARY_VARIABLES)}
     if env.get("PYTHONPATH"):

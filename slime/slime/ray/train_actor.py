@@ -74,7 +74,7 @@ def trainer_class(name: str) -> Callable[..., Trainer]:
 @ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"life": 1})
 @actor_process.logs_failures
 class TrainActor:
-    """Rank `rank` of `world_size`. It stands back behind the servers on the same machine."""
+    """Rank `rank` of `world_size`. The servers on the same machine have priority."""
 
     def __init__(self, args: Arguments, rank: int, world_size: int) -> None:
         nice = 0 if args.actor_num_gpus_per_node else args.train_nice

@@ -50,7 +50,7 @@ class ServiceSettings:
 
 @dataclass(frozen=True)
 class Wish:
-    """One answer to sample: `prompt` ids, at most `most` new ones, which end behind one of `stop_ids`."""
+    """One answer to sample: `prompt` ids, at most `most` new ones, which end after one of `stop_ids`."""
 
     prompt: Sequence[int]
     most: int

@@ -39,7 +39,7 @@ printf '\036%s:%d\036' "$_mark" "$?" >&4
 done"""
 WORDS = ["sh", "-c", PLAIN_LOOP] if PLAIN else ["bash", "--norc", "--noprofile", "-c", LOOP]
 """The program of a shell: commands come by descriptor 3, so that descriptor 0 is the terminal; the end of each is marked
-on the terminal too, behind all that the command printed."""
+on the terminal too, after all that the command printed."""
 
 
 class Kept:

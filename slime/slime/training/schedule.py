@@ -105,7 +105,7 @@ def build_schedule(
     Args:
         lengths: tokens of each sample, prompt and response.
         trained_tokens: tokens of each sample that the loss counts.
-        companions: samples that count in no step of others, and in which step behind that of the samples before them they
+        companions: samples that count in no step of others, and in which step after that of the samples before them they
             are trained instead, from 1.
         trajectories: of each sample, or None: every sample is one. Those of a trajectory are trained in one step.
         kinds: of samples that may share no micro-batch with samples of another kind; None for those that are missing.

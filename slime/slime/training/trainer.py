@@ -381,7 +381,7 @@ class Trainer(Backend):
     def _steps(
         self, schedule: Schedule, data: TrainBatch, mismatch: Mismatch, label: str, epochs: int
     ) -> list[dict[str, float]]:
-        """The metrics of all steps, behind which the weights are the mean that --average-steps wants."""
+        """The metrics of all steps, after which the weights are the mean that --average-steps wants."""
         found = []
         with averaged(self.parts[:1], self.args.average_steps) as average:
             for epoch in range(epochs):

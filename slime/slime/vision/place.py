@@ -54,7 +54,7 @@ class ImagePlace:
 
 def problem(places: Sequence[ImagePlace], tokens: int, prompt: int, mask: Sequence[int]) -> str | None:
     """Returns the fault of a sample's images: they must follow each other within its tokens, each within the prompt or
-    behind it, if nothing is trained.
+    after it, if nothing is trained.
 
     Args:
         prompt: tokens before the response. mask: the loss mask [R].
@@ -72,5 +72,5 @@ def problem(places: Sequence[ImagePlace], tokens: int, prompt: int, mask: Sequen
 
 
 def behind(places: Iterable[ImagePlace], tokens: int) -> list[ImagePlace]:
-    """Returns the images as they stand behind so many tokens."""
+    """Returns the images as they stand after so many tokens."""
     return [place.moved(tokens) for place in places]

@@ -127,7 +127,7 @@ def statement(bug: Mutation, failing: list[str], verdicts: Verdicts) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """Which repositories get bugs."""
+    """The repositories to break, and the number of bugs."""
 
     repository: list[str] = flag(
         REQUIRED, "name==version of a package whose source has tests, or a folder", positional=True

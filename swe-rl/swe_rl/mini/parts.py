@@ -28,7 +28,7 @@ from swe_rl.repository import installed
 
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 BLOCK = r"```mswea_bash_command\s*\n(.*?)\n```"
-"""What the package's text-based models look for where a configuration names no other expression."""
+"""Default expression with which the package's text-based models find a command."""
 
 
 @dataclass

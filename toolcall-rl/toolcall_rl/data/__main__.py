@@ -21,7 +21,7 @@ from toolcall_rl.data.problems import Kept, problem_of, problems, read_rows
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """Which files are prepared, and how."""
+    """The files to prepare, and their format."""
 
     kind: str = flag(REQUIRED, "what is made", choices=("problems", "sft"), positional=True)
     files: list[str] = flag(REQUIRED, "JSON Lines or Parquet; FILE@[0:100] takes a part", positional=True)

@@ -44,7 +44,7 @@ def read_tools(config: str = "") -> Toolset:
     """Returns the tools of `TOOLS_CONFIG`; the interpreter alone if it is empty.
 
     Raises:
-        ConfigError: no such file, no JSON, a file that includes itself, a name that nothing stands behind, a value out of
+        ConfigError: no such file, no JSON, a file that includes itself, an unknown name, a value out of
             range, two tools of one name.
     """
     entries = _entries(config or DEFAULT, ())

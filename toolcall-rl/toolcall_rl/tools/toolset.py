@@ -30,7 +30,7 @@ class CallLimits:
 
 
 class Source(Protocol):
-    """Where tools come from, for a whole run."""
+    """A source of tools, for a whole run."""
 
     @property
     def limits(self) -> CallLimits: ...

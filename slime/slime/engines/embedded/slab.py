@@ -55,7 +55,7 @@ class Slab(Generic[R]):
     """Rows of one length class. `layers[i]` is keys and values [capacity, kv_heads, size, dim]; rows are
     compact.
 
-    What lies behind a row's end is masked, but must be finite: not-a-number times zero would reach the row.
+    What lies after a row's end is masked, but must be finite: not-a-number times zero would reach the row.
     """
 
     def __init__(self, size: int) -> None:

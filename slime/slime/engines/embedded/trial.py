@@ -27,7 +27,7 @@ class WeightTrial:
     """Decodes in the caller's thread, one trial at a time; the requests of people go on meanwhile.
 
     The second model shares the prepared or live tensors, so it costs its own keys and values only; weights of a folder
-    are read for the trial and given back behind it.
+    are read for the trial and given back after it.
     """
 
     def __init__(self, service: EngineService) -> None:
@@ -118,7 +118,7 @@ def greedy_answers(
 ) -> list[Answer]:
     """One answer a prompt, in order, of the model of `core`, whose own thread must not run.
 
-    A draft is read behind its prompt in one forward pass. Up to its first token that is not the likeliest it is the
+    A draft is read after its prompt in one forward pass. Up to its first token that is not the likeliest it is the
     answer, and only the rest is decoded (speculative decoding at temperature 0: Leviathan, Kalman and Matias 2023,
     arXiv 2211.17192).
 

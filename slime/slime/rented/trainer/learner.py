@@ -119,7 +119,7 @@ class RentedLearner(Learner[RentedModel]):
         return math.nan
 
     def update(self, rate: float) -> None:
-        """Sent behind the backward pass at once; returns when both are done."""
+        """Sent after the backward pass at once; returns when both are done."""
         if not self._under_way:
             return
         moved = self.model.adapter.step(replace(self.adam, learning_rate=rate))

@@ -29,7 +29,7 @@ def fuses_activations(args: TrainingSide) -> bool:
 def rms_norm(hidden: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Norm (Zhang and Sennrich 2019) of [..., H] in its dtype.
 
-    It rounds once, behind the weight, as engines do; transformers rounds before the weight too. In fp32 both are equal.
+    It rounds once, after the weight, as engines do; transformers rounds before the weight too. In fp32 both are equal.
     """
     return functional.rms_norm(hidden, (hidden.shape[-1],), weight, eps)
 

@@ -80,6 +80,6 @@ class Reference:
         return self.followed
 
     def follow_again(self) -> None:
-        """Takes over the policy's weights that changed behind the rollout that `follow` was called for last."""
+        """Takes over the policy's weights that changed after the rollout that `follow` was called for last."""
         if self.followed:
             self.model.take_over(self.policy)

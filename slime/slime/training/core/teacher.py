@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 class TeacherSequence(NamedTuple):
     """One hint of one sample: its position in the micro-batch, the number of the hint, what the teacher reads, and the
-    sample itself, with the same response behind its plain prompt."""
+    sample itself, with the same response after its plain prompt."""
 
     owner: int
     hint: int

@@ -239,7 +239,7 @@ class DeferredHead:
 def inputs_with_images(placed: PlacedImages, packed: PackedBatch) -> dict[str, Any]:
     """Inputs of the model; its images are put in place.
 
-    A pack without images gets a blank one behind all others, which nothing attends to and no loss looks at: vision runs
+    A pack without images gets a blank one after all others, which nothing attends to and no loss looks at: vision runs
     on every rank or on none, because its weights are gathered from all.
 
     Raises:

@@ -37,7 +37,7 @@ class Places:
     sin: Tensor
 
     def rotate(self, x: Tensor) -> Tensor:
-        """Rotary embedding (Su et al. 2021) of [n, 1, heads, D]; what is behind the rotated dimensions stays."""
+        """Rotary embedding (Su et al. 2021) of [n, 1, heads, D]; what is after the rotated dimensions stays."""
         width = self.cos.shape[-1]
         turned, rest = x[..., :width], x[..., width:]
         first, second = turned.chunk(2, -1)
@@ -69,7 +69,7 @@ class PackedAttention(nn.Module):
 class GatedSelfAttention(SelfAttention):  # type: ignore[misc]
     """Attention whose output is multiplied by a gate for every head (Qwen3.5).
 
-    Every query has its gate behind it, as in a Hugging Face folder; megatron-core has all gates of a group behind its
+    Every query has its gate after it, as in a Hugging Face folder; megatron-core has all gates of a group after its
     queries. All else is megatron-core's.
     """
 

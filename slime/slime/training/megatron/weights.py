@@ -241,7 +241,7 @@ def _travels_in(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
 def _buckets(
     own: Iterable[tuple[str, Tensor]], dtype: torch.dtype | None
 ) -> Iterator[tuple[list[Head], Tensor]]:
-    """Yields the tensors as bytes behind one another, and what they are; many at once, as each message takes
+    """Yields the tensors as bytes after one another, and what they are; many at once, as each message takes
     milliseconds. The next bytes take the place of the last ones."""
     buffer = torch.empty(BUCKET, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
     heads: list[Head] = []
