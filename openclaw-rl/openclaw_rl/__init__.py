@@ -1,1 +1,1 @@
-"""Binary RL as a method: what a judged turn becomes."""
+"""Binary RL as a method: converts a judged turn to a sample."""

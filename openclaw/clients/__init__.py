@@ -1,1 +1,1 @@
-"""The peculiarities of each client: how it names its session, marks in its texts, its settings."""
+"""Special treatment of each client: its session header, patterns in its texts, its settings."""

@@ -43,6 +43,8 @@ BEFORE_SOURCE = (
 README_WORDS, WORDS_BEFORE_SOURCE = 900, 3500
 LONGEST_HELP, LONG_HELP, MOST_LONG = 25, 15, 0.05
 """Words of a help text; the share of texts that may have more than LONG_HELP."""
+LONG_SENTENCE, MOST_LONG_SENTENCES = 25, 0.02
+"""Words of a sentence in README and instructions; the share of sentences that may have more."""
 NOT_PRODUCT = ("tests/", "lab/", "openclaw-test/")
 
 
@@ -164,3 +166,23 @@ def test_a_newcomer_reads_few_words_before_the_first_source_file() -> None:
     words = {name: len((ROOT / name).read_text().split()) for name in BEFORE_SOURCE}
     assert words["README.md"] <= README_WORDS
     assert sum(words.values()) <= WORDS_BEFORE_SOURCE, words
+
+
+def sentences(text: str) -> list[str]:
+    """Returns the sentences of a page's paragraphs, list items and table cells; code in a line is one word."""
+    text = re.sub(r"```.*?```|<!--.*?-->|!\[[^\]]*\]\([^)]*\)", "\n\n", text, flags=re.DOTALL)
+    text = re.sub(r"`[^`\n]*`", "CODE", re.sub(r"\]\([^)]*\)", "]", text))
+    text = re.sub(r"^#.*$|^\s*(?:[*-]|\d+\.)\s", "\n", text, flags=re.MULTILINE)
+    blocks = re.split(r"\n\s*\n|\|", text)
+    return [
+        one for block in blocks for one in re.split(r"(?<=[.!?:])[\"*)]*\s+(?=[A-Z\"\[*(])", block.strip())
+    ]
+
+
+def test_sentences_of_instructions_are_short() -> None:
+    names = [ROOT / "README.md", *(ROOT / "instructions").glob("*.md")]
+    found = [one for path in names if "zh-CN" not in path.name for one in sentences(path.read_text())]
+    words = {one: len(re.findall(r"\S*\w\S*", one)) for one in found}
+    long = [one for one, count in words.items() if count > LONG_SENTENCE]
+    assert len(words) > 1000
+    assert len(long) <= MOST_LONG_SENTENCES * len(words), long

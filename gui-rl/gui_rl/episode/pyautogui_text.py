@@ -46,7 +46,7 @@ PARAMETERS = {
     "hscroll": ("clicks", "x", "y"),
     "sleep": ("secs",),
 }
-"""Of the functions that are known, in their order; durations and intervals are read and make no difference."""
+"""Parameters of the known functions, in their order; durations and intervals are accepted and ignored."""
 
 
 def actions_in(code: str, unit: Coordinates) -> list[GuiAction]:

@@ -1,4 +1,4 @@
-"""An environment of one's own: the model finds a number by asking whether its guess is too small or too large.
+"""An environment of your own: the model finds a number by asking whether its guess is too small or too large.
 
 python slime/train_async.py ... --custom-generate-function-path slime/examples/my_agent/guess.py --reward-key score
 with rows such as {"input": "Find my number from 1 to 9.", "label": "4"}.
@@ -37,7 +37,7 @@ class GuessNumber:
         )
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Does nothing: there are no resources to release."""
 
 
 generate = agent(GuessNumber, EpisodeLimits(turns=6))

@@ -13,7 +13,7 @@ class Call:
 
     Attributes:
         text: the call as documents print it.
-        positional, keywords: names of the arguments; a keyword in brackets is left out where the hook has no room.
+        positional, keywords: names of the arguments; a keyword in brackets is left out if the hook does not accept it.
         by_name: the hook is recognised by its parameters having these names (several calls share one flag).
         may_wait: the hook may be an async function.
     """
@@ -25,8 +25,7 @@ class Call:
     may_wait: bool = False
 
     def accepted_by(self, function: Callable[..., object]) -> bool:
-        """Returns whether `function` can be called so; one that hides its parameters is given the benefit of the
-        doubt."""
+        """Returns whether `function` can be called in this way; True if its parameters are unknown."""
         if not self.may_wait and inspect.iscoroutinefunction(function):
             return False
         try:

@@ -29,7 +29,7 @@ ENDED_PATIENCE = 2.0  # seconds until the end of a process is known after its pe
 
 
 class TrainerDied(TrainError):
-    """A rank ended, failed or hangs. The group is of no use any more; a new one starts from the checkpoint."""
+    """A rank ended, failed or hangs. The group cannot be used any more; a new one starts from the checkpoint."""
 
 
 class TrainGroup:
@@ -115,7 +115,7 @@ class TrainGroup:
         self.call("shrink", "a shorter step", self.load_limit, share)
 
     def return_to(self, checkpoint: Path) -> None:
-        """Every rank takes over an older checkpoint in place."""
+        """Loads an older checkpoint on every rank, in place."""
         what, limit = f"the way back to {checkpoint.name}", self.load_limit
         self.call("return_to", what, limit, str(checkpoint))
 
@@ -132,13 +132,13 @@ class TrainGroup:
         return found
 
     def log_probs(self, samples: list[Sample]) -> list[list[float]]:
-        """Of every response token under the present weights, at the temperature of its sample."""
+        """Returns log-probs of every response token under the present weights, at the temperature of its sample."""
         what, limit = "log-probs of stored answers", self.args.train_timeout
         found: list[list[float]] = self.call("log_probs", what, limit, samples)
         return found
 
     def scale_learning_rate(self, scale: float) -> None:
-        """All steps from now on go at `scale` times the learning rate of the schedule."""
+        """Uses `scale` times the learning rate of the schedule in all steps from now on."""
         self.call("scale_learning_rate", "the learning rate", self.save_limit, scale)
 
     def sleep(self) -> None:
@@ -189,7 +189,7 @@ class TrainGroup:
         self.collect(ray.wait(self.lives, num_returns=len(self.lives), timeout=0)[0], "the trainer")
 
     def kill(self) -> None:
-        """Ends all ranks, those too that no longer listen."""
+        """Ends all ranks, unresponsive ones too."""
         for number, rank in enumerate(self.ranks):
             ray.kill(rank)
             record = records.read_record(Path(self.args.run_dir), record_name(number))

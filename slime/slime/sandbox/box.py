@@ -1,6 +1,6 @@
-"""A program in a box, with pipes to it; ending it ends everything in it.
+"""A program in a box, with pipes to it. Ending the box ends everything in it.
 
-A thread ends boxes whose processes together have more memory, or more files, than they may.
+A thread ends boxes whose processes together exceed their limit of memory or files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from slime.sandbox.usage import FILE_BYTES, Usage
 from slime.sandbox.workspace import Workspace
 
 _spawner = ThreadPoolExecutor(1, thread_name_prefix="sandbox-start")
-"""Boxes die with the thread that started them (PR_SET_PDEATHSIG), so one that lasts starts them all."""
+"""A box ends with the thread that started it (PR_SET_PDEATHSIG), so one permanent thread starts them all."""
 CHECK_SECONDS = 30.0
 END_SECONDS = 30.0
 LOST = "the sandbox was killed by another process of this machine"
@@ -133,7 +133,7 @@ class Box:
         return self._over
 
     def end_over(self, limit: str) -> None:
-        """Kills it, for it went over a limit."""
+        """Kills the box, because it exceeded a limit."""
         self._over = limit
         self.kill()
 
@@ -152,7 +152,7 @@ class Box:
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
 
     def lost(self) -> bool:
-        """Returns whether another process on this machine killed it, which code in the box cannot have caused."""
+        """Returns whether another process on this machine killed the box, not the code in it."""
         if self._killed or self.process.poll() is None or self.over is not None:
             return False
         return self.process.returncode < 0

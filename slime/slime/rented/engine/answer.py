@@ -15,7 +15,7 @@ class RentedAnswer:
 
     Args:
         version: of the weights that answer; `add` may name others later.
-        prompt_log_probs: [N - 1] of the prompt's ids but the first, where they were asked for.
+        prompt_log_probs: [N - 1] of the prompt's ids but the first, if they were requested.
     """
 
     def __init__(self, rid: str, request: GenerateRequest, prompt: list[int], version: int) -> None:

@@ -34,7 +34,7 @@ class PackedModel(nn.Module):
 
     Attributes:
         deferred: its output head, if that runs a few rows at a time (--log-probs-chunk-size).
-        placed: which of its tokens are images, where it sees any.
+        placed: its tokens that are images, if it supports images.
     """
 
     config: Any
@@ -43,7 +43,7 @@ class PackedModel(nn.Module):
 
     @property
     def vocabulary(self) -> int:
-        """Tokens that it knows."""
+        """Number of tokens in its vocabulary."""
         return int(self.config.get_text_config().vocab_size)
 
     def distribution(self, packed: PackedBatch) -> Distribution:
@@ -63,7 +63,7 @@ class PackedModel(nn.Module):
         return self._logits(packed, 0)[:, : packed.input_ids.shape[1]]
 
     def without_adapters(self) -> AbstractContextManager[None]:
-        """Inside, the model computes what its base computes."""
+        """Switches adapters off: inside, the model computes the same as its base."""
         return without_adapters(self)
 
     def shapes(self) -> dict[str, torch.Size]:
