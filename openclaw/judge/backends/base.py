@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
+from zipfile import BadZipFile
 
 from openclaw.errors import ConfigError
 from openclaw.judge.backends.prompts import PromptSet
@@ -52,7 +53,7 @@ def make_backend(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend
 
 def _rules(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
     if settings.judge_embeddings == "on" or (settings.judge_embeddings == "auto" and is_installed()):
-        return _sentences()
+        return _sentences(settings.judge_head)
     if not settings.judge_reader_url:
         return RulesBackend()
     from openclaw.formats.tokenizer import Tokenizer  # which the rules alone do without
@@ -67,12 +68,19 @@ def _rules(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
     return ReadingBackend(Reader(settings.judge_reader_url, Tokenizer(folder)))
 
 
-def _sentences() -> JudgeBackend:
+def _sentences(path: str | None) -> JudgeBackend:
     from openclaw.judge.sentences.backend import SentenceBackend
     from openclaw.judge.sentences.encoder import Encoder
-    from openclaw.judge.sentences.head import Head
+    from openclaw.judge.sentences.head import SHIPPED, Head
 
-    return SentenceBackend(Head(Encoder()))
+    file = Path(path).expanduser() if path else SHIPPED
+    try:
+        return SentenceBackend(Head(Encoder(), file))
+    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile) as error:
+        why = error.strerror if isinstance(error, OSError) else "no head of this version"
+        raise ConfigError(
+            f"--judge-head {file}: {why}; make one with python -m openclaw.judge.learned"
+        ) from error
 
 
 def _openai(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
@@ -87,17 +95,9 @@ def _engine(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
     return EngineBackend(settings, PromptSet.load(settings.judge_prompt_dir), metrics)
 
 
-def _learned(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
-    from openclaw.judge.backends.learned import LearnedBackend
-    from openclaw.judge.learned.judge_file import JudgeFile
-
-    return LearnedBackend(JudgeFile.read(str(settings.judge_learned_file)))
-
-
 BACKENDS: Mapping[str, Callable[[JudgeSettings, JudgeMetrics], JudgeBackend]] = {
     "rules": _rules,
     "engine": _engine,
     "openai": _openai,
-    "learned": _learned,
 }
 """By the name in --judge-backend; `BACKEND_NAMES` of the settings lists the same."""

@@ -1,1 +1,1 @@
-"""A judge that is fitted to stored votes and people's ratings: a small linear classifier."""
+"""A head of the sentence model that is adapted to what one person's messages mean."""

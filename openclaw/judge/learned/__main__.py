@@ -1,8 +1,8 @@
-"""Fits a judge to a rollout buffer: python -m openclaw.judge.learned --rl-buffer-dir DIR --output judge.json
+"""Adapts the sentence model's head to a person: python -m openclaw.judge.learned --rl-buffer-dir DIR --output head.npz
 
-Reads the votes of judges and people's ratings (good and bad on the page, /v1/feedback), and writes a file for
-JUDGE_BACKEND=learned JUDGE_LEARNED_FILE=judge.json. Prints its accuracy on sessions that it was not fitted to, next to
-that of the rules. Run it again when the buffer has more ratings.
+Reads people's ratings (good and bad on the page, /v1/feedback) and votes of judge models, and writes a file for
+JUDGE_EMBEDDINGS=on JUDGE_HEAD=head.npz. Prints its accuracy on sessions that it was not adapted to, next to that of the
+head as it ships. Run it again when the buffer has more ratings.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from claw_base.settings.command_line import parse
 from claw_base.settings.declare import REQUIRED, check, flag
 from openclaw.common.version import VERSION
 from openclaw.errors import ConfigError, StoreError
-from openclaw.judge.learned.classifier import Example
+from openclaw.judge.learned.adapting import change, measured
 from openclaw.judge.learned.examples import labelled_examples, stored_examples
-from openclaw.judge.learned.judge_file import learn
+from openclaw.judge.sentences.encoder import NEEDS, Encoder, is_installed
+from openclaw.judge.sentences.features import features_of
+from openclaw.judge.sentences.head import Head
 from openclaw.store import RolloutStore
 
 PROGRAM = "python -m openclaw.judge.learned"
 MOST = 4000
-MOST_WRONG = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +41,8 @@ class Learning:
         'lines as python -m openclaw.judge reads them, with a "label" -1, 0 or 1; repeatable',
         unit="file",
     )
-    output: str = flag(REQUIRED, "where the judge is written", unit="file")
+    output: str = flag(REQUIRED, "where the head is written", unit="file")
     most: int = flag(MOST, "newest judged turns that are read", least=1)
-    most_wrong: float = flag(
-        MOST_WRONG,
-        "largest share of turns with a flipped sign, and of neutral turns that gain a sign",
-        least=0,
-        below=1,
-    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -58,32 +53,44 @@ class Learning:
 
 
 def run(args: Learning) -> None:
-    """Learns, writes and prints. Raises ConfigError and StoreError."""
+    """Adapts, writes and prints. Raises ConfigError and StoreError."""
+    import numpy as np
+
+    if not is_installed():
+        raise ConfigError(f"the sentence model is missing: {NEEDS}")
     buffer = args.rl_buffer_url or args.rl_buffer_dir
-    examples: list[Example] = labelled_examples(args.labelled)
+    examples = labelled_examples(args.labelled)
     if buffer is not None:
         store = RolloutStore(buffer)
         try:
             examples += stored_examples(store, args.most)
         finally:
             store.close()
-    judge = learn(examples, args.most_wrong)
-    _write(Path(args.output), judge.model_dump_json().encode())
-    print(orjson.dumps({"judge": f"learned-{judge.digest}", **judge.measured}).decode())
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all: a judge worker may start meanwhile. Raises ConfigError."""
+    encoder = Encoder()
+    head = Head(encoder)
+    rows = [features_of(one.remark, encoder) for one in examples]
+    features = np.stack(rows) if rows else np.zeros((0, 1), dtype=np.float32)
+    found = measured(head, features, examples)
+    content = head.changed(change(features, head.powers(features), examples), found)
     try:
-        write_bytes(path, data)
+        write_bytes(Path(args.output), content)  # whole or not at all: a judge worker may start meanwhile
     except OSError as error:
-        raise ConfigError(f"--output {path}: {error.strerror or error}") from error
+        raise ConfigError(f"--output {args.output}: {error.strerror or error}") from error
+    print(orjson.dumps(found).decode())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 written, 2 wrong configuration, store, or too little to learn from."""
+    """Exit status: 0 written, 2 wrong configuration, store, or too few ratings."""
     try:
-        run(parse(Learning, argv, PROGRAM, "Learns a judge from stored votes and feedback.", VERSION))
+        run(
+            parse(
+                Learning,
+                argv,
+                PROGRAM,
+                "Adapts the head of the sentence model to a person's ratings.",
+                VERSION,
+            )
+        )
     except (ConfigError, StoreError) as error:
         print(f"openclaw.judge.learned: {error}", file=sys.stderr)
         return 2

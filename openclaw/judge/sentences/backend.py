@@ -68,13 +68,10 @@ class SentenceBackend(RulesBackend):
         """The vote, and what the model reads of a message that it takes for a complaint; else None."""
         ruled = read_by_rules(question)
         vote, by_rules = ruled.vote, ruled.on_person
-        said = "\n".join(said_in(question.next_state)).strip()
-        if by_rules is None or by_rules.text == REPLY or len(said) > LONGEST_CHARACTERS:
+        remark = remark_of(question, by_rules)
+        if by_rules is None or remark is None:
             return vote, None
-        asked = last_said(question.messages)
-        reading = self._head.reading(
-            Remark(text=said, request=asked, answer=bounded(question.response), rules=by_rules)
-        )
+        reading = self._head.reading(remark)
         score = self._head.bounds.score(by_rules.score or 0, reading.low, reading.high)
         if score != by_rules.score:
             vote = dataclasses.replace(vote, score=score, text=reading.reason(score))
@@ -87,3 +84,12 @@ class SentenceBackend(RulesBackend):
             return ""
         said = "\n".join(said_in(question.next_state))
         return plain_sentences(pole, language_of(said, last_said(question.messages)))[0]
+
+
+def remark_of(question: JudgeQuestion, by_rules: Vote | None) -> Remark | None:
+    """Returns the message that the model reads, with the rules' vote on it; None if it reads nothing."""
+    text = "\n".join(said_in(question.next_state)).strip()
+    if by_rules is None or by_rules.text == REPLY or len(text) > LONGEST_CHARACTERS:
+        return None
+    request, answer = last_said(question.messages), bounded(question.response)
+    return Remark(text=text, request=request, answer=answer, rules=by_rules)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from openclaw.common.answer_form import count_words, greets, is_list, is_long, is_prose, is_very_short
 from openclaw.judge.rules.english import BY_TONE
-from openclaw.judge.sentences.encoder import readable
+from openclaw.judge.sentences.encoder import SIZE, readable
 from openclaw.types import Vote
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ _SHORTEST_RUN, _LONGEST_RUN, _RUN_CHARACTERS = 2, 5, 300
 """Signs of the runs that count, and of a message that they are taken from."""
 _BUCKETS = 4096
 """Numbers that runs and words are hashed to (the hashing trick, Weinberger 2009)."""
+OF_WORDS = 2 * SIZE + _BUCKETS
+"""The last features are about the words of a message; those before are about forms and the rules' vote."""
 _BY_RULE = (
     ("no clear sentiment", 0), ("both", 0), ("sarcasm", 0), (BY_TONE, -1), (BY_TONE, 1),
     ("a wish for another form", -1), ("praise, and a wish", -1),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +94,7 @@ class Head:
         with np.load(path, allow_pickle=False) as stored:
             self._weights: Array = stored["weights"].astype(np.float32)
             self._bias: Array = stored["bias"].astype(np.float32)
-            about = orjson.loads(str(stored["about"]))
+            about = self._about = orjson.loads(str(stored["about"]))
         if tuple(about["kinds"]) != KINDS or self._weights.shape[1] != len(KINDS):
             raise ValueError(f"{path} has other kinds: make it again with bash lab/run.sh judge_head")
         self.bounds = Bounds(**about["bounds"])
@@ -108,11 +109,34 @@ class Head:
         return self.read(features_of(remark, self._encoder))
 
     def read(self, features: Array) -> Reading:
+        """`features`: `[features]`."""
+        return self.of_powers(self.powers(features))
+
+    def powers(self, features: Array) -> Array:
+        """Returns the logits, `[..., kinds]`, of features `[..., features]`."""
+        found: Array = features @ self._weights + self._bias
+        return found
+
+    def of_powers(self, powers: Array) -> Reading:
+        """`powers`: `[kinds]`."""
         import numpy as np
 
-        powers = features @ self._weights + self._bias
         shares = np.exp(powers - powers.max())
         shares /= shares.sum()
         best = int(shares.argmax())
         low, high = (float(shares[self._scores == sign].sum()) for sign in (-1, 1))
         return Reading(KINDS[best], float(shares[best]), low, high)
+
+    def changed(self, change: Array, measured: Mapping[str, object]) -> bytes:
+        """Returns the file of this head with a change `[features, kinds]` of its weights, and what was measured of it."""
+        import numpy as np
+
+        about = {**self._about, "adapted": measured}
+        file = io.BytesIO()
+        np.savez_compressed(
+            file,
+            weights=(self._weights + change).astype(np.float16),
+            bias=self._bias.astype(np.float16),
+            about=np.array(orjson.dumps(about).decode()),
+        )
+        return file.getvalue()

@@ -1,75 +1,44 @@
-"""Measures a judge that was learned from labelled next states against the rules that it begins with.
+"""Measures what a person's ratings add to the head of the judge's sentence model.
 
-`bash lab/run.sh benchmarks.learning.learned_judge` learns from the lists that rules may be tuned on
-(tests/openclaw/judge/data: tuning, recorded/tune), then measures both judges on those that nothing was tuned on, and
-prints one JSON line: shares of clear lines, and the failing commands that were judged +1."""
+`bash lab/run.sh benchmarks.learning.learned_judge` adapts the head to four fifths of the lines of one writer of
+`openclaw_test.people.everyday_talk`, as if the writer had rated each, and measures it on the last fifth, five times a
+writer. The last line on standard output is one JSON object: shares by writer, of the head as it ships and adapted."""
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import get_args
 
-from claw_lab.benchmarks.learning.judge_agreement import DATA, clear_shares, question_of, score
-from openclaw.judge.backends.base import JudgeBackend
-from openclaw.judge.backends.learned import LearnedBackend
-from openclaw.judge.learned.classifier import CLASSES, Example
-from openclaw.judge.learned.examples import example_of
-from openclaw.judge.learned.judge_file import learn
-from openclaw.judge.rules.judge import RulesBackend
+import numpy as np
 
-LEARNED_FROM = (DATA / "tuning.jsonl", DATA / "recorded" / "tune.jsonl")
-MEASURED_ON = (
-    DATA / "next_states.jsonl",
-    DATA / "after_the_rules.jsonl",
-    DATA / "recorded" / "held_out.jsonl",
-)
+from claw_lab.benchmarks.learning.reading import SCORES, question
+from openclaw.judge.learned.adapting import measured
+from openclaw.judge.learned.examples import PERSON_WEIGHT, Example, example_of
+from openclaw.judge.sentences.encoder import Encoder
+from openclaw.judge.sentences.features import features_of
+from openclaw.judge.sentences.head import Head
+from openclaw_test.people.everyday_talk import WRITERS, Kind, read_talk
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+def examples_of(writer: str) -> list[Example]:
+    lines = [line for kind in get_args(Kind) for line in read_talk(kind) if line.writer == writer]
+    return [
+        example
+        for line in lines
+        for example in example_of(question(line), SCORES.get(line.kind, -1), PERSON_WEIGHT, line.text)
+    ]
 
 
-def example(row: dict[str, Any]) -> Example:
-    """Lines about one answer are on one side of a split."""
-    low, none, high = (float(row["label"] == name) for name in CLASSES)
-    return example_of(question_of(row), (low, none, high), 1.0, group=row["response"] or row["id"])
-
-
-async def measured(judge: JudgeBackend, path: Path) -> dict[str, Any]:
-    rows = rows_of(path)
-    pairs = [(row, await score(judge, row, 1, 0.0)) for row in rows]
-    failed = [given == 1 for row, given in pairs if row.get("kind") == "tool" and row["label"] == -1]
-    asked = [(row, given) for row, given in pairs if row.get("kind") == "person-new-request"]
-    return {
-        **clear_shares([pair for pair in pairs if pair[0]["clear"]]),
-        "new_requests_judged": clear_shares(asked)["invented"],
-        "failing_commands": len(failed),
-        "failing_commands_judged_good": sum(failed),
-    }
-
-
-async def run(most_wrong: float) -> dict[str, Any]:
-    learned = learn([example(row) for path in LEARNED_FROM for row in rows_of(path)], most_wrong)
-    judges: tuple[JudgeBackend, ...] = (RulesBackend(), LearnedBackend(learned))
-    return {
-        "threshold": learned.threshold,
-        "temperature": learned.temperature,
-        "learned_from": learned.measured,
-        **{judge.name: {path.stem: await measured(judge, path) for path in MEASURED_ON} for judge in judges},
-    }
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="A learned judge beside the rules, on labelled next states.")
-    parser.add_argument(
-        "--most-wrong", type=float, default=0.02, help="as of python -m openclaw.judge.learned"
-    )
-    print(json.dumps(asyncio.run(run(parser.parse_args(argv).most_wrong))))
+def run() -> dict[str, object]:
+    encoder = Encoder()
+    head = Head(encoder)
+    found: dict[str, object] = {}
+    for writer in WRITERS[4:]:
+        examples = examples_of(writer)
+        features = np.stack([features_of(one.remark, encoder) for one in examples])
+        found[writer] = measured(head, features, examples)
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(run()))

@@ -1,0 +1,107 @@
+"""Adapts the head to examples, and measures it on sessions that it was not adapted to.
+
+The change of the weights is a linear combination of the examples' features (the representer theorem, Schölkopf 2001), so
+it has as many unknowns as there are examples and kinds. Only the weights of words change, and L2 keeps them small: the
+head stays as it ships for messages that are like no example.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from openclaw.errors import ConfigError
+from openclaw.judge.sentences.features import OF_WORDS
+from openclaw.judge.sentences.head import KINDS, SCORES, Head
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from openclaw.judge.learned.examples import Example
+
+    Array = npt.NDArray[np.float32]
+
+FEWEST, FOLDS = 20, 5
+"""Fewest examples, from at least two sessions: with fewer, accuracy on other sessions cannot be estimated."""
+L2, STEPS = 0.5, 300
+"""Weight of the squared change, and steps of gradient descent."""
+
+
+def change(features: Array, powers: Array, examples: Sequence[Example]) -> Array:
+    """Returns `[features, kinds]`, what is added to the weights, by gradient descent.
+
+    Args:
+        features: `[examples, features]`.
+        powers: `[examples, kinds]`, logits of the head as it is.
+    """
+    import numpy as np
+
+    words = np.zeros_like(features)
+    words[:, -OF_WORDS:] = features[:, -OF_WORDS:]
+    kernel = words @ words.T
+    weight = np.array([[one.weight] for one in examples], dtype=np.float32)
+    fits = np.array([[SCORES.get(kind, -1) == one.label for kind in KINDS] for one in examples])
+    # The slope of the loss by a logit changes by at most half of the weight; row sums bound the largest eigenvalue.
+    step = 1 / (0.5 * float(weight.max() * np.abs(kernel).sum(axis=1).max()) + L2)
+    found = np.zeros_like(powers)
+    for _ in range(STEPS):
+        given = _softmax((powers + kernel @ found).astype(np.float32))
+        right = given * fits
+        slope = given - right / np.maximum(right.sum(axis=1, keepdims=True), 1e-9)
+        found -= step * (weight * slope + L2 * found)
+    combined: Array = words.T @ found
+    return combined
+
+
+def measured(head: Head, features: Array, examples: Sequence[Example]) -> dict[str, object]:
+    """Returns what the head as it is and an adapted one are worth, the latter on sessions that it was not adapted to:
+    shares of right scores and wrong signs. Raises ConfigError for too few examples."""
+    import numpy as np
+
+    groups = {one.group for one in examples}
+    if len(examples) < FEWEST or len(groups) < 2:
+        raise ConfigError(
+            f"{len(examples)} rated messages of {len(groups)} sessions are too few to adapt the head; "
+            f"{FEWEST} of two sessions are the least"
+        )
+    folds = np.array([fold_of(one) for one in examples])
+    powers = head.powers(features)
+    adapted = powers.copy()
+    for fold in set(folds.tolist()):
+        rest = np.flatnonzero(folds != fold).tolist()
+        added = change(features[rest], powers[rest], [examples[at] for at in rest])
+        adapted[folds == fold] += features[folds == fold] @ added
+    return {
+        "examples": len(examples),
+        "sessions": len(groups),
+        "shipped": _agreement(head, powers, examples),
+        "adapted": _agreement(head, adapted, examples),
+    }
+
+
+def fold_of(example: Example) -> int:
+    """The same for all examples of a session."""
+    return zlib.crc32(example.group.encode()) % FOLDS
+
+
+def _agreement(head: Head, powers: Array, examples: Sequence[Example]) -> dict[str, float]:
+    scores = []
+    for row, one in zip(powers, examples, strict=True):
+        reading = head.of_powers(row)
+        rules = (one.remark.rules.score if one.remark.rules else 0) or 0
+        scores.append(head.bounds.score(rules, reading.low, reading.high))
+    pairs = [(one.label, score) for one, score in zip(examples, scores, strict=True)]
+    return {
+        "right": round(sum(label == score for label, score in pairs) / len(pairs), 4),
+        "wrong_sign": round(sum(label * score < 0 for label, score in pairs) / len(pairs), 4),
+    }
+
+
+def _softmax(powers: Array) -> Array:
+    import numpy as np
+
+    found = np.exp(powers - powers.max(axis=1, keepdims=True))
+    shares: Array = found / found.sum(axis=1, keepdims=True)
+    return shares
