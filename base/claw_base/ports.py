@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 from claw_base.errors import ConfigError
@@ -26,7 +27,16 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener = bind(host, port)
         listener.listen(BACKLOG)
+    except socket.gaierror as error:
+        raise ConfigError(
+            f"{host} is neither an address nor a name that is known here ({error.strerror}): give one of this machine's, "
+            "or 127.0.0.1 (--host, HOST=...)"
+        ) from error
     except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ConfigError(
+                f"{host} is not an address of this machine: give one of its own, or 127.0.0.1 (--host, HOST=...)"
+            ) from error
         reason = error.strerror or error
         raise ConfigError(
             f"port {port} on {host} cannot be used ({reason}); free it, or choose another (--port, PORT=...)"

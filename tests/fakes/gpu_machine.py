@@ -14,6 +14,7 @@ from tests.fakes.dry_run import Done, bash
 TINY = ROOT / "openclaw-test/tiny_claw/model"
 SMI = """#!/bin/sh
 case "$*" in
+  *name,memory.total\ *) for n in $(seq {gpus}); do echo "NVIDIA H100 80GB HBM3, 81559"; done ;;
   *-L*) for n in $(seq {gpus}); do echo "GPU $n: NVIDIA H100 (UUID: GPU-$n)"; done ;;
   *) for n in $(seq {gpus}); do echo "NVIDIA H100 80GB HBM3, 81559 MiB, {driver}"; done ;;
 esac

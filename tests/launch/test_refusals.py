@@ -18,6 +18,7 @@ from openclaw.trainer_hooks.services import FROM_TRAINER
 from slime.arguments.parser import complete_parser
 from slime.flags import GROUPS
 from tests import ROOT
+from tests.fakes.bare_machine import Bare
 from tests.fakes.dry_run import Done, bash, dry
 from tests.fakes.gpu_machine import TINY, GpuMachine
 
@@ -49,27 +50,6 @@ def taken() -> Iterator[str]:
 def free_port() -> str:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return str(server.getsockname()[1])
-
-
-class Bare:
-    """A machine with a plain Python, and nothing installed. `log` has what would have been installed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.log, self.run = folder, folder / "log", folder / "run"
-        python = folder / "python"
-        python.write_text(
-            f'#!/bin/sh\ncase "$*" in *"-m venv"*) echo "$*" >>"{self.log}"; exit 1 ;; esac\n'
-            f'exec "{sys.executable}" -S "$@"\n'
-        )
-        python.chmod(0o755)
-        self.env = {"PYTHON": str(python), "VENV": str(folder / "venv"), "RUN_DIR": str(self.run)}
-
-    def start(self, script: str, *words: str, **env: str) -> Done:
-        return bash(script, *words, **{**self.env, **env})
-
-    @property
-    def is_untouched(self) -> bool:
-        return [path.name for path in self.folder.iterdir()] == ["python"]
 
 
 @pytest.fixture
@@ -109,7 +89,10 @@ def test_a_start_with_a_database_of_its_own_goes_on_to_the_installation(bare: Ba
         (TALKS, [], {"RUN_DIR": __file__}, "cannot be made (File exists)"),
         (TALKS, [], {"SAVE_CKPT": "/proc/nope"}, "SAVE_CKPT=/proc/nope cannot be made"),
         (TALKS, [], {"RL_BUFFER_DIR": "/proc/nope"}, "RL_BUFFER_DIR=/proc/nope cannot be made"),
-        (TALKS, ["--allow-no-key"], {"HOST": "nowhere.invalid"}, "on nowhere.invalid cannot be used"),
+        (TALKS, ["--allow-no-key"], {"HOST": "nowhere.invalid"}, "nowhere.invalid is neither an address nor"),
+        (TALKS, [], {"HOST": "999.1.1.1"}, "999.1.1.1 is neither an address nor a name that is known here"),
+        (TALKS, [], {"HOST": "192.0.2.1"}, "192.0.2.1 is not an address of this machine"),
+        (TALKS, ["--use-wandb"], {}, "--use-wandb: there is no key: export WANDB_API_KEY"),
         (TALKS, ["--run-dir", ""], {}, "--run-dir is empty"),
         (
             TALKS,
@@ -203,7 +186,7 @@ def test_a_plug_in_that_has_no_packages_yet_is_left_to_the_driver(bare: Bare, fr
         (SELECT, {"SAVE_CKPT": "/proc/nope"}, "SAVE_CKPT=/proc/nope cannot be made"),
         (SELECT, {"DATA_PATH": "/nowhere"}, "DATA_PATH=/nowhere does not exist"),
         (SELECT, {"PORT": "taken"}, "cannot be used (Address already in use)"),
-        (SELECT, {"HOST": "nowhere.invalid", "SGLANG_API_KEY": "x"}, "on nowhere.invalid cannot be used"),
+        (SELECT, {"HOST": "nowhere.invalid", "SGLANG_API_KEY": "x"}, "nowhere.invalid is neither an address"),
         (SELECT, {"SGLANG_PYTHON": "/nowhere/python"}, "SGLANG_PYTHON=/nowhere/python cannot be run"),
         (TRACK, {}, "PROMPT_DATA is not set"),
         (TRACK, {"PROMPT_DATA": "/nowhere.jsonl"}, "PROMPT_DATA=/nowhere.jsonl does not exist"),
