@@ -87,14 +87,30 @@ def private_folder(path: Path) -> Path:
     return path
 
 
+def check_can_be_made(path: Path) -> None:
+    """Raises ConfigError if the folder can neither be made nor written. What was not there before is removed."""
+    new = [one for one in (path, *path.parents) if not one.exists() and not one.is_symlink()]
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be made or written ({error.strerror}): give a folder that this user can write to"
+        ) from error
+    finally:
+        for folder in new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
 def own_run_folder(path: Path, variable: str = "RUN_DIR") -> Path:
     """Returns a run folder, created if it is missing. Raises ConfigError if it, its folders of logs and processes,
     or a file or link in them is another user's than this one's or root's, who could have logs written elsewhere, or
     read them.
 
     Who owns a file is asked of one that is made now: some file systems give all files one owner."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path) as probe:
             ours = os.fstat(probe.fileno()).st_uid
     except OSError as error:

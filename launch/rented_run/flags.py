@@ -84,7 +84,9 @@ class RentedFlags:
     wandb_run_name: str = flag("", "name of the run there", env=("WANDB_RUN_NAME",))
     wandb_disabled: bool = flag(False, "log nothing there, whatever the project", env=("WANDB_DISABLED",))
     dry_run: bool = flag(
-        False, "check everything that can be known here, show the driver's command, start nothing"
+        False,
+        "check everything that can be known here, show the driver's command, start nothing",
+        env=("DRY_RUN",),
     )
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from claw_base.files import check_can_be_made
+from claw_base.run_folder.start_check import check_port, check_unused
 from claw_base.run_folder.usage import Meter, meter_path
 from rented_run.flags import parse
 from rented_run.paths import ROOT
@@ -75,7 +77,8 @@ def read(cloud: Cloud, argv: Sequence[str], installed: bool = True) -> tuple[Any
         installed: check the SDK and other packages too.
 
     Raises:
-        ConfigError: what cannot work. SystemExit: after --help, and after a value that a flag cannot take.
+        ConfigError: what cannot work; a run folder or a port that cannot be used.
+        SystemExit: after --help, and after a value that a flag cannot take.
     """
     flags, rest = parse(cloud.flags, cloud.title, argv)
     folder = run_dir(flags, cloud.name, ROOT)
@@ -83,7 +86,11 @@ def read(cloud: Cloud, argv: Sequence[str], installed: bool = True) -> tuple[Any
         cloud.sdk()
     cloud.key()
     words = [*cloud.words(flags, folder, os.environ), *rest]
-    return flags, folder, words, parse_args(words, packages=installed)
+    args = parse_args(words, packages=installed)
+    check_can_be_made(folder)
+    check_unused(folder)
+    check_port(flags.proxy_host, flags.proxy_port, str(folder))
+    return flags, folder, words, args
 
 
 def ask_first(args: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from claw_base.ports import free_port, listen
 from openclaw_fireworks import account
 from openclaw_fireworks import settings as fireworks
 from openclaw_tinker import service
@@ -52,6 +53,11 @@ CLOUDS = [
         ("1.3.0", "0.9.1"),
     ),
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def own_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PORT", str(free_port()))
 
 
 @pytest.fixture(params=CLOUDS, ids=lambda case: case.cloud.name)
@@ -161,6 +167,38 @@ def test_a_second_run_of_a_folder_is_refused_in_one_line_before_anything_is_rent
     told = capsys.readouterr().err
     assert told.startswith(f"error: {tmp_path} is in use by the supervisor with pid {os.getpid()}")
     assert told.count("\n") == 1
+
+
+def test_a_variable_asks_for_a_dry_run_too(
+    case: Case,
+    with_key: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert main(case.cloud, ["--model-path", str(MODEL), "--record-dir", str(tmp_path / "run")]) == 0
+    assert "slime/train_async.py" in capsys.readouterr().out and not (tmp_path / "run").exists()
+
+
+def test_a_port_or_a_folder_that_cannot_be_used_is_refused_before_anything_is_rented(
+    case: Case,
+    with_key: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ["--model-path", str(MODEL), "--dry-run"]
+    with listen("127.0.0.1", 0) as taken:
+        port = str(taken.getsockname()[1])
+        words = [*given, "--record-dir", str(tmp_path / "run")]
+        assert main(case.cloud, [*words, "--proxy-host", "127.0.0.1", "--proxy-port", port]) == 2
+        assert f"port {port} on 127.0.0.1 cannot be used" in capsys.readouterr().err
+    monkeypatch.setenv("SGLANG_API_KEY", "x")
+    assert main(case.cloud, [*words, "--proxy-host", "999.1.1.1"]) == 2
+    assert "999.1.1.1 is neither an address nor a name" in capsys.readouterr().err
+    assert main(case.cloud, [*given, "--record-dir", "/proc/nope"]) == 2
+    assert "/proc/nope cannot be made or written" in capsys.readouterr().err
 
 
 def test_a_dry_run_shows_the_command_and_makes_nothing(
