@@ -26,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
+from typing import IO
 
 import psutil
 
@@ -44,6 +45,8 @@ CONFIG_ERROR_STATUS = 2
 CLUSTER_ERROR_STATUS = 3
 WINDOW = 600.0  # seconds in which the restarts are counted
 BACKOFF = 1.0  # seconds before the driver starts again; twice as many after each failed start
+ARGUMENTS = "arguments.json"
+"""File that the driver writes when its run begins (`slime.arguments.record`)."""
 FAILED_STARTS = 5  # failures in a row, each before the servers were up, that another start will not mend
 
 
@@ -184,13 +187,42 @@ def only_supervisor(run_dir: Path) -> Iterator[None]:
         ConfigError: another supervisor holds it.
     """
     own_run_folder(run_dir)
-    with (run_dir / LOCK).open("a+") as lock:
-        hold(lock, run_dir)
+    with _locked(run_dir) as lock:
         lock.seek(0)
         lock.truncate()
         lock.write(str(os.getpid()))
         lock.flush()
         yield
+
+
+def _locked(run_dir: Path) -> IO[str]:
+    """The file that the holder of a run folder has locked. A start that is refused removes its own, which another may
+    have opened a moment before."""
+    while True:
+        lock = (run_dir / LOCK).open("a+")
+        try:
+            hold(lock, run_dir)
+            if os.fstat(lock.fileno()).st_nlink:
+                return lock
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()
+
+
+def supervise(run_dir: Path, args: Supervised) -> int:
+    """Runs the driver; returns an exit status. A start that is refused before the run began leaves nothing behind.
+
+    Raises:
+        ConfigError: another supervisor holds the run folder.
+    """
+    made = [run_dir / name for name in (LOCK, "processes", "logs") if not (run_dir / name).exists()]
+    with only_supervisor(run_dir):
+        status = Supervisor(run_dir, args.command, args.max_restarts, args.parent, args.cluster_retry).run()
+        if status == CONFIG_ERROR_STATUS and not (run_dir / ARGUMENTS).exists():
+            for path in made:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        return status
 
 
 def stop_everything(run_dir: Path) -> None:
@@ -284,11 +316,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.stop and holder_of(run_dir) == os.getppid():  # it waits for this process
             stop_everything(run_dir)
             return 0
+        if not args.stop:
+            return supervise(run_dir, args)
         with only_supervisor(run_dir):
-            if args.stop:
-                stop_everything(run_dir)
-                return 0
-            return Supervisor(run_dir, args.command, args.max_restarts, args.parent, args.cluster_retry).run()
+            stop_everything(run_dir)
+            return 0
     except ConfigError as error:
         say(str(error))
         return CONFIG_ERROR_STATUS

@@ -137,6 +137,25 @@ def test_a_wrong_configuration_is_not_tried_again(supervised: Supervised) -> Non
     assert len(supervised.lives()) == 1
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_start_that_is_refused_leaves_nothing_behind_unless_a_run_began(
+    begun: bool, supervised: Supervised, tmp_path: Path
+) -> None:
+    if begun:
+        (tmp_path / "arguments.json").write_text("{}")
+    assert supervised.start("2").wait(30) == 2
+    left = {path.name for path in tmp_path.iterdir()} - {"lives", "arguments.json"}
+    assert left == ({LOCK} if begun else set())
+
+
+def test_what_was_there_before_a_refused_start_stays(supervised: Supervised, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "training.log").write_text("of an earlier start")
+    assert supervised.start("2").wait(30) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lives", "logs"]
+    assert (tmp_path / "logs" / "training.log").read_text() == "of an earlier start"
+
+
 def test_restarts_are_bounded(supervised: Supervised) -> None:
     assert supervised.start("1", "1", "1", "1", flags=["--max-restarts", "1"]).wait(20) == 1
     assert len(supervised.lives()) == 2
