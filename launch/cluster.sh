@@ -101,6 +101,8 @@ cluster_problem() {
     echo "NNODES=$NNODES: set MASTER_ADDR to the address of the first machine, by which the others reach it"
   elif [ "${RAY_AUTH_MODE:-token}" = token ] && [ -z "${RAY_AUTH_TOKEN:-}${RAY_AUTH_TOKEN_PATH:-}" ] && [ ! -f "$HOME/.ray/auth_token" ]; then
     echo "set RAY_AUTH_TOKEN to the same secret on all machines (or RAY_AUTH_MODE=disabled in a network of your own)"
+  elif [ "${RAY_AUTH_MODE:-token}" = token ] && [ -z "${RAY_AUTH_TOKEN:-}" ] && [ ! -r "${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token}" ]; then
+    echo "RAY_AUTH_TOKEN_PATH=$RAY_AUTH_TOKEN_PATH cannot be read: give the file of the secret that all machines have"
   fi
 }
 

@@ -176,7 +176,24 @@ has_module() {
 name = sys.argv[1]; sys.exit(not (find_spec(name.partition(".")[0]) and find_spec(name)))' "$1"
 }
 
-# The one package that --train-backend megatron needs more; it brings no others.
+# ensure_for WORD...: installs the packages that these words of the driver need more.
+ensure_for() {
+  local words=" ${*//=/ } "
+  case $words in *" --train-backend megatron "*) ensure_megatron ;; esac
+  case $words in *" --use-wandb "* | *" --wandb-project "*) ensure_tracker wandb ;; esac
+  case $words in *" --use-trackio "*) ensure_tracker trackio ;; esac
+}
+
+# ensure_tracker PACKAGE: the newest that leaves what the requirements pin.
+ensure_tracker() {
+  has_module "$1" && return
+  echo "installing $1 for --use-$1 (once)" >&2
+  # shellcheck disable=SC2046  # two words, or none
+  pip_install $(locked trainer) "$1" -r "$ROOT/requirements.txt" \
+    || die "--use-$1 needs the package $1, which could not be installed: $PY -m pip install $1; or drop --use-$1 (USE_WANDB=0)"
+}
+
+# The one package that --train-backend megatron needs; it brings no others.
 ensure_megatron() {
   local pin
   has_module megatron.core && return

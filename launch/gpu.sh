@@ -31,10 +31,11 @@ run_gpu() {
   if is_dry_run; then
     gpu_dry_run
   elif joins_cluster; then
-    refuse_if "$(driver_problem)" "$(cluster_problem)" "$(python_problem)"
+    refuse_if "$(own_gpus_problem)" "$(driver_problem)" "$(cluster_problem)" "$(python_problem)"
     check_words "${WORDS[@]}"
     ensure_gpu_env
-    ensure_engine # engines run on any machine
+    ensure_for --train-backend "$TRAIN_BACKEND" # trainers and engines run on any machine, trackers where the driver is
+    ensure_engine
     follow_head
   else
     gpu_start
@@ -135,13 +136,18 @@ gpu_split() {
   [ "$NNODES" = 1 ] || [ -n "${RAY_ADDRESS:-}" ] || [ "$(node_rank)" -lt "$NNODES" ] || die "NODE_RANK=$(node_rank): with NNODES=$NNODES the ranks are 0 to $((NNODES - 1))"
   case ${OPENCLAW_COMBINE_OPD_TEACHER_SOURCE:-trainer} in
     inference | infer | sglang | rollout) TEACHER_GPUS=$PRM_TEACHER_GPUS ;;
-    *) TEACHER_GPUS=0 ACTOR_GPUS=$((ACTOR_GPUS + PRM_TEACHER_GPUS)) ;; # the trainer itself runs the teacher
+    trainer | megatron | mcore) TEACHER_GPUS=0 ACTOR_GPUS=$((ACTOR_GPUS + PRM_TEACHER_GPUS)) ;; # the trainer itself runs the teacher
+    *) die "OPENCLAW_COMBINE_OPD_TEACHER_SOURCE=$OPENCLAW_COMBINE_OPD_TEACHER_SOURCE: give trainer or inference" ;;
   esac
   # shellcheck disable=SC2153  # a variable of the user
   NEEDED_GPUS=$((ACTOR_GPUS * ACTOR_NODES + (COLOCATE ? 0 : ROLLOUT_GPUS) + PRM_GPUS + TEACHER_GPUS))
   NUM_GPUS=${NUM_GPUS:-$NEEDED_GPUS}
   [ "$NEEDED_GPUS" -le "$NUM_GPUS" ] || die "trainer $ACTOR_GPUS x $ACTOR_NODES (ACTOR_GPUS, PRM_TEACHER_GPUS, ACTOR_NODES)" \
     "+ ROLLOUT_GPUS $ROLLOUT_GPUS + PRM_GPUS $PRM_GPUS + teacher engines $TEACHER_GPUS = $NEEDED_GPUS, but NUM_GPUS=$NUM_GPUS"
+  # A plan takes machines as equal. A start does if GPUS_OF_NODE states it, unless Ray knows its own machines.
+  if is_dry_run || { [ -n "${GPUS_OF_NODE:-}" ] && [ -z "${RAY_ADDRESS:-}" ]; }; then
+    MACHINES=(--num-gpus "$NUM_GPUS" --machines "$NNODES" --machine-gpus "${GPUS_OF_NODE:-0}")
+  fi
 }
 
 count_gpus() { tr -s ', ' '\n' <<< "$1" | grep -c .; }
@@ -332,7 +338,7 @@ gpu_more_arguments() {
 gpu_dry_run() {
   local status=0 note title="missing  for a start here; listed only, since this machine has no GPU: the plan is for another one"
   plan_python_for "${WORDS[@]}"
-  show_plan --num-gpus "$NUM_GPUS" --machines "$NNODES" --machine-gpus "${GPUS_OF_NODE:-0}" --gpu "${GPU_TYPE:-}" --usual-gpu "${USUAL_GPU:-H100}" -- "${WORDS[@]}" || status=$?
+  show_plan --gpu "${GPU_TYPE:-}" --usual-gpu "${USUAL_GPU:-H100}" -- "${WORDS[@]}" || status=$?
   [ "$status" != 2 ] || return 2
   printf '\nstart\n  %s\n' "$(start_sentence)"
   note=$(key_problem)
@@ -416,7 +422,6 @@ gateway_problem() { if [ "${SERVES:-1}" = 1 ]; then run_problem "$HOST" "$PORT";
 ensure_gpu_env() {
   ensure_env "$ROOT/requirements.txt" "$ROOT/instructions/requirements-gpu.txt"
   check_torch
-  if [ "$TRAIN_BACKEND" = megatron ]; then ensure_megatron; fi
 }
 
 # check_torch: an environment that a run without a GPU made may hold a CPU build, which pip takes for the pinned version.
@@ -469,16 +474,17 @@ install_engine() {
 # gpu_start: checks all that can be checked, then runs the driver.
 gpu_start() {
   local words driver=train_async.py
+  refuse_if "$(folders_problem)" "$(gateway_problem)"
   refuse_if "$(key_problem)" "$(model_problem "$MODEL_PATH" "$MODEL")" "$(data_problem)" "$(data_path_problem)" "$(cluster_problem)"
   refuse_if "$(gpus_problem)" "$(driver_problem)" "$(python_problem)"
   refuse_if "$(files_problem)"
   check_words "${WORDS[@]}"
-  refuse_if "$(folders_problem)" "$(gateway_problem)"
   ensure_gpu_env
+  without_marks "${WORDS[@]}"
+  ensure_for "${words[@]}"
   ensure_engine
   for_whom >&2
   own_run_dir "$RUN_DIR" # conversations and weights: readable by this user only
-  without_marks "${WORDS[@]}"
   if [ "$COLOCATE" = 1 ]; then driver=train.py; fi # the other loop overlaps training with collecting, on GPUs of its own
   if [ "${SERVES:-1}" = 1 ] && [ -n "${DATA_PATH:-}" ]; then
     "$PY" -m openclaw.store import "$DATA_PATH" --model-path "$MODEL_PATH" "${BUFFER[@]}"
@@ -496,19 +502,29 @@ gpu_start() {
   fi
 }
 
+# own_gpus_problem: prints that this machine has no GPU, or fewer than GPUS_OF_NODE. With GPUS_OF_NODE=0 one of several machines
+# gives none, and needs none.
+own_gpus_problem() {
+  local way=''
+  if [ "$NEEDED_GPUS" = 0 ]; then return 0; fi
+  if [ "$NNODES" != 1 ] && [ "${GPUS_OF_NODE:-}" = 0 ]; then return 0; fi
+  if joins_cluster; then way="; GPUS_OF_NODE=0 lets a machine without GPUs join"; fi
+  if ! command -v nvidia-smi >/dev/null; then
+    echo "no nvidia-smi here, so no GPU; see bash instructions/check_gpu.sh${way:-, or take a run_tiny_*.sh}"
+  elif ! has_gpu; then
+    echo "nvidia-smi finds no GPU here; see bash instructions/check_gpu.sh$way"
+  elif [ "${GPUS_OF_NODE:-0}" -gt "$(nvidia-smi -L | grep -c '^GPU')" ]; then
+    echo "GPUS_OF_NODE=$GPUS_OF_NODE, and this machine has $(nvidia-smi -L | grep -c '^GPU') GPUs"
+  fi
+}
+
 # gpus_problem: prints what this machine lacks of its share of the GPUs. A Ray cluster that runs already knows its own.
 gpus_problem() {
-  local here id visible which=''
+  local here id visible problem which=''
   if [ -n "${RAY_ADDRESS:-}" ] || [ "$NEEDED_GPUS" = 0 ]; then return 0; fi
-  if ! command -v nvidia-smi >/dev/null; then
-    echo "no nvidia-smi here, so no GPU; see bash instructions/check_gpu.sh, or take a run_tiny_*.sh"
-    return
-  fi
+  problem=$(own_gpus_problem)
+  if [ -n "$problem" ]; then echo "$problem" && return; fi
   here=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || :)
-  if [ "$here" = 0 ]; then
-    echo "nvidia-smi finds no GPU here; see bash instructions/check_gpu.sh"
-    return
-  fi
   if [ -z "${TRAIN_GPUS:-}" ] && [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
     visible=$(count_gpus "$CUDA_VISIBLE_DEVICES")
     if [ "$visible" -lt "$here" ]; then which=" (CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES, of $here)" here=$visible; fi

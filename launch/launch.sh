@@ -57,9 +57,10 @@ any_python() {
   if [ -x "$python" ]; then echo "$python"; else find_python; fi
 }
 
-# check_words WORD...: refuses words of the driver and variables that a start would refuse, before anything is installed or
-# made; warns of variables that seem misspelt.
-check_words() { check_first slime.plan.words --shell "${KNOWN_SHELL[@]}" -- "$@"; }
+# check_words WORD...: refuses words of the driver and variables that a start on MACHINES would refuse, before anything is
+# installed or made; warns of variables that seem misspelt.
+MACHINES=()
+check_words() { check_first slime.plan.words ${MACHINES[@]+"${MACHINES[@]}"} --shell "${KNOWN_SHELL[@]}" -- "$@"; }
 
 # check_first MODULE ARG...: a program of the repository that refuses with status 2; ends the script if it does.
 check_first() {
@@ -174,7 +175,7 @@ sys.exit(not all(map(find_spec, ("fastapi", "sqlalchemy", "torch"))))'
 show_plan() {
   local all=()
   if [ "$DRY_RUN" = full ]; then all=(--all); fi
-  "$PY" -m slime.plan.dry_run ${all[@]+"${all[@]}"} --script-variables "$DEFAULTED" --shell "${KNOWN_SHELL[@]}" "$@"
+  "$PY" -m slime.plan.dry_run ${all[@]+"${all[@]}"} ${MACHINES[@]+"${MACHINES[@]}"} --script-variables "$DEFAULTED" --shell "${KNOWN_SHELL[@]}" "$@"
 }
 
 # mark_of VARIABLE: what follows is from there, or from the script where the variable was not set.
@@ -238,12 +239,16 @@ run_places() {
 # begin_run REQUIREMENTS...: checks the words in `arguments`, with others in place of the tasks that are not made yet; then
 # installs, and makes the run's folder.
 begin_run() {
+  local words
   refuse_if "$(model_problem "$MODEL_PATH" Qwen3-0.6B)"
   check_words "${arguments[@]/#"$TASKS"\/*/$ROOT/launch/gate_everyday.jsonl}"
   # shellcheck disable=SC2119  # no gateway
   refuse_if "$(run_problem)"
   ensure_run_env "$@"
-  is_dry_run || own_run_dir "$RUN_DIR"
+  if is_dry_run; then return; fi
+  without_marks "${arguments[@]}"
+  ensure_for "${words[@]}"
+  own_run_dir "$RUN_DIR"
 }
 
 # own_run_dir DIR: makes it for this user alone.

@@ -36,7 +36,7 @@ run_tiny() {
   fi
   tiny_prepare
   without_marks "${arguments[@]}"
-  case " ${words[*]} " in *" --train-backend megatron "* | *" --train-backend=megatron "*) ensure_megatron ;; esac
+  ensure_for "${words[@]}"
   if [ -n "${DATA_PATH:-}" ]; then
     "$PY" -m openclaw.store import "$DATA_PATH" --model-path "$MODEL_PATH" "${BUFFER[@]}"
   fi
@@ -63,9 +63,8 @@ tiny_dry_run() {
 # tiny_prepare: refuses what cannot start here; then installs, prepares what the script names in PREPARE and PREPARE_JUDGE, and
 # makes RUN_DIR.
 tiny_prepare() {
-  refuse_if "$(tiny_model_problem)" "$(data_path_problem)" "$(folders_problem)"
+  refuse_if "$(tiny_model_problem)" "$(data_path_problem)" "$(folders_problem)" "$(run_problem "$HOST" "$PORT")"
   check_words "${arguments[@]}"
-  refuse_if "$(run_problem "$HOST" "$PORT")"
   ensure_env "$ROOT/requirements.txt"
   ${PREPARE:-:}
   ${PREPARE_JUDGE:-:}

@@ -8,4 +8,5 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$ROOT/launch/launch.sh"
 check_first rented_run.before openclaw_fireworks.settings:FIREWORKS --method hybrid "$@"
 ensure_env "$ROOT/requirements.txt" "$ROOT/openclaw-fireworks/requirements.txt"
+ensure_for "$@" ${WANDB_PROJECT:+--use-wandb}
 exec "$PY" "$ROOT/openclaw-fireworks/run_openclaw_fireworks.py" --method hybrid "$@"

@@ -8,4 +8,5 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$ROOT/launch/launch.sh"
 check_first rented_run.before openclaw_tinker.settings:TINKER --method rl "$@"
 ensure_env "$ROOT/requirements.txt" "$ROOT/openclaw-tinker/requirements.txt"
+ensure_for "$@" ${WANDB_PROJECT:+--use-wandb}
 exec "$PY" "$ROOT/openclaw-tinker/run.py" --method rl "$@"

@@ -21,7 +21,7 @@ default MAX_STEPS 4
 arguments=(
   ::script --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR"
   --prompt-data "$TASKS/train.jsonl" --input-key task --metadata-key metadata --rollout-shuffle
-  --custom-generate-function-path terminal_rl.generate.generate --no-terminal-system-prompt --reward-key score
+  --custom-generate-function-path terminal_rl.generate.generate --service-path terminal_rl.generate.start --no-terminal-system-prompt --reward-key score
   --rollout-max-context-len 240 --rollout-max-response-len 32
   --num-rollout 50 --rollout-batch-size 24 --n-samples-per-prompt 8 --num-steps-per-rollout 1
   --disable-grpo-std-normalization --calculate-per-token-loss --eps-clip 0.2 --eps-clip-high 0.28

@@ -19,6 +19,7 @@ from slime.agents.generate import Generate
 from slime.errors import ConfigError
 from slime.plan.environments import MIB, EnvironmentUse
 from slime.pool import PoolEnvironment
+from slime.pool.keys import check_address
 from slime.types import Sample
 from slime.vision.reading import load_reader
 
@@ -151,6 +152,8 @@ def check_arguments(args: GenerationSide, endpoints: object = None, env: object 
         raise ConfigError(
             f"{_asked(flags)}: --rollout-backend {args.rollout_backend} takes no pictures; embedded and sglang do"
         )
+    if flags.env_server_url is not None:
+        check_address("--env-server-url (GUI_ENV_SERVER_URL, ENV_SERVER_URL)", flags.env_server_url)
     folder = flags.gui_tasks_dir if flags.env_server_url is None else None
     if folder is not None and not Path(folder).is_dir():
         raise ConfigError(f"--gui-tasks-dir (GUI_TEST_CONFIG_BASE_DIR) {folder} is no folder")

@@ -20,6 +20,7 @@ from rented_run.paths import ROOT
 from rented_run.words import run_dir
 from slime.arguments import parse_args
 from slime.errors import ConfigError
+from slime.plan.refusals import check_wandb
 from slime.processes.supervisor import only_supervisor
 from slime.rented.engine.launch import check_tokenizer
 from slime.rented.engine.model_folder import ModelFolder
@@ -87,6 +88,7 @@ def read(cloud: Cloud, argv: Sequence[str], installed: bool = True) -> tuple[Any
     cloud.key()
     words = [*cloud.words(flags, folder, os.environ), *rest]
     args = parse_args(words, packages=installed)
+    check_wandb(args, os.environ)
     check_can_be_made(folder)
     check_unused(folder)
     check_port(flags.proxy_host, flags.proxy_port, str(folder))

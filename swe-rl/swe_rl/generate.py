@@ -18,6 +18,7 @@ from slime.agents.generate import Generate
 from slime.errors import ConfigError
 from slime.plan.environments import EnvironmentUse
 from slime.pool import PoolEnvironment
+from slime.pool.keys import check_address
 from slime.sandbox import require_sandbox
 from slime.sandbox.command import box_python
 from slime.types import Sample
@@ -117,17 +118,28 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
         ConfigError: there is no sandbox, or what boxes or the harness need could not be installed; both kinds of pools
             are named; the file of the key cannot be read.
     """
+    check_arguments(args)
     flags = read(SweFlags, args)
-    if flags.env_server_url and flags.exec_server_urls:
-        raise ConfigError(
-            "--env-server-url is a pool that runs, --exec-server-urls are hosts to route to: give one"
-        )
-    key_of(flags)
     if pool_of(flags) is None:
         require_sandbox()
         test_packages(box_python()[0])
         maker(flags)
     return [] if flags.exec_server_urls is None else [_router(flags)]
+
+
+def check_arguments(args: GenerationSide, endpoints: object = None, env: object = None) -> None:
+    """For a dry run too: raises ConfigError if both kinds of pools are named, an address is none, or the file
+    of the key cannot be read."""
+    flags = read(SweFlags, args)
+    if flags.env_server_url and flags.exec_server_urls:
+        raise ConfigError(
+            "--env-server-url is a pool that runs, --exec-server-urls are hosts to route to: give one"
+        )
+    if flags.env_server_url:
+        check_address("--env-server-url (SWE_ENV_SERVER_URL, ENV_SERVER_URL)", flags.env_server_url)
+    for url in filter(None, (flags.exec_server_urls or "").split(",")):
+        check_address("--exec-server-urls (SWE_EXEC_SERVER_URLS)", url.strip())
+    key_of(flags)
 
 
 def _router(flags: SweFlags) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from slime.agents.generate import Generate
 from slime.errors import ConfigError
 from slime.plan.environments import EnvironmentUse
 from slime.pool import PoolEnvironment
+from slime.pool.keys import check_address
 from slime.sandbox import require_sandbox
 from slime.types import Sample
 from terminal_rl.environment import TerminalEnvironment, TerminalSettings
@@ -71,14 +72,19 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
     Raises:
         ConfigError: there is no sandbox, or no folder of tasks; a pool elsewhere has its own.
     """
-    flags = read(TerminalFlags, args)
-    tasks_dir = flags.tasks_dir
-    if flags.env_server_url is not None:
-        return []
-    require_sandbox()
-    if tasks_dir is not None and not Path(tasks_dir).is_dir():
-        raise ConfigError(f"--tasks-dir (DATASET_DIR) {tasks_dir} is no folder")
+    check_arguments(args)
+    if read(TerminalFlags, args).env_server_url is None:
+        require_sandbox()
     return []
+
+
+def check_arguments(args: GenerationSide, endpoints: object = None, env: object = None) -> None:
+    """For a dry run too: raises ConfigError for an address that is none, or a folder of tasks that is not there."""
+    flags = read(TerminalFlags, args)
+    if flags.env_server_url is not None:
+        check_address("--env-server-url (ENV_SERVER_URL)", flags.env_server_url)
+    elif (folder := flags.tasks_dir) is not None and not Path(folder).is_dir():
+        raise ConfigError(f"--tasks-dir (DATASET_DIR) {folder} is no folder")
 
 
 @functools.lru_cache

@@ -21,6 +21,7 @@ from toolcall_rl.reading import ReToolFormat
 from toolcall_rl.rewards import Check, RewardRules
 from toolcall_rl.tools.config import read_tools
 from toolcall_rl.tools.python import PythonSource
+from toolcall_rl.tools.toolset import Source
 
 if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide
@@ -65,16 +66,25 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
     Raises:
         ConfigError: the tools are wrong, or the interpreter does not start: there is no sandbox, or limits are too small.
     """
-    for source in read_tools(read(ToolcallFlags, args).tools_config).sources:
+    for source in _tools(args):
         if isinstance(source, PythonSource):
             source.try_one()
     return []
 
 
+def check_arguments(args: GenerationSide, endpoints: object = None, env: object = None) -> None:
+    """For a dry run too: raises ConfigError for tools that are wrong on any machine."""
+    _tools(args)
+
+
+def _tools(args: GenerationSide) -> tuple[Source, ...]:
+    return read_tools(read(ToolcallFlags, args).tools_config).sources
+
+
 def environment_use(args: GenerationSide) -> EnvironmentUse:
     """For the plan: what an interpreter may take, in each episode at a time."""
     flags = read(ToolcallFlags, args)
-    boxes = [one.box for one in read_tools(flags.tools_config).sources if isinstance(one, PythonSource)]
+    boxes = [one.box for one in _tools(args) if isinstance(one, PythonSource)]
     memory, disk = sum(box.memory for box in boxes), sum(box.disk_bytes for box in boxes)
     return EnvironmentUse(flags.parallel_envs, memory, disk, float(len(boxes)), in_memory=True)
 

@@ -10,7 +10,6 @@ Wishes: whether the model does what is asked of it in so many words, and how dif
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -27,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import httpx
 
+from openclaw_test.evaluation.flags import read_flags
 from openclaw_test.loop.real_loop import ROOT, free_port
 from openclaw_test.people.gsm8k import WordProblem, own_problems, read_problems
 from openclaw_test.people.phases import PHASES, Phase
@@ -34,7 +34,6 @@ from openclaw_test.people.scoring import Summary, summarise
 from openclaw_test.people.tasks import coding_score, tool_use_score
 from openclaw_test.people.wishes import Messages, Obedience, cases, obedience
 
-TASKS = ("conversation", "wishes", "coding", "tool-use")
 WISHES = 40
 READY_SECONDS = 300.0
 REQUEST_SECONDS = 300.0
@@ -159,31 +158,11 @@ def markdown(results: dict[str, dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Evaluates a model.")
-    parser.add_argument("--model-path", type=Path, required=True)
-    parser.add_argument(
-        "--compare",
-        type=Path,
-        action="append",
-        default=[],
-        help="another folder, e.g. the one before training",
-    )
-    parser.add_argument("--eval-tasks", default=",".join(TASKS), help=f"of {', '.join(TASKS)}")
-    parser.add_argument(
-        "--dataset", type=Path, help="problems of the conversation task (default: 36 of our own)"
-    )
-    parser.add_argument("--num-problems", type=int, default=36)
-    parser.add_argument("--backend", default="embedded")
-    parser.add_argument("--output", type=Path, help="path without ending; .md and .json are written")
-    args = parser.parse_args()
-    tasks = [task.strip() for task in args.eval_tasks.split(",") if task.strip()]
-    wrong = [task for task in tasks if task not in TASKS]
-    if wrong or not tasks:
-        parser.error(f"--eval-tasks {args.eval_tasks}: choose of {', '.join(TASKS)}")
+    args = read_flags()
     try:
         problems = problems_of(args.dataset, args.num_problems)
         results = {
-            path.name: evaluate(path, tasks, problems, args.backend)
+            path.name: evaluate(path, args.eval_tasks, problems, args.backend)
             for path in [*args.compare, args.model_path]
         }
     except (OSError, ValueError, RuntimeError, httpx.HTTPError) as error:

@@ -9,24 +9,27 @@ source "$ROOT/launch/launch.sh"
 HERE=$ROOT/slime/examples/verifiers_game
 
 if is_dry_run; then die "DRY_RUN=$DRY_RUN: this example has no plan; verifiers makes its tasks, and the run installs verifiers"; fi
-ensure_env "$ROOT/requirements.txt"
+
+# check_all WORD...: refuses what cannot work before anything is installed; a model and tasks stand in for what is made later.
+check_all() {
+  local words=("$@")
+  if [ -n "$MADE" ]; then words=("${words[@]/#"$MADE"/$ROOT/openclaw-test/tiny_claw/model}"); fi
+  if [ -z "$MADE" ]; then refuse_if "$(model_problem "$MODEL_PATH" Qwen3-0.6B)"; fi
+  refuse_if "$(folders_problem)" "$(RUN_DIR=$RUN_DIR/run run_problem)"
+  [ -z "${VERIFIERS_PYTHON:-}" ] || command -v "$VERIFIERS_PYTHON" >/dev/null || die "VERIFIERS_PYTHON=$VERIFIERS_PYTHON cannot be run"
+  whole PARALLEL_ENVS 1
+  check_words "${words[@]/#"$RUN_DIR"\/tasks\/*/$ROOT/launch/gate_everyday.jsonl}"
+}
+
 SEED=${SEED:-1} NUM_ROLLOUT=${NUM_ROLLOUT:-32}
 RUN_DIR=${RUN_DIR:-$ROOT/runs/verifiers_game-$(date +%Y%m%d-%H%M%S)}
-if [ -z "${VERIFIERS_PYTHON:-}" ]; then
-  folder=${XDG_CACHE_HOME:-$HOME/.cache}/openclaw-rl/verifiers-0.4.0
-  [ -e "$folder/done" ] || { "$PY" -m venv "$folder" && "$folder/bin/pip" install -q 'verifiers[ta]==0.4.0' && touch "$folder/done"; }
-  VERIFIERS_PYTHON=$folder/bin/python
-fi
-export VERIFIERS_PYTHON NLTK_DATA=$RUN_DIR/nltk
-began=$(date +%s)
-"$PY" -m claw_lab.tiny_models.verifiers_game words "$NLTK_DATA"
-"$PY" -m slime.agents.foreign "$HERE/game.py:environments" --count 1500 --out "$RUN_DIR/rows.jsonl"
-"$PY" -m claw_lab.tiny_models.verifiers_game split "$RUN_DIR/rows.jsonl" "$RUN_DIR/tasks"
-MODEL_PATH=${MODEL_PATH:-$RUN_DIR/model}
-[ -e "$MODEL_PATH/config.json" ] || "$PY" -m claw_lab.tiny_models.verifiers_game model "$RUN_DIR/rows.jsonl" "$MODEL_PATH"
+absolute_places
+MADE=$RUN_DIR/model
+if [ -n "${MODEL_PATH:-}" ]; then MADE=''; fi
+MODEL_PATH=${MODEL_PATH:-$MADE}
 arguments=(
   --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR/run" --save "$RUN_DIR/run/checkpoints"
-  --custom-generate-function-path "$HERE/game.py:generate" --input-key prompt --metadata-key metadata
+  --input-key prompt --metadata-key metadata
   --reward-key score --eval-reward-key score --advantage-estimator grpo
   --prompt-data "$RUN_DIR/tasks/train.jsonl" --rollout-shuffle --eval-prompt-data heldout "$RUN_DIR/tasks/heldout.jsonl"
   --eval-interval 8 --n-samples-per-eval-prompt 2
@@ -39,5 +42,19 @@ arguments=(
 )
 # shellcheck disable=SC2206  # an exported string, split into words on purpose; what comes last wins
 arguments+=(${ROLLOUT_ARGS:-} "$@")
-(run_driver "$RUN_DIR/run" "$ROOT/slime/train.py" "${arguments[@]}")
+game=(--custom-generate-function-path "$HERE/game.py:generate") # its module asks for verifiers, which may not be there yet
+check_all ${VERIFIERS_PYTHON:+"${game[@]}"} "${arguments[@]}"
+ensure_env "$ROOT/requirements.txt"
+if [ -z "${VERIFIERS_PYTHON:-}" ]; then
+  folder=${XDG_CACHE_HOME:-$HOME/.cache}/openclaw-rl/verifiers-0.4.0
+  [ -e "$folder/done" ] || { "$PY" -m venv "$folder" && "$folder/bin/pip" install -q 'verifiers[ta]==0.4.0' && touch "$folder/done"; }
+  VERIFIERS_PYTHON=$folder/bin/python
+fi
+export VERIFIERS_PYTHON NLTK_DATA=$RUN_DIR/nltk
+began=$(date +%s)
+"$PY" -m claw_lab.tiny_models.verifiers_game words "$NLTK_DATA"
+"$PY" -m slime.agents.foreign "$HERE/game.py:environments" --count 1500 --out "$RUN_DIR/rows.jsonl"
+"$PY" -m claw_lab.tiny_models.verifiers_game split "$RUN_DIR/rows.jsonl" "$RUN_DIR/tasks"
+[ -z "$MADE" ] || [ -e "$MADE/config.json" ] || "$PY" -m claw_lab.tiny_models.verifiers_game model "$RUN_DIR/rows.jsonl" "$MADE"
+(run_driver "$RUN_DIR/run" "$ROOT/slime/train.py" "${game[@]}" "${arguments[@]}")
 "$PY" -m claw_lab.tiny_models.verifiers_game result "$RUN_DIR/run" $(($(date +%s) - began))

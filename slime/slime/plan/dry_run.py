@@ -35,7 +35,7 @@ from slime.plan.of_arguments import plan_of
 from slime.plan.placement_plan import host_problems, problems
 from slime.plan.refusals import refusals
 from slime.plan.report import as_text
-from slime.plan.seats import equal_machines, seats_of
+from slime.plan.seats import Machines
 from slime.plan.shape import known_name
 from slime.plan.words import SLOW, folder_for, model_of, unmarked, with_source
 
@@ -45,13 +45,10 @@ _SECRET = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Machines):
     """The run to plan, and its GPUs."""
 
-    num_gpus: int = flag(0, "GPUs of all machines together")
     gpu: str = flag("", f"which, such as H100 or 24GB (default: this machine's, else {DEFAULT})")
-    machines: int = flag(1, "machines, which have equal shares of the GPUs")
-    machine_gpus: int = flag(0, "GPUs of one machine (default: its share)")
     usual_gpu: str = flag(DEFAULT, "the one to plan for if this machine has none")
     script_variables: str = flag("", "names of variables that the script itself set")
     shell: list[str] = flag(
@@ -81,12 +78,13 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
             told = origins(args, marked, env, own.script_variables.split())
             text, fits = planned(args, own.num_gpus, own.gpu, own.usual_gpu)
             seats, room = seated(args, own)
-            refused = refusals(args, env)
+            here = bool(gpus_here()) or split_of(args).gpus == 0
+            refused = [one for one in refusals(args, env, here) if one not in text]
         except ConfigError as error:
             message = str(error).replace(stand_in or named, named)
             print(f"error: {with_source(message, marked)}", file=sys.stderr)
             return 2
-    seats += [f"problem  a start is refused: {one}" for one in refused]
+    seats += [f"problem  a start is refused: {with_source(one, marked)}" for one in refused]
     text, fits = "\n".join([text, *seats]), fits and room and not refused
     if stand_in:
         text = text.replace(stand_in, named)
@@ -125,16 +123,13 @@ def planned(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tup
 def seated(args: Arguments, plan: Plan) -> tuple[list[str], bool]:
     """Returns the parts of each of several machines, and whether a start would find room for all parts."""
     split = split_of(args)
-    if split.gpus == 0:
-        return [], True
-    machines = equal_machines(plan.num_gpus or split.gpus, plan.machines, plan.machine_gpus)
     try:
-        seats = seats_of(split, machines)
+        seats = plan.seats(split)
     except ClusterError as error:
         return [f"problem  {error}"], False
-    if plan.machines == 1:
+    if seats is None or plan.machines == 1:
         return [], True
-    return [f"{one.name:12} {line}" for one, line in zip(machines, seats.lines(split), strict=True)], True
+    return [f"machine {number:<4} {line}" for number, line in enumerate(seats.lines(split))], True
 
 
 def table(told: Sequence[Origin], all: bool) -> list[str]:

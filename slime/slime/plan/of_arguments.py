@@ -23,6 +23,7 @@ from slime.plan.gate_engine import CPU, gate_engine_of
 from slime.plan.hardware import GIB, Gpu, gpus_here
 from slime.plan.host import HostUse
 from slime.plan.memory import CONTEXT, EngineMemory, TrainerMemory, engine_parts, kv_tokens
+from slime.plan.model_servers import mem_fraction, model_servers
 from slime.plan.placement_plan import Batch, MemoryPlan, Server
 from slime.plan.shape import Shape, read_shape
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SHARES = {"sglang": ("--sglang-mem-fraction-static", 0.85), "vllm": ("--vllm-gpu-memory-utilization", 0.92)}
-"""The flag for an engine's share of a GPU, and its value without the flag."""
 USUAL_LENGTH = 8192  # tokens of a sample, if the lengths of conversations are unknown
 LARGE = "0.9"
 """Share of the free memory at which SGLang's number of tokens decides; the rest is for activations."""
@@ -143,41 +142,16 @@ def servers(args: Arguments, shape: Shape, context: int) -> list[Server]:
     """Engines on GPUs: the policy's and, if they have GPUs of their own, those of judge and teacher."""
     if args.debug_train_only:
         return []
-    size, judge_size, teacher = (
-        args.rollout_num_gpus_per_engine,
-        args.prm_num_gpus_per_engine,
-        args.prm_teacher_num_gpus,
-    )
-    wanted = (
-        ("policy", args.rollout_num_gpus, size, None),
-        ("judge", args.prm_num_gpus, judge_size, args.prm_hf_checkpoint or args.prm_model_path),
-        ("teacher", teacher, teacher, args.prm_teacher_hf_checkpoint),
-    )
-    share = mem_fraction(args)
-    own = {"judge": args.prm_context_length}
+    own = {"prm": args.prm_context_length}
     found = []
-    for role, gpus, each, model in wanted:
-        if gpus:
+    for one in model_servers(args):
+        if one.gpus and one.count:
+            shape_here = shape if one.model == args.hf_checkpoint else read_shape(one.model)
             engine = EngineMemory(
-                read_shape(model) if model else shape, each, share, own.get(role) or context
+                shape_here, one.gpus, mem_fraction(args, one.part), own.get(one.part) or context
             )
-            found.append(Server(role, engine, gpus // each))
+            found.append(Server(one.title, engine, one.count))
     return found
-
-
-def mem_fraction(args: EngineArguments) -> float:
-    """Share of a GPU that is the engine's own."""
-    words = args.engine_words.get("rollout", [])
-    name, usual = SHARES.get(args.rollout_backend, SHARES["sglang"])
-    given = [words[i + 1] for i, word in enumerate(words[:-1]) if word == name]
-    given += [word.partition("=")[2] for word in words if word.startswith(name + "=")]
-    try:
-        share = float(given[-1]) if given else usual
-    except ValueError:
-        raise ConfigError(f"{name} {given[-1]} is not a number") from None
-    if not 0 < share <= 1:
-        raise ConfigError(f"{name} {share:g}: it is a share of a GPU, above 0 and at most 1")
-    return share
 
 
 @lru_cache(maxsize=1)

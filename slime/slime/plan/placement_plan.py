@@ -22,6 +22,7 @@ from slime.plan.memory import (
     kv_tokens,
     trainer_parts,
 )
+from slime.plan.shape import heads_problem
 
 TIGHT = 0.95
 """Share of a GPU that a plan may fill: estimates are no better than that."""
@@ -197,11 +198,8 @@ def advice(trainer: TrainerMemory, parts: Parts) -> str:
 
 def _server_problem(server: Server, gpu: Gpu) -> list[str]:
     engine, parts = server.engine, engine_parts(server.engine, gpu)
-    if engine.shape.heads % engine.gpus:
-        return [
-            f"the {server.role} engine's {engine.gpus} GPUs do not divide the {engine.shape.heads} attention heads of "
-            f"{engine.shape.name}: another number of GPUs an engine (TP)"
-        ]
+    if problem := heads_problem(server.role, engine.gpus, engine.shape.heads, engine.shape.name):
+        return [problem]
     if parts["keys and values"] <= 0:
         return [
             f"the {server.role} engine's weights take {parts['weights'] / GIB:.1f} GiB a GPU, and its share is "

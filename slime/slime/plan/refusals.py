@@ -1,4 +1,5 @@
-"""The arguments that a start refuses, on any machine: checked by the driver before anything starts, and by a dry run.
+"""The arguments that a start refuses: checked by the driver before anything starts, by a dry run, and by a launch script
+before it installs packages.
 
 The module of `--service-path` may have `check_arguments(args, endpoints, env)`. It raises what its own `start` would
 refuse, starts nothing and leaves `args` as they are. A module without that function is asked at the start alone. It may
@@ -8,36 +9,76 @@ have `check_settings` too, with the same arguments: the part of these checks tha
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import CheckpointError, ConfigError
 from slime.plan.gate_engine import check_gate_engine
+from slime.plan.model_servers import check_engines, missing_models
+from slime.plan.of_arguments import share_words, smallest_gpu
 from slime.plugins import load_module
 from slime.weights import checkpoints
 
 if TYPE_CHECKING:
     from slime.flags import Arguments
 
-TRACKERS = {"use_wandb": "wandb", "use_trackio": "trackio"}
 PRETENDED = ["http://127.0.0.1:1"]
 """Addresses of engines, in a plan."""
+WANDB_KEYS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_ANONYMOUS")
+"""Variables with which W&B asks for no key."""
 
 
-def check_before_start(args: Arguments) -> None:
-    """Refuses what a start would fail at later: trackers that are not installed, a gate's engine that does not run the
-    model, and a checkpoint of other adapters.
+def check_before_start(args: Arguments, env: Mapping[str, str]) -> None:
+    """Refuses what a start on this machine would fail at later: a model of judge or teacher that is not there, engines
+    that no machine could start, a gate's engine that does not run the model, W&B without a key, and a checkpoint of
+    other adapters.
 
     Raises:
-        ConfigError: a package is missing, or the model is not for that engine.
+        ConfigError: one of these.
         CheckpointError: the checkpoint that the run would go on from does not fit it, or is not there.
     """
-    for flag, package in TRACKERS.items():
-        if vars(args)[flag] and find_spec(package) is None:
-            words = f"--{flag.replace('_', '-')}"
-            raise ConfigError(f"{words} needs the package {package}: pip install {package}")
-    check_gate_engine(args)
+    for check in _checks(args, env, here=True):
+        check()
+
+
+def _checks(args: Arguments, env: Mapping[str, str], here: bool) -> list[Callable[[], object]]:
+    """Checks that are ready to be called. `here`: the run starts on this machine."""
+    on_this_machine: list[Callable[[], object]] = [
+        partial(check_models, args),
+        partial(check_wandb, args, env),
+        lambda: share_words(args, smallest_gpu()),
+    ]
+    return [
+        *(on_this_machine if here else []),
+        partial(check_engines, args, env),
+        partial(check_gate_engine, args),
+        partial(check_checkpoint, args),
+    ]
+
+
+def check_models(args: Arguments) -> None:
+    """Raises ConfigError if the folder of judge or teacher is not complete."""
+    if missing := missing_models(args):
+        raise ConfigError(missing[0])
+
+
+def check_wandb(args: Arguments, env: Mapping[str, str]) -> None:
+    """Raises ConfigError if W&B would ask for a key, which a run cannot type."""
+    mode = args.wandb_mode or env.get("WANDB_MODE") or "online"
+    if not args.use_wandb or mode != "online" or any(env.get(name) for name in WANDB_KEYS):
+        return
+    places = [env["NETRC"]] if env.get("NETRC") else ["~/.netrc", "~/_netrc"]
+    if not any(Path(place).expanduser().is_file() for place in places):
+        raise ConfigError(
+            "--use-wandb: there is no key: export WANDB_API_KEY (or WANDB_KEY), or WANDB_MODE=offline to keep what is "
+            "logged in the run folder"
+        )
+
+
+def check_checkpoint(args: Arguments) -> None:
+    """Raises CheckpointError if the checkpoint that the run would go on from has other adapters, or is not there."""
     if args.debug_rollout_only:
         return
     folder = checkpoints.find(args.save) or checkpoints.find(args.load)
@@ -45,19 +86,21 @@ def check_before_start(args: Arguments) -> None:
         checkpoints.check_adapters(folder, checkpoints.read_meta(folder), checkpoints.lora_settings(args))
 
 
-def refusals(args: Arguments, env: Mapping[str, str]) -> list[str]:
-    """Returns all errors that a start with these arguments and variables would raise; empty: none."""
+def refusals(args: Arguments, env: Mapping[str, str], here: bool = True) -> list[str]:
+    """Returns all errors that a start with these arguments and variables would raise; empty: none.
+
+    Args:
+        here: the run starts on this machine. A plan for another one needs no models and keys.
+    """
     found = []
-    try:
-        check_before_start(args)
-    except (ConfigError, CheckpointError) as error:
-        found.append(str(error))
-    for path in [] if args.debug_train_only else args.service_path:
-        check = getattr(load_module(path), "check_arguments", None)
-        if check is None:
-            continue
+    for check in _checks(args, env, here):
         try:
-            check(argparse.Namespace(**vars(args)), pretended_engines(args), env)
+            check()
+        except (ConfigError, CheckpointError) as error:
+            found.append(str(error))
+    for path, ask in _hooks(args, env, "check_arguments"):
+        try:
+            ask()
         except Exception as error:  # as at a start, whatever a hook raises is a refusal
             found.append(
                 str(error) if getattr(error, "refusal", False) else f"--service-path {path}: {error}"
@@ -65,17 +108,29 @@ def refusals(args: Arguments, env: Mapping[str, str]) -> list[str]:
     return found
 
 
-def settings_refusals(args: Arguments, env: Mapping[str, str]) -> list[str]:
-    """Returns the errors that `refusals` finds without installed packages; empty: none."""
-    found = []
-    for path in [] if args.debug_train_only else args.service_path:
-        if (check := getattr(load_module(path), "check_settings", None)) is None:
-            continue
+def settings_refusals(args: Arguments, env: Mapping[str, str]) -> Iterator[str]:
+    """Yields the errors that `refusals` finds, as far as they can be found while packages have stand-ins."""
+    asks = [ask for _, ask in _hooks(args, env, "check_settings", "check_arguments")]
+    for check in [*_checks(args, env, here=True), *asks]:
         try:
-            check(argparse.Namespace(**vars(args)), pretended_engines(args), env)
-        except ConfigError as error:
-            found.append(str(error))
-    return found
+            check()
+        except (ConfigError, CheckpointError) as error:
+            yield str(error)
+        except Exception:  # a stand-in cannot do what the check asks of the package: for the driver to decide
+            continue
+
+
+def _hooks(
+    args: Arguments, env: Mapping[str, str], *names: str
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yields the path of each `--service-path`, and the first function of these names that its module has, ready to be
+    called."""
+    for path in [] if args.debug_train_only else args.service_path:
+        module = load_module(path)
+        check: Any = next(filter(None, (getattr(module, name, None) for name in names)), None)
+        if check is not None:
+            given = argparse.Namespace(**vars(args))
+            yield path, partial(check, given, pretended_engines(args), env)
 
 
 def pretended_engines(args: Arguments) -> dict[str, list[str]]:

@@ -5,10 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from claw_base.settings.declare import flag
 from slime.errors import ClusterError
 from slime.plan.gpu_split import GpuSplit
 
 SMALLER = "make a part smaller (ACTOR_GPUS, ROLLOUT_GPUS, PRM_GPUS), or an engine (TP)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machines:
+    """The machines of a run, all alike, as a launch script counts them."""
+
+    num_gpus: int = flag(0, "GPUs of all machines together")
+    machines: int = flag(1, "machines, which have equal shares of the GPUs")
+    machine_gpus: int = flag(0, "GPUs of one machine (default: its share)")
+
+    def seats(self, split: GpuSplit) -> Seats | None:
+        """Returns the place of every part; None for a run without GPUs. Raises ClusterError as `seats_of`."""
+        if split.gpus == 0:
+            return None
+        machines = equal_machines(self.num_gpus or split.gpus, self.machines, self.machine_gpus)
+        try:
+            return seats_of(split, machines)
+        except ClusterError as error:
+            given = f" (GPUS_OF_NODE={self.machine_gpus})" if self.machine_gpus else ""
+            raise ClusterError(f"{error}{given}") from None
 
 
 @dataclass(frozen=True)

@@ -196,6 +196,16 @@ def read_config(model: str) -> tuple[dict[str, Any], str]:
     return KNOWN[name], name
 
 
+def heads_problem(role: str, gpus: int, heads: int, model: str) -> str | None:
+    """Returns why so many GPUs cannot share a model; None if they can."""
+    if heads % gpus == 0:
+        return None
+    return (
+        f"the {role} engine's {gpus} GPUs do not divide the {heads} attention heads of {model}: another number of GPUs "
+        "an engine (TP)"
+    )
+
+
 def shape_of(config: dict[str, Any], name: str) -> Shape:
     """Returns the shape that a config.json describes; of a model with vision, its language part."""
     text: dict[str, Any] = {**config, **(config.get("text_config") or {})}

@@ -24,7 +24,9 @@ from claw_base.settings.command_line import from_environment, parse
 from claw_base.settings.declare import flag
 from slime.errors import ConfigError
 from slime.plan import stand_ins
+from slime.plan.gpu_split import split_of
 from slime.plan.misspelt import misspelt_variables
+from slime.plan.seats import Machines
 
 _MARK = re.compile(r"::(script|command line|variable \w+)")
 _FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
@@ -34,8 +36,8 @@ SLOW = ("torch",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
-    """The command line to check."""
+class Checked(Machines):
+    """The command line to check, and the machines of a run with GPUs."""
 
     shell: list[str] = flag(
         [], "launch script, or a folder of them, whose variables are known; repeatable", unit="path"
@@ -48,7 +50,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     env = os.environ if env is None else env
     marked = unmarked(own.words)
     try:
-        refused = refusal(marked, env)
+        refused = refusal(marked, env, own)
     except SystemExit:
         return ANSWERED
     for line in misspelt_variables(own.shell, [word for word, _ in marked], env):
@@ -59,23 +61,28 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     return 2
 
 
-def refusal(marked: Sequence[tuple[str, str]], env: Mapping[str, str]) -> str | None:
-    """Returns why a start would refuse these words and variables; None if it would not, or if what is installed does
-    not suffice to decide it."""
+def refusal(
+    marked: Sequence[tuple[str, str]], env: Mapping[str, str], machines: Machines | None = None
+) -> str | None:
+    """Returns why a start on these machines would refuse these words and variables; None if it would not, or if what is
+    installed does not suffice to decide it."""
+    machines = machines or Machines()
     try:
-        return _refusal(marked, env, complete=True)
+        return _refusal(marked, env, machines, complete=True)
     except ModuleNotFoundError:
         pass
     except Exception:  # whatever else a plug-in raises is for the driver to report
         return None
     stand_ins.install()
     try:
-        return _refusal(marked, env, complete=False)
+        return _refusal(marked, env, machines, complete=False)
     except Exception:  # a stand-in cannot do what a check asks of the package: for the driver to decide
         return None
 
 
-def _refusal(marked: Sequence[tuple[str, str]], env: Mapping[str, str], complete: bool) -> str | None:
+def _refusal(
+    marked: Sequence[tuple[str, str]], env: Mapping[str, str], machines: Machines, complete: bool
+) -> str | None:
     """`complete`: no package has a stand-in that a check would work with. Raises ModuleNotFoundError for one that is
     not installed."""
     from slime.arguments import parse_args
@@ -90,7 +97,9 @@ def _refusal(marked: Sequence[tuple[str, str]], env: Mapping[str, str], complete
             )
             refusals = importlib.import_module("slime.plan.refusals")
             found = refusals.refusals(args, env) if complete else refusals.settings_refusals(args, env)
-            message = found[0] if found else None
+            message = next(iter(found), None)
+            if message is None:
+                machines.seats(split_of(args))
     except ConfigError as error:
         missing, message = error.__cause__, str(error)
         if isinstance(missing, ModuleNotFoundError) and missing.name not in _modules_of(words):

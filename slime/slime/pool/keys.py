@@ -8,6 +8,7 @@ import secrets
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from claw_base.errors import ConfigError
 from claw_base.files import private_folder
 
 FOLDER = Path("/tmp")
@@ -45,6 +46,17 @@ def key_of(url: str) -> str | None:
         return place.read_text().strip() or None
     except OSError:
         return None
+
+
+def check_address(name: str, url: str) -> None:
+    """Raises ConfigError if the address of a pool is none. `name`: the flag, for the message."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise ConfigError(f"{name} {url} is no URL: write it with its scheme, such as http://127.0.0.1:18080")
 
 
 def bearer(key: str | None) -> dict[str, str]:

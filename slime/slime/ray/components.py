@@ -44,7 +44,7 @@ class RunComponents:
         self.run_dir = Path(args.run_dir)
         own_run_folder(self.run_dir)
         records.record_self(self.run_dir, "driver", "driver")
-        check_before_start(args)
+        check_before_start(args, os.environ)
         # on one machine, what does not fit is refused before anything starts
         specs = [] if joins() else server_specs(args)
         self.reach(split_of(args))

@@ -25,11 +25,12 @@ from claw_base.run_folder.records import engines_file
 from slime.engines.client import EngineControl
 from slime.engines.programs import past_proxies
 from slime.errors import ClawError, ClusterError, ConfigError, EngineError
+from slime.plan.model_servers import model_servers
 from slime.processes import nodes
 from slime.processes.control import scratch_dir
 from slime.processes.servers import ServerPorts, ServerSpec
 from slime.ray.engine_clients import end_released, engine_client
-from slime.ray.engines import EngineHost, model_servers, sites_of_engines, visible
+from slime.ray.engines import EngineHost, sites_of_engines, visible
 from slime.ray.external import needs_gloo
 from slime.ray.placement import BundleSite, Placement, alive_nodes
 from slime.ray.waiting import gather, get

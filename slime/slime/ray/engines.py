@@ -18,7 +18,8 @@ from slime.engines.sglang.nccl import check_same_nccl
 from slime.engines.third_party import ThirdPartyEngine
 from slime.errors import ConfigError
 from slime.hooks import load_path
-from slime.plan.gate_engine import CPU, check_gate_engine, gate_engine_of, tell_gate_engine, usable_cpus
+from slime.plan.gate_engine import check_gate_engine, tell_gate_engine, usable_cpus
+from slime.plan.model_servers import GATE, ModelServers, model_servers
 from slime.plan.of_arguments import share_words, smallest_gpu
 from slime.processes.servers import ServerManager, ServerSpec
 from slime.ray.placement import BundleSite, Placement
@@ -34,8 +35,6 @@ logger = logging.getLogger(__name__)
 SPLIT = {"sglang": "--sglang-tp-size", "vllm": "--vllm-tensor-parallel-size"}
 """The flag that lets an engine share a model among several GPUs."""
 LIMITS = ("max_running_requests", "context_length")
-GATE = "gate_engine"
-"""The role of an engine that answers the gate and no client."""
 ROLES = {"rollout": "serving", "prm": "judge"}
 """For whom the tokens of a rented engine are counted, by part."""
 STREAM_INTERVAL = 4
@@ -44,28 +43,6 @@ that also reads all requests."""
 INCREMENTS = "--sglang-incremental-streaming-output"
 """An event of SGLang's carries what is new alone; without it the whole answer with all log-probs, of which eight to ten
 long streams fill that process while the GPU has room for many more."""
-
-
-@dataclass(frozen=True)
-class ModelServers:
-    """Equal engines that serve one model.
-
-    Attributes:
-        part: their part of the placement, and the key of their own `--...sglang-` flags.
-        prefix: of their names.
-        role: "engine" gets every version of the policy's weights; `GATE` answers with those of candidates.
-        count: how many; each has `gpus` GPUs, none if that is 0.
-    """
-
-    part: str
-    prefix: str
-    role: str
-    model: str
-    count: int
-    gpus: int
-
-    def name_of(self, index: int) -> str:
-        return f"{self.prefix}-{index}"
 
 
 @dataclass(frozen=True)
@@ -85,29 +62,6 @@ class EngineHost:
     python: str
     port: int
     sees_run: bool
-
-
-def model_servers(args: ServingSide) -> list[ModelServers]:
-    """The named model servers that the flags ask for: policy, judge, teacher."""
-    per_engine = args.rollout_num_gpus_per_engine if args.rollout_num_gpus else 0
-    own = 0 if args.rollout_external_engine_addrs else args.engine_count
-    found = [ModelServers("rollout", "engine", "engine", args.hf_checkpoint, own, per_engine)]
-    if args.prm_num_gpus:
-        model = args.prm_model_path or args.prm_hf_checkpoint or args.hf_checkpoint
-        gpus = args.prm_num_gpus_per_engine
-        found.append(
-            ModelServers("prm", "judge-engine", "judge_engine", model, args.prm_num_gpus // gpus, gpus)
-        )
-    if args.rented_judge:
-        found.append(ModelServers("prm", "judge-engine", "judge_engine", args.hf_checkpoint, 1, 0))
-    if args.prm_teacher_num_gpus:
-        model = args.prm_teacher_hf_checkpoint or args.hf_checkpoint
-        found.append(
-            ModelServers("teacher", "teacher-engine", "teacher_engine", model, 1, args.prm_teacher_num_gpus)
-        )
-    if args.gate and gate_engine_of(args) == CPU:
-        found.append(ModelServers("gate", "gate-engine", GATE, args.hf_checkpoint, 1, 0))
-    return found
 
 
 def server_specs(args: Arguments, elsewhere: Mapping[str, EngineHost] | None = None) -> list[ServerSpec]:

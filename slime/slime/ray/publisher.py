@@ -14,9 +14,9 @@ from slime.errors import EngineError
 from slime.gate.gate import CandidateGate
 from slime.gate.interruptible import Tries
 from slime.hooks import load_hook
+from slime.plan.model_servers import GATE
 from slime.processes.servers import ServerSpec
 from slime.ray.engine_clients import engine_client, gate_client, spare_clients
-from slime.ray.engines import GATE
 from slime.ray.external import ExternalEngines
 from slime.ray.limits import update_limit
 from slime.ray.train_actor import TrainerState

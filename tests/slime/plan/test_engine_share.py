@@ -12,12 +12,13 @@ import pytest
 from slime.errors import ConfigError
 from slime.plan.hardware import GIB, GPUS, Gpu
 from slime.plan.memory import EngineMemory, TrainerMemory, trainer_parts
-from slime.plan.of_arguments import carrying, mem_fraction, share_words
+from slime.plan.model_servers import ModelServers, mem_fraction
+from slime.plan.of_arguments import carrying, share_words
 from slime.plan.placement_plan import Batch, MemoryPlan, Server, problems
 from slime.plan.report import as_text
 from slime.plan.shape import read_shape
 from slime.ray import engines
-from slime.ray.engines import ModelServers, own_words
+from slime.ray.engines import own_words
 
 CARD = Gpu("24GB", 24.0, 312.0)
 QWEN3_4B = read_shape("Qwen3-4B")

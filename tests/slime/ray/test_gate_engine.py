@@ -18,8 +18,9 @@ from slime.errors import ConfigError
 from slime.plan.gate_engine import usable_cpus
 from slime.plan.host import HostUse, host_parts
 from slime.plan.memory import TrainerMemory
+from slime.plan.model_servers import GATE, model_servers
 from slime.plan.shape import KNOWN, shape_of
-from slime.ray.engines import GATE, gate_spec, model_servers
+from slime.ray.engines import gate_spec
 from slime.ray.publisher import Publisher
 
 

@@ -70,7 +70,7 @@ def test_a_driver_ends_such_engines_before_any_is_adopted_and_tells_servers_noth
     seen.forget_lost.return_value = None
     for name in STARTED:
         monkeypatch.setattr(components, name, getattr(seen, name))
-    monkeypatch.setattr(components, "check_before_start", lambda args: None)
+    monkeypatch.setattr(components, "check_before_start", lambda args, env: None)
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     folder = str(tmp_path)
     args: Any = SimpleNamespace(

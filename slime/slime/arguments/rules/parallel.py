@@ -1,16 +1,18 @@
-"""Refuses divisions of the model that do not fit the training processes, and a Megatron that is not installed."""
+"""Refuses divisions of the model that do not fit the training processes, and packages that are not installed."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from claw_base.settings.declare import option
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:
     from slime.flags import Arguments
 
 PACKAGE = "megatron-core==0.16.1"
+TRACKERS = {"use_wandb": "wandb", "use_trackio": "trackio"}
 
 
 def check_parallel(args: Arguments) -> None:
@@ -37,9 +39,12 @@ def check_parallel(args: Arguments) -> None:
 
 
 def check_packages(args: Arguments) -> None:
-    """Raises ConfigError for a backend that is not installed."""
+    """Raises ConfigError for a backend or a tracker that is not installed. Launch scripts install both."""
     if args.train_backend == "megatron" and find_spec("megatron") is None:
         raise ConfigError(f"--train-backend megatron needs a package: pip install --no-deps {PACKAGE}")
+    for name, package in TRACKERS.items():
+        if vars(args)[name] and find_spec(package) is None:
+            raise ConfigError(f"{option(name)} needs the package {package}: pip install {package}")
 
 
 def _check_megatron(args: Arguments) -> None:

@@ -1,0 +1,87 @@
+"""The flags of `evaluate.py`, and `python -m openclaw_test.evaluation.flags WORD...`, which refuses wrong ones before
+anything is installed. It needs no package.
+
+Exit status: 0; 2 for a refusal, with one line on standard error; 10 if --help was answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+TASKS = ("conversation", "wishes", "coding", "tool-use")
+BACKENDS = ("embedded",)
+ANSWERED = 10
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses in one line."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(2, f"error: {message}\n")
+
+
+def read_flags(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Returns the flags. Raises SystemExit with status 2 for what cannot be evaluated, with 0 after --help."""
+    parser = Parser(prog="run_eval.sh", description="Evaluates a model.", allow_abbrev=False)
+    parser.add_argument("--model-path", type=model, required=True, help="folder of the model")
+    parser.add_argument(
+        "--compare",
+        type=model,
+        action="append",
+        default=[],
+        help="another folder, e.g. the one before training",
+    )
+    parser.add_argument("--eval-tasks", type=tasks, default=list(TASKS), help=f"of {', '.join(TASKS)}")
+    parser.add_argument(
+        "--dataset", type=file, help="problems of the conversation task (default: 36 of our own)"
+    )
+    parser.add_argument("--num-problems", type=count, default=36)
+    parser.add_argument("--backend", choices=BACKENDS, default="embedded")
+    parser.add_argument("--output", type=output, help="path without ending; .md and .json are written")
+    return parser.parse_args(argv)
+
+
+def model(text: str) -> Path:
+    if not (Path(text) / "config.json").is_file():
+        raise argparse.ArgumentTypeError(f"{text} holds no config.json; give a Hugging Face folder")
+    return Path(text)
+
+
+def tasks(text: str) -> list[str]:
+    found = [task.strip() for task in text.split(",") if task.strip()]
+    if not found or not set(found) <= set(TASKS):
+        raise argparse.ArgumentTypeError(f"{text}: choose of {', '.join(TASKS)}")
+    return found
+
+
+def file(text: str) -> Path:
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text}")
+    return Path(text)
+
+
+def count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give a whole number, 1 or more")
+    return int(text)
+
+
+def output(text: str) -> Path:
+    if not Path(text).parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {Path(text).parent}")
+    return Path(text)
+
+
+def main() -> int:
+    try:
+        read_flags()
+    except SystemExit as end:
+        return 2 if end.code else ANSWERED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

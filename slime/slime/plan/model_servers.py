@@ -1,0 +1,156 @@
+"""The engines that the flags of a run ask for, and what makes them impossible on any machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from claw_base.settings.declare import option
+from slime.errors import ConfigError
+from slime.plan.gate_engine import CPU, gate_engine_of
+from slime.plan.model_folder import lacking
+from slime.plan.shape import heads_problem, most_tokens, read_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from slime.flags.engine import EngineArguments
+    from slime.flags.sides import ServingSide
+
+GATE = "gate_engine"
+"""The role of an engine that answers the gate and no client."""
+NAMES = {"rollout": "policy", "prm": "judge"}
+"""Parts as messages name them."""
+SHARES = {"sglang": ("--sglang-mem-fraction-static", 0.85), "vllm": ("--vllm-gpu-memory-utilization", 0.92)}
+"""The flag for an engine's share of a GPU, and its value without the flag."""
+STRETCHES = ("override", "rope-scaling", "rope_scaling")
+"""In a flag of an engine that changes the model's configuration."""
+LONGER = ("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
+"""Variables with which they accept it."""
+FOLDERS = {"prm": ("prm_model_path", "prm_hf_checkpoint"), "teacher": ("prm_teacher_hf_checkpoint",)}
+"""The flags that name the model of a part; the first that is given wins, and without one it is the policy's."""
+
+
+@dataclass(frozen=True)
+class ModelServers:
+    """Equal engines that serve one model.
+
+    Attributes:
+        part: their part of the placement, and the key of their own `--...sglang-` flags.
+        prefix: of their names.
+        role: "engine" gets every version of the policy's weights; `GATE` answers with those of candidates.
+        count: how many; each has `gpus` GPUs, none if that is 0.
+    """
+
+    part: str
+    prefix: str
+    role: str
+    model: str
+    count: int
+    gpus: int
+
+    def name_of(self, index: int) -> str:
+        return f"{self.prefix}-{index}"
+
+    @property
+    def title(self) -> str:
+        """`judge`: what messages call the part."""
+        return NAMES.get(self.part, self.part)
+
+
+def model_servers(args: ServingSide) -> list[ModelServers]:
+    """The named model servers that the flags ask for: policy, judge, teacher."""
+    per_engine = args.rollout_num_gpus_per_engine if args.rollout_num_gpus else 0
+    own = 0 if args.rollout_external_engine_addrs else args.engine_count
+    found = [ModelServers("rollout", "engine", "engine", args.hf_checkpoint, own, per_engine)]
+    if args.prm_num_gpus:
+        gpus = args.prm_num_gpus_per_engine
+        found.append(_judge(model_of(args, "prm"), args.prm_num_gpus // gpus, gpus))
+    if args.rented_judge:
+        found.append(_judge(args.hf_checkpoint, 1, 0))
+    if gpus := args.prm_teacher_num_gpus:
+        model = model_of(args, "teacher")
+        found.append(ModelServers("teacher", "teacher-engine", "teacher_engine", model, 1, gpus))
+    if args.gate and gate_engine_of(args) == CPU:
+        found.append(ModelServers("gate", "gate-engine", GATE, args.hf_checkpoint, 1, 0))
+    return found
+
+
+def _judge(model: str, count: int, gpus: int) -> ModelServers:
+    return ModelServers("prm", "judge-engine", "judge_engine", model, count, gpus)
+
+
+def model_of(args: ServingSide, part: str) -> str:
+    """Returns the folder of the model that a part serves."""
+    return next(filter(None, (vars(args)[name] for name in FOLDERS[part])), args.hf_checkpoint)
+
+
+def missing_models(args: ServingSide) -> list[str]:
+    """Returns what is wrong with the folders of judge and teacher that engines on GPUs would load, of each a sentence."""
+    found = []
+    for server in model_servers(args):
+        if not server.gpus or server.part not in FOLDERS or server.model == args.hf_checkpoint:
+            continue
+        if problem := lacking(Path(server.model).expanduser()):
+            named = next(name for name in FOLDERS[server.part] if vars(args)[name])
+            found.append(f"{option(named)} {server.model} {problem}; give the folder of a Hugging Face model")
+    return found
+
+
+def check_engines(args: ServingSide, env: Mapping[str, str]) -> None:
+    """Raises ConfigError for engines that no machine could start: a share of a GPU that is none, GPUs that do not divide
+    the heads of a model, or a context that is too long for it."""
+    if args.debug_train_only or args.rollout_backend not in SHARES:
+        return
+    for server in model_servers(args):
+        if not server.gpus or not server.count:
+            continue
+        mem_fraction(args, server.part)
+        config, name = read_config(server.model)
+        if not any(is_on(env.get(one)) for one in LONGER):
+            check_context(args, server, config, name)
+        heads = {**config, **(config.get("text_config") or {})}.get("num_attention_heads")
+        if isinstance(heads, int) and (problem := heads_problem(server.title, server.gpus, heads, name)):
+            raise ConfigError(problem)
+
+
+def check_context(args: ServingSide, server: ModelServers, config: Mapping[str, Any], name: str) -> None:
+    """Raises ConfigError for a context longer than the model was made for, which SGLang and vLLM refuse, unless their own
+    words stretch it."""
+    own = server.part == "prm" and args.prm_context_length
+    context, most = own or args.context_length or 0, most_tokens(dict(config))
+    words = [*args.engine_words.get("rollout", []), *args.engine_words.get(server.part, [])]
+    stretched = any(mark in word for word in words for mark in STRETCHES)
+    if not 0 < most < context or stretched:
+        return
+    flags = (
+        "--prm-context-length (PRM_CONTEXT_LENGTH)"
+        if server.part == "prm"
+        else "--context-length (CONTEXT_LENGTH)"
+    )
+    raise ConfigError(
+        f"the {server.title} engine would have a context of {context}, and {name} was made for {most}: give {flags} of "
+        "no more, or stretch the model's rotation (rope_scaling in its config.json)"
+    )
+
+
+def is_on(value: str | None) -> bool:
+    return (value or "").lower() in ("1", "true", "yes", "on")
+
+
+def mem_fraction(args: EngineArguments, part: str = "rollout") -> float:
+    """Returns the share of a GPU that is an engine's own. Raises ConfigError for one that is none."""
+    name, usual = SHARES.get(args.rollout_backend, SHARES["sglang"])
+    words: Sequence[str] = args.engine_words.get("rollout", [])
+    if part != "rollout":
+        words = [*words, *args.engine_words.get(part, [])]
+    given = [words[i + 1] for i, word in enumerate(words[:-1]) if word == name]
+    given += [word.partition("=")[2] for word in words if word.startswith(name + "=")]
+    try:
+        share = float(given[-1]) if given else usual
+    except ValueError:
+        raise ConfigError(f"{name} {given[-1]} is not a number") from None
+    if not 0 < share <= 1:
+        raise ConfigError(f"{name} {share:g}: it is a share of a GPU, above 0 and at most 1")
+    return share

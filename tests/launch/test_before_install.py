@@ -1,0 +1,206 @@
+"""A start on a bare machine refuses what its dry run refuses, and installs nothing before."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from slime.plan import dry_run
+from slime.plan.hardware import GPUS
+from tests import ROOT
+from tests.fakes.bare_machine import Bare
+from tests.fakes.dry_run import dry
+from tests.fakes.gpu_machine import TINY, GpuMachine
+
+SELECT = "openclaw-combine/run_qwen3_4b_openclaw_topk_select.sh"
+TWO_NODES = "openclaw-combine/run_qwen3_4b_openclaw_topk_select_2nodes.sh"
+TOOLS = "toolcall-rl/run_toolcall_rl.sh"
+TERMINAL = "terminal-rl/run_terminal_rl.sh"
+SWE = "swe-rl/run_swe_rl_4b.sh"
+ONE_GPU = "openclaw-rl/run_qwen3_4b_openclaw_rl_1gpu.sh"
+EVALUATE = "openclaw-test/run_eval.sh"
+VERIFIERS = "slime/examples/verifiers_game/run_tiny.sh"
+TASKS = {"PROMPT_DATA": str(ROOT / "terminal-rl/data/train.jsonl")}
+CLUSTER = {"MASTER_ADDR": "127.0.0.1", "RAY_AUTH_TOKEN": "x"}
+SHARE = "2: it is a share of a GPU, above 0 and at most 1"
+
+
+@pytest.fixture
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return str(server.getsockname()[1])
+
+
+@pytest.fixture
+def rented_node(tmp_path: Path) -> Bare:
+    """Eight GPUs, and a model that is downloaded."""
+    machine = GpuMachine(tmp_path / "other")
+    (tmp_path / "bare").mkdir()
+    bare = Bare(tmp_path / "bare", gpus=8)
+    bare.env |= {"HF_CKPT": str(machine.model), "HOME": str(tmp_path)}
+    return bare
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "env", "said"),
+    [
+        (SELECT, [], {"PRM_MODEL_PATH": "/nope"}, "/nope"),
+        (SELECT, ["--prm-model-path", "/nope"], {}, "/nope"),
+        (SELECT, [], {"PRM_MODEL_PATH": "/nope/Qwen3-4B"}, "/nope/Qwen3-4B holds no config.json"),
+        (SELECT, [], {"MEM_FRACTION_STATIC": "2"}, f"{SHARE} (from the variable MEM_FRACTION_STATIC)"),
+        (SELECT, [], {"MEM_FRACTION_STATIC": "0"}, "0: it is a share of a GPU"),
+        (SELECT, ["--prm-sglang-mem-fraction-static", "2"], {}, SHARE),
+        (SELECT, [], {"ROLLOUT_BACKEND": "vllm", "MEM_FRACTION_STATIC": "2"}, SHARE),
+        (SELECT, [], {"TP": "3", "ROLLOUT_GPUS": "3", "PRM_GPUS": "0"}, "policy engine's 3 GPUs do not divide the 4"),
+        (SELECT, [], {"PRM_NUM_GPUS_PER_ENGINE": "3", "PRM_GPUS": "3", "ACTOR_GPUS": "3"}, "judge engine's 3 GPUs do"),
+        (SELECT, [], {"GPUS_OF_NODE": "4"}, "there are 4: make a part smaller (GPUS_OF_NODE=4)"),
+        (SELECT, [], {"USE_WANDB": "1"}, "--use-wandb: there is no key: export WANDB_API_KEY"),
+        (TWO_NODES, [], {**CLUSTER, "GPUS_OF_NODE": "1"}, "there are 2: make a part smaller (GPUS_OF_NODE=1)"),
+        (TOOLS, [], {**TASKS, "TOOLS_CONFIG": "/nope"}, "TOOLS_CONFIG: /nope cannot be read"),
+        (TOOLS, [], {**TASKS, "TOOLS_CONFIG": '{"tools": []}'}, "TOOLS_CONFIG names no tools"),
+        (TERMINAL, [], {**TASKS, "DATASET_DIR": "/nope"}, "--tasks-dir (DATASET_DIR) /nope is no folder"),
+        (TERMINAL, [], {**TASKS, "ENV_SERVER_URL": "nope"}, "--env-server-url (ENV_SERVER_URL) nope is no URL"),
+        (SWE, [], {**TASKS, "SWE_EXEC_SERVER_URLS": "http://a:1,b:1"}, "(SWE_EXEC_SERVER_URLS) b:1 is no URL"),
+        (TWO_NODES, [], {**CLUSTER, "RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": "/nope"}, "TOKEN_PATH=/nope cannot"),
+        (TWO_NODES, [], {**CLUSTER, "GPUS_OF_NODE": "16"}, "GPUS_OF_NODE=16, and this machine has 8 GPUs"),
+        (SELECT, [], {"OPENCLAW_COMBINE_OPD_TEACHER_SOURCE": "nope"}, "give trainer or inference"),
+        (SELECT, [], {"CONTEXT_LENGTH": "999999"}, "policy engine would have a context of 999999, and"),
+        (SWE, ["--env-server-url", "http://a:1", "--exec-server-urls", "http://b:1"], TASKS, "is a pool that runs"),
+    ],
+)  # fmt: skip
+def test_a_start_on_a_bare_machine_refuses_what_its_dry_run_refuses(
+    script: str,
+    words: list[str],
+    env: dict[str, str],
+    said: str,
+    rented_node: Bare,
+    free_port: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = rented_node.start(script, *words, **{"PORT": free_port, **env})
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert rented_node.is_untouched
+    monkeypatch.setattr(dry_run, "gpus_here", lambda: [GPUS["H100"]] * 8)
+    planned = dry(script, *words, **{**rented_node.env, "PORT": free_port, **env})
+    assert planned.returncode in (1, 2) and said in planned.stdout + planned.stderr, planned.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "env"),
+    [
+        (SELECT, {}),
+        (SELECT, {"USE_WANDB": "1", "WANDB_KEY": "x"}),
+        (SELECT, {"CONTEXT_LENGTH": "999999", "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1"}),
+        (SELECT, {"GPUS_OF_NODE": "8", "TP": "1", "MEM_FRACTION_STATIC": "0.5"}),
+        (TWO_NODES, CLUSTER),
+        (TWO_NODES, {**CLUSTER, "NODE_RANK": "1"}),
+        (TOOLS, {**TASKS, "TOOLS_CONFIG": '{"tools": [{"type": "python"}]}'}),
+    ],
+)
+def test_what_is_right_goes_on_to_the_installation(
+    script: str, env: dict[str, str], rented_node: Bare, free_port: str
+) -> None:
+    done = rented_node.start(script, PORT=free_port, **env)
+    assert "setting up" in done.stderr and rented_node.log.exists(), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"DATASET_DIR": "/nope"}, "--tasks-dir (DATASET_DIR) /nope is no folder"),
+        ({"ENV_SERVER_URL": "nope"}, "--env-server-url (ENV_SERVER_URL) nope is no URL"),
+    ],
+)
+def test_a_tiny_track_refuses_a_place_of_tasks_that_is_none(
+    env: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    bare = Bare(tmp_path)
+    done = bare.start("terminal-rl/run_tiny_terminal_rl.sh", **env)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and said in done.stderr and bare.is_untouched
+
+
+def test_a_share_of_the_card_that_holds_no_weights_is_refused_before_anything_is_installed(
+    rented_node: Bare, free_port: str
+) -> None:
+    done = rented_node.start(ONE_GPU, PORT=free_port, MEM_FRACTION_STATIC="0.00001")
+    assert done.returncode == 2 and "share 1e-05 of a NVIDIA H100 80GB HBM3 does not hold" in done.stderr
+    assert rented_node.is_untouched
+
+
+def test_a_plan_for_another_machine_needs_neither_the_judge_nor_a_key(rented_node: Bare) -> None:
+    env = {**rented_node.env, "PRM_MODEL_PATH": "/nowhere/Qwen3-8B", "TP": "1", "USE_WANDB": "1"}
+    done = dry(SELECT, **env)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_machine_that_joins_without_a_gpu_is_refused_unless_it_says_so(tmp_path: Path) -> None:
+    bare = Bare(tmp_path)
+    env = {**CLUSTER, "NODE_RANK": "1", "HF_CKPT": str(TINY)}
+    done = bare.start(TWO_NODES, **env)
+    assert done.returncode == 2 and "no nvidia-smi here, so no GPU" in done.stderr and bare.is_untouched
+    assert "GPUS_OF_NODE=0 lets a machine without GPUs join" in done.stderr
+    assert "setting up" in bare.start(TWO_NODES, **env, GPUS_OF_NODE="0").stderr
+
+
+def test_a_start_installs_the_tracker_that_it_is_told_to_use(tmp_path: Path, free_port: str) -> None:
+    machine = GpuMachine(tmp_path)
+    done = machine.bash(SELECT, PORT=free_port, USE_WANDB="1", WANDB_KEY="x", SGLANG_PYTHON="/bin/sh")
+    assert done.returncode == 0 and "installing wandb for --use-wandb (once)" in done.stderr, done.stderr
+    installed, started = machine.calls()
+    assert "-m pip install" in installed and f" wandb -r {ROOT}/requirements.txt" in installed
+    assert "--use-wandb --wandb-project openclaw_rl" in started
+    machine.log.unlink()
+    assert machine.bash(SELECT, PORT=free_port, SGLANG_PYTHON="/bin/sh").returncode == 0
+    assert "wandb" not in machine.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "the following arguments are required: --model-path"),
+        (["--model-path", "/nope"], "/nope holds no config.json"),
+        (["--model-path", str(TINY), "--compare", "/nope"], "/nope holds no config.json"),
+        (["--model-path", str(TINY), "--eval-tasks", "chess"], "chess: choose of conversation, wishes"),
+        (["--model-path", str(TINY), "--num-problems", "0"], "give a whole number, 1 or more"),
+        (["--model-path", str(TINY), "--dataset", "/nope.jsonl"], "there is no file /nope.jsonl"),
+        (["--model-path", str(TINY), "--output", "/nope/report"], "there is no folder /nope"),
+        (["--model-path", str(TINY), "--typo"], "unrecognized arguments: --typo"),
+    ],
+)
+def test_an_evaluation_is_refused_before_anything_is_installed(
+    words: list[str], said: str, tmp_path: Path
+) -> None:
+    bare = Bare(tmp_path)
+    done = bare.start(EVALUATE, *words)
+    assert done.returncode == 2 and said in done.stderr and bare.is_untouched, done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
+def test_an_evaluation_that_is_right_goes_on_to_the_installation(tmp_path: Path) -> None:
+    bare = Bare(tmp_path)
+    assert bare.start(EVALUATE, "--help-all").returncode == 0 and bare.is_untouched
+    assert "setting up" in bare.start(EVALUATE, "--model-path", str(TINY)).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "said"),
+    [
+        (["--typo"], {}, "unknown flag --typo"),
+        ([], {"SEED": "one"}, "argument --seed: invalid int value: 'one'"),
+        ([], {"NUM_ROLLOUT": "0.5"}, "invalid int value: '0.5'"),
+        ([], {"MODEL_PATH": "/nope"}, "MODEL_PATH=/nope holds no config.json"),
+        ([], {"RUN_DIR": "/proc/nope"}, "RUN_DIR=/proc/nope cannot be made"),
+        ([], {"VERIFIERS_PYTHON": "/nope"}, "VERIFIERS_PYTHON=/nope cannot be run"),
+        ([], {"PARALLEL_ENVS": "0"}, "PARALLEL_ENVS=0: give 1 or more"),
+    ],
+)
+def test_the_example_of_verifiers_refuses_before_anything_is_installed(
+    words: list[str], env: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    bare = Bare(tmp_path)
+    done = bare.start(VERIFIERS, *words, **env)
+    assert done.returncode == 2 and said in done.stderr and bare.is_untouched, done.stderr
+    assert "setting up" in bare.start(VERIFIERS).stderr
