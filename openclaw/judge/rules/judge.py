@@ -105,16 +105,22 @@ def read_by_rules(question: JudgeQuestion) -> Ruled:
     if (of_agent := result_of_user(said)) is not None:
         score, why = read_tool_result(*of_agent)
         return Ruled(vote=Vote(score=score, text=why), on_person=None)
-    results = [_text(message) for message in question.next_state if message.get("role") in TOOL_ROLES]
     vote = None
     if said:
         vote = _vote_on_message(said, _last_request(question.messages), bounded(question.response))
-        if vote.score or not results:
+        if vote.score:
             return Ruled(vote=vote, on_person=vote)
+    on_tools = vote_on_tools(question)
+    return Ruled(vote=on_tools or vote or Vote(score=0, text="nothing to judge by"), on_person=vote)
+
+
+def vote_on_tools(question: JudgeQuestion) -> Vote | None:
+    """Returns the vote on results of tools alone; None without any."""
+    results = [_text(message) for message in question.next_state if message.get("role") in TOOL_ROLES]
     if not results:
-        return Ruled(vote=Vote(score=0, text="nothing to judge by"), on_person=None)
+        return None
     score, why = read_tool_results(results, calls_in(bounded(question.response)))
-    return Ruled(vote=Vote(score=score, text=why), on_person=vote)
+    return Vote(score=score, text=why)
 
 
 def vote_by_rules(question: JudgeQuestion) -> Vote:

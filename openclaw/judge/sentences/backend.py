@@ -15,6 +15,7 @@ from openclaw.judge.rules.judge import (
     RulesBackend,
     hint_by_rules,
     read_by_rules,
+    vote_on_tools,
     votes_for_hint,
     words_of_complaint,
 )
@@ -56,26 +57,27 @@ class SentenceBackend(RulesBackend):
 
     def hint(self, question: JudgeQuestion) -> str:
         """The change that a complaint asks for; "" without any."""
-        vote, reading = self._read(question)
-        if vote.score != -1:
-            return ""
+        _, reading, score = self._read(question)
         if reading is None:
             return hint_by_rules(question)
+        if score != -1:
+            return ""
         words = words_of_complaint(question)
         return " ".join(part for part in (self._sentence(reading, question), words) if part)
 
-    def _read(self, question: JudgeQuestion) -> tuple[Vote, Reading | None]:
-        """The vote, and what the model reads of a message that it takes for a complaint; else None."""
+    def _read(self, question: JudgeQuestion) -> tuple[Vote, Reading | None, int]:
+        """Returns the vote, and the reading of the person's message with its own score; None and 0 if nothing is read."""
         ruled = read_by_rules(question)
         vote, by_rules = ruled.vote, ruled.on_person
         remark = remark_of(question, by_rules)
         if by_rules is None or remark is None:
-            return vote, None
+            return vote, None, 0
         reading = self._head.reading(remark)
         score = self._head.bounds.score(by_rules.score or 0, reading.low, reading.high)
         if score != by_rules.score:
             vote = dataclasses.replace(vote, score=score, text=reading.reason(score))
-        return vote, reading if score == -1 else None
+            vote = vote if score else vote_on_tools(question) or vote
+        return vote, reading, score
 
     def _sentence(self, reading: Reading, question: JudgeQuestion) -> str:
         """The plain sentence that asks for the form; "" if the model is not sure of it, or the answer has it already."""

@@ -176,6 +176,17 @@ def test_a_remark_beside_a_failed_tool_is_no_hint() -> None:
     assert backend.hint(asked) == ""
 
 
+def test_results_of_tools_count_if_the_model_doubts_the_complaint_beside_them() -> None:
+    said = "That is too long for me."
+    failed = {"role": "tool", "content": "Traceback (most recent call last):\nValueError: no\n[exit code 1]"}
+    asked = question(said)
+    beside = replace(asked, next_state=[failed, *asked.next_state])
+    backend = SentenceBackend(FakeHead({said: Reading("next", 0.9, 0.05, 0.05)}))
+    assert backend.vote(asked).score == 0
+    assert backend.vote(beside) == vote_by_rules(replace(beside, next_state=[failed], role="tool"))
+    assert backend.vote(beside).score == -1 and backend.hint(beside) == ""
+
+
 def test_texts_are_read_with_names_of_pictures_and_hindi_in_latin_letters() -> None:
     assert "loudly crying face" in readable("no 😭") and "fitzpatrick" not in readable("👍🏽")
     assert (
