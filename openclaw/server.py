@@ -67,15 +67,15 @@ async def serve(settings: Settings, listener: socket.socket) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
-    beside = [asyncio.create_task(_announce(app, listener))]
+    tasks = [asyncio.create_task(_announce(app, listener))]
     if launched is not None:
-        beside.append(asyncio.create_task(launched.run()))
-        await asyncio.wait([serving, beside[1]], return_when=asyncio.FIRST_COMPLETED)
+        tasks.append(asyncio.create_task(launched.run()))
+        await asyncio.wait([serving, tasks[1]], return_when=asyncio.FIRST_COMPLETED)
         server.stop()
     await serving
-    for task in beside:
+    for task in tasks:
         task.cancel()
-    for result in await asyncio.gather(*beside, return_exceptions=True):
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(result, ClawError):
             raise result
 
@@ -89,13 +89,13 @@ async def serve_for_door(
     post.built()
     await post.wait_for_turn(listener)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
-    beside = [asyncio.create_task(server.finish_when_told(listener, settings.request_timeout))]
+    tasks = [asyncio.create_task(server.finish_when_told(listener, settings.request_timeout))]
     gateway: Gateway = app.state.gateway
-    beside.append(asyncio.create_task(gateway.engines.learn()))
+    tasks.append(asyncio.create_task(gateway.engines.learn()))
     if post.first:
-        beside.append(asyncio.create_task(_announce(app, listener)))
+        tasks.append(asyncio.create_task(_announce(app, listener)))
     await server.serve(sockets=[listener])
-    for task in beside:
+    for task in tasks:
         task.cancel()
 
 
@@ -199,9 +199,9 @@ async def _announce(app: FastAPI, listener: socket.socket) -> None:
     print(f"ready: http://{address}:{port}/v1 serves {gateway.model_name}, {recording}", flush=True)
     if gateway.recorder is not None:
         newest = await asyncio.to_thread(gateway.recorder.store.status.recent, LOOKED_AT)
-        told = advice([one.unsampled for one in newest if one.turn_type == "main"])
-        if told is not None:
-            log.warning(told)
+        warning = advice([one.unsampled for one in newest if one.turn_type == "main"])
+        if warning is not None:
+            log.warning(warning)
 
 
 if __name__ == "__main__":

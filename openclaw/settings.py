@@ -392,8 +392,8 @@ class Settings:
 
 def load_settings(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """Raises ConfigError for an unknown flag, a value of the wrong type, or a contradiction."""
-    given = vars(_parser().parse_args(sys.argv[1:] if argv is None else argv))
-    return command_line.load(Settings, given, environ)
+    flags = vars(_parser().parse_args(sys.argv[1:] if argv is None else argv))
+    return command_line.load(Settings, flags, environ)
 
 
 def markdown() -> str:

@@ -37,10 +37,10 @@ class TurnWatch:
             status = self._ask(completion_id)
             if status is None:
                 continue
-            told = fate(status)
-            if told != self._seen.get(completion_id):
-                self._seen[completion_id] = told
-                lines.append(f"{name}: {told}")
+            outcome = fate(status)
+            if outcome != self._seen.get(completion_id):
+                self._seen[completion_id] = outcome
+                lines.append(f"{name}: {outcome}")
             if is_over(status):
                 del self._names[completion_id]
         return lines
@@ -64,10 +64,10 @@ class AllTurns:
             lines.append(advised)
         self._advised = advised is not None
         for status in reversed(found):
-            told = describe(status)
-            if told != self._seen.get(status["completion_id"]):
-                lines.append(told)
-                self._seen[status["completion_id"]] = told
+            description = describe(status)
+            if description != self._seen.get(status["completion_id"]):
+                lines.append(description)
+                self._seen[status["completion_id"]] = description
         self._seen = {status["completion_id"]: self._seen[status["completion_id"]] for status in found}
         return lines
 

@@ -112,8 +112,8 @@ def read_user_text(text: str) -> tuple[Writer, str]:
         return "program", text
     data = _json_object(text)
     if data is not None:
-        said = data.get("feedback")
-        return ("person", said) if isinstance(said, str) and said.strip() else ("tool", text)
+        feedback = data.get("feedback")
+        return ("person", feedback) if isinstance(feedback, str) and feedback.strip() else ("tool", text)
     rest = _without_blocks(text)
     if not rest or is_marked(rest[:_READ]):
         return "program", text

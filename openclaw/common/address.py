@@ -43,11 +43,11 @@ class ServerAddress:
         return next(found, _local(DEFAULT_PORT))
 
 
-def admin_key_for(url: str, given: str | None, run_dir: str | None = None, runs: Path = RUNS) -> str | None:
+def admin_key_for(url: str, key: str | None, run_dir: str | None = None, runs: Path = RUNS) -> str | None:
     """Returns the admin key to send to a server: the given one; else the one that this user's run at this address of
     this machine keeps in its folder; None if there is none to know."""
-    if given is not None:
-        return given
+    if key is not None:
+        return key
     if run_dir is not None:
         return read_key(Path(run_dir)) if local_port(url) is not None else None
     return known_key(url, _newest_first(runs))

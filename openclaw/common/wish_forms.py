@@ -11,9 +11,9 @@ from pathlib import Path
 def forms_of(wish: str) -> tuple[str, ...]:
     """Returns the forms that a wish asks for, at most one each of length (brief, long), layout (prose, list, table,
     headings) and opening (greeting, no_greeting); () if none is known."""
-    said = wish.lower()
+    lowered = wish.lower()
     found = (
-        next((form for form, pattern in side if pattern.search(said)), None) for side in _sides().values()
+        next((form for form, pattern in side if pattern.search(lowered)), None) for side in _sides().values()
     )
     return tuple(form for form in found if form is not None)
 

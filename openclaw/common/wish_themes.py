@@ -40,9 +40,9 @@ _OWN = re.compile(r"\b(?:my|our|mein\w*|mi|mis|mon|mes)\b")
 
 
 @functools.cache
-def _patterns(said: Literal["asked", "complained"]) -> dict[str, re.Pattern[str]]:
+def _patterns(kind: Literal["asked", "complained"]) -> dict[str, re.Pattern[str]]:
     """By theme, and `alone`: nothing but the result."""
-    by_theme = tomllib.loads(_PHRASES.read_text("utf-8"))[said]
+    by_theme = tomllib.loads(_PHRASES.read_text("utf-8"))[kind]
     return {theme: re.compile("|".join(phrases.values())) for theme, phrases in by_theme.items()}
 
 

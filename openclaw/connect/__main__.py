@@ -99,7 +99,7 @@ def connect(settings: ConnectSettings) -> None:
     print("Talk to it, and watch its turns with: ./claw watch, or GET /status of the server")
 
 
-def readable_config(settings: ConnectSettings, program: Program, wanted: dict[str, Any]) -> dict[str, Any]:
+def readable_config(settings: ConnectSettings, program: Program, snippet: dict[str, Any]) -> dict[str, Any]:
     """Returns the settings of OpenClaw. Raises ConfigError; of a file with comments after it has shown what to add by
     hand."""
     try:
@@ -108,7 +108,7 @@ def readable_config(settings: ConnectSettings, program: Program, wanted: dict[st
         problem = complaint(program, settings.config_file)
         if problem is not None:
             raise ConfigError(f"{error}; OpenClaw finds it wrong too, mend it first: {problem}") from error
-        print("Add this to it by hand:", json.dumps(wanted, indent=2), sep="\n")
+        print("Add this to it by hand:", json.dumps(snippet, indent=2), sep="\n")
         raise
 
 

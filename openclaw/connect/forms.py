@@ -137,10 +137,10 @@ class _Lines:
         except NotEditable:
             return False
         if self._toml:
-            wanted: Any = {}
+            head: Any = {}
             for name in reversed(path):
-                wanted = {name: wanted}
-            return line.lstrip().startswith("[") and read == wanted
+                head = {name: head}
+            return line.lstrip().startswith("[") and read == head
         return not line[:1].isspace() and list(read) == [path[0]]
 
     def _ends(self, line: str) -> bool:

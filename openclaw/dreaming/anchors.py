@@ -64,9 +64,11 @@ def by_theme(language: str = "en") -> Mapping[str, tuple[AnchorPrompt, ...]]:
     poles: dict[tuple[str, str], list[ShippedWish]] = {}
     for wish in wishes():
         poles.setdefault((wish.theme, wish.pole), []).append(wish)
-    for (theme, pole), said in sorted(poles.items()):
-        random.Random(f"anchors of {theme} {pole}").shuffle(said)
-        asked = [(wish.language, _asked(wish, turn)) for turn in range(QUESTIONS_EACH) for wish in said]
+    for (theme, pole), pole_wishes in sorted(poles.items()):
+        random.Random(f"anchors of {theme} {pole}").shuffle(pole_wishes)
+        asked = [
+            (wish.language, _asked(wish, turn)) for turn in range(QUESTIONS_EACH) for wish in pole_wishes
+        ]
         found.setdefault(theme, []).append(_mostly_in(language, asked))
     mixed = {theme: tuple(dict.fromkeys(_in_turn(columns))) for theme, columns in found.items()}
     kinds = [(one.language, AnchorPrompt(one.id, OTHER, False, one.messages)) for one in others()]
@@ -176,7 +178,7 @@ def _themes_in_turn(
     """Themes without end (none if nothing is there), the wish's own ones by their weights."""
     wishes_there = [theme for theme in there if theme not in (OTHER, FACT, *contrasts)]
     own = [theme for theme in wishes_there if theme in themes] or wishes_there
-    apart = [theme for theme in wishes_there if theme not in own] or own
+    contrasting = [theme for theme in wishes_there if theme not in own] or own
     # Without a known theme all are drawn evenly.
     weights = [themes.get(theme, 1.0) for theme in own]
     while there:
@@ -192,7 +194,7 @@ def _themes_in_turn(
             elif share == _OWN:
                 yield rng.choices(own, weights)[0]
             else:
-                yield rng.choice(apart)
+                yield rng.choice(contrasting)
 
 
 def _asked(wish: ShippedWish, turn: int) -> AnchorPrompt:
@@ -218,8 +220,8 @@ def placed(wish: ShippedWish, question: str, answer: str, both: str) -> tuple[Me
     if wish.place == "system":
         return {"role": "system", "content": wish.text}, {"role": "user", "content": question}
     if wish.place == "complaint":
-        said = {"role": "assistant", "content": answer}
-        return {"role": "user", "content": question}, said, {"role": "user", "content": wish.text}
+        reply = {"role": "assistant", "content": answer}
+        return {"role": "user", "content": question}, reply, {"role": "user", "content": wish.text}
     return ({"role": "user", "content": both},)
 
 

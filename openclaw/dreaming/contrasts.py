@@ -82,9 +82,9 @@ def obeys(theme: str, answer: str, tokens: int, longest: int) -> bool:
 def _said(pole: Pole, language: str) -> list[ShippedWish]:
     """The shipped wishes for the contrary in a language, with English ones if there are few."""
     theme, contrary = _CONTRARY[pole]
-    mine = [one for one in wishes() if (one.theme, one.pole) == (theme, contrary)]
-    own = [one for one in mine if one.language == language]
-    return own if len(own) >= FEW else [one for one in mine if one.language in (language, ENGLISH)]
+    contrary_wishes = [one for one in wishes() if (one.theme, one.pole) == (theme, contrary)]
+    own = [one for one in contrary_wishes if one.language == language]
+    return own if len(own) >= FEW else [one for one in contrary_wishes if one.language in (language, ENGLISH)]
 
 
 def _drawn(rng: random.Random, wishes: Sequence[ShippedWish], count: int) -> list[ShippedWish]:

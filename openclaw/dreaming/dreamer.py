@@ -115,7 +115,7 @@ class Night:
         rng = random.Random(seed)
         people = list(self.dreams.values())
         rng.shuffle(people)
-        mixed = [rng.sample(mine, len(mine)) for mine in people]
+        mixed = [rng.sample(dreams_of_person, len(dreams_of_person)) for dreams_of_person in people]
         in_turn = [one for row in itertools.zip_longest(*mixed) for one in row if one is not None]
         bank = {
             theme: anchors.mostly_contrary(rng.sample(there, len(there)), self.poles, lambda one: one.item)
@@ -207,10 +207,10 @@ class Dreamer:
         request = self._store.memory.request_of(wish.turn_ids[-1])
         return language_of(f"{request[:REQUEST]} {wish.text}")
 
-    def _asked_pole(self, said: Said) -> Pole | None:
+    def _asked_pole(self, statement: Said) -> Pole | None:
         """By the answer that it was a complaint about."""
-        turn = self._store.turns.get(said.turn_id)
-        return None if turn is None else asked_pole(said.text, text_of(turn.response_message))
+        turn = self._store.turns.get(statement.turn_id)
+        return None if turn is None else asked_pole(statement.text, text_of(turn.response_message))
 
     def _latest_options(self) -> TemplateOptions:
         """Of the last batch, or of the newest turn before there was one."""
@@ -225,11 +225,11 @@ class Dreamer:
         newest = NEWEST * self._settings.dream_prompts
         shares = []
         for person in demand.asked:
-            mine = [wish for wish in wishes if wish.person == person]
-            for wish in mine:
+            own_wishes = [wish for wish in wishes if wish.person == person]
+            for wish in own_wishes:
                 weight = measures.weight(self._of(model, wish, demand.rollout_id, "fact"))
                 night.weights[person, wish.text] = weight
-                found = self._of(model, wish, demand.rollout_id)[-(newest // len(mine)) :]
+                found = self._of(model, wish, demand.rollout_id)[-(newest // len(own_wishes)) :]
                 if found and weight:
                     night.dreams.setdefault(person, []).extend(found)
                     shares.append(measures.learned(self._of(model, wish, demand.rollout_id, "look")))
@@ -368,17 +368,17 @@ class Dreamer:
             if one.kind == "dream":
                 by_wish.setdefault(measures.about_of(one), []).append((plan, one))
         kept: list[Dream] = []
-        for mine in by_wish.values():
-            left = [one for plan, one in mine if self._has_form(plan, one)]
-            if len(left) >= measures.OBEYED * len(mine):
+        for pairs_of_wish in by_wish.values():
+            left = [one for plan, one in pairs_of_wish if self._has_form(plan, one)]
+            if len(left) >= measures.OBEYED * len(pairs_of_wish):
                 kept += left
             else:
                 log.warning(
                     "the model does not answer as the wish of turn %s asks, even if a plain sentence asks for it (%d of "
                     "%d answers): it is not dreamt of",
-                    mine[0][1].turn_ids[-1],
+                    pairs_of_wish[0][1].turn_ids[-1],
                     len(left),
-                    len(mine),
+                    len(pairs_of_wish),
                 )
         return kept
 
@@ -395,15 +395,17 @@ class Dreamer:
 
     def _checked(self, fact: Dream) -> Dream:
         """A fact with gain 1 if its answer names what is right."""
-        said = self._prompts.tokenizer.decode(fact.completion_ids)
+        answer_text = self._prompts.tokenizer.decode(fact.completion_ids)
         answers = answers_of()[fact.item]
-        return dataclasses.replace(fact, gain=float(any(measures.names(said, answer) for answer in answers)))
+        return dataclasses.replace(
+            fact, gain=float(any(measures.names(answer_text, answer) for answer in answers))
+        )
 
     def _report(self, checked: Sequence[Dream]) -> None:
         """A line in the log for each wish whose teacher loses facts."""
         for about in dict.fromkeys((one.person, one.wish, one.turn_ids) for one in checked):
-            mine = [one for one in checked if (one.person, one.wish, one.turn_ids) == about]
-            if (weight := measures.weight(mine)) < 1:
+            dreams_of_wish = [one for one in checked if (one.person, one.wish, one.turn_ids) == about]
+            if (weight := measures.weight(dreams_of_wish)) < 1:
                 log.warning(
                     "the model answers fewer simple questions right with the wish of turn %s in its prompt: %s",
                     about[2][-1],

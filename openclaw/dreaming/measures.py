@@ -57,11 +57,13 @@ def most_telling(answers: Sequence[Scored], sampled: Counter[About]) -> list[Dre
     """
     kept: list[Scored] = []
     for about in dict.fromkeys(about_of(one.dream) for one in answers):
-        mine = [one for one in answers if about_of(one.dream) == about]
+        own_answers = [one for one in answers if about_of(one.dream) == about]
         count = max(1, round(sampled[about] * KEEP))
-        likely = sorted(mine, key=lambda one: -one.likely)[: max(count, round(len(mine) * (1 - UNLIKELY)))]
+        likely = sorted(own_answers, key=lambda one: -one.likely)[
+            : max(count, round(len(own_answers) * (1 - UNLIKELY)))
+        ]
         best = {id(one) for one in sorted(likely, key=lambda one: -one.gain)[:count]}
-        kept += [one for one in mine if id(one) in best]
+        kept += [one for one in own_answers if id(one) in best]
     return [dataclasses.replace(one.dream, gain=one.gain) for one in kept]
 
 
@@ -92,10 +94,10 @@ def _rows(text: str) -> set[tuple[str, ...]]:
 
 def names(answer: str, fact: str) -> bool:
     """Returns whether an answer names a fact, as a word of its own or its plural where it is written in ASCII."""
-    said, wanted = answer.casefold(), fact.casefold()
-    if not wanted.isascii():
-        return wanted in said
-    return re.search(rf"(?<![a-z0-9]){re.escape(wanted)}(?:e?s)?(?![a-z0-9])", said) is not None
+    folded_answer, folded_fact = answer.casefold(), fact.casefold()
+    if not folded_fact.isascii():
+        return folded_fact in folded_answer
+    return re.search(rf"(?<![a-z0-9]){re.escape(folded_fact)}(?:e?s)?(?![a-z0-9])", folded_answer) is not None
 
 
 def learned(looks: Sequence[Dream]) -> float | None:

@@ -119,8 +119,8 @@ def language_of(text: str) -> str:
 def _pieces_by_language() -> dict[str, dict[str, float]]:
     """Log of each piece's share of a language's pieces."""
     counts: dict[str, Counter[str]] = {}
-    said = [(one.language, one.text) for one in prompts()] + [(one.language, one.text) for one in wishes()]
-    for language, text in said:
+    texts = [(one.language, one.text) for one in prompts()] + [(one.language, one.text) for one in wishes()]
+    for language, text in texts:
         counts.setdefault(language, Counter()).update(_pieces(text))
     return {
         language: {piece: math.log(count / found.total()) for piece, count in found.items()}

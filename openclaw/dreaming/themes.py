@@ -42,14 +42,14 @@ def themes_of(wish: str) -> Mapping[str, float]:
 
 def alike(one: str, other: str) -> bool:
     """Returns whether two wishes are about the same side of an answer."""
-    mine, theirs = themes_of(one), themes_of(other)
-    return bool(mine.keys() & theirs.keys()) or not (mine or theirs)
+    themes, theirs = themes_of(one), themes_of(other)
+    return bool(themes.keys() & theirs.keys()) or not (themes or theirs)
 
 
 def same_pole(one: str, other: str) -> bool:
     """Returns whether two wishes seem to ask for the same within their themes."""
-    mine = pole_of(one)
-    return mine is not None and mine == pole_of(other)
+    pole = pole_of(one)
+    return pole is not None and pole == pole_of(other)
 
 
 def _nearest(wish: str) -> str | None:

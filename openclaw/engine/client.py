@@ -424,10 +424,12 @@ async def _answers(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any
 def _refusal(status: int, body: bytes) -> ClientError | EngineError:
     code = None
     try:
-        told = orjson.loads(body)
-        code = told["error"].get("code") if "error" in told else None
+        answer = orjson.loads(body)
+        code = answer["error"].get("code") if "error" in answer else None
         message = (
-            told["error"]["message"] if "error" in told else told.get("error_message") or told["message"]
+            answer["error"]["message"]
+            if "error" in answer
+            else answer.get("error_message") or answer["message"]
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         message = body[:500].decode("utf-8", "replace")

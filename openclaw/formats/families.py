@@ -148,17 +148,17 @@ def make_renderer(
 
     Raises ClientError for a value that the template cannot take, ConfigError for an unfit tokenizer.
     """
-    given = {"enable_thinking": options} if isinstance(options, bool) else dict(options)
+    requested = {"enable_thinking": options} if isinstance(options, bool) else dict(options)
     if template is not None:
-        return _TemplateRenderer(template, given)
+        return _TemplateRenderer(template, requested)
     config = config_from_name(name)
     fields = type(config).template_field_names()
-    if "enable_thinking" in given:
-        thinking = given.pop("enable_thinking")
-        given |= {
-            option: thinking for option in _THINKING_OPTIONS if option in fields and option not in given
+    if "enable_thinking" in requested:
+        thinking = requested.pop("enable_thinking")
+        requested |= {
+            option: thinking for option in _THINKING_OPTIONS if option in fields and option not in requested
         }
-    chosen = {option: value for option, value in given.items() if option in fields}
+    chosen = {option: value for option, value in requested.items() if option in fields}
     try:
         return create_renderer(tokenizer, type(config)(**chosen))
     except ValueError as error:

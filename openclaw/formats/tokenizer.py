@@ -211,11 +211,11 @@ class Tokenizer:
         return self._core.token_to_id(text) if isinstance(text, str) else None
 
 
-def _cut(text: str, wanted: int) -> int:
-    """Returns where to end a slice: between two words close after `wanted`, where a pre-tokenizer divides a text
+def _cut(text: str, length: int) -> int:
+    """Returns where to end a slice: between two words close after `length`, where a pre-tokenizer divides a text
     too."""
-    found = _BETWEEN_WORDS.search(text, wanted, wanted + 200)
-    return min(wanted, len(text)) if found is None else found.start()
+    found = _BETWEEN_WORDS.search(text, length, length + 200)
+    return min(length, len(text)) if found is None else found.start()
 
 
 class TextPiece(int):

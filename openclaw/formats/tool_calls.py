@@ -46,8 +46,8 @@ class JsonReader:
         call = _loads(text)
         if not isinstance(call, dict) or not _is_name(call.get("name"), self._names):
             return []
-        given, spelled = call.get("arguments"), self._prefix.arguments
-        written = text[slice(*spelled)] if isinstance(given, dict) and spelled else given
+        call_arguments, spelled = call.get("arguments"), self._prefix.arguments
+        written = text[slice(*spelled)] if isinstance(call_arguments, dict) and spelled else call_arguments
         arguments = _argument_text(written)
         return [] if arguments is None else whole_call(call["name"], arguments)
 

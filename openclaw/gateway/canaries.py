@@ -220,7 +220,7 @@ class LiveModel:
         """Raises ClientError if the engines refuse, or the prompt leaves no room."""
         await self._quiet()
         room = self._gateway.context_length - len(prompt_ids)
-        wanted = EngineRequest(
+        request = EngineRequest(
             id=f"canary-{uuid.uuid4().hex}",
             prompt_ids=prompt_ids,
             max_new_tokens=max(1, min(MOST_TOKENS, room)),
@@ -229,7 +229,7 @@ class LiveModel:
             log_probs=False,
             adapter=self.adapter,
         )
-        generation = Generation(self._gateway.engines, wanted, wanted.id)
+        generation = Generation(self._gateway.engines, request, request.id)
         async with aclosing(generation.run()) as increments:
             async for _ in increments:
                 pass

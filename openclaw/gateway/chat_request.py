@@ -105,15 +105,15 @@ def number(body: Mapping[str, object], name: str, least: float, most: float) -> 
 
 
 def function_tools(
-    given: object, read: Callable[[object, str], dict[str, Any]]
+    tools: object, read: Callable[[object, str], dict[str, Any]]
 ) -> list[dict[str, Any]] | None:
     """The tools of a dialect as chat's, whose functions `read` makes of each and of where it stands."""
-    if given is None:
+    if tools is None:
         return None
-    if not isinstance(given, list):
+    if not isinstance(tools, list):
         raise wrong("tools", "a list")
     return [
-        {"type": "function", "function": read(tool, f"tools[{index}]")} for index, tool in enumerate(given)
+        {"type": "function", "function": read(tool, f"tools[{index}]")} for index, tool in enumerate(tools)
     ]
 
 
@@ -295,8 +295,8 @@ def _tool_calls(calls: object, where: str) -> None:
         raise wrong(where, "a list")
     for index, call in enumerate(calls):
         if isinstance(call, dict) and isinstance(custom := call.get("custom"), dict):
-            given = as_json({"input": custom.get("input")})
-            calls[index] = call = function_call(call.get("id"), str(custom.get("name")), given)
+            arguments = as_json({"input": custom.get("input")})
+            calls[index] = call = function_call(call.get("id"), str(custom.get("name")), arguments)
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise wrong(f"{where}[{index}].function", "an object with a name")
@@ -342,27 +342,27 @@ def _forced_tool(choice: object, tools: list[Message] | None) -> str | None:
 
 
 def _sampling(body: dict[str, Any]) -> dict[str, Any]:
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "temperature": number(body, "temperature", 0.0, 2.0),
         "top_p": number(body, "top_p", 0.0, 1.0),
         "min_p": number(body, "min_p", 0.0, 1.0),
         "top_k": integer(body, "top_k", -1, 2**31),
         "sampling_seed": integer(body, "seed", -(2**63), 2**63 - MAX_ANSWERS),
     }
-    if given["top_p"] == 0.0:
+    if options["top_p"] == 0.0:
         raise ClientError("top_p must be more than 0", "top_p")
-    if given["top_k"] == 0:
-        given["top_k"] = -1
+    if options["top_k"] == 0:
+        options["top_k"] = -1
     for name, neutral, least in (
         ("frequency_penalty", 0.0, -2.0),
         ("presence_penalty", 0.0, -2.0),
         ("repetition_penalty", 1.0, 0.01),
     ):
         value = number(body, name, least, 2.0)
-        given[name] = None if value == neutral else value
-    given["logit_bias"] = _logit_bias(body.get("logit_bias"))
-    given["json_schema"] = _json_schema(body.get("response_format"))
-    return {name: value for name, value in given.items() if value is not None}
+        options[name] = None if value == neutral else value
+    options["logit_bias"] = _logit_bias(body.get("logit_bias"))
+    options["json_schema"] = _json_schema(body.get("response_format"))
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _logit_bias(bias: Any) -> dict[str, float] | None:
@@ -430,9 +430,9 @@ def thinking_of(effort: object, name: str) -> dict[str, Any]:
 
 def _asked_thinking(body: dict[str, Any]) -> dict[str, Any]:
     """Template options in the fields of the body that clients use for them."""
-    effort, given = body.get("reasoning_effort"), body.get("enable_thinking")
+    effort, enabled = body.get("reasoning_effort"), body.get("enable_thinking")
     found = {} if effort is None else thinking_of(effort, "reasoning_effort")
-    return found if given is None else {**found, "enable_thinking": boolean(body, "enable_thinking")}
+    return found if enabled is None else {**found, "enable_thinking": boolean(body, "enable_thinking")}
 
 
 _MISSING = (

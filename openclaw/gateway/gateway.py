@@ -212,18 +212,24 @@ class Gateway:
         self, request: ChatRequest, parent: Parent | None, wishes: Sequence[str] | None
     ) -> Prompt:
         unspoken = not_yet_stated(wishes, request.messages) if wishes else []
-        said = request.messages[parent.start :] if parent is not None else []
+        new_messages = request.messages[parent.start :] if parent is not None else []
         if (
             parent is not None
             and _continues(request, parent)
-            and prefix_still_valid(parent.turn, wishes, said)
+            and prefix_still_valid(parent.turn, wishes, new_messages)
         ):
-            new, stand = inject(said, unspoken, parent.turn.memory or ())
-            wanted = parent.turn.prompt_ids, parent.turn.completion_ids, new, request.tools, request.thinking
+            new, stand = inject(new_messages, unspoken, parent.turn.memory or ())
+            prompt_parts = (
+                parent.turn.prompt_ids,
+                parent.turn.completion_ids,
+                new,
+                request.tools,
+                request.thinking,
+            )
             if sum(len(text_of(message)) for message in new) < LARGE_HISTORY_CHARACTERS:
-                bridged = self.format.bridge(*wanted)
+                bridged = self.format.bridge(*prompt_parts)
             else:
-                bridged = await self._aside(self.format.bridge, *wanted)
+                bridged = await self._aside(self.format.bridge, *prompt_parts)
             if bridged is not None:
                 return Prompt(bridged, "bridge", None if wishes is None else stand)
         if unspoken:
@@ -231,16 +237,18 @@ class Gateway:
         return Prompt(await self._rendered(request), "full", None if wishes is None else unspoken)
 
     async def _rendered(self, request: ChatRequest) -> list[int]:
-        wanted = request.messages, request.tools, request.thinking
-        head = self.format.known_head(*wanted)
-        new = wanted if head is None or not head.length else request.messages[head.length :]
+        prompt_parts = request.messages, request.tools, request.thinking
+        head = self.format.known_head(*prompt_parts)
+        new = prompt_parts if head is None or not head.length else request.messages[head.length :]
         length = len(orjson.dumps(new))
         if length < LARGE_HISTORY_CHARACTERS:
-            return self.format.render(*wanted, head=head)
+            return self.format.render(*prompt_parts, head=head)
         try:
-            return await self._aside(self.format.render, *wanted, READ_AT_MOST * self.context_length, head)
+            return await self._aside(
+                self.format.render, *prompt_parts, READ_AT_MOST * self.context_length, head
+            )
         except TooManyTokens as error:
-            least, length = READ_AT_MOST * self.context_length + 1, len(orjson.dumps(wanted))
+            least, length = READ_AT_MOST * self.context_length + 1, len(orjson.dumps(prompt_parts))
             raise PromptTooLongError(least, self.context_length, length) from error
 
     def _join_or_begin(
@@ -257,13 +265,13 @@ class Gateway:
         limit = self._room(request, len(prompt.ids))
         first = self._in_flight.find(caller.key) if request.n == 1 and not request.top_log_probs else None
         if first is not None:
-            wanted, session_id, turn_id = first.request, first.session_id, first.turn_id
+            engine_request, session_id, turn_id = first.request, first.session_id, first.turn_id
             mode, memory = first.mode, first.memory
         else:
             mode, memory = prompt.mode, None if prompt.memory is None else list(prompt.memory)
             turn_id = uuid.uuid4().hex
             session_id = caller.scope or (parent.turn.session_id if parent else turn_id)
-            wanted = EngineRequest(
+            engine_request = EngineRequest(
                 id=f"chatcmpl-{turn_id}",
                 prompt_ids=prompt.ids,
                 max_new_tokens=limit,
@@ -275,7 +283,7 @@ class Gateway:
                 repeated=caller.key.repeated,
                 adapter=adapter,
             )
-        generation = SharedGeneration(self.engines, wanted, session_id, turn_id, first, mode, memory)
+        generation = SharedGeneration(self.engines, engine_request, session_id, turn_id, first, mode, memory)
         return self._in_flight.add(caller.key, generation)
 
     def _turn(
@@ -286,16 +294,16 @@ class Gateway:
         generation: SharedGeneration,
         kind: str,
     ) -> TurnContext:
-        wanted = generation.request
-        limits = {"max_new_tokens": wanted.max_new_tokens, "enable_thinking": request.thinking}
+        engine_request = generation.request
+        limits = {"max_new_tokens": engine_request.max_new_tokens, "enable_thinking": request.thinking}
         return TurnContext(
             id=generation.turn_id,
             completion_id=kind + generation.turn_id,
             session_id=generation.session_id,
             messages=request.messages,
             tools=request.tools,
-            prompt_ids=wanted.prompt_ids,
-            sampling={**wanted.sampling, **limits},
+            prompt_ids=engine_request.prompt_ids,
+            sampling={**engine_request.sampling, **limits},
             render_mode=generation.mode,
             turn_type=caller.turn_type,
             person=caller.person,
@@ -305,7 +313,9 @@ class Gateway:
             task_id=caller.task,
             memory=generation.memory,
             source=caller.source,
-            policy_id=policy_of(self.settings.policy_id, wanted.adapter.name if wanted.adapter else None),
+            policy_id=policy_of(
+                self.settings.policy_id, engine_request.adapter.name if engine_request.adapter else None
+            ),
             tokenizer_fingerprint=self.tokenizer.fingerprint,
             template_fingerprint=self.format.fingerprint,
         )
@@ -351,16 +361,16 @@ async def active_preferences(
 def not_yet_stated(wishes: Sequence[str], messages: Sequence[Message]) -> list[str]:
     """Those that no user message of the conversation contains, and of whose side of an answer's form none asks for
     anything: what is asked for here comes before what was asked for once."""
-    said = said_in(messages)
-    new = [wish for wish in wishes if not any(wish in text for text in said)]
-    return [wish for wish in new if not gives_way(wish, *said[-_LOOKED_AT:])]
+    statements = said_in(messages)
+    new = [wish for wish in wishes if not any(wish in text for text in statements)]
+    return [wish for wish in new if not gives_way(wish, *statements[-_LOOKED_AT:])]
 
 
 def prefix_still_valid(turn: Turn, wishes: Sequence[str] | None, new: Sequence[Message]) -> bool:
     """Whether all that a turn's prompt remembered is remembered now, and gives way to nothing that the `new` messages ask
     for; else its ids cannot begin another prompt."""
-    stand, said = turn.memory or (), said_in(new)
-    return set(stand) <= set(wishes or ()) and not any(gives_way(wish, *said) for wish in stand)
+    stand, statements = turn.memory or (), said_in(new)
+    return set(stand) <= set(wishes or ()) and not any(gives_way(wish, *statements) for wish in stand)
 
 
 def inject(

@@ -48,8 +48,8 @@ class ModelNames:
 
     def usable(self, key_name: str | None) -> list[str]:
         """Returns the model names that the holder of a key may use, the model itself first."""
-        mine = [one for one in self._adapters.values() if self._may_use(one, key_name)]
-        return [self.model, *map(self.of, mine)]
+        adapters = [one for one in self._adapters.values() if self._may_use(one, key_name)]
+        return [self.model, *map(self.of, adapters)]
 
     def adapter(self, name: str | None, key_name: str | None) -> Adapter | None:
         """The adapter that a request names; None: the model itself answers.
@@ -107,5 +107,7 @@ class ModelNames:
 def _alike(name: str, key_names: frozenset[str]) -> frozenset[str]:
     """Returns the key of this name; else those whose names differ in capital letters or in the form of a character."""
     plain = {key: unicodedata.normalize("NFKC", key).casefold() for key in key_names}
-    mine = unicodedata.normalize("NFKC", name).casefold()
-    return frozenset({name} if name in key_names else (key for key, one in plain.items() if one == mine))
+    folded_name = unicodedata.normalize("NFKC", name).casefold()
+    return frozenset(
+        {name} if name in key_names else (key for key, one in plain.items() if one == folded_name)
+    )

@@ -134,8 +134,8 @@ class Spans:
             "gen_ai.response.finish_reasons": [completion.finish_reason],
         }
         if self._content:
-            said = {**message_of(completion.message()), "finish_reason": completion.finish_reason}
-            found["gen_ai.output.messages"] = as_json([said])
+            message = {**message_of(completion.message()), "finish_reason": completion.finish_reason}
+            found["gen_ai.output.messages"] = as_json([message])
         return found
 
     def close(self) -> None:

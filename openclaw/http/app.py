@@ -56,15 +56,15 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        beside: list[asyncio.Task[None]] = []
+        tasks: list[asyncio.Task[None]] = []
         if adapters := list(app.state.gateway.adapters.values()):
-            beside.append(asyncio.create_task(engines.load_adapters(adapters)))
+            tasks.append(asyncio.create_task(engines.load_adapters(adapters)))
         if settings.memory and recorder is not None:
-            beside.append(asyncio.create_task(watch(app.state.gateway, recorder.store)))
+            tasks.append(asyncio.create_task(watch(app.state.gateway, recorder.store)))
         yield
-        for task in beside:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         app.state.views.close()
         if (spans := app.state.gateway.spans) is not None:
             await asyncio.to_thread(spans.close)

@@ -40,10 +40,10 @@ class Administered(Protocol):
 def key_name(headers: Mapping[str, str], settings: Settings) -> str | None:
     """Returns the name of the client key in a request's headers, "" for the one without a name; None if there is
     none. Every key is compared, each in constant time."""
-    given = _token(_authorization(headers))
+    token = _token(_authorization(headers))
     found = None
     for name, key in settings.client_keys:
-        if hmac.compare_digest(given, key.encode()):
+        if hmac.compare_digest(token, key.encode()):
             found = name
     return found
 
@@ -81,15 +81,15 @@ def check_admin(request: Request, settings: Administered) -> None:
         _check_same_origin(request)
 
 
-def is_admin_key(request: Request, given: bytes, key: str) -> bool:
+def is_admin_key(request: Request, token: bytes, key: str) -> bool:
     """Returns whether this is the admin key; wrong ones are counted. Raises ClientError (429) when there were too
     many of the client's address."""
-    if not given:
+    if not token:
         return False
     guesses: Guesses = request.app.state.guesses
     address = request.client.host if request.client is not None else ""
     guesses.check(address)
-    is_right = hmac.compare_digest(given, key.encode())
+    is_right = hmac.compare_digest(token, key.encode())
     if not is_right:
         guesses.count(address)
     return is_right
@@ -157,8 +157,8 @@ def is_own_name(host: str) -> bool:
 def _asked_host(request: Request) -> str | None:
     """Returns the name under which this server was asked; None for a Host that is more than a name and a port, of
     which two programs would read two names."""
-    given = request.headers.get("host", "127.0.0.1")
-    return None if set(given) & _NO_HOST else _host(f"//{given}")
+    host = request.headers.get("host", "127.0.0.1")
+    return None if set(host) & _NO_HOST else _host(f"//{host}")
 
 
 def _host(url: str) -> str | None:
@@ -179,8 +179,8 @@ def _is_address(host: str | None) -> bool:
 
 def _authorization(headers: Mapping[str, str]) -> str:
     """Returns the Authorization header, or Anthropic's x-api-key as one."""
-    given = headers.get("authorization")
-    return given if given is not None else f"Bearer {headers.get('x-api-key', '')}"
+    header = headers.get("authorization")
+    return header if header is not None else f"Bearer {headers.get('x-api-key', '')}"
 
 
 def _token(authorization: str) -> bytes:

@@ -52,16 +52,16 @@ def tools_worked(turn: Turn) -> bool | None:
     return None if worked is False and _SAYS_IT_FAILED.search(bounded(question.response)) else worked
 
 
-def agreement(turn: Turn, score: float, fact: bool | None, said: str | None = None) -> bool | None:
+def agreement(turn: Turn, score: float, fact: bool | None, comment: str | None = None) -> bool | None:
     """Returns whether a person's comment on an answer agrees with the facts: praise of a correct result, or a complaint
     that calls a wrong result wrong. None: no evidence, for example a complaint about form, or only a tool's result.
 
     Args:
         score: the judge's score of the person's words.
         fact: whether the answer's result is correct; None: unknown.
-        said: the person's words; None: those that followed the answer.
+        comment: the person's words; None: those that followed the answer.
     """
-    words = words_behind(turn) if said is None else said
+    words = words_behind(turn) if comment is None else comment
     if fact is None or not score or words is None:
         return None
     if score > 0:
@@ -105,11 +105,11 @@ def _tool_texts(messages: Sequence[Message]) -> list[str]:
     return [bounded(text_of(one, LINE_BREAK)) for one in messages if one.get("role") in TOOL_ROLES]
 
 
-def rejects_result(said: str) -> bool:
+def rejects_result(comment: str) -> bool:
     """Returns whether a person's message calls the result of an answer wrong, and not its form.
 
     A message that also mentions form ("Wrong. I asked for a list.") counts as a complaint about form."""
-    sentences = _SENTENCE.split(bounded(said).lower().translate(_PLAIN))
+    sentences = _SENTENCE.split(bounded(comment).lower().translate(_PLAIN))
     if any(RESULTS["form"].search(sentence) for sentence in sentences):
         return False
     return any(RESULTS["wrong"].search(sentence) for sentence in sentences if not _asks(sentence))

@@ -57,12 +57,12 @@ class Asker:
         """Score before hints, the judge's before a person's. The judge is asked only for what the method needs and
         feedback does not give, and never about a turn of an environment. Raises TimeoutError, and what the backend
         raises."""
-        said = [
+        kept = [
             self._capped(one) for one in await asyncio.to_thread(self._store.feedback.judgements_of, turn.id)
         ]
         if turn.source == ENVIRONMENT:
-            return without_praise(said)
-        kinds = {judgement.kind for judgement in said}
+            return without_praise(kept)
+        kinds = {judgement.kind for judgement in kept}
         question, asked = question_about(turn), []
         if self._needs.eval and "eval" not in kinds:
             asked.append(self._eval(question))
@@ -73,8 +73,8 @@ class Asker:
         for one in found:
             if isinstance(one, BaseException):
                 raise one
-        given = [one for one in found if isinstance(one, Judgement)]
-        return sorted(without_praise([*given, *said]), key=lambda judgement: judgement.kind)
+        answers = [one for one in found if isinstance(one, Judgement)]
+        return sorted(without_praise([*answers, *kept]), key=lambda judgement: judgement.kind)
 
     async def _eval(self, question: JudgeQuestion) -> Judgement:
         """Raises JudgeError when no vote is valid."""
@@ -100,10 +100,12 @@ class Asker:
             prompt=self._backend.hint_prompt_name, hints=found.hints, latency=time.monotonic() - started,
         )  # fmt: skip
 
-    def _capped(self, said: Judgement) -> Judgement:
+    def _capped(self, judgement: Judgement) -> Judgement:
         """A person's hint may be short, but not an essay either."""
-        hints = [hint for hint in said.hints if len(hint) <= self._limits.hint_max_chars]
-        return said if len(hints) == len(said.hints) else dataclasses.replace(said, hints=hints)
+        hints = [hint for hint in judgement.hints if len(hint) <= self._limits.hint_max_chars]
+        return (
+            judgement if len(hints) == len(judgement.hints) else dataclasses.replace(judgement, hints=hints)
+        )
 
 
 def without_praise(judgements: list[Judgement]) -> list[Judgement]:

@@ -107,8 +107,8 @@ def wished(rng: random.Random, turn: Turn, wish: str) -> list[Message]:
         and isinstance(answer.get("content"), str)
         and not answer.get("tool_calls")
     ):
-        said = {"role": "assistant", "content": answer["content"]}
-        return [*messages, said, {"role": "user", "content": wish}]
+        reply = {"role": "assistant", "content": answer["content"]}
+        return [*messages, reply, {"role": "user", "content": wish}]
     if place == "system":
         return _with_system(messages, wish)
     users = [index for index, message in enumerate(messages) if message.get("role") == "user"]

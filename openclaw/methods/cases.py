@@ -27,8 +27,8 @@ def draft(
     Args:
         hints: those to use, shortest first.
     """
-    given = eval_score(judgements)
-    score = (given or 0.0) if w_rl else 0.0
+    evaluation = eval_score(judgements)
+    score = (evaluation or 0.0) if w_rl else 0.0
     candidates = context.candidates(turn, hints) if w_opd else None
     if not score and not candidates:
         return Drop("no_signal")
@@ -37,7 +37,7 @@ def draft(
         turn_id=turn.id,
         reward={"score": float(score)},
         teacher_tokens_candidates=candidates,
-        metadata={"case": case} if given is None else {"case": case, "eval_score": given},
+        metadata={"case": case} if evaluation is None else {"case": case, "eval_score": evaluation},
     )
 
 

@@ -124,16 +124,16 @@ class HintedPrompts:
             raise HintError(f"the conversation cannot be rendered: {error}") from error
         return self._fitting(prompt + turn.completion_ids)
 
-    def behind(self, turn: Turn, said: Sequence[Message]) -> list[int] | None:
+    def behind(self, turn: Turn, messages: Sequence[Message]) -> list[int] | None:
         """Returns the ids of the turn and of the messages after it, as in the next prompt, cut to the model's
         context; None if the template rewrites earlier messages (it drops old reasoning), or cannot write the
         messages."""
         options = turn.sampling.get("enable_thinking", True)
         own = turn.prompt_ids + turn.completion_ids
         try:
-            ids = self._format.bridge(turn.prompt_ids, turn.completion_ids, said, turn.tools, options)
+            ids = self._format.bridge(turn.prompt_ids, turn.completion_ids, messages, turn.tools, options)
             if ids is None:
-                whole = [*turn.messages, {"role": "assistant", **turn.response_message}, *said]
+                whole = [*turn.messages, {"role": "assistant", **turn.response_message}, *messages]
                 ids = self._format.render(whole, turn.tools, options)
         except ClientError:
             return None

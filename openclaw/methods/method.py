@@ -96,8 +96,8 @@ class Method:
 
     def chosen(self, flags: Mapping[str, Any]) -> dict[str, float]:
         """Returns the options that the trainer's flags, by name, give a number."""
-        given = {name: flags.get(name) for name in self.options}
-        return {name: float(value) for name, value in given.items() if value is not None}
+        options = {name: flags.get(name) for name in self.options}
+        return {name: float(value) for name, value in options.items() if value is not None}
 
     @classmethod
     def of(cls, function: Callable[..., Any], name: str = "") -> Method:

@@ -81,8 +81,8 @@ def _checked(made: object, turn: Turn, where: str) -> str:
         if candidate[-length:] != turn.completion_ids:
             raise ConfigError(f"{where}: a teacher's candidate does not end with the sampled ids")
     hints = len(made.teacher_tokens_candidates or ())
-    told = ", ".join(f"{name} {value:g}" for name, value in rewards.items())
-    return f"a sample: {told}" + (f", {hints} hinted prompt for the teacher" if hints else "")
+    listing = ", ".join(f"{name} {value:g}" for name, value in rewards.items())
+    return f"a sample: {listing}" + (f", {hints} hinted prompt for the teacher" if hints else "")
 
 
 def _judgements(case: Case, score: bool, hint: bool) -> list[Judgement]:

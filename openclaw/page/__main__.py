@@ -49,15 +49,15 @@ class PageSettings:
 def source_of_run(run_dir: Path, model_path: str | None, admin_key: str | None, writable: bool) -> ViewSource:
     """Returns the page's source of data in a run folder. A store that an older program made is brought to the present
     tables; nothing else changes. Raises ConfigError if there is no store, StoreError if it cannot be read."""
-    told = _arguments(run_dir)
-    model = Path(model_path or told.get("hf_checkpoint") or "").expanduser()
-    recorder = Recorder(RolloutStore(_buffer(run_dir, told)), Settings.session_ttl)
+    arguments = _arguments(run_dir)
+    model = Path(model_path or arguments.get("hf_checkpoint") or "").expanduser()
+    recorder = Recorder(RolloutStore(_buffer(run_dir, arguments)), Settings.session_ttl)
     return ViewSource(
         recorder=recorder,
         run_dir=run_dir,
         tokenizer=Tokenizer(model) if (model / "tokenizer.json").is_file() else None,
         admin_key=admin_key,
-        model_name=str(told.get("served_model_name") or run_dir.resolve().name),
+        model_name=str(arguments.get("served_model_name") or run_dir.resolve().name),
         writable=writable,
     )
 
@@ -111,14 +111,14 @@ def _arguments(run_dir: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _buffer(run_dir: Path, told: dict[str, Any]) -> str:
+def _buffer(run_dir: Path, arguments: dict[str, Any]) -> str:
     """Returns where the run's store is: a run folder that was moved has it inside. Raises ConfigError."""
     for folder in (run_dir / "buffer", run_dir):
         if (folder / "buffer.db").is_file():
             return str(folder)
-    if told.get("rl_buffer_url"):
-        return str(told["rl_buffer_url"])
-    named = told.get("rl_buffer_dir")
+    if arguments.get("rl_buffer_url"):
+        return str(arguments["rl_buffer_url"])
+    named = arguments.get("rl_buffer_dir")
     if named and (Path(named) / "buffer.db").is_file():
         return str(named)
     raise ConfigError(f"{run_dir} has no buffer/buffer.db: give the folder of a run (RUN_DIR)")

@@ -27,20 +27,20 @@ VERDICTS = {"good": 1.0, "bad": -1.0, "none": 0.0}
 @router.post("/page/turn/verdict")
 async def verdict(request: Request) -> Response:
     check_change(request)
-    given = await form(request)
-    id_ = given.get("id", "")
-    score = VERDICTS.get(given.get("verdict", ""))
-    told = await changes.overrule(source_of(request), id_, score, given.get("hint", ""))
-    return _to("/page/turn", id=id_, said=told["status"], fragment="judged")
+    fields = await form(request)
+    id_ = fields.get("id", "")
+    score = VERDICTS.get(fields.get("verdict", ""))
+    answer = await changes.overrule(source_of(request), id_, score, fields.get("hint", ""))
+    return _to("/page/turn", id=id_, said=answer["status"], fragment="judged")
 
 
 @router.post("/page/turn/again")
 async def try_again(request: Request) -> Response:
     """Returns the new answer next to the stored one; a part of a page for htmx."""
     check_change(request)
-    given = await form(request)
-    version = whole(given["version"], "version", 0, 0, 2**31) if given.get("version") else None
-    found = await again(source_of(request), given.get("id", ""), version)
+    fields = await form(request)
+    version = whole(fields["version"], "version", 0, 0, 2**31) if fields.get("version") else None
+    found = await again(source_of(request), fields.get("id", ""), version)
     whole_page = "hx-request" not in request.headers
     return page("again.html", found=found, whole=whole_page)
 
@@ -49,71 +49,71 @@ async def try_again(request: Request) -> Response:
 async def rollback(request: Request) -> Response:
     """One click: what it undoes can be brought back by another one."""
     check_change(request)
-    given = await form(request)
-    version = whole(given.get("version", "") or "?", "version", 0, 0, 2**31)
+    fields = await form(request)
+    version = whole(fields.get("version", "") or "?", "version", 0, 0, 2**31)
     live = (await versions(request))["live"]
-    told = await roll_back(request, version, given.get("drop_turns") == "1")
+    answer = await roll_back(request, version, fields.get("drop_turns") == "1")
     was = None if live == version else live
-    return _to("/page/versions", note=_note(request, gone_back(version, told), was))
+    return _to("/page/versions", note=_note(request, gone_back(version, answer), was))
 
 
 @router.post("/page/versions/quarantine")
 async def quarantine(request: Request) -> Response:
     """Returns a version's turns in quarantine: learned again (`then=release`), or never (`then=delete`)."""
     check_change(request)
-    given = await form(request)
-    version = whole(given.get("version", "") or "?", "version", 0, 0, 2**31)
-    count = await settle_quarantine(request, version, given.get("then") == "release")
-    said = f"Done, for {count} turn{'' if count == 1 else 's'}."
-    return _to("/page/version", n=str(version), note=_note(request, said))
+    fields = await form(request)
+    version = whole(fields.get("version", "") or "?", "version", 0, 0, 2**31)
+    count = await settle_quarantine(request, version, fields.get("then") == "release")
+    message = f"Done, for {count} turn{'' if count == 1 else 's'}."
+    return _to("/page/version", n=str(version), note=_note(request, message))
 
 
 @router.post("/page/versions/pin")
 async def pin_version(request: Request) -> Response:
     """`version` is served while training waits; none: training goes on."""
     check_change(request)
-    given = await form(request)
-    version = whole(given["version"], "version", 0, 0, 2**31) if given.get("version") else None
-    told = await pin(request, version)
-    return _to("/page/versions", note=_note(request, pinned(version, told)))
+    fields = await form(request)
+    version = whole(fields["version"], "version", 0, 0, 2**31) if fields.get("version") else None
+    answer = await pin(request, version)
+    return _to("/page/versions", note=_note(request, pinned(version, answer)))
 
 
 @router.post("/page/versions/diff")
 async def answers_side_by_side(request: Request) -> Response:
     check_change(request)
-    given = await form(request)
-    a, b = (whole(given.get(name, "") or "?", name, 0, 0, 2**31) for name in ("a", "b"))
-    prompts = [line.strip() for line in given.get("prompts", "").splitlines() if line.strip()]
+    fields = await form(request)
+    a, b = (whole(fields.get(name, "") or "?", name, 0, 0, 2**31) for name in ("a", "b"))
+    prompts = [line.strip() for line in fields.get("prompts", "").splitlines() if line.strip()]
     return await diff_page(request, a, b, prompts)
 
 
 @router.post("/page/privacy/delete")
 async def delete(request: Request) -> Response:
     check_change(request)
-    given, source = await form(request), source_of(request)
-    _sure(given)
-    if given.get("session"):
-        told = await changes.delete_session(source, given["session"])
-    elif given.get("person"):
-        told = await changes.delete_person(source, given["person"])
+    fields, source = await form(request), source_of(request)
+    _sure(fields)
+    if fields.get("session"):
+        answer = await changes.delete_session(source, fields["session"])
+    elif fields.get("person"):
+        answer = await changes.delete_person(source, fields["person"])
     else:
-        days = whole(given.get("days", "") or "?", "days", 0, 0, 100_000)
-        told = await changes.purge(source, float(days))
-    return _to("/page/privacy", note=_note(request, f"Deleted: {told['deleted']['turns']} turns."))
+        days = whole(fields.get("days", "") or "?", "days", 0, 0, 100_000)
+        answer = await changes.purge(source, float(days))
+    return _to("/page/privacy", note=_note(request, f"Deleted: {answer['deleted']['turns']} turns."))
 
 
 @router.post("/page/privacy/forget")
 async def forget(request: Request) -> Response:
     """One wish stands in no further prompt."""
     check_change(request)
-    given = await form(request)
-    await changes.forget(source_of(request), whole(given.get("wish", "") or "?", "wish", 0, 0, 2**31 - 1))
+    fields = await form(request)
+    await changes.forget(source_of(request), whole(fields.get("wish", "") or "?", "wish", 0, 0, 2**31 - 1))
     return _to("/page/privacy")
 
 
-def _sure(given: dict[str, str]) -> None:
+def _sure(fields: dict[str, str]) -> None:
     """Raises ClientError (400) if the box was not ticked."""
-    if given.get("sure") != "1":
+    if fields.get("sure") != "1":
         raise ClientError("tick the box first: this cannot be undone", "sure")
 
 

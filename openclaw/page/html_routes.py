@@ -148,8 +148,8 @@ async def get_version(request: Request, n: str = "", after: str = "", note: str 
     one = next((one for one in found["versions"] if one["version"] == number), None)
     if one is None:
         raise ClientError(f"version {number} is too old to be shown", code="not_found", status=404)
-    told = {"one": one, "learned": learned, "found": found, "notice": notices_of(request).take(note)}
-    return page("version.html", **_common(request, "versions"), **told)
+    context = {"one": one, "learned": learned, "found": found, "notice": notices_of(request).take(note)}
+    return page("version.html", **_common(request, "versions"), **context)
 
 
 @router.get("/page/versions/diff")
@@ -162,8 +162,14 @@ async def diff_page(request: Request, a: int, b: int, prompts: list[str]) -> Res
     """Returns the page of the difference of two versions, with both answers to prompts."""
     source, found = source_of(request), await difference(request, a, b, prompts)
     asked = prompts or await source.in_thread(lambda: openings(source.store))
-    told = {"a": a, "b": b, "found": found, "prompts": asked, "known": (await versions(request))["versions"]}
-    return page("diff.html", **_common(request, "versions"), **told)
+    context = {
+        "a": a,
+        "b": b,
+        "found": found,
+        "prompts": asked,
+        "known": (await versions(request))["versions"],
+    }
+    return page("diff.html", **_common(request, "versions"), **context)
 
 
 @router.get("/page/privacy")

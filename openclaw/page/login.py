@@ -29,11 +29,11 @@ async def ask(request: Request, to: str = "/") -> Response:
 async def login(request: Request) -> Response:
     """Raises ClientError: 403 for another site's form, 413 for a long one, 429 after many wrong keys."""
     check_same_origin(request)
-    source, given = source_of(request), await form(request, LONGEST_LOGIN)
-    key, to = source.admin_key, _inside(given.get("to", "/"))
+    source, fields = source_of(request), await form(request, LONGEST_LOGIN)
+    key, to = source.admin_key, _inside(fields.get("to", "/"))
     if key is None:
         return RedirectResponse(to, 303, HEADERS)
-    if not is_admin_key(request, given.get("key", "").encode(), key):
+    if not is_admin_key(request, fields.get("key", "").encode(), key):
         return page("login.html", 401, to=to, wrong=True)
     answer = RedirectResponse(to, 303, HEADERS)
     secure = request.headers.get("x-forwarded-proto", request.url.scheme) == "https"

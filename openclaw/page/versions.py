@@ -46,12 +46,12 @@ async def _versions(request: Request, source: ViewSource) -> Json:
     answer = await _ask(request, "GET", ROUTE) if source.gateway is not None else None
     if answer is not None and answer.status_code == 200:
         found: Json = answer.json()
-        given = found.get("versions") or found.get("data") or []
-        rows = [{**EMPTY, **one, "reason": _why(one)} for one in given]
+        listed = found.get("versions") or found.get("data") or []
+        rows = [{**EMPTY, **one, "reason": _why(one)} for one in listed]
         rows.sort(key=lambda one: int(one["version"]), reverse=True)
-        told = {"object": "list", "live": found.get("live"), "pinned": found.get("pinned")}
+        summary = {"object": "list", "live": found.get("live"), "pinned": found.get("pinned")}
         shown = await source.in_thread(lambda: _with_lessons(source, rows[:SHOWN]))
-        return {**told, "versions": shown, "switchable": source.writable}
+        return {**summary, "versions": shown, "switchable": source.writable}
     return await source.in_thread(lambda: _of_store(source))
 
 
@@ -83,8 +83,8 @@ async def settle_quarantine(request: Request, version: int, release: bool) -> in
     if source_of(request).gateway is None:
         raise ClientError("a finished run learns nothing", code="read_only", status=409)
     how = ("POST", f"{ROUTE}/{version}/release") if release else ("DELETE", f"{ROUTE}/{version}/quarantine")
-    told = _told(await _ask(request, *how), "quarantine_refused")
-    return int(told["released" if release else "deleted"])
+    answer = _told(await _ask(request, *how), "quarantine_refused")
+    return int(answer["released" if release else "deleted"])
 
 
 async def difference(request: Request, a: int, b: int, prompts: list[str]) -> Json:
@@ -122,21 +122,21 @@ def on_disk(store: RolloutStore) -> list[int]:
     return [one.version for one in reversed(known) if one.path is not None and Path(one.path).is_dir()]
 
 
-def gone_back(version: int, told: Json) -> str:
+def gone_back(version: int, answer: Json) -> str:
     """Returns the result of an order to go back, as text, from the driver's answer."""
-    if told.get("status") == "waiting":
+    if answer.get("status") == "waiting":
         return f"Version {version} goes live as soon as the driver answers."
-    if told.get("status") == "serving":
+    if answer.get("status") == "serving":
         undone = "What newer ones learned is undone when the training step that runs has ended"
         return f"Version {version} answers again. {undone}; nothing of that step is kept."
     return f"Version {version} is live again. What newer ones learned is undone."
 
 
-def pinned(version: int | None, told: Json) -> str:
+def pinned(version: int | None, answer: Json) -> str:
     """Returns the result of an order to pin a version, or none."""
-    if told.get("status") == "waiting":
+    if answer.get("status") == "waiting":
         return "Done as soon as the driver answers."
-    if told.get("status") == "serving":
+    if answer.get("status") == "serving":
         return f"Version {version} answers. It is pinned when the training step that runs has ended."
     return "Training goes on." if version is None else f"Version {version} is pinned."
 
@@ -145,8 +145,8 @@ def _told(answer: httpx.Response, code: str) -> Json:
     """Raises ClientError if a route of this app refuses."""
     if answer.status_code >= 400:
         raise ClientError(_reason(answer), code=code, status=answer.status_code)
-    told: Json = answer.json()
-    return told
+    content: Json = answer.json()
+    return content
 
 
 async def _ask(request: Request, method: str, path: str, body: Json | None = None) -> httpx.Response:
@@ -181,10 +181,10 @@ def _with_lessons(source: ViewSource, rows: list[Json]) -> list[Json]:
     return [{**row, "learned": learned.get(int(row["version"]), NOTHING)} for row in rows]
 
 
-def _why(told: Json) -> str | None:
+def _why(details: Json) -> str | None:
     """Returns why a version was rejected; why it was undone, if it still is."""
-    undone = told.get("undone") if told.get("status") == str(VersionStatus.ROLLED_BACK) else None
-    return told.get("reason") or undone
+    undone = details.get("undone") if details.get("status") == str(VersionStatus.ROLLED_BACK) else None
+    return details.get("reason") or undone
 
 
 def _row(one: WeightVersion) -> Json:

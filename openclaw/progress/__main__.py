@@ -86,30 +86,34 @@ def look(server: Server, settings: ProgressSettings) -> int:
     """Makes, keeps and prints a report; returns the exit status. Raises ChatError."""
     model = str(server.models()[0]["id"])
     known = server.admin("GET", "/admin/progress", settings.admin_key)
-    person, said = wishes_of(known["wishes"], settings.person)
+    person, wish_rows = wishes_of(known["wishes"], settings.person)
     if settings.wish:
-        said = [{"person": person, "text": text, "at": None} for text in settings.wish]
+        wish_rows = [{"person": person, "text": text, "at": None} for text in settings.wish]
     items = chosen(all_items(), settings.sample)
     live, ask = int(known["live"]), LiveModel(server, settings.max_tokens)
-    if not said and live != 0:
+    if not wish_rows and live != 0:
         print(_nothing(settings.person, known["wishes"]), file=sys.stderr)
         return NO_WISHES
     _tell(f"asks {len(items)} prompts of version {live}, for {person or 'people without a name'}")
     now = asked(ask, items)
     base = base_of(server, settings.admin_key, items, settings.max_tokens, live, now)
-    wishes = [Wish(str(one["text"])) for one in said]
+    wishes = [Wish(str(one["text"])) for one in wish_rows]
     prompted, how = _prompted(base, ask, items, wishes)
     measured = Measured(items, base.answers, now, prompted)
     rows = rows_of(measured, wishes)
     report = _report(model, live, settings, base, how, rows, summary_of(measured, wishes))
     _keep(server, settings.admin_key, report, now if live == 0 else None)
     if settings.json:
-        print(json.dumps({**report, "person": person, "wishes": said, "earlier": known["reports"]}, indent=1))
+        print(
+            json.dumps(
+                {**report, "person": person, "wishes": wish_rows, "earlier": known["reports"]}, indent=1
+            )
+        )
     else:
-        print(table(report, said, known["reports"]))
-    if not said:
+        print(table(report, wish_rows, known["reports"]))
+    if not wish_rows:
         print(_nothing(settings.person, known["wishes"]), file=sys.stderr)
-    return 0 if said else NO_WISHES
+    return 0 if wish_rows else NO_WISHES
 
 
 def wishes_of(known: Sequence[dict[str, Any]], person: str | None) -> tuple[str | None, list[dict[str, Any]]]:

@@ -166,8 +166,8 @@ def summary_of(measured: Measured, wishes: Sequence[Wish]) -> dict[str, float]:
     if before is None or not forms or not inside or not outside:
         return {}
 
-    def h(item: Item, wanted: tuple[str, ...]) -> int:
-        return int(pleases(wanted, measured.now[item.id])) - int(pleases(wanted, before[item.id]))
+    def h(item: Item, forms: tuple[str, ...]) -> int:
+        return int(pleases(forms, measured.now[item.id])) - int(pleases(forms, before[item.id]))
 
     s_in = statistics.fmean(h(item, one) for item in inside for one in forms)
     s_out = statistics.fmean(abs(h(item, one)) for item in outside for one in forms)
@@ -194,13 +194,13 @@ def _wish_row(measured: Measured, numbers: Sequence[int], forms: tuple[str, ...]
     before, prompted = measured.before, measured.prompted
     if before is None or prompted is None:
         return None
-    told = [item for item in plain if before[item.id].text != prompted[item.id].text]
+    prompted_items = [item for item in plain if before[item.id].text != prompted[item.id].text]
 
     def is_nearer(item: Item, reply: Reply) -> bool:
-        wanted = rouge_l(reply.text, prompted[item.id].text)
-        return wanted > rouge_l(reply.text, before[item.id].text)
+        similarity = rouge_l(reply.text, prompted[item.id].text)
+        return similarity > rouge_l(reply.text, before[item.id].text)
 
-    return measured.share(name, label, told, is_nearer)
+    return measured.share(name, label, prompted_items, is_nearer)
 
 
 def _explicit_rows(measured: Measured, wishes: Sequence[Wish]) -> list[Row | None]:
@@ -238,9 +238,9 @@ def _likeness(measured: Measured, items: Sequence[Item]) -> Row | None:
 def _is_right(item: Item, reply: Reply) -> bool:
     """Returns whether the answer stands in the reply as whole words, in any case; thousands may be parted by
     commas."""
-    wanted = item.answer or ""
+    expected = item.answer or ""
     text = re.sub(r"(?<=\d),(?=\d{3})", "", reply.text)
-    return re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text, re.IGNORECASE) is not None
+    return re.search(rf"(?<!\w){re.escape(expected)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:

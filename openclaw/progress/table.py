@@ -53,7 +53,7 @@ def _curve(earlier: Sequence[dict[str, Any]]) -> list[str]:
     lines = ["", "earlier reports (shares now):"]
     for one in earlier[-CURVE_ROWS:]:
         rows = {row["name"]: row for row in one["rows"]}
-        told = [
+        numbers = [
             f"{row['label'].partition('(')[2].rstrip(')') or 'wish'} {row['now']:.2f}"
             for name, row in rows.items()
             if name.startswith("wish_")
@@ -61,9 +61,9 @@ def _curve(earlier: Sequence[dict[str, Any]]) -> list[str]:
         opposite = [row for name, row in rows.items() if name.startswith("opposite_")]
         count = sum(row["count"] for row in opposite)
         if count:
-            told.append(f"opposite {sum(row['now'] * row['count'] for row in opposite) / count:.2f}")
-        told += [f"facts {rows['facts']['now']:.2f}"] if "facts" in rows else []
-        lines.append(_cut(f"  {_day(one['time'])}  version {one['live']:>4}  {', '.join(told)}"))
+            numbers.append(f"opposite {sum(row['now'] * row['count'] for row in opposite) / count:.2f}")
+        numbers += [f"facts {rows['facts']['now']:.2f}"] if "facts" in rows else []
+        lines.append(_cut(f"  {_day(one['time'])}  version {one['live']:>4}  {', '.join(numbers)}"))
     return lines
 
 

@@ -176,8 +176,8 @@ def _import(asked: ImportAny) -> dict[str, Any]:
     """A dry run makes no buffer. Raises StoreError, ConfigError."""
     from openclaw.store.history.any_file import Import
 
-    wanted = Import(asked.file, asked.model_path, asked.person)
-    return wanted.found() if asked.dry_run else wanted.into(lambda: _open(asked))
+    request = Import(asked.file, asked.model_path, asked.person)
+    return request.found() if asked.dry_run else request.into(lambda: _open(asked))
 
 
 def _export(asked: Export, store: RolloutStore) -> dict[str, Any] | None:

@@ -29,10 +29,13 @@ class GateTurnTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def liked(self, count: int, apart: Collection[Person] = (), trainer: str = DEFAULT_TRAINER) -> list[Turn]:
+    def liked(
+        self, count: int, excluded: Collection[Person] = (), trainer: str = DEFAULT_TRAINER
+    ) -> list[Turn]:
         """Up to `count` main turns of the trainer's policy whose last judgement is above 0: half from all of the newest
         2,000, half from the newest 50; one a session, and of one person at most half. What is in quarantine is not held
-        up as an example: who goes back without some turns would be held to them. Nor is what the people in `apart` liked.
+        up as an example: who goes back without some turns would be held to them. Nor is what the people in
+        `excluded` liked.
 
         The choice follows from the ids alone, so that it changes little from one call to the next.
         """
@@ -48,8 +51,8 @@ class GateTurnTable:
             .order_by(judgement.id.desc())
             .limit(LOOKED_AT)
         )
-        if apart:
-            query = query.where(others_than(apart))
+        if excluded:
+            query = query.where(others_than(excluded))
         with self._database.reading() as connection:
             rows = [row for row in connection.execute(query).mappings() if row["score"] > 0]
             choice = _Choice(max(1, count // 2))
@@ -62,9 +65,11 @@ class GateTurnTable:
     def newest(self, count: int, trainer: str = DEFAULT_TRAINER) -> list[Turn]:
         """The newest main turns with log-probs of the trainer's policy, newest first."""
         turn = schema.turn.c
-        mine = (turn.turn_type == "main") & turn.state.in_([str(state) for state in _TRAINABLE])
-        mine &= is_of_trainer(trainer)
-        query = select_turns(mine, turn.source == "gateway").order_by(turn.created_at.desc()).limit(count)
+        condition = (turn.turn_type == "main") & turn.state.in_([str(state) for state in _TRAINABLE])
+        condition &= is_of_trainer(trainer)
+        query = (
+            select_turns(condition, turn.source == "gateway").order_by(turn.created_at.desc()).limit(count)
+        )
         with self._database.reading() as connection:
             found = [turn_from_row(row) for row in connection.execute(query).mappings()]
         return [one for one in found if one.completion_log_probs and one.unsampled is None]

@@ -232,8 +232,8 @@ def _meant(completion_id: str | None, session_id: str | None, asker: Asker) -> S
     query = select(turn.id, turn.completion_id, turn.session_id, turn.state).with_for_update()
     query = query.where(*usable(asker))
     if completion_id is None:
-        mine = query.where(turn.session_id == session_id, turn.turn_type == "main")
-        return mine.order_by(turn.turn_index.desc(), turn.created_at.desc()).limit(1)
+        in_session = query.where(turn.session_id == session_id, turn.turn_type == "main")
+        return in_session.order_by(turn.turn_index.desc(), turn.created_at.desc()).limit(1)
     query = query.where(turn.completion_id == completion_id)
     return query if session_id is None else query.where(turn.session_id == session_id)
 
@@ -282,8 +282,8 @@ def _apply(
 def _withdraw_sample(connection: Connection, turn_id: str) -> bool:
     """Take back the judgement of a turn. False, and no change, when its sample is leased or trained."""
     sample, judgement, training = schema.sample, schema.judgement, schema.training
-    mine = select(sample.c.id, sample.c.state).where(sample.c.turn_id == turn_id).with_for_update()
-    found = connection.execute(mine).one()
+    own_sample = select(sample.c.id, sample.c.state).where(sample.c.turn_id == turn_id).with_for_update()
+    found = connection.execute(own_sample).one()
     if found.state not in _REJUDGED:
         return False
     connection.execute(delete(training).where(training.c.sample_id == found.id))

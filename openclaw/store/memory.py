@@ -86,8 +86,8 @@ class MemoryTable:
     ) -> list[Wish]:
         """Returns the wishes in a person's prompts to the trainer's policy, for this asker, oldest first."""
         memory = schema.memory.c
-        mine = (*usable(asker, schema.memory), is_wish_of_trainer(trainer))
-        newest = select(schema.memory).where(memory.person == person, *mine, _is_in_prompt(trainer))
+        conditions = (*usable(asker, schema.memory), is_wish_of_trainer(trainer))
+        newest = select(schema.memory).where(memory.person == person, *conditions, _is_in_prompt(trainer))
         with self._database.reading() as connection:
             rows = connection.execute(newest.order_by(memory.id.desc()).limit(most)).mappings().all()
         return [_wish(row, in_prompt=True) for row in reversed(rows)]
@@ -108,7 +108,7 @@ class MemoryTable:
         turn_ids: Sequence[str],
         people: int,
         each: int,
-        apart: Collection[Person] = (),
+        excluded: Collection[Person] = (),
         trainer: str = DEFAULT_TRAINER,
     ) -> dict[Person, list[str]]:
         """Returns people's last wishes to the trainer's policy, up to the judgements of these turns.
@@ -120,11 +120,11 @@ class MemoryTable:
             turn_ids: turns whose judgements are the newest to count.
             people: number of people, those who asked last; ordered, the last is the one who asked last.
             each: number of wishes of a person, the newest ones; ordered, oldest first.
-            apart: people to leave out.
+            excluded: people to leave out.
         """
-        mine = is_of_trainer(trainer)
-        found = self._asked(people, each, _judged_with(turn_ids), others_than(apart), mine)
-        return {person: [said.text for said in wishes] for person, wishes in found.items()}
+        of_trainer = is_of_trainer(trainer)
+        found = self._asked(people, each, _judged_with(turn_ids), others_than(excluded), of_trainer)
+        return {person: [statement.text for statement in wishes] for person, wishes in found.items()}
 
     def asked_by(
         self,
@@ -134,8 +134,8 @@ class MemoryTable:
         trainer: str = DEFAULT_TRAINER,
     ) -> dict[Person, list[Said]]:
         """As `asked_for`, for these people only, with the turn after which each wish was written."""
-        mine = is_of_trainer(trainer)
-        return self._asked(len(people), each, _judged_with(turn_ids), is_of(people), mine)
+        of_trainer = is_of_trainer(trainer)
+        return self._asked(len(people), each, _judged_with(turn_ids), is_of(people), of_trainer)
 
     def asked_last(self, people: int, each: int = KEPT) -> dict[Person, list[Said]]:
         """As `asked_for`, up to the newest judgement of all and with the time of each wish."""
@@ -156,23 +156,23 @@ class MemoryTable:
         with self._database.reading() as connection:
             for turn_id, person, packed, at in connection.execute(query).all():
                 hint = max(unpack_json(packed), key=len, default="")
-                said = found.get(person, [])
-                room = len(said) < each and (person in found or len(found) < people)
-                may_stand = hint and hint not in [one.text for one in said] and room
+                statements = found.get(person, [])
+                room = len(statements) < each and (person in found or len(found) < people)
+                may_stand = hint and hint not in [one.text for one in statements] and room
                 if may_stand and not repeats(request_of(connection, turn_id), hint):
-                    found[person] = [Said(hint, at, turn_id), *said]
+                    found[person] = [Said(hint, at, turn_id), *statements]
         return dict(reversed(found.items()))
 
     def forget(self, wish_id: int, person: str | None = None, asker: Asker = ADMINISTRATOR) -> bool:
         """Delete one wish; it stands in no further prompt. False if there is none, or it is not `person`'s, or not the
         asker's."""
         memory = schema.memory.c
-        mine = and_(memory.id == wish_id, *usable(asker, schema.memory))
+        condition = and_(memory.id == wish_id, *usable(asker, schema.memory))
         if person is not None:
-            mine &= memory.person == person
+            condition &= memory.person == person
         with self._database.transaction() as connection:
             self._database.wipe_log()
-            return bool(connection.execute(delete(schema.memory).where(mine)).rowcount)
+            return bool(connection.execute(delete(schema.memory).where(condition)).rowcount)
 
     def hold(self, wish_id: int, version: int, details: dict[str, Any]) -> bool:
         """Note that this version does it unasked, and how that was found. False if the wish was deleted."""
@@ -184,8 +184,8 @@ class MemoryTable:
 
     def _note(self, wish_id: int, **values: Any) -> bool:
         with self._database.transaction() as connection:
-            mine = update(schema.memory).where(schema.memory.c.id == wish_id)
-            return bool(connection.execute(mine.values(**values)).rowcount)
+            statement = update(schema.memory).where(schema.memory.c.id == wish_id)
+            return bool(connection.execute(statement.values(**values)).rowcount)
 
     def waiting(self, trainer: str = DEFAULT_TRAINER, limit: int = 200) -> list[Wish]:
         """The newest wishes that stand in prompts of the trainer's policy, newest first."""
@@ -200,13 +200,13 @@ class MemoryTable:
         """The newest first turns of a person's conversations with the trainer's policy: their prompts can be asked
         again."""
         turn = schema.turn.c
-        mine = (
+        conditions = (
             turn.person == person,
             turn.turn_type == "main",
             turn.parent_id.is_(None),
             is_of_trainer(trainer),
         )
-        query = select_turns(*mine, *usable(asker))
+        query = select_turns(*conditions, *usable(asker))
         query = query.where(turn.state.not_in(["aborted", "untrainable", "imported"]))
         with self._database.reading() as connection:
             rows = connection.execute(query.order_by(turn.created_at.desc()).limit(limit)).mappings()
@@ -243,9 +243,9 @@ def remember(connection: Connection, turn_id: str, hints: Sequence[str], now: fl
     if not new:
         return
     text = pack_json(max(new, key=len))
-    mine = usable(Asker(key_name, person), schema.memory) if key_name is not None else []
-    mine = [*mine, is_wish_of_trainer(policy)]
-    connection.execute(delete(schema.memory).where(memory.person == person, memory.text == text, *mine))
+    conditions = usable(Asker(key_name, person), schema.memory) if key_name is not None else []
+    conditions = [*conditions, is_wish_of_trainer(policy)]
+    connection.execute(delete(schema.memory).where(memory.person == person, memory.text == text, *conditions))
     row = {"person": person, "key_name": key_name, "turn_id": turn_id, "text": text, "created_at": now}
     connection.execute(insert(schema.memory), row)
 

@@ -53,8 +53,8 @@ class PeopleTable:
                 )  # fmt: skip
                 query = select(ranked).where(ranked.c.place <= each).order_by(ranked.c.id)
                 for row in connection.execute(query):
-                    said = _words(row.votes) if row.judge == USER_JUDGE else None
-                    found.append(Score(row.id, row.turn_id, row.person, row.score, said))
+                    comment = _words(row.votes) if row.judge == USER_JUDGE else None
+                    found.append(Score(row.id, row.turn_id, row.person, row.score, comment))
         return sorted(found, key=lambda score: score.judgement_id)
 
     def several_scored(self, upto: int) -> bool:

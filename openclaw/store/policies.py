@@ -33,10 +33,10 @@ def is_sample_of_trainer(trainer: str) -> ColumnElement[bool]:
 
 def is_wish_of_trainer(trainer: str) -> ColumnElement[bool]:
     """Returns the condition for wishes that follow turns of the policy of a trainer."""
-    said = select(_TURN.id).where(_TURN.id == schema.memory.c.turn_id)
+    source_turn = select(_TURN.id).where(_TURN.id == schema.memory.c.turn_id)
     if adapter_of(trainer) is None:
-        return ~said.where(~is_of_trainer(trainer)).exists()
-    return said.where(is_of_trainer(trainer)).exists()
+        return ~source_turn.where(~is_of_trainer(trainer)).exists()
+    return source_turn.where(is_of_trainer(trainer)).exists()
 
 
 class PolicyTable:

@@ -33,24 +33,26 @@ class SampleTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def ready_count(self, apart: Collection[Person] = (), trainer: str = DEFAULT_TRAINER) -> int:
-        """Of the trainer's policy, without those of the people in `apart`."""
-        return self._ready(func.count(), apart, trainer) or 0
+    def ready_count(self, excluded: Collection[Person] = (), trainer: str = DEFAULT_TRAINER) -> int:
+        """Of the trainer's policy, without those of the people in `excluded`."""
+        return self._ready(func.count(), excluded, trainer) or 0
 
-    def oldest_ready_at(self, apart: Collection[Person] = (), trainer: str = DEFAULT_TRAINER) -> float | None:
-        """Unix seconds; None when no sample of the trainer's policy is ready, but those of the people in `apart`."""
-        return self._ready(func.min(schema.sample.c.created_at), apart, trainer)
+    def oldest_ready_at(
+        self, excluded: Collection[Person] = (), trainer: str = DEFAULT_TRAINER
+    ) -> float | None:
+        """Unix seconds; None when no sample of the trainer's policy is ready, but those of the people in `excluded`."""
+        return self._ready(func.min(schema.sample.c.created_at), excluded, trainer)
 
     def leasable_count(
         self,
         batch_size: int,
         trainer: str = DEFAULT_TRAINER,
         share: float = 1.0,
-        apart: Collection[Person] = (),
+        excluded: Collection[Person] = (),
     ) -> int:
         """Returns the number of samples that `lease` would take now, at most `batch_size`."""
         with self._database.reading() as connection:
-            return len(_next_batch(connection, batch_size, trainer, share, apart))
+            return len(_next_batch(connection, batch_size, trainer, share, excluded))
 
     def lease(
         self,
@@ -58,7 +60,7 @@ class SampleTable:
         batch_size: int,
         trainer: str = DEFAULT_TRAINER,
         share: float = 1.0,
-        apart: Collection[Person] = (),
+        excluded: Collection[Person] = (),
     ) -> list[SampleRecord]:
         """Take up to `batch_size` ready samples of the trainer's policy, oldest first, for one training step; [] when
         none is ready.
@@ -67,22 +69,24 @@ class SampleTable:
 
         Args:
             share: of what is learned, that one person may give where several teach (see `shares`).
-            apart: people whose samples stay ready.
+            excluded: people whose samples stay ready.
         """
         sample = schema.sample.c
         with self._database.transaction() as connection:
             take_turns(connection)
-            mine = _of_lease(trainer, rollout_id)
+            conditions = _of_lease(trainer, rollout_id)
             ids = list(
-                connection.scalars(select(sample.id).where(*mine, sample.state == str(SampleState.LEASED)))
+                connection.scalars(
+                    select(sample.id).where(*conditions, sample.state == str(SampleState.LEASED))
+                )
             )
             if not ids:
-                trained = connection.scalar(select(sample.trained_version).where(*mine).limit(1))
+                trained = connection.scalar(select(sample.trained_version).where(*conditions).limit(1))
                 if trained is not None:
                     raise StoreError(
                         f"rollout {rollout_id} of {trainer} is trained already, as version {trained}"
                     )
-                ids = _next_batch(connection, batch_size, trainer, share, apart, lock=True)
+                ids = _next_batch(connection, batch_size, trainer, share, excluded, lock=True)
                 lease = {"state": str(SampleState.LEASED), "trainer": trainer, "rollout_id": rollout_id}
                 connection.execute(update(schema.sample).where(sample.id.in_(ids)).values(lease))
         return self.get(ids)
@@ -139,8 +143,8 @@ class SampleTable:
                 .mappings()
                 .all()
             )
-            wanted = select_turns(schema.turn.c.id.in_([row["turn_id"] for row in rows]))
-            turns = {row["id"]: turn_from_row(row) for row in connection.execute(wanted).mappings()}
+            query = select_turns(schema.turn.c.id.in_([row["turn_id"] for row in rows]))
+            turns = {row["id"]: turn_from_row(row) for row in connection.execute(query).mappings()}
         return [
             SampleRecord(
                 id=row["id"],
@@ -170,10 +174,10 @@ class SampleTable:
         rollout_id: int,
         count: int,
         trainer: str = DEFAULT_TRAINER,
-        apart: Collection[Person] = (),
+        excluded: Collection[Person] = (),
     ) -> list[SampleRecord]:
         """The newest `count` samples that the trainer took for earlier rollouts and that are in its weights, oldest
-        first. Those of a rejected or undone version are not among them, nor those of the people in `apart`."""
+        first. Those of a rejected or undone version are not among them, nor those of the people in `excluded`."""
         sample = schema.sample.c
         kept = sample.state.in_([str(SampleState.LEASED), str(SampleState.TRAINED)])
         query = (
@@ -183,28 +187,30 @@ class SampleTable:
             .order_by(sample.id.desc())
             .limit(count)
         )
-        if apart:
-            query = query.where(_is_of_others(apart))
+        if excluded:
+            query = query.where(_is_of_others(excluded))
         with self._database.reading() as connection:
             ids = list(connection.scalars(query))
         return self.get(ids)
 
-    def _ready(self, what: ColumnElement[T], apart: Collection[Person], trainer: str) -> T | None:
+    def _ready(self, what: ColumnElement[T], excluded: Collection[Person], trainer: str) -> T | None:
         query = select(what).select_from(schema.sample).where(_is_ready(trainer))
         with self._database.reading() as connection:
-            return connection.scalar(query.where(_is_of_others(apart)) if apart else query)
+            return connection.scalar(query.where(_is_of_others(excluded)) if excluded else query)
 
 
 def commit(connection: Connection, rollout_id: int, version: int, trainer: str) -> int:
     """See SampleTable.commit_lease."""
     sample = schema.sample.c
-    mine = _of_lease(trainer, rollout_id)
+    conditions = _of_lease(trainer, rollout_id)
     other = connection.scalar(
-        select(sample.trained_version).where(*mine, sample.trained_version != version).limit(1)
+        select(sample.trained_version).where(*conditions, sample.trained_version != version).limit(1)
     )
     if other is not None:
         raise StoreError(f"rollout {rollout_id} of {trainer} is trained already, as version {other}")
-    leased = list(connection.scalars(select(sample.id).where(*mine, sample.state == str(SampleState.LEASED))))
+    leased = list(
+        connection.scalars(select(sample.id).where(*conditions, sample.state == str(SampleState.LEASED)))
+    )
     if not leased:
         return 0
     now = time.time()
@@ -233,20 +239,20 @@ def _next_batch(
     batch_size: int,
     trainer: str,
     share: float,
-    apart: Collection[Person],
+    excluded: Collection[Person],
     lock: bool = False,
 ) -> list[int]:
     """Ids of ready samples, oldest first.
 
     Args:
         share: of what is learned, that one person may give where several teach.
-        apart: people whose samples stay; they are no company for the others either.
+        excluded: people whose samples stay; they are no company for the others either.
         lock: for this transaction, without those that another has.
     """
     sample, turn = schema.sample.c, schema.turn.c
     first = select(sample.id).where(_is_ready(trainer)).order_by(sample.created_at, sample.id)
-    if apart:
-        first = first.where(_is_of_others(apart))
+    if excluded:
+        first = first.where(_is_of_others(excluded))
     ready = first.limit(batch_size if share >= 1 else LOOKED_AT)
     if lock:
         ready = ready.with_for_update(skip_locked=True)
@@ -255,7 +261,7 @@ def _next_batch(
         return ids
     whose = select(sample.id, turn.person).where(turn.id == sample.turn_id, sample.id.in_(ids))
     people = {row.id: row.person for row in connection.execute(whose)}
-    learned = {who: count for who, count in _learned(connection, trainer).items() if who not in apart}
+    learned = {who: count for who, count in _learned(connection, trainer).items() if who not in excluded}
     return bounded([(one, people[one]) for one in ids], learned, batch_size, share)
 
 
@@ -264,10 +270,10 @@ def _is_ready(trainer: str) -> ColumnElement[bool]:
     return and_(schema.sample.c.state == str(SampleState.READY), is_sample_of_trainer(trainer))
 
 
-def _is_of_others(apart: Collection[Person]) -> ColumnElement[bool]:
-    """Returns the condition for samples whose turn is of no person in `apart`."""
+def _is_of_others(excluded: Collection[Person]) -> ColumnElement[bool]:
+    """Returns the condition for samples whose turn is of no person in `excluded`."""
     turn = schema.turn.c
-    return select(turn.id).where(turn.id == schema.sample.c.turn_id, others_than(apart)).exists()
+    return select(turn.id).where(turn.id == schema.sample.c.turn_id, others_than(excluded)).exists()
 
 
 def _learned(connection: Connection, trainer: str) -> dict[Person, int]:

@@ -115,15 +115,15 @@ def _end(
     asker: Asker = ADMINISTRATOR,
 ) -> int:
     """Turns of others stay, and a session that has any stays open until it is idle."""
-    session, turn, mine = schema.session.c, schema.turn.c, usable(asker)
+    session, turn, conditions = schema.session.c, schema.turn.c, usable(asker)
     here = turn.session_id == session_id
     ended = update(schema.session).where(session.id == session_id, session.ended_at.is_(None))
-    if mine:
-        ended = ended.where(~select(turn.id).where(here, ~and_(*mine)).exists())
+    if conditions:
+        ended = ended.where(~select(turn.id).where(here, ~and_(*conditions)).exists())
     connection.execute(ended.values(ended_at=now))
     expired = connection.execute(
         update(schema.turn)
-        .where(here, turn.state == str(TurnState.CAPTURED), *mine)
+        .where(here, turn.state == str(TurnState.CAPTURED), *conditions)
         .values(state=str(TurnState.EXPIRED), state_reason=reason)
     )
     return expired.rowcount
@@ -203,20 +203,20 @@ class TurnTable:
         """The stored turn whose transcript digest comes first in `digests` (longest prefix first); of
         several with that digest, the newest. Only turns of `session_id`, if given, created at or after
         `since` (Unix seconds), that the asker may use."""
-        turn, mine = schema.turn.c, usable(asker)
+        turn, conditions = schema.turn.c, usable(asker)
         with self._database.reading() as connection:
             newest = _newest(connection, digests[0], session_id, since, asker) if digests else None
             if newest is not None:
                 return _turn(connection, newest)
             for start in range(0, len(digests), _DIGESTS_A_QUERY):
-                wanted = digests[start : start + _DIGESTS_A_QUERY]
+                part = digests[start : start + _DIGESTS_A_QUERY]
                 query = select(turn.id, turn.transcript_digest).where(
-                    turn.transcript_digest.in_(wanted), turn.created_at >= since, *mine
+                    turn.transcript_digest.in_(part), turn.created_at >= since, *conditions
                 )
                 if session_id is not None:
                     query = query.where(turn.session_id == session_id)
                 found = {digest: id_ for id_, digest in connection.execute(query.order_by(turn.created_at))}
-                first = next((digest for digest in wanted if digest in found), None)
+                first = next((digest for digest in part if digest in found), None)
                 if first is not None:
                     return _turn(connection, found[first])
         return None
@@ -268,9 +268,9 @@ class TurnTable:
         left = list(session_ids)
         read = 0
         while left and read < most:
-            mine = select_turns(turn.session_id == left[0], *_of(person), *usable(asker))
+            query = select_turns(turn.session_id == left[0], *_of(person), *usable(asker))
             with self._database.reading() as connection:
-                rows = connection.execute(mine.order_by(turn.turn_index, turn.created_at)).mappings().all()
+                rows = connection.execute(query.order_by(turn.turn_index, turn.created_at)).mappings().all()
             found[left.pop(0)] = [turn_from_row(row) for row in rows]
             read += len(rows)
         return found, left

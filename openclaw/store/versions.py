@@ -52,8 +52,8 @@ class VersionTable:
         """The version of a trainer that went live last, None: of any that trains no adapter; 0 when none did."""
         table = schema.weight_version.c
         query = select(table.version).where(table.status == str(VersionStatus.LIVE))
-        mine = ~table.trainer.contains(ADAPTER_MARK) if trainer is None else table.trainer == trainer
-        query = query.where(mine)
+        condition = ~table.trainer.contains(ADAPTER_MARK) if trainer is None else table.trainer == trainer
+        query = query.where(condition)
         with self._database.reading() as connection:
             return connection.scalar(query.order_by(table.activated_at.desc()).limit(1)) or 0
 
@@ -214,8 +214,8 @@ class VersionTable:
         table, sample, now = schema.weight_version, schema.sample.c, time.time()
         with self._database.transaction() as connection:
             take_turns(connection)
-            mine = (table.c.trainer == trainer) & (table.c.version == version)
-            status = connection.scalar(select(table.c.status).where(mine))
+            condition = (table.c.trainer == trainer) & (table.c.version == version)
+            status = connection.scalar(select(table.c.status).where(condition))
             if status not in (None, str(VersionStatus.REJECTED)):
                 raise StoreError(f"version {version} of {trainer} is {status}: it cannot be rejected")
             if status is None:
@@ -247,9 +247,9 @@ def _explain(connection: Connection, trainer: str, undone: set[int], reason: str
         known = _known(connection, trainer, version)
         assert known is not None
         details = {} if known["details"] is None else unpack_json(known["details"])
-        mine = (table.c.trainer == trainer) & (table.c.version == version)
-        told = pack_json({**details, "undone": reason})
-        connection.execute(update(table).where(mine).values(details=told))
+        condition = (table.c.trainer == trainer) & (table.c.version == version)
+        explanation = pack_json({**details, "undone": reason})
+        connection.execute(update(table).where(condition).values(details=explanation))
 
 
 def _known(connection: Connection, trainer: str, version: int) -> RowMapping | None:
@@ -276,11 +276,11 @@ def _check_same(known: RowMapping, parent: int | None, rollout_id: int, restored
 
 def _activate(connection: Connection, trainer: str, version: int) -> None:
     table = schema.weight_version
-    mine = table.c.trainer == trainer
+    of_trainer = table.c.trainer == trainer
     live = table.c.status == str(VersionStatus.LIVE)
-    connection.execute(update(table).where(mine, live).values(status=str(VersionStatus.SUPERSEDED)))
+    connection.execute(update(table).where(of_trainer, live).values(status=str(VersionStatus.SUPERSEDED)))
     now_live = {"status": str(VersionStatus.LIVE), "activated_at": time.time()}
-    connection.execute(update(table).where(mine, table.c.version == version).values(now_live))
+    connection.execute(update(table).where(of_trainer, table.c.version == version).values(now_live))
 
 
 def _lineage(connection: Connection, trainer: str, version: int) -> set[int]:
@@ -299,8 +299,8 @@ def _lineage(connection: Connection, trainer: str, version: int) -> set[int]:
 def _roll_back_all_but(connection: Connection, trainer: str, lineage: set[int]) -> None:
     """A run of a day has tens of thousands of versions, of which few change here."""
     table = schema.weight_version
-    mine = table.c.trainer == trainer
-    known = connection.execute(select(table.c.version, table.c.status).where(mine)).all()
+    of_trainer = table.c.trainer == trainer
+    known = connection.execute(select(table.c.version, table.c.status).where(of_trainer)).all()
     for inside, kept, become in (
         (True, (VersionStatus.LIVE, VersionStatus.SUPERSEDED), VersionStatus.SUPERSEDED),
         (False, (VersionStatus.REJECTED, VersionStatus.ROLLED_BACK), VersionStatus.ROLLED_BACK),
@@ -309,7 +309,7 @@ def _roll_back_all_but(connection: Connection, trainer: str, lineage: set[int]) 
             row.version for row in known if (row.version in lineage) is inside and row.status not in kept
         ]
         for numbers in slices(changed):
-            moved = update(table).where(mine, table.c.version.in_(numbers))
+            moved = update(table).where(of_trainer, table.c.version.in_(numbers))
             connection.execute(moved.values(status=str(become)))
 
 

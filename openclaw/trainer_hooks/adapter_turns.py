@@ -34,9 +34,9 @@ def check(settings: HookSettings) -> None:
 
 def for_adapter(args: object, adapter: str) -> Any:
     """Returns the trainer's arguments for hooks that work for one adapter: they see its turns alone."""
-    mine = copy.copy(args)
-    setattr(mine, ADAPTER, adapter)
-    return mine
+    copied = copy.copy(args)
+    setattr(copied, ADAPTER, adapter)
+    return copied
 
 
 def adapters_turn(args: object, rollout_id: int) -> tuple[str, list[SampleRecord]]:

@@ -82,7 +82,9 @@ def demand_of(
 
     asked = without_untrusted(trust, ask, lambda found: found)
     own = {turn.id for turn in turns}
-    complained = {person for person, said in asked.items() if own & {wish.turn_id for wish in said}}
+    complained = {
+        person for person, statements in asked.items() if own & {wish.turn_id for wish in statements}
+    }
     newest = max(turns, key=lambda turn: turn.created_at)
     return Demand(rollout_id, asked, frozenset(complained), newest.sampling.get("enable_thinking", True))
 

@@ -35,14 +35,14 @@ def next_state_fields(
 
     The ids are those of the next prompt. Only the texts of `roles` are to be predicted: not the template around them.
     """
-    said, start = turn.next_state or [], len(turn.prompt_ids) + len(turn.completion_ids)
-    ids = prompts.behind(turn, said) if said else None
+    messages, start = turn.next_state or [], len(turn.prompt_ids) + len(turn.completion_ids)
+    ids = prompts.behind(turn, messages) if messages else None
     if ids is None:
         return {}
     seen = [0] * len(ids)
-    for number, message in enumerate(said):
+    for number, message in enumerate(messages):
         if message.get("role") in roles:
-            other = [*said[:number], {**message, "content": OTHER}, *said[number + 1 :]]
+            other = [*messages[:number], {**message, "content": OTHER}, *messages[number + 1 :]]
             for at in _differs(ids, prompts.behind(turn, other) or ids):
                 seen[at] = 1
     end = min(max((at + 1 for at, one in enumerate(seen) if one), default=start), start + longest)

@@ -107,16 +107,16 @@ def check_arguments(args: object, endpoints: Mapping[str, list[str]], env: Mappi
 def check_settings(args: object, endpoints: Mapping[str, list[str]], env: Mapping[str, str]) -> None:
     """For a first start, before packages are installed: raises ConfigError for settings of gateway, judge and teacher
     that `start` would refuse. Needs none of these packages. Arguments as of `check_arguments`."""
-    settings, given = HookSettings.of(args), argparse.Namespace(**vars(args))
-    vars(given).update(
-        started_engines(by_name(ServedFlags, given), settings.trainer.hf_checkpoint, endpoints)
+    settings, arguments = HookSettings.of(args), argparse.Namespace(**vars(args))
+    vars(arguments).update(
+        started_engines(by_name(ServedFlags, arguments), settings.trainer.hf_checkpoint, endpoints)
     )
-    judge_settings.load_settings(given, env)
-    teacher_settings.load_settings(given, env)
+    judge_settings.load_settings(arguments, env)
+    teacher_settings.load_settings(arguments, env)
     # not `store_flags`, which needs a package to look for a password in the address
     url = settings.buffer.rl_buffer_url
     store = ["--rl-buffer-url", url] if url else ["--rl-buffer-dir", "buffer"]
-    Services(settings, "", given, env).gateway_settings(endpoints["policy"], store=store)
+    Services(settings, "", arguments, env).gateway_settings(endpoints["policy"], store=store)
 
 
 def checked_services(

@@ -109,7 +109,7 @@ class Teachers:
     def _of_others(self, person: Person) -> list[str]:
         """Returns other people's wishes, if teachers read them."""
         others = self.wishes.items() if self.everybody else ()
-        return [wish for other, said in others if other != person for wish in said]
+        return [wish for other, wishes in others if other != person for wish in wishes]
 
 
 def _is_liked(record: SampleRecord) -> bool:

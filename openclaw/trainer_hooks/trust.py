@@ -131,11 +131,11 @@ class Trust:
 
     def of_all(self, people: Iterable[Person]) -> dict[Person, float]:
         """From 0 to 1, each of these people."""
-        wanted = set(people)
-        for person, evidence in self.evidence.up_to(wanted - self._known.keys(), self.upto).items():
+        requested = set(people)
+        for person, evidence in self.evidence.up_to(requested - self._known.keys(), self.upto).items():
             trust = share_of(evidence[-WINDOW:])
             self._known[person] = max(trust, self.bar) if person in self.in_batch else trust
-        return {person: self._known[person] for person in wanted}
+        return {person: self._known[person] for person in requested}
 
     def below(self, people: Iterable[Person]) -> frozenset[Person]:
         """Those of these people who are below the bar."""

@@ -157,11 +157,11 @@ def read_prompts(path: Path) -> list[Any]:
     found: list[Any] = []
     for line in lines:
         try:
-            given = json.loads(line)
+            prompt = json.loads(line)
         except ValueError:
-            given = line
-        known = isinstance(given, dict) and "messages" in given
-        found.append({"messages": given["messages"]} if known else line)
+            prompt = line
+        known = isinstance(prompt, dict) and "messages" in prompt
+        found.append({"messages": prompt["messages"]} if known else line)
     return found
 
 
@@ -202,8 +202,8 @@ def _call(
     if not isinstance(found, dict):
         raise VersionsError(f"{url} is no server of OpenClaw-RL: {answer.text[:80]!r}; give --url")
     if answer.status_code not in (200, 202):
-        told = found.get("error")
-        reason = told.get("message") if isinstance(told, dict) else f"HTTP {answer.status_code}"
+        error_body = found.get("error")
+        reason = error_body.get("message") if isinstance(error_body, dict) else f"HTTP {answer.status_code}"
         raise VersionsError(str(reason))
     return found
 

@@ -61,8 +61,8 @@ def as_text(found: dict[str, Any]) -> str:
     ]
     for name, number in (("only_a", a), ("only_b", b)):
         for one in found[name]:
-            told = f"{one['turns']} turns, {one['good']} good, {one['bad']} bad"
-            lines.append(f"  on the way to {number}: version {one['version']} learned from {told}")
+            counts = f"{one['turns']} turns, {one['good']} good, {one['bad']} bad"
+            lines.append(f"  on the way to {number}: version {one['version']} learned from {counts}")
     for name, pair in found["measurements"].items():
         lines.append(f"  {name}: " + ", ".join("-" if one is None else f"{one:.4g}" for one in pair))
     for one in found.get("answers", []):

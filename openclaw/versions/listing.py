@@ -38,7 +38,7 @@ def show_version(
 
 
 def _shown(version: WeightVersion, held: int | None, quarantined: dict[int, int]) -> dict[str, Any]:
-    told = {name: version.details[name] for name in BRIEF if name in version.details}
+    details = {name: version.details[name] for name in BRIEF if name in version.details}
     return {
         "version": version.version,
         "parent": version.parent,
@@ -50,5 +50,5 @@ def _shown(version: WeightVersion, held: int | None, quarantined: dict[int, int]
         "on_disk": version.path is not None and Path(version.path).is_dir(),
         "pinned": version.version == held,
         "quarantined": quarantined.get(version.version, 0),
-        **told,
+        **details,
     }

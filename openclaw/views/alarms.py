@@ -33,8 +33,8 @@ def alarms(source: ViewSource, now: Json) -> list[Json]:
         found["recording"] = "turns are not recorded, so nothing is learned: start with --enable-rl-intercept"
     if source.recorder is not None:
         newest = source.store.status.recent(LOOKED_AT)
-        told = advice([one.unsampled for one in newest if one.turn_type == "main"])
-        found |= {} if told is None else {"greedy": told}
+        advice_text = advice([one.unsampled for one in newest if one.turn_type == "main"])
+        found |= {} if advice_text is None else {"greedy": advice_text}
     if now["judging"] and not now["finished"]:
         found |= _of_loops(source, now)
     if source.run_dir is not None and not now["finished"]:

@@ -25,15 +25,15 @@ async def overrule(source: ViewSource, completion_id: str, score: float | None, 
         raise ClientError("score must be a number from -1 to 1", "score")
     if len(text) > LONGEST_HINT:
         raise ClientError(f"text must be at most {LONGEST_HINT} characters long", "text")
-    told = await recorder.feedback(completion_id, None, score, text, ADMINISTRATOR)
-    if told is None:
+    stored = await recorder.feedback(completion_id, None, score, text, ADMINISTRATOR)
+    if stored is None:
         message = f"there is no recorded turn of completion {completion_id!r}"
         raise ClientError(message, "completion_id", "not_found", 404)
     return {
         "object": "feedback",
-        "completion_id": told.completion_id,
-        "session_id": told.session_id,
-        "status": told.status,
+        "completion_id": stored.completion_id,
+        "session_id": stored.session_id,
+        "status": stored.status,
     }
 
 

@@ -26,7 +26,7 @@ def lessons(store: RolloutStore, number: int, after: int = 0, limit: int = TURNS
     """
     training, sample = schema.training.c, schema.sample.c
     query = select_turns().add_columns(sample.id.label("sample_id"))
-    mine = (
+    selected_turns = (
         select(training.sample_id)
         .where(training.trainer == DEFAULT_TRAINER, training.version == number, training.sample_id > after)
         .order_by(training.sample_id)
@@ -35,7 +35,7 @@ def lessons(store: RolloutStore, number: int, after: int = 0, limit: int = TURNS
     with store.database.reading() as connection:
         if number not in {one.version for one in store.versions.all()}:
             raise ClientError(f"there is no version {number}", "version", "not_found", 404)
-        ids = list(connection.scalars(mine))
+        ids = list(connection.scalars(selected_turns))
         rows = (
             connection.execute(query.where(sample.id.in_(ids[:limit])).order_by(sample.id)).mappings().all()
         )

@@ -26,7 +26,9 @@ def progress(source: ViewSource) -> Json:
     last asked last; kept reports without their answers, the oldest first."""
     asked = source.store.memory.asked_last(MOST_PEOPLE)
     wishes = [
-        {"person": person, "text": one.text, "at": one.at} for person, said in asked.items() for one in said
+        {"person": person, "text": one.text, "at": one.at}
+        for person, statements in asked.items()
+        for one in statements
     ]
     reports = [{name: value for name, value in one.items() if name != "answers"} for one in kept(source)]
     return {

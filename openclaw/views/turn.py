@@ -31,9 +31,9 @@ def turn(store: RolloutStore, completion_id: str) -> Json:
             of_sample = of_sample.where(training.sample_id == about["id"]).order_by(training.created_at)
             rows = connection.execute(of_sample).mappings()
             trainings = [{str(name): value for name, value in one.items()} for one in rows]
-        said = schema.feedback
+        feedback = schema.feedback
         words = connection.execute(
-            select(said).where(said.c.turn_id == found.id).order_by(said.c.id)
+            select(feedback).where(feedback.c.turn_id == found.id).order_by(feedback.c.id)
         ).mappings()
         return {
             "object": "turn",

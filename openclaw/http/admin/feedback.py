@@ -83,14 +83,14 @@ async def feedback(request: Request) -> Response:
         raise ClientError(message, "user", "not_found", 404)
     if word.discount is not None:
         return await _reward_session(gateway.recorder, word, asker)
-    told = await gateway.recorder.feedback(
+    stored = await gateway.recorder.feedback(
         completion_id=word.completion_id,
         session_id=word.session_id,
         score=word.score,
         text=word.text,
         asker=asker,
     )
-    if told is None:
+    if stored is None:
         where = " and ".join(
             f"{name} {value!r}"
             for name, value in (("completion_id", word.completion_id), ("session_id", word.session_id))
@@ -100,9 +100,9 @@ async def feedback(request: Request) -> Response:
         raise ClientError(f"there is no recorded answer of {where}", param, "not_found", 404)
     found = {
         "object": "feedback",
-        "completion_id": told.completion_id,
-        "session_id": told.session_id,
-        "status": told.status,
+        "completion_id": stored.completion_id,
+        "session_id": stored.session_id,
+        "status": stored.status,
     }
     return Response(orjson.dumps(found), media_type="application/json")
 

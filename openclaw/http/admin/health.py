@@ -193,8 +193,8 @@ def _model(gateway: Gateway, name: str, created: float) -> dict[str, Any]:
 def _live_adapters(gateway: Gateway, key_name: str | None) -> dict[str, int]:
     """The live version of each trained adapter that the bearer of the key may use; 0 before the first one."""
     usable = gateway.names.usable(key_name)
-    mine = [one for one in gateway.trained.adapters.values() if gateway.names.of(one) in usable]
-    return {one.name: gateway.trained.live(one).version or 0 for one in mine}
+    adapters = [one for one in gateway.trained.adapters.values() if gateway.names.of(one) in usable]
+    return {one.name: gateway.trained.live(one).version or 0 for one in adapters}
 
 
 def _engine(url: str, info: dict[str, Any] | None) -> dict[str, Any]:

@@ -56,10 +56,10 @@ async def ask_first(request: Request) -> Response:
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     body = parse_body(await request.body())
-    given = body.get("prompts")
-    given = given if isinstance(given, list) else []
-    requests = [one for one in given if isinstance(one, dict)]
-    if not 1 <= len(requests) <= MOST_PROMPTS or len(requests) != len(given):
+    entries = body.get("prompts")
+    entries = entries if isinstance(entries, list) else []
+    requests = [one for one in entries if isinstance(one, dict)]
+    if not 1 <= len(requests) <= MOST_PROMPTS or len(requests) != len(entries):
         raise ClientError(f"prompts must be a list of 1 to {MOST_PROMPTS} requests", "prompts")
     most = integer(body, "max_tokens", 1, MOST_TOKENS) or MOST_TOKENS
     prompts = [await gateway.prompt_ids(chat_request(one)) for one in requests]

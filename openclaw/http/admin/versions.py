@@ -121,12 +121,12 @@ async def _compared(request: Request, first: int, second: int) -> dict[str, Any]
     return found
 
 
-def _prompts(given: Any) -> list[ChatRequest]:
-    if not isinstance(given, list) or not 1 <= len(given) <= MOST_PROMPTS:
+def _prompts(prompts: Any) -> list[ChatRequest]:
+    if not isinstance(prompts, list) or not 1 <= len(prompts) <= MOST_PROMPTS:
         raise ClientError(f"prompts must be a list of 1 to {MOST_PROMPTS} texts or conversations", "prompts")
     return [
         chat_request(one if isinstance(one, dict) else {"messages": [{"role": "user", "content": one}]})
-        for one in given
+        for one in prompts
     ]
 
 
@@ -156,19 +156,19 @@ def _text(message: Message) -> str:
     return "\n".join(filter(None, (text_of(message), *calls)))
 
 
-async def _known(request: Request, given: str) -> int:
+async def _known(request: Request, version_text: str) -> int:
     """Returns the number of a version that was. Raises ClientError."""
-    number, (store, _) = _number(given), _places(request)
+    number, (store, _) = _number(version_text), _places(request)
     if await asyncio.to_thread(show_version, store, None, number, _adapter(request)) is None:
         raise ClientError(f"there is no version {number}", "version", "not_found", 404)
     return number
 
 
 async def _order(
-    request: Request, action: str, given: str | None, drop_turns: bool = False, reason: str = ""
+    request: Request, action: str, version_text: str | None, drop_turns: bool = False, reason: str = ""
 ) -> Response:
     _, run_dir = _places(request)
-    number = None if given is None else await _known(request, given)
+    number = None if version_text is None else await _known(request, version_text)
     if run_dir is None:
         message = "no run folder is known here (--run-dir), so nobody would change the version"
         raise ClientError(message, code="no_run", status=409)

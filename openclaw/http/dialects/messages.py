@@ -173,11 +173,13 @@ def _assistant(blocks: list[Json], where: str) -> Json:
     for index, block in enumerate(blocks):
         kind = block["type"]
         if kind == "tool_use":
-            name, given = block.get("name"), block.get("input")
+            name, arguments = block.get("name"), block.get("input")
             if not isinstance(name, str):
                 raise ClientError(f"{where}[{index}] must have a name", f"{where}[{index}]")
-            given = given if isinstance(given, dict) else {} if not given else {"input": given}
-            call = function_call(block.get("id"), name, json.dumps(given, ensure_ascii=False))
+            arguments = (
+                arguments if isinstance(arguments, dict) else {} if not arguments else {"input": arguments}
+            )
+            call = function_call(block.get("id"), name, json.dumps(arguments, ensure_ascii=False))
             message.setdefault("tool_calls", []).append(call)
         elif kind == "thinking":
             message["reasoning_content"] = message.get("reasoning_content", "") + str(
@@ -335,8 +337,8 @@ class MessageEvents:
 
     def _tool_use(self, call: CallStart) -> bytes:
         block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
-        given = {"type": "input_json_delta", "partial_json": "".join(self._arguments)}
-        events = self._close() + self._start(block) + self._block("content_block_delta", delta=given)
+        delta = {"type": "input_json_delta", "partial_json": "".join(self._arguments)}
+        events = self._close() + self._start(block) + self._block("content_block_delta", delta=delta)
         return events + self._block("content_block_stop")
 
     def _start(self, block: Json) -> bytes:
@@ -359,8 +361,8 @@ def _content(answer: Completion) -> list[Json]:
         blocks.append({"type": "text", "text": "".join(answer.content)})
     for call in answer.tool_calls:
         function = call["function"]
-        given = json.loads(function["arguments"])
-        blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": given})
+        arguments = json.loads(function["arguments"])
+        blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments})
     return blocks
 
 

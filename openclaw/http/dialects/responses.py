@@ -93,12 +93,12 @@ async def _previous(gateway: Gateway, response_id: object, asker: Asker) -> Turn
     return turn
 
 
-async def _referenced(gateway: Gateway, given: object, asker: Asker) -> object:
+async def _referenced(gateway: Gateway, items: object, asker: Asker) -> object:
     """Returns the input with items of stored answers in place of references to them, as far as the asker may use
     them."""
-    if not isinstance(given, list) or not any(map(is_reference, given)) or gateway.recorder is None:
-        return given
-    ids = {turn_of(item["id"]): None for item in given if is_reference(item)}
+    if not isinstance(items, list) or not any(map(is_reference, items)) or gateway.recorder is None:
+        return items
+    ids = {turn_of(item["id"]): None for item in items if is_reference(item)}
     found = {}
     for turn_id in list(ids)[:MOST_REFERENCES]:
         turn = await asyncio.to_thread(gateway.recorder.store.turns.get_by_completion, f"resp_{turn_id}")
@@ -108,7 +108,7 @@ async def _referenced(gateway: Gateway, given: object, asker: Asker) -> object:
         item_of(found[turn_of(item["id"])], item["id"]) or item
         if is_reference(item) and turn_of(item["id"]) in found
         else item
-        for item in given
+        for item in items
     ]
 
 
@@ -128,8 +128,11 @@ def chat_body(body: Json, previous: Turn | None) -> Json:
     effort = reasoning.get("effort") if isinstance(reasoning, dict) else None
     if effort is not None:
         options = thinking_of(effort, "reasoning.effort")
-        given = found.get("chat_template_kwargs")
-        found["chat_template_kwargs"] = {**options, **(given if isinstance(given, dict) else {})}
+        template_options = found.get("chat_template_kwargs")
+        found["chat_template_kwargs"] = {
+            **options,
+            **(template_options if isinstance(template_options, dict) else {}),
+        }
     return found
 
 
@@ -157,13 +160,13 @@ def _history(instructions: object, previous: Turn | None) -> list[Json]:
     return [{"role": "system", "content": instructions, "format": _INSTRUCTIONS}, *messages]
 
 
-def _messages(given: object) -> list[Json]:
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
-    if not isinstance(given, list) or not given:
+def _messages(items: object) -> list[Json]:
+    if isinstance(items, str):
+        return [{"role": "user", "content": items}]
+    if not isinstance(items, list) or not items:
         raise ClientError("input must be a string or a list with at least one item", "input")
     found: list[Json] = []
-    for index, item in enumerate(given):
+    for index, item in enumerate(items):
         where = f"input[{index}]"
         if not isinstance(item, dict) or not isinstance(item.get("type") or "message", str):
             raise ClientError(f"{where} must be an object with a type", where)

@@ -38,8 +38,8 @@ def result_of(item: Json) -> Json:
 
 def own_result_of(item: Json) -> list[Json]:
     """Returns the message of a result that stands in the call itself, as of MCP servers."""
-    given = item.get("output") if item.get("output") is not None else item.get("error")
-    return [] if given is None else [result_of({"call_id": item.get("id"), "output": given})]
+    output = item.get("output") if item.get("output") is not None else item.get("error")
+    return [] if output is None else [result_of({"call_id": item.get("id"), "output": output})]
 
 
 def call_of(item: Json) -> Json | None:
@@ -48,8 +48,8 @@ def call_of(item: Json) -> Json | None:
     if kind not in _RUN_BY_CLIENTS:
         return None
     name = item.get("name") if isinstance(item.get("name"), str) else kind.removesuffix("_call")
-    given = {field: item[field] for field in _RUN_BY_CLIENTS[kind] if item.get(field) is not None}
-    arguments = given.get("arguments", given)
+    fields = {field: item[field] for field in _RUN_BY_CLIENTS[kind] if item.get(field) is not None}
+    arguments = fields.get("arguments", fields)
     return function_call(item.get("call_id") or item.get("id"), str(name), as_json(arguments))
 
 

@@ -16,18 +16,18 @@ Json = dict[str, Any]
 BETWEEN = "__"
 
 
-def chat_tools(given: object) -> list[Json] | None:
+def chat_tools(tools: object) -> list[Json] | None:
     """Returns the tools of a chat request. Raises ClientError."""
-    if given is None:
+    if tools is None:
         return None
-    if not isinstance(given, list):
+    if not isinstance(tools, list):
         raise wrong("tools", "a list")
-    return [{"type": "function", "function": _chat_function(*one)} for one in _functions(given)]
+    return [{"type": "function", "function": _chat_function(*one)} for one in _functions(tools)]
 
 
-def namespaces(given: object) -> dict[str, tuple[str, str]]:
+def namespaces(tools: object) -> dict[str, tuple[str, str]]:
     """Returns (namespace, name) of each function that has a namespace, by the name that the model sees."""
-    found = _functions(given) if isinstance(given, list) else ()
+    found = _functions(tools) if isinstance(tools, list) else ()
     return {joined(space, tool["name"]): (space, tool["name"]) for tool, space, _ in found if space}
 
 
@@ -36,9 +36,9 @@ def joined(namespace: object, name: str) -> str:
     return f"{namespace}{BETWEEN}{name}" if isinstance(namespace, str) and namespace else name
 
 
-def _functions(given: list[Any]) -> Iterator[tuple[Json, str, str]]:
+def _functions(tools: list[Any]) -> Iterator[tuple[Json, str, str]]:
     """(function, its namespace or "", where it stands). Raises ClientError."""
-    for index, tool in enumerate(given):
+    for index, tool in enumerate(tools):
         where = f"tools[{index}]"
         kind = tool.get("type") if isinstance(tool, dict) else None
         if not isinstance(kind, str):

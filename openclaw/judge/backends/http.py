@@ -139,8 +139,8 @@ class JudgeHttp:
         message: object = None
         try:
             error = orjson.loads(data)
-            said = error.get("error") or error.get("message")
-            message = said.get("message") if isinstance(said, dict) else said
+            detail = error.get("error") or error.get("message")
+            message = detail.get("message") if isinstance(detail, dict) else detail
         except (orjson.JSONDecodeError, AttributeError):
             pass
         if not isinstance(message, str):

@@ -43,9 +43,9 @@ class OpenAIBackend(ModelBackend):
         await self._http.close()
 
     async def reply(self, asked: Asked, seed: int) -> Reply:
-        wanted = {"model": self._model, "messages": asked.messages(LONGEST_TEXT), "stream": False}
+        request = {"model": self._model, "messages": asked.messages(LONGEST_TEXT), "stream": False}
         while True:
-            body = wanted | self._options | ({"seed": seed} if self._has_seeds else {})
+            body = request | self._options | ({"seed": seed} if self._has_seeds else {})
             try:
                 return Reply.of_chat(await self._http.post(body))
             except Refusal as refusal:

@@ -84,12 +84,12 @@ class Reply:
             thought = message.get("reasoning_content") or message.get("reasoning")
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise JudgeError("the judge's answer has no choices[0].message") from error
-        said, thoughts = _parts(content)
+        text, thoughts = _parts(content)
         if isinstance(thought, str):
             thoughts = f"{thought}\n{thoughts}"
-        if not said and not thoughts.strip():
+        if not text and not thoughts.strip():
             raise JudgeError("the judge's answer has no text")
-        return cls(said or thoughts, behind_the_thinking(said), reason not in _CUT)
+        return cls(text or thoughts, behind_the_thinking(text), reason not in _CUT)
 
 
 def read_eval_vote(reply: Reply | str) -> Vote:
@@ -131,7 +131,7 @@ def _parts(content: object) -> tuple[str, str]:
     """Returns the text of a message, and the thinking among its parts."""
     if isinstance(content, str):
         return content, ""
-    said: list[str] = []
+    texts: list[str] = []
     thoughts: list[str] = []
     for part in content if isinstance(content, list) else ():
         if not isinstance(part, dict):
@@ -140,8 +140,8 @@ def _parts(content: object) -> tuple[str, str]:
         text = part.get("text") or part.get("thinking") or part.get("reasoning")
         text = _parts(text)[0] if isinstance(text, list) else text
         if isinstance(text, str):
-            (thoughts if thinks or "text" not in part else said).append(text)
-    return "".join(said), "\n".join(thoughts)
+            (thoughts if thinks or "text" not in part else texts).append(text)
+    return "".join(texts), "\n".join(thoughts)
 
 
 def _score(answer: str) -> int | None:

@@ -47,9 +47,9 @@ def change(features: Array, powers: Array, examples: Sequence[Example]) -> Array
     step = 1 / (0.5 * float(weight.max() * np.abs(kernel).sum(axis=1).max()) + L2)
     found = np.zeros_like(powers)
     for _ in range(STEPS):
-        given = _softmax((powers + kernel @ found).astype(np.float32))
-        right = given * fits
-        slope = given - right / np.maximum(right.sum(axis=1, keepdims=True), 1e-9)
+        shares = _softmax((powers + kernel @ found).astype(np.float32))
+        right = shares * fits
+        slope = shares - right / np.maximum(right.sum(axis=1, keepdims=True), 1e-9)
         found -= step * (weight * slope + L2 * found)
     combined: Array = words.T @ found
     return combined

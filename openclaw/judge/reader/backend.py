@@ -51,13 +51,13 @@ class ReadingBackend(RulesBackend):
     async def _vote(self, question: JudgeQuestion) -> tuple[Vote, Reading | None]:
         """The vote, and what the model is sure to have read."""
         vote = vote_by_rules(question)
-        said = "\n".join(said_in(question.next_state)).strip()
+        comment = "\n".join(said_in(question.next_state)).strip()
         is_by_tone = vote.text.startswith(BY_TONE)
         is_known_praise = vote.score == 1 and not is_by_tone
-        if not said or is_known_praise or _language(question) != EXAMPLES_IN:
+        if not comment or is_known_praise or _language(question) != EXAMPLES_IN:
             return vote, None
         answer = bounded(question.response)
-        reading = await self._reader.reading(bounded(said), answer, _said_before(question))
+        reading = await self._reader.reading(bounded(comment), answer, _said_before(question))
         if reading is None or not reading.is_sure:
             return vote, None
         if vote.score == 0 or (is_by_tone and vote.score != reading.kind.score):

@@ -81,9 +81,9 @@ class Reading:
         return f"the model reads this as: {self.kind.when} ({self.share:.0%} sure)"
 
 
-def pairs(said: str, encode: Callable[[str], list[int]]) -> dict[str, tuple[list[int], list[int]]]:
+def pairs(comment: str, encode: Callable[[str], list[int]]) -> dict[str, tuple[list[int], list[int]]]:
     """(ids of the context, ids of the sentence) by kind."""
-    sentence = encode(f" {' '.join(said.split())}\n")[:LONGEST_TOKENS]
+    sentence = encode(f" {' '.join(comment.split())}\n")[:LONGEST_TOKENS]
     return {name: (encode(kind.context), sentence) for name, kind in kinds().items()}
 
 

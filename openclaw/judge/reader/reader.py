@@ -65,32 +65,32 @@ class Reader:
             task.cancel()
         await self._client.close()
 
-    async def reading(self, said: str, answer: str, earlier: str = "") -> Reading | None:
+    async def reading(self, comment: str, answer: str, earlier: str = "") -> Reading | None:
         """Classifies a comment on an answer; None if it is too long, the model failed its checks, or no engine answers.
 
         Args:
-            said: the comment.
+            comment: the comment.
             answer: the answer that it is about.
             earlier: the person's comment on the previous answer; "" if this is the first answer.
         """
-        if not said.strip() or len(said) > LONGEST_CHARACTERS:
+        if not comment.strip() or len(comment) > LONGEST_CHARACTERS:
             return None
         clock = asyncio.get_running_loop().time()
         if self._can_read is False or clock < self._rests_until:
             return None
         try:
             async with asyncio.timeout(READING_SECONDS):
-                return await self._read(said, answer, earlier)
+                return await self._read(comment, answer, earlier)
         except (EngineError, ClientError, TimeoutError) as error:
             self._rests_until = clock + AGAIN_SECONDS
             reason = error or type(error).__name__
             log.warning("the served model reads nothing for %g s: %s", AGAIN_SECONDS, reason)
             return None
 
-    async def _read(self, said: str, answer: str, earlier: str) -> Reading | None:
+    async def _read(self, comment: str, answer: str, earlier: str) -> Reading | None:
         if not await self._checked():
             return None
-        now = await self._scores(said)
+        now = await self._scores(comment)
         if not earlier.strip() or len(earlier) > LONGEST_CHARACTERS:
             return read(now, answer)
         return read_both(await self._scores(earlier), now, answer)
@@ -114,22 +114,22 @@ class Reader:
                 )
         return self._can_read
 
-    async def _scores(self, said: str) -> Mapping[str, float]:
+    async def _scores(self, comment: str) -> Mapping[str, float]:
         """Once for a sentence: its score and its hint are asked for at the same time."""
-        task = self._known.get(said)
+        task = self._known.get(comment)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = self._known[said] = asyncio.create_task(self._asked(said))
+            task = self._known[comment] = asyncio.create_task(self._asked(comment))
             if len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
         return await asyncio.shield(task)
 
-    async def _asked(self, said: str) -> dict[str, float]:
+    async def _asked(self, comment: str) -> dict[str, float]:
         url = self._client.preferred(uuid.uuid4().hex)[0]
 
         async def score(context: list[int], sentence: list[int]) -> float:
             async with self._open:
                 return await self._client.log_prob(url, context, sentence)
 
-        asked = pairs(said, self._tokenizer.encode)
+        asked = pairs(comment, self._tokenizer.encode)
         found = await asyncio.gather(*[score(*pair) for pair in asked.values()])
         return dict(zip(asked, found, strict=True))

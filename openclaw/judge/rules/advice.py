@@ -91,9 +91,9 @@ class Advice:
         """Returns whether it asks for another form of the answer in so many words."""
         return any(map(self._clause_wishes, _clauses(sentence)))
 
-    def as_sentence(self, said: str) -> str:
+    def as_sentence(self, comment: str) -> str:
         """A sentence that asks for what a few words wish for or complain of."""
-        words = said.strip(_ENDS)
+        words = comment.strip(_ENDS)
         return (self._mend if self._has("too", words.lower()) else self._so).format(wish=words)
 
     def advises(self, sentence: str) -> bool:
@@ -107,12 +107,12 @@ class Advice:
             self._clause_wishes(one) or self._asks(one) or self._limits("extra", one) for one in clauses
         )
 
-    def may_be_new(self, said: str, conversation: str) -> int:
+    def may_be_new(self, comment: str, conversation: str) -> int:
         """Returns the most unknown words that a wish for another form may have: more if it mentions the assistant's acts
         and removes something; none if it only asks for something, because that is then a new request."""
         if not self._spaced:
             return _NEW_SIGNS
-        clauses = _clauses(said)
+        clauses = _clauses(comment)
         if any(map(self._questions, clauses)) or any(
             self._asks(one) and self.unknown(one, conversation) and not self._takes.match(one)
             for one in clauses
@@ -122,7 +122,7 @@ class Advice:
             self._limits("form", one) or self._has("more", one) or self._has("dislike", one)
             for one in clauses
         )
-        plain = said.lower()
+        plain = comment.lower()
         return _NEW_WORDS if takes and (self._has("you", plain) or self._has("dislike", plain)) else 0
 
     def before_another(self, sentences: list[str], conversation: str) -> list[str]:
@@ -236,15 +236,17 @@ def wish_for_form(text: str, conversation: str) -> str:
     advice = advice_for(text, conversation)
     if advice is None:
         return ""
-    said = " ".join(advice.before_another(sentences_of(text), conversation))
+    wording = " ".join(advice.before_another(sentences_of(text), conversation))
     if (
-        not 0 < len(said) <= _LONGEST
-        or _PAYLOAD.search(said)
-        or not advice.wishes_form(said)
-        or advice.begins_another(said)
+        not 0 < len(wording) <= _LONGEST
+        or _PAYLOAD.search(wording)
+        or not advice.wishes_form(wording)
+        or advice.begins_another(wording)
     ):
         return ""
-    return said if advice.unknown(said, conversation) <= advice.may_be_new(said, conversation) else ""
+    return (
+        wording if advice.unknown(wording, conversation) <= advice.may_be_new(wording, conversation) else ""
+    )
 
 
 def takes_back(text: str, conversation: str) -> str:

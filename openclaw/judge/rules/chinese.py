@@ -39,12 +39,12 @@ def read_chinese_feedback(text: str, conversation: str = "") -> tuple[int, str]:
     complained = _complaint(plain, clauses, conversation)
     plain_clauses = [clause for clause in clauses if not CHINESE["complaint"].search(clause)]
     praised = _first_praise([clause for clause in plain_clauses if not CHINESE["denial"].search(clause)])
-    said = " ".join(clauses)
+    joined = " ".join(clauses)
     if (
         complained
         and praised
-        and not CHINESE["turn"].search(said)
-        and said.find(complained) < said.find(praised)
+        and not CHINESE["turn"].search(joined)
+        and joined.find(complained) < joined.find(praised)
     ):
         return 0, f"both: {praised}, {complained}"
     if complained:

@@ -47,12 +47,12 @@ def correction_in(text: str, conversation: str = "") -> str:
     sentences = sentences_of(text)
     kept: list[str] = []
     for sentence in advice.before_another(sentences, conversation) if advice else sentences:
-        said, is_task = sentence, False
+        advice_text, is_task = sentence, False
         if advice is None or advice.language == "en":
             about, is_task = before_task(sentence.replace("’", "'").lower(), known)
-            said = sentence[: len(about)].rstrip(" ,;:-") if is_task else sentence
-        if said and not _is_bare(said.replace("’", "'").lower()):
-            kept.append(said)
+            advice_text = sentence[: len(about)].rstrip(" ,;:-") if is_task else sentence
+        if advice_text and not _is_bare(advice_text.replace("’", "'").lower()):
+            kept.append(advice_text)
         if is_task:
             break
     whole = " ".join(kept)
@@ -65,10 +65,10 @@ def correction_in(text: str, conversation: str = "") -> str:
     return advice.as_sentence(whole)
 
 
-def restated(said: str, conversation: str) -> str:
+def restated(comment: str, conversation: str) -> str:
     """The hint in words that only name what the answer lacks."""
-    advice = advice_for(said, conversation) or advice_in("en")
-    return advice.as_sentence(said) if advice else ""
+    advice = advice_for(comment, conversation) or advice_in("en")
+    return advice.as_sentence(comment) if advice else ""
 
 
 def _is_bare(sentence: str) -> bool:

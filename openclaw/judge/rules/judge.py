@@ -101,13 +101,13 @@ class Ruled:
 
 def read_by_rules(question: JudgeQuestion) -> Ruled:
     """Returns the votes; each text names the rule that decided."""
-    said = _said(question)
-    if (of_agent := result_of_user(said)) is not None:
+    comment = _said(question)
+    if (of_agent := result_of_user(comment)) is not None:
         score, why = read_tool_result(*of_agent)
         return Ruled(vote=Vote(score=score, text=why), on_person=None)
     vote = None
-    if said:
-        vote = _vote_on_message(said, _last_request(question.messages), bounded(question.response))
+    if comment:
+        vote = _vote_on_message(comment, _last_request(question.messages), bounded(question.response))
         if vote.score:
             return Ruled(vote=vote, on_person=vote)
     on_tools = vote_on_tools(question)
@@ -137,11 +137,11 @@ def hint_by_rules(question: JudgeQuestion) -> str:
 
 def words_of_complaint(question: JudgeQuestion) -> str:
     """Returns the change that a complaint asks for; "" if it asks for none."""
-    said, asked, response = _said(question), _last_request(question.messages), bounded(question.response)
+    comment, asked, response = _said(question), _last_request(question.messages), bounded(question.response)
     conversation = f"{asked}\n{response}"
-    if asked and not is_repeated(said, asked) and restates(said, asked, response):
-        return restated(said, conversation)
-    return correction_in(said, conversation)
+    if asked and not is_repeated(comment, asked) and restates(comment, asked, response):
+        return restated(comment, conversation)
+    return correction_in(comment, conversation)
 
 
 def _said(question: JudgeQuestion) -> str:
@@ -153,33 +153,33 @@ def _text(message: Message) -> str:
     return bounded(text_of(message, LINE_BREAK))
 
 
-def _vote_on_message(said: str, asked: str, response: str) -> Vote:
-    if asked and is_repeated(said, asked):
+def _vote_on_message(comment: str, asked: str, response: str) -> Vote:
+    if asked and is_repeated(comment, asked):
         return Vote(score=-1, text="the same request again")
-    if asked and restates(said, asked, response):
+    if asked and restates(comment, asked, response):
         return Vote(score=-1, text="what was asked for again")
-    if response.rstrip().endswith(("?", "?")) and _REPLY.match(said):
+    if response.rstrip().endswith(("?", "?")) and _REPLY.match(comment):
         return Vote(score=0, text=REPLY)
     conversation = f"{asked}\n{response}"
-    score, why = _feedback(said, conversation)
-    if score > 0 and (rest := takes_back(said, conversation)):
+    score, why = _feedback(comment, conversation)
+    if score > 0 and (rest := takes_back(comment, conversation)):
         return Vote(score=-1, text=f"praise, and a wish for another form: {rest}")
     if not score and not why.startswith(_DOUBTFUL) and not response.rstrip().endswith(("?", "？", "؟")):
-        wish = wish_for_form(said, conversation)
+        wish = wish_for_form(comment, conversation)
         if wish:
             return Vote(score=-1, text=f"a wish for another form: {wish}")
     return Vote(score=score, text=why)
 
 
-def _feedback(said: str, conversation: str) -> tuple[int, str]:
-    if is_chinese(said) and not is_japanese(conversation):
-        score, why = read_chinese_feedback(said, conversation)
-        if score or not has_english(said):
+def _feedback(comment: str, conversation: str) -> tuple[int, str]:
+    if is_chinese(comment) and not is_japanese(conversation):
+        score, why = read_chinese_feedback(comment, conversation)
+        if score or not has_english(comment):
             return score, why
-    language = language_of(said, conversation)
+    language = language_of(comment, conversation)
     if language == "en":
-        return read_feedback(said, conversation)
-    return read_signs(said) if language == "other" else read_listed(said, language, conversation)
+        return read_feedback(comment, conversation)
+    return read_signs(comment) if language == "other" else read_listed(comment, language, conversation)
 
 
 def _last_request(messages: list[Message]) -> str:
@@ -195,14 +195,18 @@ def is_repeated(request: str, earlier: str) -> bool:
     return SequenceMatcher(None, words, before, autojunk=False).ratio() >= _SAME
 
 
-def restates(said: str, asked: str, response: str) -> bool:
+def restates(comment: str, asked: str, response: str) -> bool:
     """A few words that only name what the request had and the answer does not: "bullets", "jazz!!!". An answer that
     asks back gets such words as a reply."""
-    words = _content_words(said)
+    words = _content_words(comment)
     if not 0 < len(words) <= _MOST_RESTATED or response.rstrip().endswith(("?", "?")):
         return False
-    had, given = _stems(_content_words(asked)), _stems(_content_words(response))
-    return all(len(word) >= _LETTERS for word in words) and _stems(words) <= had and not _stems(words) & given
+    had, response_stems = _stems(_content_words(asked)), _stems(_content_words(response))
+    return (
+        all(len(word) >= _LETTERS for word in words)
+        and _stems(words) <= had
+        and not _stems(words) & response_stems
+    )
 
 
 def _stems(words: list[str]) -> set[str]:

@@ -68,11 +68,11 @@ def language_of(text: str, conversation: str = "") -> str:
     script = _language_of_script(text[:_TEXT_LENGTH], conversation)
     if script:
         return script
-    said, marks = _most_marked(text)
+    language, marks = _most_marked(text)
     if marks < _FEW_MARKS:
-        said = _most_marked(f"{conversation} {text}")[0] or _most_marked(conversation)[0] or said
-    said = said or "en"
-    return said if said in ("en", *LISTED) else "other"
+        language = _most_marked(f"{conversation} {text}")[0] or _most_marked(conversation)[0] or language
+    language = language or "en"
+    return language if language in ("en", *LISTED) else "other"
 
 
 def _most_marked(text: str) -> tuple[str, int]:

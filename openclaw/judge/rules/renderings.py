@@ -61,15 +61,15 @@ def agent_says_failed(text: str) -> str | None:
     return found.group().strip().split("\n")[-1][:60] if found else None
 
 
-def result_of_user(said: str) -> tuple[str, ToolCall] | None:
+def result_of_user(message: str) -> tuple[str, ToolCall] | None:
     """Returns the result of a tool that an agent (Aider) sends in its user's name, and the command; None for messages
     that people wrote."""
-    ran = _OF_USER.match(said)
+    ran = _OF_USER.match(message)
     if ran:
         return ran[2], ToolCall("run", ran[1])
-    if _COMMITTED.match(said):
+    if _COMMITTED.match(message):
         return "done", ToolCall("commit")
-    return (said, ToolCall("edit")) if _OWN.match(said) else None
+    return (message, ToolCall("edit")) if _OWN.match(message) else None
 
 
 def _content(text: str) -> str:

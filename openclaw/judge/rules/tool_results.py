@@ -124,9 +124,9 @@ def read_tool_result(text: str, call: ToolCall) -> Verdict:
     """(score, why) of one result."""
     text = unwrapped(_COLOURS.sub("", text))
     report = read_report(text)
-    said = agent_says_failed(text) if report.code is None and not call.shows_texts else None
-    if said:
-        return -1, f"tool failure: {said}"
+    failure = agent_says_failed(text) if report.code is None and not call.shows_texts else None
+    if failure:
+        return -1, f"tool failure: {failure}"
     code = report.code
     if code is None and report.value is None and call.says_every_failure:
         code = None if TOOLS["unfinished"].search(report.body) else 0
@@ -222,9 +222,9 @@ def object_failed(value: dict[str, Any]) -> str | None:
         return f"{_APPLICATION_CODE} is {own}"
     if value.keys() == {_DETAIL} and value[_DETAIL]:
         return f"nothing but {_DETAIL} in the result"
-    said = next((name for name in _NESTED if isinstance(value.get(name), str)), None)
-    if said is not None and _FAILED_TEXT.match(value[said]):
-        return f"{said} is an error text"
+    field = next((name for name in _NESTED if isinstance(value.get(name), str)), None)
+    if field is not None and _FAILED_TEXT.match(value[field]):
+        return f"{field} is an error text"
     status = value.get("status")
     if isinstance(status, str) and status.lower() in _BAD_STATUS:
         return f"status is {status.lower()}"

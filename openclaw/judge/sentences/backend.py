@@ -84,8 +84,8 @@ class SentenceBackend(RulesBackend):
         pole = POLES.get(reading.kind)
         if pole is None or reading.share < self._head.bounds.kind or pole in already_has(question.response):
             return ""
-        said = "\n".join(said_in(question.next_state))
-        return plain_sentences(pole, language_of(said, last_said(question.messages)))[0]
+        comment = "\n".join(said_in(question.next_state))
+        return plain_sentences(pole, language_of(comment, last_said(question.messages)))[0]
 
 
 def remark_of(question: JudgeQuestion, by_rules: Vote | None) -> Remark | None:

@@ -64,7 +64,7 @@ class Teacher:
             )
         scored = _rows(meta, "input_token_logprobs", len(turn.completion_ids))
         log_probs = [
-            _number(entry, wanted) for entry, wanted in zip(scored, turn.completion_ids, strict=True)
+            _number(entry, token_id) for entry, token_id in zip(scored, turn.completion_ids, strict=True)
         ]
         found: dict[str, Any] = {"teacher_tokens_candidates": None, "teacher_log_probs": log_probs}
         if self._top_k:
@@ -123,10 +123,10 @@ def _rows(meta: dict[str, Any], name: str, length: int) -> list[Any]:
     return rows[1:]
 
 
-def _number(entry: object, wanted: int) -> float:
+def _number(entry: object, token_id: int) -> float:
     value, token = _pair(entry)
-    if token != wanted:
-        raise TeacherError(f"the teacher gave the log-prob of id {token} where the answer has {wanted}")
+    if token != token_id:
+        raise TeacherError(f"the teacher gave the log-prob of id {token} where the answer has {token_id}")
     return value
 
 

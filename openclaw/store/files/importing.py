@@ -119,8 +119,8 @@ def _add_session(connection: Connection, session: Session) -> str:
 
 def _add_version(connection: Connection, version: WeightVersion) -> str:
     table = schema.weight_version
-    mine = (table.c.trainer == version.trainer) & (table.c.version == version.version)
-    if connection.execute(select(table.c.id).where(mine)).first() is not None:
+    same_version = (table.c.trainer == version.trainer) & (table.c.version == version.version)
+    if connection.execute(select(table.c.id).where(same_version)).first() is not None:
         return "known"
     details = pack_json(version.details) if version.details else None
     row = {**vars(version), "status": str(version.status), "details": details}
@@ -142,8 +142,8 @@ def _add_turn(connection: Connection, line: TurnLine) -> str:
         connection.execute(
             insert(schema.judgement), judgement_row(turn.id, entry.judgement, entry.created_at)
         )
-    for said in line.feedback:
-        row = {"turn_id": turn.id, **said.model_dump(), "text": pack_json(said.text)}
+    for feedback in line.feedback:
+        row = {"turn_id": turn.id, **feedback.model_dump(), "text": pack_json(feedback.text)}
         connection.execute(insert(schema.feedback), row)
     for wish in line.wishes:
         row = {**wish.model_dump(), "text": pack_json(wish.text), "details": pack_json(wish.details)}

@@ -55,8 +55,8 @@ def _messages(step: Line) -> list[Message]:
     results = (step.get("observation") or {}).get("results") or []
     if source != "agent":
         role = "system" if source == "system" else "user"
-        said: list[Message] = [{"role": role, "content": text}] if text else []
-        return said + [{"role": "user", "content": _text(one.get("content"))} for one in results]
+        messages: list[Message] = [{"role": role, "content": text}] if text else []
+        return messages + [{"role": "user", "content": _text(one.get("content"))} for one in results]
     calls = [
         tool_call(call.get("tool_call_id"), call.get("function_name"), call.get("arguments"))
         for call in step.get("tool_calls") or []

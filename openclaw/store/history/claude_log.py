@@ -50,14 +50,14 @@ def read_claude(lines: Sequence[Line]) -> list[PastSession]:
 
 def _entries(line: Line) -> list[Entry]:
     """Of one line; results of several tools are a message each, in a row."""
-    id_, parent, said = line["uuid"], line.get("parentUuid"), line.get("message")
-    if line.get("type") not in ("user", "assistant") or not isinstance(said, dict) or line.get("isMeta"):
+    id_, parent, message = line["uuid"], line.get("parentUuid"), line.get("message")
+    if line.get("type") not in ("user", "assistant") or not isinstance(message, dict) or line.get("isMeta"):
         return [Entry(id=id_, parent=parent)]
     if line["type"] == "assistant":
-        if said.get("model") == _SYNTHETIC or line.get("isApiErrorMessage"):
+        if message.get("model") == _SYNTHETIC or line.get("isApiErrorMessage"):
             return [Entry(id=id_, parent=parent)]
-        return [Entry(id=id_, parent=parent, message=_answer(said), key=str(said.get("id") or id_))]
-    messages = _said(said)
+        return [Entry(id=id_, parent=parent, message=_answer(message), key=str(message.get("id") or id_))]
+    messages = _said(message)
     ids = [*(f"{id_}/{number}" for number in range(1, len(messages))), id_]
     if not messages:
         return [Entry(id=id_, parent=parent)]
@@ -65,23 +65,23 @@ def _entries(line: Line) -> list[Entry]:
     return [Entry(id=own, parent=above, message=one) for own, above, one in ways]
 
 
-def _parts(said: Line, kind: str) -> list[Line]:
-    content = said.get("content")
+def _parts(message: Line, kind: str) -> list[Line]:
+    content = message.get("content")
     parts = content if isinstance(content, list) else []
     return [part for part in parts if isinstance(part, dict) and part.get("type") == kind]
 
 
-def _answer(said: Line) -> Message:
+def _answer(message: Line) -> Message:
     calls = [
-        tool_call(part.get("id"), part.get("name"), part.get("input")) for part in _parts(said, "tool_use")
+        tool_call(part.get("id"), part.get("name"), part.get("input")) for part in _parts(message, "tool_use")
     ]
-    return answer_of(text_of(said), calls)
+    return answer_of(text_of(message), calls)
 
 
-def _said(said: Line) -> list[Message]:
+def _said(message: Line) -> list[Message]:
     results = [
-        result_of(part.get("tool_use_id"), text_of(part, "\n")) for part in _parts(said, "tool_result")
+        result_of(part.get("tool_use_id"), text_of(part, "\n")) for part in _parts(message, "tool_result")
     ]
-    text = CLAUDE_CODE.clean(text_of(said)).strip()
+    text = CLAUDE_CODE.clean(text_of(message)).strip()
     spoken = bool(text) and not text.startswith(_OWN_WORDS)
     return [*results, *([{"role": "user", "content": text}] if spoken else [])]

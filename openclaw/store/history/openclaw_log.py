@@ -47,22 +47,22 @@ def _entry(id_: str, parent: str | None, line: Line) -> Entry:
             summary=str(line.get("summary") or ""),
             kept_from=line.get("firstKeptEntryId"),
         )
-    said = line.get("message")
-    if line.get("type") != "message" or not isinstance(said, dict):
+    message = line.get("message")
+    if line.get("type") != "message" or not isinstance(message, dict):
         return Entry(id=id_, parent=parent)
-    learn = said.get("stopReason") not in _CUT
-    return Entry(id=id_, parent=parent, message=_message(said), key=id_, learn=learn)
+    learn = message.get("stopReason") not in _CUT
+    return Entry(id=id_, parent=parent, message=_message(message), key=id_, learn=learn)
 
 
-def _message(said: Line) -> Message | None:
-    text = text_of(said)
-    match said.get("role"):
+def _message(message: Line) -> Message | None:
+    text = text_of(message)
+    match message.get("role"):
         case "user":
             return {"role": "user", "content": text}
         case "toolResult":
-            return result_of(said.get("toolCallId"), text)
+            return result_of(message.get("toolCallId"), text)
         case "assistant":
-            parts = said.get("content")
+            parts = message.get("content")
             calls = [
                 tool_call(part.get("id"), part.get("name"), part.get("arguments"))
                 for part in (parts if isinstance(parts, list) else [])

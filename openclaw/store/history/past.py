@@ -139,15 +139,15 @@ def _turns(
 ) -> Iterable[PastTurn]:
     messages: list[Message] = []
     answers: list[tuple[int, Entry]] = []
-    said = [entry.message for entry in entries if entry.message is not None]
-    given = {message["tool_call_id"] for message in said if message["role"] == "tool"}
+    own_messages = [entry.message for entry in entries if entry.message is not None]
+    answered_calls = {message["tool_call_id"] for message in own_messages if message["role"] == "tool"}
     for entry in entries:
         assert entry.message is not None  # folded
         if entry.message["role"] == "assistant":
             answers.append((len(messages), entry))
         messages.append(entry.message)
         called = [call["id"] for call in entry.message.get("tool_calls") or []]
-        messages += [results[id_] for id_ in called if id_ not in given and id_ in results]
+        messages += [results[id_] for id_ in called if id_ not in answered_calls and id_ in results]
     for index, entry in answers:
         if entry.key in seen:
             continue

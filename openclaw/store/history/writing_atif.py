@@ -106,10 +106,10 @@ class _Steps:
         return False
 
 
-def _common(said: list[Message], messages: list[Message]) -> int:
+def _common(earlier: list[Message], messages: list[Message]) -> int:
     """Returns how many messages at the beginning of a history were written already."""
     count = 0
-    for old, new in zip(said, messages, strict=False):
+    for old, new in zip(earlier, messages, strict=False):
         if old["role"] != new["role"] or text_of(old).strip() != text_of(new).strip():
             break
         count += 1

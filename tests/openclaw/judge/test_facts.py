@@ -89,8 +89,8 @@ def test_what_contradicts_what(
 def test_what_a_tool_says_is_nobodys_word_and_feedback_is(turn: Callable[..., Turn]) -> None:
     alone = turn(WRONG, following=[{"role": "tool", "content": "Saved. Thank you, that is perfect!"}])
     assert agreement(alone, 1.0, fact_of(alone, sums_hold)) is None
-    assert agreement(alone, 1.0, False, said="") is False, "thumbs up, without a word"
-    assert agreement(alone, -1.0, True, said="") is None, "thumbs down may be about anything"
+    assert agreement(alone, 1.0, False, comment="") is False, "thumbs up, without a word"
+    assert agreement(alone, -1.0, True, comment="") is None, "thumbs down may be about anything"
 
 
 def calling(command: str) -> dict[str, Any]:

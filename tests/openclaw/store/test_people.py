@@ -55,10 +55,15 @@ def test_samples_of_people_who_are_kept_apart_stay_ready(
         make_sample(person=person)
     assert store.people.waiting() == {"liar", "ada", None, "bob"}
     apart = {"liar", None}
-    assert store.samples.ready_count(apart) == store.samples.leasable_count(9, share=share, apart=apart) == 2
-    assert [one.turn.person for one in store.samples.lease(0, 9, share=share, apart=apart)] == ["ada", "bob"]
+    assert (
+        store.samples.ready_count(apart) == store.samples.leasable_count(9, share=share, excluded=apart) == 2
+    )
+    assert [one.turn.person for one in store.samples.lease(0, 9, share=share, excluded=apart)] == [
+        "ada",
+        "bob",
+    ]
     assert store.samples.ready_count() == 3 and store.samples.oldest_ready_at(apart) is None
-    assert [one.turn.person for one in store.samples.learned_before(1, 9, apart={"ada"})] == ["bob"]
+    assert [one.turn.person for one in store.samples.learned_before(1, 9, excluded={"ada"})] == ["bob"]
     assert [one.turn.person for one in store.samples.lease(1, 9, share=share)] == ["liar", None, "liar"]
 
 
@@ -68,4 +73,4 @@ def test_who_is_kept_apart_is_no_company_that_bounds_the_others(
     for person in ["liar"] * 4 + ["ada"] * 12:
         make_sample(person=person)
     store.samples.lease(0, 4)
-    assert store.samples.leasable_count(12, share=0.5, apart={"liar"}) == 12
+    assert store.samples.leasable_count(12, share=0.5, excluded={"liar"}) == 12
