@@ -148,7 +148,7 @@ class Sample:
             raise self._error(
                 f"observed has {len(self.observed)} entries for {len(written)} tokens of response and next_tokens"
             )
-        if any(seen not in (0, 1 - mine) for seen, mine in zip(self.observed, written, strict=True)):
+        if any(seen not in (0, 1 - is_own) for seen, is_own in zip(self.observed, written, strict=True)):
             raise self._error("observed may hold 1 only where loss_mask is 0")
 
     def _check_length(self, name: str) -> None:

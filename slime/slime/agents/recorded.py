@@ -120,7 +120,7 @@ def seen(
     for place, sample in enumerate(samples):
         scores = (sample.metadata.get("step_wise") or {}).get("step_scores") or []
         verdicts = {step["step_index"]: step for step in (sample.metadata.get("prm") or {}).get("steps", [])}
-        mine = advantages[place] if place < len(advantages) else []
+        row = advantages[place] if place < len(advantages) else []
         if found.turns:
             new = sample.tokens[_common(before, sample.tokens) : sample.prompt_length]
             found.turns[-1].shown = _shown(tokenizer, new)
@@ -131,7 +131,7 @@ def seen(
             turn, ended = _turn(sample, begin, end, tokenizer), end
             turn.score = scores[number] if number < len(scores) else None
             turn.judge = verdicts.get(len(found.turns))
-            known = [value for value in mine[begin:end] if value is not None]
+            known = [value for value in row[begin:end] if value is not None]
             turn.advantage = statistics.fmean(known) if known else None
             found.turns.append(turn)
         before = sample.tokens

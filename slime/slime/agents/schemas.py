@@ -45,8 +45,8 @@ def _of_value(name: str, value: object, schema: object) -> Iterator[str]:
 
 
 def _kinds(schema: Mapping[str, Any]) -> list[str]:
-    said = schema.get("type", [])
-    return [said] if isinstance(said, str) else list(said)
+    kinds = schema.get("type", [])
+    return [kinds] if isinstance(kinds, str) else list(kinds)
 
 
 def _is(value: object, kind: str) -> bool:
@@ -82,8 +82,8 @@ def _problem_of_value(schema: object) -> str | None:
         return None
     if not isinstance(schema, Mapping):
         return f"has no JSON schema, but {schema!r:.80}"
-    said = schema.get("type", [])
-    kinds = said if isinstance(said, list) else [said]
+    declared = schema.get("type", [])
+    kinds = declared if isinstance(declared, list) else [declared]
     if wrong := [kind for kind in kinds if not isinstance(kind, str) or kind not in TYPES]:
         return f"is of type {wrong[0]!r}, which JSON does not have; types: {', '.join(TYPES)}"
     return None if isinstance(schema.get("enum", []), list) else "has an enum that is no list"

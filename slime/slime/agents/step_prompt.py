@@ -33,8 +33,8 @@ def step_prompt(task: Task, steps: Sequence[Step]) -> list[Message]:
 def _task(task: Task) -> str:
     if isinstance(task.prompt, str):
         return shortened(task.prompt, 2 * LONGEST)
-    said = [f"{message.get('role')}: {message.get('content')}" for message in task.prompt]
-    return shortened("\n".join(said), 2 * LONGEST)
+    lines = [f"{message.get('role')}: {message.get('content')}" for message in task.prompt]
+    return shortened("\n".join(lines), 2 * LONGEST)
 
 
 def _told(step: Step, most: int) -> str:

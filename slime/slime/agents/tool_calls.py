@@ -48,36 +48,36 @@ def calls_in(text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
 
 
 def _call(body: str, tools: Mapping[str, Tool]) -> ToolCall:
-    said = _json(body)
-    if not isinstance(said, dict) or not isinstance(said.get("arguments"), dict):
+    call = _json(body)
+    if not isinstance(call, dict) or not isinstance(call.get("arguments"), dict):
         raise CallError('a tool call is {"name": ..., "arguments": {...}}')
-    name = said.get("name")
+    name = call.get("name")
     if not isinstance(name, str) or name not in tools:
         raise CallError(f"there is no tool {name!r}; tools: {', '.join(tools) or 'none'}")
-    if complaint := next(complaints(said["arguments"], tools[name].parameters), None):
+    if complaint := next(complaints(call["arguments"], tools[name].parameters), None):
         raise CallError(f"{name}: {complaint}")
-    return ToolCall(name, said["arguments"])
+    return ToolCall(name, call["arguments"])
 
 
 def _json(body: str) -> Any:
     """Raises CallError: no JSON, or what no tool can be given (numbers that are none, half a character)."""
     try:
-        said = json.loads(body, strict=False)  # models write line ends in code as they are
-        json.dumps(said, ensure_ascii=False, allow_nan=False).encode()
+        value = json.loads(body, strict=False)  # models write line ends in code as they are
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError as error:
         raise CallError("the tool call holds half of a character (a lone surrogate)") from error
     except ValueError as error:
         raise CallError(f"the tool call is no JSON: {error}") from error
     except RecursionError as error:
         raise CallError("the tool call is no JSON: it is too deep") from error
-    return said
+    return value
 
 
 def loose_calls(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, arguments) of the calls in a text that read as such, whatever tools there are."""
     for body in _CALL.findall(text):
         try:
-            said = json.loads(body, strict=False)
-            yield str(said["name"]), dict(said["arguments"])
+            call = json.loads(body, strict=False)
+            yield str(call["name"]), dict(call["arguments"])
         except (ValueError, KeyError, TypeError, RecursionError):
             continue

@@ -84,8 +84,8 @@ class View:
 def chosen(args: View) -> Iterator[SeenTrajectory]:
     """Yields the trajectories that the command line asks for."""
     for found in read_run(args.run, args.rollout):
-        wanted = args.sample is None or str(found.first.index) == args.sample
-        if wanted and (args.solved is None or found.solved is args.solved):
+        is_sample = args.sample is None or str(found.first.index) == args.sample
+        if is_sample and (args.solved is None or found.solved is args.solved):
             yield found
 
 

@@ -100,18 +100,18 @@ def read_values(
     values = {item.name: item.default for item in flags} | from_environment(flags, env)
     _add_help(parser, groups, prog)
     parser.add_argument("--version", action="version", version=f"slime {__version__}")
-    given, unknown = parser.parse_known_args(list(argv))
-    backend = (values | vars(given) | filed)["rollout_backend"]
+    parsed, unknown = parser.parse_known_args(list(argv))
+    backend = (values | vars(parsed) | filed)["rollout_backend"]
     values["engine_python"] = python_of(backend, env)
     words: dict[str, list[str]] = {}
     if backend in THIRD_PARTY:
         known = [name for action in parser._actions for name in action.option_strings]
         rest, words = take_engine_words(argv, backend, known)
-        given, unknown = parser.parse_known_args(rest)
+        parsed, unknown = parser.parse_known_args(rest)
     left, shape = take_foreign(unknown)
     if left:
         raise ConfigError(_unknown_flag(left[0], parser))
-    values = _without_what_others_turn_off(flags, values, vars(given)) | vars(given) | filed
+    values = _without_what_others_turn_off(flags, values, vars(parsed)) | vars(parsed) | filed
     values["engine_words"] = words
     if shape and values.get("hf_checkpoint"):
         check_shape(values["hf_checkpoint"], shape)
@@ -156,11 +156,11 @@ def complete_parser(
 
 
 def _without_what_others_turn_off(
-    flags: Sequence[Flag], values: dict[str, Any], given: Mapping[str, object]
+    flags: Sequence[Flag], values: dict[str, Any], parsed: Mapping[str, object]
 ) -> dict[str, Any]:
     """The environment may name what a flag of the command line has no use for; the flag wins in silence."""
     for item in flags:
-        if item.env_unless and given.get(item.env_unless):
+        if item.env_unless and parsed.get(item.env_unless):
             values[item.name] = item.default
     return values
 

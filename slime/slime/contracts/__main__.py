@@ -23,14 +23,14 @@ def main(argv: Sequence[str]) -> int:
     args, defaults = Arguments(), vars(Arguments())
     for name, value in values.items():
         setattr(args, name, value)
-    given = {name: values[name] for name in HOOKS if values.get(name) and values[name] != defaults.get(name)}
-    if not given:
+    hooks = {name: values[name] for name in HOOKS if values.get(name) and values[name] != defaults.get(name)}
+    if not hooks:
         print(
             f"error: name a hook to check: {', '.join(HOOKS[name].flag for name in HOOKS)}", file=sys.stderr
         )
         return 2
     broken = 0
-    for name, value in given.items():
+    for name, value in hooks.items():
         for path in value if isinstance(value, list) else [value]:
             try:
                 print(f"ok      {HOOKS[name].flag} {path}: {check(name, path, args)}", flush=True)

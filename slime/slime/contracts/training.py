@@ -70,8 +70,8 @@ def _spec(args: Arguments, function: Callable[..., object], path: str) -> None:
     student, teacher = DenseDistribution(leaf), DenseDistribution(torch.randn(count, VOCABULARY))
     batch = loss_batch(everyone, packed, data, float(len(data.samples)), args.reward_key)
     if spec.teacher == "sampled":
-        said = teacher.log_probs(packed.targets)
-        batch = replace(batch, teacher_log_probs=said, taught=torch.ones(count, dtype=torch.bool))
+        log_probs = teacher.log_probs(packed.targets)
+        batch = replace(batch, teacher_log_probs=log_probs, taught=torch.ones(count, dtype=torch.bool))
     elif spec.teacher == "topk":
         batch = replace(batch, targets=_targets(student, teacher))
     reducer = step_reducer(float(len(data.samples)), packed, per_token=False)

@@ -37,5 +37,5 @@ def search_path(python: str, environ: Mapping[str, str]) -> str:
     Kernels are built by the program `ninja`. A link is not followed: its target's folder may have no `ninja`.
     """
     before = environ.get("PATH", os.defpath)
-    beside = os.path.dirname(python)
-    return os.path.abspath(beside) + os.pathsep + before if beside else before
+    folder = os.path.dirname(python)
+    return os.path.abspath(folder) + os.pathsep + before if folder else before

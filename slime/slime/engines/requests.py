@@ -280,19 +280,19 @@ class ModelLimits:
                 f"logprob_start_len: {request.logprob_start_len} is beyond the prompt ({len(prompt)} tokens)"
             )
 
-    def new_tokens(self, prompt: int, wanted: int | None, least: int = 0) -> int:
+    def new_tokens(self, prompt: int, requested: int | None, least: int = 0) -> int:
         """Tokens that an answer to `prompt` tokens may have; the engine samples at least `least`. Raises RequestError."""
         room = self.context_length - prompt
-        if room < (least if wanted == 0 else 1):
+        if room < (least if requested == 0 else 1):
             raise RequestError(
                 f"the prompt of {prompt} tokens fills the context of {self.context_length} tokens"
             )
-        if wanted is not None and wanted > room:
+        if requested is not None and requested > room:
             raise RequestError(
-                f"the request needs {prompt + wanted} tokens ({prompt} prompt + {wanted} max_new_tokens), "
+                f"the request needs {prompt + requested} tokens ({prompt} prompt + {requested} max_new_tokens), "
                 f"the context has {self.context_length}"
             )
-        return min(DEFAULT_NEW_TOKENS, room) if wanted is None else wanted
+        return min(DEFAULT_NEW_TOKENS, room) if requested is None else requested
 
 
 def explain(error: ValidationError) -> str:

@@ -87,14 +87,14 @@ def choose(packages: Path | None, environ: Mapping[str, str]) -> Choice:
     cuda = None if packages is None else cuda_of(packages)
     homes = list(_system_homes(environ))
     there = [Compiler(home, nvcc_version(home)) for home in homes if _has_nvcc(home)]
-    given = there[0] if there and there[0].home == homes[0] else None
+    preferred = there[0] if there and there[0].home == homes[0] else None
     if fitting := [one for one in there if one.fits(cuda)]:
-        return Choice(fitting[0], given, cuda, False)
+        return Choice(fitting[0], preferred, cuda, False)
     home = None if packages is None else _packaged_home(packages)
     if home is not None:
-        return Choice(Compiler(home, nvcc_version(home)), given, cuda, True)
+        return Choice(Compiler(home, nvcc_version(home)), preferred, cuda, True)
     near = [one for one in there if one.version and cuda and one.version[0] == cuda[0]]
-    return Choice(near[0] if near else None, given, cuda, False)
+    return Choice(near[0] if near else None, preferred, cuda, False)
 
 
 def cuda_of(packages: Path) -> Version | None:

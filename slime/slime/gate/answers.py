@@ -149,10 +149,10 @@ class AnswerCheck:
 
     def measured(self, asked: Sequence[Sample], complete: bool) -> tuple[dict[str, float], dict[str, float]]:
         """Returns the measurements of the candidate, and of the live weights."""
-        wanted = [label(one) if complete else None for one in asked]
+        labels = [label(one) if complete else None for one in asked]
         old = [self.live_answers[key(one)] for one in asked]
         new = [self.candidate_answers[key(one)] for one in asked]
-        return measure_sampled(new, wanted, old), measure_sampled(old, wanted, old)
+        return measure_sampled(new, labels, old), measure_sampled(old, labels, old)
 
     def few(self, questions: Sequence[Sample], count: int) -> list[Sample]:
         """Returns the next ones in turn."""
@@ -163,11 +163,11 @@ class AnswerCheck:
 
     def is_worse(self, one: Sample) -> bool:
         """Returns whether a question is answered wrong that was answered right."""
-        wanted, named = label(one), key(one)
-        if wanted is None:
+        expected, named = label(one), key(one)
+        if expected is None:
             return False
         live, candidate = self.live_answers[named].text, self.candidate_answers[named].text
-        return is_right(live, wanted) and not is_right(candidate, wanted)
+        return is_right(live, expected) and not is_right(candidate, expected)
 
     def ask(
         self, asked: Sequence[Sample], weights: WeightVersion, live: WeightVersion, engines: Sequence[Tries]

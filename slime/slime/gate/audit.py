@@ -194,8 +194,8 @@ class Audit:
 
 def wrong_now(check: AnswerCheck, question: Sample, answer: Tried) -> bool:
     """Returns whether an answer is wrong, and the one before it was right or is not known."""
-    wanted, before = str(question.label), check.live_answers.get(key(question))
-    return not is_right(answer.text, wanted) and (before is None or is_right(before.text, wanted))
+    expected, before = str(question.label), check.live_answers.get(key(question))
+    return not is_right(answer.text, expected) and (before is None or is_right(before.text, expected))
 
 
 def put(

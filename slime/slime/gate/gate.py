@@ -245,8 +245,8 @@ class CandidateGate:
         """Returns the hook's samples on which weights are compared."""
         if self.hook is None:
             return []
-        given = self.hook(self.args, rollout_id, version)
-        return [one if isinstance(one, Sample) else Sample.from_dict(one) for one in given]
+        samples = self.hook(self.args, rollout_id, version)
+        return [one if isinstance(one, Sample) else Sample.from_dict(one) for one in samples]
 
     def read(self, trainers: Examined, samples: Sequence[Sample]) -> dict[str, list[float]]:
         """Returns log-probs of all stored answers under the trainer's weights, in one pass."""

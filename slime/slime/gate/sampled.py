@@ -28,12 +28,12 @@ class Tried:
 
 
 def measure_sampled(
-    answers: Sequence[Tried], wanted: Sequence[str | None], before: Sequence[Tried]
+    answers: Sequence[Tried], expected: Sequence[str | None], before: Sequence[Tried]
 ) -> dict[str, float]:
     """Shares of answers that are wrong in form, and numbers about the others.
 
     Args:
-        wanted: what each answer must contain; None if that is not known.
+        expected: what each answer must contain; None if that is not known.
         before: what the live weights answered to the same prompts.
 
     Returns:
@@ -57,12 +57,12 @@ def measure_sampled(
     }
     tokens = sum(len(answer.log_probs) for answer in answers)
     found["surprise"] = -sum(sum(answer.log_probs) for answer in answers) / tokens if tokens else 0.0
-    return found | share_right(answers, wanted)
+    return found | share_right(answers, expected)
 
 
-def share_right(answers: Sequence[Tried], wanted: Sequence[str | None]) -> dict[str, float]:
+def share_right(answers: Sequence[Tried], expected: Sequence[str | None]) -> dict[str, float]:
     """`right` (from 0 to 1) and `questions`; nothing where no answer is known."""
-    asked = [(answer, want) for answer, want in zip(answers, wanted, strict=True) if want is not None]
+    asked = [(answer, want) for answer, want in zip(answers, expected, strict=True) if want is not None]
     if not asked:
         return {}
     right = sum(is_right(answer.text, want) for answer, want in asked) / len(asked)
@@ -92,9 +92,9 @@ def script(text: str) -> str | None:
     return letters.most_common(1)[0][0] if letters else None
 
 
-def is_right(text: str, wanted: str) -> bool:
+def is_right(text: str, expected: str) -> bool:
     """A number must be the last one of the text; anything else must stand in it as whole words, in any case."""
-    if _NUMBER.fullmatch(wanted):
+    if _NUMBER.fullmatch(expected):
         numbers = _NUMBER.findall(text)
-        return bool(numbers) and float(numbers[-1].replace(",", "")) == float(wanted.replace(",", ""))
-    return re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text, re.IGNORECASE) is not None
+        return bool(numbers) and float(numbers[-1].replace(",", "")) == float(expected.replace(",", ""))
+    return re.search(rf"(?<!\w){re.escape(expected)}(?!\w)", text, re.IGNORECASE) is not None

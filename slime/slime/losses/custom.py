@@ -52,13 +52,13 @@ def sample_loss(
     Raises:
         ConfigError: it does not return one number.
     """
-    given = dict(
+    keywords = dict(
         zip(SAMPLE_PARAMETERS, (policy, reference, reward.expand_as(policy), advantages, config), strict=True)
     )
     parameters = inspect.signature(function).parameters
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        given = {name: value for name, value in given.items() if name in parameters}
-    loss = function(**given)
+        keywords = {name: value for name, value in keywords.items() if name in parameters}
+    loss = function(**keywords)
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         raise ConfigError(
             f"the custom loss returned {_described(loss)}; it must return one number as a tensor"

@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
             args = parse_args(
                 [*words, *(["--hf-checkpoint", stand_in] if stand_in else [])], env, packages=False
             )
-            told = origins(args, marked, env, own.script_variables.split())
+            origins_of_arguments = origins(args, marked, env, own.script_variables.split())
             text, fits = planned(args, own.num_gpus, own.gpu, own.usual_gpu)
             seats, room = seated(args, own)
             here = bool(gpus_here()) or split_of(args).gpus == 0
@@ -88,10 +88,12 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     text, fits = "\n".join([text, *seats]), fits and room and not refused
     if stand_in:
         text = text.replace(stand_in, named)
-        told = [Origin(one.flag, one.value.replace(stand_in, named), one.source) for one in told]
+        origins_of_arguments = [
+            Origin(one.flag, one.value.replace(stand_in, named), one.source) for one in origins_of_arguments
+        ]
         text += f"\nnote     {named} is not there yet; planned by the published shape of {known_name(named)}"
     print(text)
-    print("\n".join(table(told, own.all)))
+    print("\n".join(table(origins_of_arguments, own.all)))
     return 0 if fits else 1
 
 
@@ -132,20 +134,21 @@ def seated(args: Arguments, plan: Plan) -> tuple[list[str], bool]:
     return [f"machine {number:<4} {line}" for number, line in enumerate(seats.lines(split))], True
 
 
-def table(told: Sequence[Origin], all: bool) -> list[str]:
+def table(arguments: Sequence[Origin], all: bool) -> list[str]:
     """One line for each given argument; those that have their defaults are listed too, or counted."""
-    given = [one for one in told if one.source != BY_DEFAULT]
-    defaults = [one for one in told if one.source == BY_DEFAULT]
-    lines = ["\narguments", *rows(given)]
+    chosen = [one for one in arguments if one.source != BY_DEFAULT]
+    defaults = [one for one in arguments if one.source == BY_DEFAULT]
+    lines = ["\narguments", *rows(chosen)]
     if all:
         return [*lines, "\ndefaults", *rows(defaults)]
     return [*lines, f"\n{len(defaults)} more arguments have their defaults; DRY_RUN=full lists them"]
 
 
-def rows(told: Sequence[Origin]) -> list[str]:
-    width = max((len(one.flag) for one in told), default=0)
+def rows(arguments: Sequence[Origin]) -> list[str]:
+    width = max((len(one.flag) for one in arguments), default=0)
     return [
-        f"  {one.flag:{width}}  {one.value}  [{one.source}]" for one in sorted(told, key=lambda one: one.flag)
+        f"  {one.flag:{width}}  {one.value}  [{one.source}]"
+        for one in sorted(arguments, key=lambda one: one.flag)
     ]
 
 
@@ -174,12 +177,12 @@ def origins(
     defaults = {item.name: item.default for item in flags}
     actions = {action.dest: action for action in parser._actions}
     by_option = {name: action.dest for action in parser._actions for name in action.option_strings}
-    given = {
+    sources = {
         by_option[name]: source for word, source in marked if (name := word.split("=", 1)[0]) in by_option
     }
-    given |= dict.fromkeys(filed, "--custom-config-path")
+    sources |= dict.fromkeys(filed, "--custom-config-path")
     found = [
-        _origin(action, args, given, env, defaults.get(name, action.default))
+        _origin(action, args, sources, env, defaults.get(name, action.default))
         for name, action in actions.items()
     ]
     own = {f"variable {name}" for name in script_variables}
@@ -189,13 +192,13 @@ def origins(
 def _origin(
     action: argparse.Action,
     args: Arguments,
-    given: Mapping[str, str],
+    sources: Mapping[str, str],
     env: Mapping[str, str],
     default: object,
 ) -> Origin:
     """`default`: the value without flag and variable."""
     name = action.dest
-    value, source = vars(args).get(name), given.get(name)
+    value, source = vars(args).get(name), sources.get(name)
     if source is None:
         listed = _VARIABLES.search(action.help or "")
         names = [one.strip() for one in listed[1].split(",")] if listed else []

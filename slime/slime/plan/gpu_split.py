@@ -57,8 +57,8 @@ class GpuSplit:
     def check(self, gpus: int) -> None:
         """Raises ClusterError with the arithmetic if the parts need more GPUs than the `gpus` there are."""
         if self.gpus > gpus:
-            wanted = self.sum_of(self.parts)
-            raise ClusterError(f"{wanted} = {self.gpus} GPUs, but there are {gpus}: make a part smaller")
+            total = self.sum_of(self.parts)
+            raise ClusterError(f"{total} = {self.gpus} GPUs, but there are {gpus}: make a part smaller")
 
     @staticmethod
     def sum_of(parts: Sequence[RunPart]) -> str:

@@ -33,9 +33,9 @@ def line(args: Arguments, plan: MemoryPlan) -> str | None:
     judge = next((one for one in plan.servers if one.role == "judge"), None)
     if judge is None:
         return None
-    given = vars(args)
-    longest, votes = given.get("prm_max_new_tokens") or 4096, given.get("prm_m") or 1
-    asked = (given.get("num_judge_workers") or 1) * (given.get("judge_max_requests") or 32)
+    values = vars(args)
+    longest, votes = values.get("prm_max_new_tokens") or 4096, values.get("prm_m") or 1
+    asked = (values.get("num_judge_workers") or 1) * (values.get("judge_max_requests") or 32)
     reply = longest / 2
     fit = max(1.0, kv_tokens(judge.engine, plan.gpu) / (QUESTION + reply))
     each = min(asked / judge.count, fit)

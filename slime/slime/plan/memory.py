@@ -255,10 +255,10 @@ def _adapters(trainer: TrainerMemory, division: Division, first: bool) -> float:
 
 def _stage_parts(trainer: TrainerMemory, division: Division, first: bool) -> Parts:
     shape = trainer.shape
-    mine = sum(division.numbers(shape, first))
-    trained = _adapters(trainer, division, first) if trainer.lora_rank else mine
+    numbers = sum(division.numbers(shape, first))
+    trained = _adapters(trainer, division, first) if trainer.lora_rank else numbers
     parts: Parts = {
-        "weights": 2 * mine,
+        "weights": 2 * numbers,
         "gradients": 4 * trained,
         "frozen models": sum(2 * sum(division.numbers(one, first)) for one in trainer.frozen),
     }

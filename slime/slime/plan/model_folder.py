@@ -45,8 +45,8 @@ def cut_short(file: Path) -> str:
             ]
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
             return "whose header cannot be read"
-    wanted = LENGTH_BYTES + length + max(ends, default=0)
-    return "" if size >= wanted else f"which has {size} of its {wanted} bytes"
+    expected_size = LENGTH_BYTES + length + max(ends, default=0)
+    return "" if size >= expected_size else f"which has {size} of its {expected_size} bytes"
 
 
 def _named(index: Path) -> list[str]:

@@ -145,12 +145,12 @@ def mem_fraction(args: EngineArguments, part: str = "rollout") -> float:
     words: Sequence[str] = args.engine_words.get("rollout", [])
     if part != "rollout":
         words = [*words, *args.engine_words.get(part, [])]
-    given = [words[i + 1] for i, word in enumerate(words[:-1]) if word == name]
-    given += [word.partition("=")[2] for word in words if word.startswith(name + "=")]
+    shares = [words[i + 1] for i, word in enumerate(words[:-1]) if word == name]
+    shares += [word.partition("=")[2] for word in words if word.startswith(name + "=")]
     try:
-        share = float(given[-1]) if given else usual
+        share = float(shares[-1]) if shares else usual
     except ValueError:
-        raise ConfigError(f"{name} {given[-1]} is not a number") from None
+        raise ConfigError(f"{name} {shares[-1]} is not a number") from None
     if not 0 < share <= 1:
         raise ConfigError(f"{name} {share:g}: it is a share of a GPU, above 0 and at most 1")
     return share

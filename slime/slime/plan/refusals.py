@@ -129,8 +129,8 @@ def _hooks(
         module = load_module(path)
         check: Any = next(filter(None, (getattr(module, name, None) for name in names)), None)
         if check is not None:
-            given = argparse.Namespace(**vars(args))
-            yield path, partial(check, given, pretended_engines(args), env)
+            copied = argparse.Namespace(**vars(args))
+            yield path, partial(check, copied, pretended_engines(args), env)
 
 
 def pretended_engines(args: Arguments) -> dict[str, list[str]]:

@@ -28,8 +28,8 @@ class Machines:
         try:
             return seats_of(split, machines)
         except ClusterError as error:
-            given = f" (GPUS_OF_NODE={self.machine_gpus})" if self.machine_gpus else ""
-            raise ClusterError(f"{error}{given}") from None
+            setting = f" (GPUS_OF_NODE={self.machine_gpus})" if self.machine_gpus else ""
+            raise ClusterError(f"{error}{setting}") from None
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Seats:
             parts = [f"trainer {trainers}"] if trainers else []
             for name, places in self.engines.items():
                 if count := places.count(machine):
-                    beside = " (shared)" if split.shared and name == "rollout" else ""
-                    parts.append(f"{names.get(name, name)} {count} x {each[name]} GPUs{beside}")
+                    mark = " (shared)" if split.shared and name == "rollout" else ""
+                    parts.append(f"{names.get(name, name)} {count} x {each[name]} GPUs{mark}")
             found.append(", ".join(parts) or "nothing")
         return found
 

@@ -101,9 +101,9 @@ class Shape:
         if self.linear_attention is not None:
             mixing += (self.layers - self.full_layers) * self.linear_attention.linear(self.hidden)
         # routers; shared experts, gates
-        beside = self.experts + (3 * self.shared_mlp + 1 if self.shared_mlp else 0)
+        unrouted = self.experts + (3 * self.shared_mlp + 1 if self.shared_mlp else 0)
         dense = (self.layers - self.mixed_layers) * 3 * self.hidden * self.mlp
-        return mixing + dense + self.mixed_layers * self.hidden * beside + self.experts_linear
+        return mixing + dense + self.mixed_layers * self.hidden * unrouted + self.experts_linear
 
     @property
     def embedding(self) -> int:

@@ -73,8 +73,8 @@ def _check_program(request: Request, only_here: bool) -> None:
         raise Refusal(415, "BAD_REQUEST", "a request is application/json")
 
 
-def _check_key(given: str, key: str) -> None:
-    if not hmac.compare_digest(given.encode(), f"Bearer {key}".encode()):
+def _check_key(authorization: str, key: str) -> None:
+    if not hmac.compare_digest(authorization.encode(), f"Bearer {key}".encode()):
         raise Refusal(
             401,
             "WRONG_KEY",

@@ -106,10 +106,10 @@ def mark_of(run_dir: Path) -> str:
 
 def kill_marked(run_dir: Path) -> None:
     """Kills what is left of a driver of this run folder: the processes that inherited its mark."""
-    wanted = mark_of(run_dir)
+    run_mark = mark_of(run_dir)
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.pid != os.getpid() and process.environ().get(MARK) == wanted:
+            if process.pid != os.getpid() and process.environ().get(MARK) == run_mark:
                 process.kill()
 
 
@@ -158,16 +158,16 @@ def send(record: ProcessRecord, action: str) -> None:
 
 def become_server(order: str) -> int:
     """The helper behind `spawn`: forks, waits until the fork runs the command; returns an exit status."""
-    wanted = json.loads(order)
-    run_dir = Path(wanted.pop("run_dir"))
+    spec = json.loads(order)
+    run_dir = Path(spec.pop("run_dir"))
     reader, writer = os.pipe()  # both ends close on exec: end of file means the command runs
     if os.fork() != 0:
         os.close(writer)
         return 1 if os.read(reader, 1) else 0
-    log = append_to(log_path(run_dir, wanted["name"]))
+    log = append_to(log_path(run_dir, spec["name"]))
     os.dup2(log, 1)
     os.dup2(log, 2)
-    record = describe(os.getpid(), **wanted)
+    record = describe(os.getpid(), **spec)
     write_record(run_dir, record)
     try:
         os.execvp(record.command[0], record.command)

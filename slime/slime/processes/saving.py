@@ -24,8 +24,8 @@ def say_saving(run_dir: Path, limit: float) -> None:
 def grace_of(run_dir: Path, pid: int) -> float:
     """Seconds that the driver with this pid has from TERM to its end."""
     try:
-        said, _, limit = (run_dir / FILE).read_text().partition(" ")
-        return float(limit) + MORE if said == str(pid) else DRIVER_GRACE
+        saver, _, limit = (run_dir / FILE).read_text().partition(" ")
+        return float(limit) + MORE if saver == str(pid) else DRIVER_GRACE
     except (FileNotFoundError, ValueError):  # no note, or an unfinished one
         return DRIVER_GRACE
 

@@ -147,8 +147,8 @@ class ServerPorts:
             ConfigError: names the server and the port.
         """
         found = records.read_records(self.run_dir)
-        mine = [one for one in found if one.alive() or records.has_worker(self.run_dir, one.name)]
-        ours = {urlsplit(record.url).port for record in mine if record.url}
+        running = [one for one in found if one.alive() or records.has_worker(self.run_dir, one.name)]
+        ours = {urlsplit(record.url).port for record in running if record.url}
         for spec in specs:
             address = urlsplit(spec.url or "")
             if address.port is None or address.port in ours:
@@ -190,9 +190,9 @@ class ServerManager(ServerPorts):
     def adopt_or_launch_all(self, specs: Sequence[ServerSpec]) -> None:
         """The first half of `start_all`, which waits for nothing."""
         self.check_ports(specs)
-        wanted = {spec.name for spec in specs}
+        names = {spec.name for spec in specs}
         for record in self.processes():
-            if record.name not in wanted:
+            if record.name not in names:
                 self.stop(record.name)
         for spec in specs:
             self.adopt_or_launch(spec)
@@ -277,7 +277,7 @@ class ServerManager(ServerPorts):
         ]
 
 
-def note_death(watched: Watched, run_dir: Path, told: str) -> None:
+def note_death(watched: Watched, run_dir: Path, reason: str) -> None:
     """Decides when the server starts again, also from the kernel's log line about its end, if any."""
     if watched.ready:
         watched.failed_starts = 0
@@ -286,4 +286,4 @@ def note_death(watched: Watched, run_dir: Path, told: str) -> None:
     watched.restart_at = time.monotonic() + restart_delay(watched.failed_starts)
     watched.restarts += 1
     gone = f"{watched.spec.name} (pid {watched.record.pid}) is gone"
-    logger.warning("%s", with_advice(f"{gone}: {told}") if told else gone)
+    logger.warning("%s", with_advice(f"{gone}: {reason}") if reason else gone)

@@ -42,8 +42,8 @@ class BoardStore(Store):
     def check(self, keys: list[str]) -> bool:
         return ray.get(self.board.find.remote(list(keys), 0.0)) is not None
 
-    def compare_set(self, key: str, expected: str | bytes, wanted: str | bytes) -> bytes:  # type: ignore[override]
-        found: bytes = ray.get(self.board.exchange.remote(key, _bytes(expected), _bytes(wanted)))
+    def compare_set(self, key: str, expected: str | bytes, value: str | bytes) -> bytes:  # type: ignore[override]
+        found: bytes = ray.get(self.board.exchange.remote(key, _bytes(expected), _bytes(value)))
         return found
 
     def delete_key(self, key: str) -> bool:

@@ -36,14 +36,14 @@ def wait_for_nodes(nodes: int, gpus: int, timeout: float) -> None:
     Raises:
         ClusterError: they have not joined after `timeout` seconds; names those that have.
     """
-    deadline, told = time.monotonic() + timeout, False
+    deadline, announced = time.monotonic() + timeout, False
     while True:
         alive = [node for node in ray.nodes() if node["Alive"]]
         there = sum(int(node["Resources"].get("GPU", 0)) for node in alive)
         if len(alive) >= nodes and there >= gpus:
             return
-        if not told:
-            told = True
+        if not announced:
+            announced = True
             print(f"waiting for {nodes} machines with {gpus} GPUs, up to {timeout:g} s", file=sys.stderr)
         if time.monotonic() > deadline:
             each = ", ".join(

@@ -73,8 +73,8 @@ def facts_here(
         sign: a file in the run folder that the driver has just written.
     """
     sees_run = Path(sign).exists()
-    apart = scratch_dir(run_dir).with_name(f"{scratch_dir(run_dir).name}-engines")
-    folder = nodes.folder_of(run_dir if sees_run else apart, address)
+    separate_folder = scratch_dir(run_dir).with_name(f"{scratch_dir(run_dir).name}-engines")
+    folder = nodes.folder_of(run_dir if sees_run else separate_folder, address)
     nodes.begin(folder)
     end_released(folder)
     ports = ServerPorts(folder)

@@ -113,14 +113,14 @@ def needs_gloo(args: ServingSide) -> bool:
         return False
     from slime.engines.sglang.nccl import apart_from_others
 
-    told = apart_from_others(args.engine_python)
-    if told:
+    reason = apart_from_others(args.engine_python)
+    if reason:
         logger.warning(
             "%s: weights are broadcast by gloo, from CPU memory; where the engines do have the trainer's NCCL, let "
             "SGLANG_PYTHON name a Python with their packages",
-            told,
+            reason,
         )
-    return bool(told)
+    return bool(reason)
 
 
 def check_kind(url: str, backend: str) -> None:

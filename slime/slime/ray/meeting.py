@@ -84,11 +84,11 @@ class Board:
             self.changed.notify_all()
             return total
 
-    async def exchange(self, key: str, expected: bytes, wanted: bytes) -> bytes:
-        """The value afterwards: `wanted` if it was `expected` (empty: it was not there), else what it was."""
+    async def exchange(self, key: str, expected: bytes, value: bytes) -> bytes:
+        """The value afterwards: `value` if it was `expected` (empty: it was not there), else what it was."""
         async with self.changed:
             if self.values.get(key, b"") == expected:
-                self.values[key] = wanted
+                self.values[key] = value
                 self.changed.notify_all()
             return self.values.get(key, expected)
 

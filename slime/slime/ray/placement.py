@@ -67,9 +67,9 @@ def in_node_order(sites: Sequence[BundleSite], last: str = "") -> list[BundleSit
     return sorted(sites, key=key)
 
 
-def gpu_named(told: int | str) -> int | str:
+def gpu_named(name: int | str) -> int | str:
     """A GPU as Ray names it: a number, or a name of CUDA_VISIBLE_DEVICES (GPU-..., MIG-...)."""
-    return int(told) if str(told).isdigit() else str(told)
+    return int(name) if str(name).isdigit() else str(name)
 
 
 def alive_nodes() -> dict[str, dict[str, Any]]:
@@ -181,8 +181,8 @@ class Placement:
         if limit and not group.wait(limit):
             remove_placement_group(group)  # else it would be made when there is room, without a user
             where = " on the driver's machine" if key == self.here else ""
-            said = f"no room{where} in {limit:g} s for these bundles: {bundles}"
-            raise ClusterError(with_advice(said))
+            problem = f"no room{where} in {limit:g} s for these bundles: {bundles}"
+            raise ClusterError(with_advice(problem))
         self.groups[key] = group
         self.places |= {index: (key, number) for number, index in enumerate(indices)}
 

@@ -187,20 +187,20 @@ class AdapterTable:
 
 def arguments_of(args: Arguments, name: str) -> Arguments:
     """Returns the arguments of a run as publisher and hooks of one adapter read them."""
-    mine = copy.copy(args)
-    mine.save = str(Path(str(args.save)) / FOLDER / name)
+    arguments = copy.copy(args)
+    arguments.save = str(Path(str(args.save)) / FOLDER / name)
     weights = Path(str(args.update_weight_disk_dir))
     inside = weights.is_relative_to(str(args.save))
-    mine.update_weight_disk_dir = f"{mine.save}/weights" if inside else str(weights / FOLDER / name)
-    mine.save_interval = mine.update_weights_interval = 1
-    setattr(mine, ADAPTER, name)
-    return mine
+    arguments.update_weight_disk_dir = f"{arguments.save}/weights" if inside else str(weights / FOLDER / name)
+    arguments.save_interval = arguments.update_weights_interval = 1
+    setattr(arguments, ADAPTER, name)
+    return arguments
 
 
 def arguments_of_base(args: Arguments) -> Arguments:
     """Returns the arguments with which the base is published: where adapters are trained, it stays as it is."""
     if args.train_adapters is None:
         return args
-    mine = copy.copy(args)
-    mine.gate = False
-    return mine
+    arguments = copy.copy(args)
+    arguments.gate = False
+    return arguments

@@ -29,8 +29,8 @@ class OrderlyStop:
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run
-        given: float | None = run.args.stop_timeout
-        self.limit = LEAST if given is None else given or math.inf
+        timeout: float | None = run.args.stop_timeout
+        self.limit = LEAST if timeout is None else timeout or math.inf
         self.number: int | None = None
         self.began = 0.0
 

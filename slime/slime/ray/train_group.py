@@ -157,8 +157,8 @@ class TrainGroup:
             return gather(answers, what, limit)
         except RayActorError as error:
             reason = self.ended() or str(error).splitlines()[0]
-            told = f"; {killed}" if (killed := self.kills.news()) else ""
-            raise TrainerDied(with_advice(f"{what} failed: {reason}{told}", str(error))) from error
+            news = f"; {killed}" if (killed := self.kills.news()) else ""
+            raise TrainerDied(with_advice(f"{what} failed: {reason}{news}", str(error))) from error
         except TaskFailed as error:  # often only the echo of another rank's end
             raise TrainerDied(self.echo_of(what) or str(error)) from error
         except WaitTimeout as error:

@@ -113,15 +113,15 @@ class CompletionsSampler:
         self.http = httpx.Client(headers=headers, timeout=ANSWER_SECONDS, limits=limits)
         self.threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="completions")
 
-    def sample(self, wish: Wish) -> Future[Sampled]:
-        return self.threads.submit(self.ask, wish)
+    def sample(self, request: Wish) -> Future[Sampled]:
+        return self.threads.submit(self.ask, request)
 
     def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
         return self.threads.submit(self._of_prompt, ids)
 
-    def ask(self, wish: Wish) -> Sampled:
+    def ask(self, request: Wish) -> Sampled:
         """Raises ServiceAway, ServiceRefuses."""
-        choice = self._post(wish, {"logprobs": 1})
+        choice = self._post(request, {"logprobs": 1})
         ids, values = ids_of(choice), log_probs_of(choice)
         if ids is None:
             raise ServiceRefuses(NO_IDS.format(url=self.url, model=self.model))
@@ -136,17 +136,17 @@ class CompletionsSampler:
             raise ServiceRefuses(f"{self.url} gives no log-probs of prompts")
         return values[1 : len(ids)]
 
-    def _post(self, wish: Wish, more: Fields) -> dict[str, Any]:
+    def _post(self, request: Wish, more: Fields) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self.model,
-            "prompt": list(wish.prompt),
-            "max_tokens": wish.most,
+            "prompt": list(request.prompt),
+            "max_tokens": request.most,
             "n": 1,
         }
-        body |= {"temperature": wish.temperature, "top_p": wish.top_p, **more, **self.options}
-        body |= {"top_k": wish.top_k} if wish.top_k > 0 else {}
-        body |= {"seed": wish.seed} if wish.seed is not None else {}
-        body |= {"stop_token_ids": list(wish.stop_ids)} if wish.stop_ids else {}
+        body |= {"temperature": request.temperature, "top_p": request.top_p, **more, **self.options}
+        body |= {"top_k": request.top_k} if request.top_k > 0 else {}
+        body |= {"seed": request.seed} if request.seed is not None else {}
+        body |= {"stop_token_ids": list(request.stop_ids)} if request.stop_ids else {}
         with failures_translated():
             answer = self.http.post(f"{self.url}/completions", json=body)
         if answer.status_code != 200:
@@ -169,9 +169,9 @@ def ids_of(choice: Fields) -> list[int] | None:
 def log_probs_of(choice: Fields, first_known: bool = True) -> list[float] | None:
     """Returns the log-probs of an answer's tokens; `first_known`: false where the prompt is echoed, whose first token
     has none."""
-    told = choice.get("logprobs") or {}
-    content = told.get("content")
-    found = [one.get("logprob") for one in content] if content else told.get("token_logprobs")
+    log_probs = choice.get("logprobs") or {}
+    content = log_probs.get("content")
+    found = [one.get("logprob") for one in content] if content else log_probs.get("token_logprobs")
     if not found:
         return None
     values = [math.nan if one is None else float(one) for one in found]

@@ -142,10 +142,10 @@ MAY_PASS = (401, 402, 403, 408, 409, 425, 429)
 def translated(error: BaseException) -> ServiceAway | ServiceRefuses:
     """Returns the SDK's error, whose status may be that of an error behind it, in one line."""
     status, category = None, None
-    told: BaseException | None = error
-    while told is not None and status is None and category is None:
-        status, category = status_of(told), getattr(told, "category", None)
-        told = told.__cause__
+    cause: BaseException | None = error
+    while cause is not None and status is None and category is None:
+        status, category = status_of(cause), getattr(cause, "category", None)
+        cause = cause.__cause__
     line = (str(error).strip() or type(error).__name__).splitlines()[0][:400]
     if "not loaded" in line:
         return ServiceForgot(line)
@@ -184,17 +184,17 @@ def failures_translated() -> Iterator[None]:
         raise translated(error) from error
 
 
-def then(given: Future[Given], make: Callable[[Given], Wanted]) -> Future[Wanted]:
+def then(source: Future[Given], make: Callable[[Given], Wanted]) -> Future[Wanted]:
     """Returns a future of `make` applied to a future's result; failures are translated."""
-    wanted: Future[Wanted] = Future()
+    result: Future[Wanted] = Future()
 
     def done(ended: Future[Given]) -> None:
-        if not wanted.set_running_or_notify_cancel():
+        if not result.set_running_or_notify_cancel():
             return
         try:
-            wanted.set_result(make(ended.result()))
+            result.set_result(make(ended.result()))
         except BaseException as error:
-            wanted.set_exception(translated(error))
+            result.set_exception(translated(error))
 
-    given.add_done_callback(done)
-    return wanted
+    source.add_done_callback(done)
+    return result

@@ -104,7 +104,7 @@ class Pending(Protocol[T_co]):
 class Sampler(Protocol):
     """One set of weights that answers."""
 
-    def sample(self, wish: Wish) -> Future[Sampled]: ...
+    def sample(self, request: Wish) -> Future[Sampled]: ...
 
     def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
         """Returns the log-probs of ids 1 to N - 1 of a sequence [N], each given those before it: [N - 1]."""

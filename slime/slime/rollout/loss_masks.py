@@ -89,7 +89,7 @@ class Renderer:
 
     def answers(self, text: str, messages: Messages) -> tuple[tuple[int, int], ...]:
         """Returns where the trained answers lie in the rendered `messages`, from after `begin` to `end` included."""
-        told = [message for message in messages if message["role"] == "assistant"]
+        answers = [message for message in messages if message["role"] == "assistant"]
         found, at = [], text.find(self.begin)
         while at >= 0:
             start = at + len(self.begin)
@@ -97,13 +97,15 @@ class Renderer:
             end = len(text) if end < 0 else end + len(self.end)
             found.append((start, end))
             at = text.find(self.begin, end)
-        if len(found) != len(told) or text.count(self.begin) != len(told):
+        if len(found) != len(answers) or text.count(self.begin) != len(answers):
             raise DataError(
-                f"{len(told)} messages of the assistant, but {text.count(self.begin)} times {self.begin!r} in the "
+                f"{len(answers)} messages of the assistant, but {text.count(self.begin)} times {self.begin!r} in the "
                 "rendered conversation: a message contains these words"
             )
         return tuple(
-            span for span, message in zip(found, told, strict=True) if message.get("step_loss_mask", 1) == 1
+            span
+            for span, message in zip(found, answers, strict=True)
+            if message.get("step_loss_mask", 1) == 1
         )
 
 

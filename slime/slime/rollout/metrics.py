@@ -37,8 +37,11 @@ SOLVED = 1.0  # an answer with at least this reward solves its prompt
 def batch_metrics(args: GenerationSide, groups: Sequence[object]) -> dict[str, float]:
     """`rollout/*` of a batch."""
     samples = [sample for sample in flatten(groups) if sample.counted]
-    beside = sum(not sample.counted for sample in flatten(groups))
-    metrics: dict[str, float] = {"rollout/batch_size": len(samples), "rollout/groups": len(groups) - beside}
+    uncounted = sum(not sample.counted for sample in flatten(groups))
+    metrics: dict[str, float] = {
+        "rollout/batch_size": len(samples),
+        "rollout/groups": len(groups) - uncounted,
+    }
     if not samples:
         return metrics
     metrics |= reward_metrics(samples, args.reward_key)
@@ -251,8 +254,8 @@ def _judged(samples: Sequence[Sample]) -> dict[str, float]:
 
 def solves(sample: Sample, score: float) -> bool:
     """Returns whether an answer solves its task: by the reward's `acc` if it has one, else by its score."""
-    said = sample.reward.get("acc") if isinstance(sample.reward, Mapping) else None
-    return float(said if isinstance(said, int | float) else score) >= SOLVED
+    accuracy = sample.reward.get("acc") if isinstance(sample.reward, Mapping) else None
+    return float(accuracy if isinstance(accuracy, int | float) else score) >= SOLVED
 
 
 def attempt_rows(

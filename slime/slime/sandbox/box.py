@@ -81,8 +81,8 @@ class Box:
         arguments = box_arguments(self.limits, read_only or {}, environment or {}, folders, scratch, image)
         self.group = make_group(self.limits)
         command = functools.partial(launcher, program=program, limits=self.limits, image=image)
-        self.process, told = _spawner.submit(_spawned, command, arguments, self.group, errors).result()
-        self._first, number = _first_process(told)
+        self.process, info_pipe = _spawner.submit(_spawned, command, arguments, self.group, errors).result()
+        self._first, number = _first_process(info_pipe)
         self.usage = Usage(number, (HOME, *scratch)) if number else None
         watch(self)
 
@@ -182,7 +182,7 @@ class Box:
 def _spawned(
     launch: Callable[[tuple[int, int, int]], list[str]], arguments: bytes, group: Group | None, errors: int
 ) -> tuple[subprocess.Popen[bytes], int]:
-    told, tell = os.pipe()
+    info_pipe, tell = os.pipe()
     try:
         with _inherited(arguments, counted=group is not None) as descriptors:
             command = launch((*descriptors, tell))
@@ -195,18 +195,18 @@ def _spawned(
                 pass_fds=(*descriptors, tell),
                 start_new_session=True,
             )
-        return process, told
+        return process, info_pipe
     except OSError as error:
-        os.close(told)
+        os.close(info_pipe)
         raise SandboxError(f"a sandbox could not be started: {error}") from error
     finally:
         os.close(tell)
 
 
-def _first_process(told: int) -> tuple[int | None, int]:
+def _first_process(info_pipe: int) -> tuple[int | None, int]:
     """Returns a descriptor and the id of the first process in a box, which ends after all others there; None and 0 if
     the box did not begin. bubblewrap itself may end before them."""
-    with open(told, "rb") as file, contextlib.suppress(ValueError, KeyError, OSError):
+    with open(info_pipe, "rb") as file, contextlib.suppress(ValueError, KeyError, OSError):
         number = int(json.loads(file.read())["child-pid"])
         return os.pidfd_open(number), number
     return None, 0

@@ -57,8 +57,8 @@ def programs() -> dict[str, str]:
     """
     if sys.platform != "linux":
         raise ConfigError("a sandbox needs Linux with bubblewrap; code of a model is not run without one")
-    wanted = (*PROGRAMS, "setpriv") if os.getuid() == 0 else PROGRAMS
-    found = {name: shutil.which(name) for name in wanted}
+    names = (*PROGRAMS, "setpriv") if os.getuid() == 0 else PROGRAMS
+    found = {name: shutil.which(name) for name in names}
     if missing := [name for name, path in found.items() if path is None]:
         raise ConfigError(
             f"a sandbox needs {', '.join(missing)}, and code of a model is not run without one; install it (Debian: "
@@ -73,7 +73,7 @@ def launcher(
     """Returns the command that starts `program` in a box. bubblewrap reads its arguments from the first descriptor,
     for a command line can be read inside, and they name paths of this machine; from the second it reads the filter of
     system calls; to the third it writes the id of the first process inside."""
-    arguments, rules, told = (str(descriptor) for descriptor in descriptors)
+    arguments, rules, info = (str(descriptor) for descriptor in descriptors)
     paths = programs()
     bounds = [
         f"--as={limits.address_space or limits.memory}",
@@ -83,7 +83,7 @@ def launcher(
         f"--nofile={limits.open_files}",
         "--core=0",
     ]
-    box = [paths["bwrap"], "--args", arguments, "--seccomp", rules, "--info-fd", told, "--"]
+    box = [paths["bwrap"], "--args", arguments, "--seccomp", rules, "--info-fd", info, "--"]
     limiter = [paths["prlimit"]] if image is None else carried().limiter
     return [*_as_box_user(), *box, *limiter, *bounds, "--", *program]
 

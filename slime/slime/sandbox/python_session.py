@@ -165,15 +165,15 @@ def take(limits: Limits) -> Box:
     with _lock:
         waiting = _ready.setdefault(limits, deque())
         _ready.move_to_end(limits)
-        mine = waiting.popleft() if waiting else None
+        ready = waiting.popleft() if waiting else None
         while len(waiting) < AHEAD:
             waiting.append(_starter.submit(start, limits))
         old = _ready.popitem(last=False)[1] if len(_ready) > KINDS else ()
     for one in old:
         one.add_done_callback(_unused)
-    if mine is not None:
+    if ready is not None:
         with contextlib.suppress(SandboxError):
-            box = mine.result()
+            box = ready.result()
             if box.exit_code() is None:
                 return box
             box.close()

@@ -162,13 +162,13 @@ class Shells:
     def _shown(self, line: bytes | None) -> Shown | None:
         """None if the line is not the worker's answer to this order."""
         try:
-            said: dict[str, Any] = json.loads(line or b"")
-            if said["number"] != self.number:
+            reply: dict[str, Any] = json.loads(line or b"")
+            if reply["number"] != self.number:
                 return None
-            if "error" in said:
-                return Shown(error=str(said["error"]))
-            code = None if said["code"] is None else int(said["code"])
-            return Shown(str(said["output"]), bool(said["running"]), code, bool(said["ended"]))
+            if "error" in reply:
+                return Shown(error=str(reply["error"]))
+            code = None if reply["code"] is None else int(reply["code"])
+            return Shown(str(reply["output"]), bool(reply["running"]), code, bool(reply["ended"]))
         except (ValueError, TypeError, KeyError):
             return None
 

@@ -160,8 +160,8 @@ def _become_bash(terminal: int, orders: int) -> None:
         os.setsid()
         fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
         high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 10) for descriptor in (terminal, orders)]
-        for wanted, have in ((0, high[0]), (1, high[0]), (2, high[0]), (3, high[1]), (4, high[0])):
-            os.dup2(have, wanted)
+        for target, have in ((0, high[0]), (1, high[0]), (2, high[0]), (3, high[1]), (4, high[0])):
+            os.dup2(have, target)
         os.closerange(5, 1024)
         for usual in (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(usual, signal.SIG_DFL)  # a run in the background of a script ignores the first two

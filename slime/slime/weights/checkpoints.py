@@ -149,10 +149,10 @@ def check_adapters(path: Path, meta: dict[str, Any], lora: dict[str, Any] | None
 
 
 def _described(lora: dict[str, Any] | None) -> str:
-    given = [
+    settings = [
         f"--{name.replace('_', '-')} {value}" for name, value in (lora or {}).items() if value is not None
     ]
-    return " ".join(given) or "no LoRA"
+    return " ".join(settings) or "no LoRA"
 
 
 def passed_over(save: str, load: str | None) -> str | None:

@@ -43,9 +43,9 @@ def answers(engine: Engine) -> bool:
     return True
 
 
-def has(engine: Engine, wanted: WeightVersion) -> bool:
+def has(engine: Engine, version: WeightVersion) -> bool:
     state = engine.info()
-    return state.version == wanted.version and state.checksum == wanted.checksum
+    return state.version == version.version and state.checksum == version.checksum
 
 
 def prepare(engine: Engine, new: WeightVersion) -> None:

@@ -59,8 +59,8 @@ class WeightFiles:
 
     def part(self, name: str, start: int, stop: int, dim: int = 0) -> Tensor:
         """Rows `start` to `stop` of a tensor, or with `dim` 1 its columns; nothing else of it is read."""
-        wanted = (slice(None),) * dim + (slice(start, stop),)
-        tensor: Tensor = self._asked(name, lambda file: file.get_slice(name)[wanted])
+        index = (slice(None),) * dim + (slice(start, stop),)
+        tensor: Tensor = self._asked(name, lambda file: file.get_slice(name)[index])
         return tensor
 
     def _asked(self, name: str, ask: Callable[[Any], Any]) -> Any:

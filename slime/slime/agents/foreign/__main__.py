@@ -32,16 +32,16 @@ class Rows:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    given = parse(Rows, argv, "python -m slime.agents.foreign", __doc__)
+    flags = parse(Rows, argv, "python -m slime.agents.foreign", __doc__)
     try:
-        made = load_attr(given.environments)
+        made = load_attr(flags.environments)
         if not isinstance(made, VerifiersEnvironments):
-            raise ConfigError(f"{given.environments} is a {type(made).__name__}, not VerifiersEnvironments")
-        rows = asyncio.run(_rows(made, given.first, given.count))
+            raise ConfigError(f"{flags.environments} is a {type(made).__name__}, not VerifiersEnvironments")
+        rows = asyncio.run(_rows(made, flags.first, flags.count))
     except (ConfigError, EnvironmentAway) as error:
         sys.exit(f"python -m slime.agents.foreign: {error}")
-    write_text(given.out, "".join(json.dumps(row) + "\n" for row in rows))
-    print(f"{len(rows)} tasks in {given.out}")
+    write_text(flags.out, "".join(json.dumps(row) + "\n" for row in rows))
+    print(f"{len(rows)} tasks in {flags.out}")
 
 
 async def _rows(made: VerifiersEnvironments, first: int, count: int) -> list[dict[str, Any]]:

@@ -181,10 +181,10 @@ class ForeignEnvironment:
         return wire.start_of(await self._asked("reset", task=wire.task_meta(task)))
 
     async def step(self, action: Action) -> Observation:
-        said = wire.action_body(action)
+        body = wire.action_body(action)
         if action.calls:  # the other side writes calls in a field of their own
-            said["text"] = action.text.partition(OPEN)[0].rstrip()
-        return wire.observation_of(await self._asked("step", action=said))
+            body["text"] = action.text.partition(OPEN)[0].rstrip()
+        return wire.observation_of(await self._asked("step", action=body))
 
     async def evaluate(self) -> Outcome:
         return wire.outcome_of(await self._asked("evaluate"))

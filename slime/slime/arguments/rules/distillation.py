@@ -77,13 +77,13 @@ def _check_source(args: Arguments, own: bool) -> None:
             f"{loss_flag(args)} distils by itself; drop --use-opd and "
             "--advantage-estimator on_policy_distillation"
         )
-    given = args.teacher_source or ("trainer" if own else "inference")
-    if given not in SOURCES:
-        raise ConfigError(f"--teacher-source {given} is not one of {', '.join(SOURCES)}")
-    args.teacher_source = SOURCES[given]
+    source = args.teacher_source or ("trainer" if own else "inference")
+    if source not in SOURCES:
+        raise ConfigError(f"--teacher-source {source} is not one of {', '.join(SOURCES)}")
+    args.teacher_source = SOURCES[source]
     if args.teacher_source == "trainer" and not (distils or own):
         raise ConfigError(
-            f"--teacher-source {given}: there is nothing to teach with {loss_flag(args)}; drop it"
+            f"--teacher-source {source}: there is nothing to teach with {loss_flag(args)}; drop it"
         )
     if args.teacher_source == "inference":
         _refuse(

@@ -121,10 +121,10 @@ def _value(words: Sequence[str], name: str) -> str | None:
 
 def check_external(args: EngineArguments) -> None:
     """The addresses of engines that others run, as URLs. Raises ConfigError for one that is none, or is named twice."""
-    given = args.rollout_external_engine_addrs
-    args.rollout_external_engine_addrs = [engine_url(address) for address in given]
-    if len(set(args.rollout_external_engine_addrs)) < len(given):
-        raise ConfigError(f"--rollout-external-engine-addrs names an engine twice: {' '.join(given)}")
+    addresses = args.rollout_external_engine_addrs
+    args.rollout_external_engine_addrs = [engine_url(address) for address in addresses]
+    if len(set(args.rollout_external_engine_addrs)) < len(addresses):
+        raise ConfigError(f"--rollout-external-engine-addrs names an engine twice: {' '.join(addresses)}")
 
 
 def check_gate_engine(args: Arguments) -> None:

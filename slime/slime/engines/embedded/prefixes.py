@@ -58,8 +58,8 @@ class Prefixes:
 
     def copy_into(self, cache: PrefillCache, tokens: Sequence[int], adapter: str | None = None) -> int:
         """Fills the beginning of a sequence's cache with what is kept of these tokens; returns how many tokens."""
-        wanted = _packed(tokens)
-        shared = [_common(one.ids, wanted) if one.adapter == adapter else 0 for one in self._kept]
+        prompt_ids = _packed(tokens)
+        shared = [_common(one.ids, prompt_ids) if one.adapter == adapter else 0 for one in self._kept]
         count = max(shared, default=0)
         if count < SHORTEST:
             return 0
@@ -78,10 +78,10 @@ class Prefixes:
             return
         ids = _packed(tokens)
         size = len(ids) + sum(tensor.nbytes for pair in layers.values() for tensor in pair)
-        mine = [one for one in self._kept if one.adapter == adapter]
-        if size > self._most_bytes or any(one.ids.startswith(ids) for one in mine):
+        same_adapter = [one for one in self._kept if one.adapter == adapter]
+        if size > self._most_bytes or any(one.ids.startswith(ids) for one in same_adapter):
             return
-        shorter = [one for one in mine if ids.startswith(one.ids)]
+        shorter = [one for one in same_adapter if ids.startswith(one.ids)]
         self._kept = [one for one in self._kept if one not in shorter]
         copied = {layer: (_copy(keys), _copy(values)) for layer, (keys, values) in layers.items()}
         self._kept.append(Prefix(ids, copied, size, adapter, any(one.was_used for one in shorter)))

@@ -86,8 +86,8 @@ class EngineServer:
 
     async def generate(self, request: Request) -> Response:
         body = await WIRE.parse(request, GenerateRequest)
-        wanted = self.service.sequence(body)
-        sequence = self.streams.rejoin(body.join_key, wanted) if body.join and body.join_key else wanted
+        requested = self.service.sequence(body)
+        sequence = self.streams.rejoin(body.join_key, requested) if body.join and body.join_key else requested
         answers = self.streams.run(
             sequence, request.receive, body.stream, body.return_text_in_logprobs, body.join_key
         )

@@ -137,13 +137,13 @@ def _budget(device: torch.device) -> int:
 
 def _context_length(args: EmbeddedArguments, positions: int, total: int) -> int:
     """Tokens that a request may have; raises ModelError for a wish that model or store cannot meet."""
-    wanted, most = args.context_length, min(positions, total)
-    if wanted is not None and wanted > most:
+    requested, most = args.context_length, min(positions, total)
+    if requested is not None and requested > most:
         limit = f"the model has {positions} positions"
         if total < positions:
             limit = f"the KV store holds {total} tokens"
-        raise ModelError(f"--context-length {wanted} is too much: {limit}")
-    return wanted or most
+        raise ModelError(f"--context-length {requested} is too much: {limit}")
+    return requested or most
 
 
 _TOKENS = 8

@@ -52,21 +52,21 @@ class Streams:
             if waiter is not None:
                 waiter.changed.set()
 
-    def rejoin(self, key: str, wanted: Sequence) -> Sequence:
+    def rejoin(self, key: str, requested: Sequence) -> Sequence:
         """The generation that a broken connection left, if it is the wanted one; else the wanted one."""
         found = self._left.pop(key, None)
         if found is None:
-            return wanted
+            return requested
         same = (found.prompt_ids, found.sampling, found.adapter) == (
-            wanted.prompt_ids,
-            wanted.sampling,
-            wanted.adapter,
+            requested.prompt_ids,
+            requested.sampling,
+            requested.adapter,
         )
         aborted = found.finish is not None and found.finish.get("type") == "abort"
-        if not same or aborted or found.return_logprob < wanted.return_logprob:
+        if not same or aborted or found.return_logprob < requested.return_logprob:
             self._engine.abort(found.rid)
-            return wanted
-        self._names[wanted.rid] = found.rid
+            return requested
+        self._names[requested.rid] = found.rid
         return found
 
     def running_as(self, rid: str | None) -> str | None:

@@ -236,5 +236,5 @@ def as_engine_error(error: BaseException | None) -> EngineError:
     error = getattr(error, "cause", None) or error  # Ray wraps it
     if isinstance(error, EngineError):
         return error
-    said = (str(error).strip() or f"{type(error).__name__}, no more is known").splitlines()[-1]
-    return EngineControlError(f"the process that sends weights failed: {said}")
+    reason = (str(error).strip() or f"{type(error).__name__}, no more is known").splitlines()[-1]
+    return EngineControlError(f"the process that sends weights failed: {reason}")

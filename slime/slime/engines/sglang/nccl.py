@@ -26,9 +26,9 @@ QUESTION = (
 
 def check_same_nccl(engine_python: str) -> None:
     """Raises ConfigError if the engine's Python has another NCCL than this one; a Python without one is let pass."""
-    told = mismatch(packages(sys.executable), packages(engine_python), engine_python)
-    if told:
-        raise ConfigError(told)
+    problem = mismatch(packages(sys.executable), packages(engine_python), engine_python)
+    if problem:
+        raise ConfigError(problem)
 
 
 def apart_from_others(engine_python: str | None) -> str:
@@ -59,10 +59,10 @@ def packages(python: str) -> dict[str, str]:
 
 def mismatch(trainer: dict[str, str], engine: dict[str, str], where: str) -> str:
     """Why these packages cannot meet, and the way out; empty if they can, or if one side has no NCCL of its own."""
-    told = difference(trainer, engine, where)
-    if not told:
+    problem = difference(trainer, engine, where)
+    if not problem:
         return ""
-    return f"{told}; drop the flag, and weights are read from their folder, or install the same torch on both sides"
+    return f"{problem}; drop the flag, and weights are read from their folder, or install the same torch on both sides"
 
 
 def difference(trainer: dict[str, str], engine: dict[str, str], where: str) -> str:

@@ -238,20 +238,20 @@ def check_digests(old: Proof, new: Loaded, digests: dict[str, str]) -> None:
         )
 
 
-def check_probe(call: HttpCall, wanted: Loaded, limit: float | None = None) -> None:
+def check_probe(call: HttpCall, expected: Loaded, limit: float | None = None) -> None:
     """Compares log-probs of fixed ids with those that the artifact gives; `limit` in place of the usual one.
 
     Raises:
         EngineControlError: they are another model's.
     """
     try:
-        probe = replace(expected_probe(wanted.path), limit=limit)
+        probe = replace(expected_probe(expected.path), limit=limit)
     except EngineError as error:
         raise EngineControlError(str(error), REFUSED) from error
     dtype = str(call("GET", "/server_info").get("dtype"))
     if (difference := probe.difference(scored(call, probe.ids), dtype)) is not None:
         raise EngineControlError(
-            f"version {wanted.version}: {difference}: a tensor is stale, or the engine does not serve {wanted.path}",
+            f"version {expected.version}: {difference}: a tensor is stale, or the engine does not serve {expected.path}",
             REFUSED,
         )
 

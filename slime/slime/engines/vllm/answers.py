@@ -45,16 +45,16 @@ class HostedAnswer:
     """The answer to one request; `snapshot` is cumulative.
 
     Args:
-        wanted: tokens that the client asked for; vLLM samples one if that is 0, which is left out.
+        most_tokens: tokens that the client asked for; vLLM samples one if that is 0, which is left out.
         version: the live weight version, asked when tokens come.
         name: text of an id, for `return_text_in_logprobs`.
     """
 
     def __init__(
-        self, rid: str, request: GenerateRequest, prompt: list[int], wanted: int,
+        self, rid: str, request: GenerateRequest, prompt: list[int], most_tokens: int,
         version: Callable[[], int], name: Callable[[int], str],
     ) -> None:  # fmt: skip
-        self.rid, self._request, self._prompt, self._wanted = rid, request, prompt, wanted
+        self.rid, self._request, self._prompt, self._wanted = rid, request, prompt, most_tokens
         self._version, self._name = version, name
         self.changed = asyncio.Event()
         self.finish: dict[str, Any] | None = None

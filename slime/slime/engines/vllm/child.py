@@ -47,16 +47,16 @@ def engine_args(words: list[str]) -> tuple[str, Any]:
 
 def complete(args: Any, words: list[str], on_cpu: bool) -> None:
     """Sets what an engine of ours needs, and defaults as the embedded engine's; `words`: the flags that were given."""
-    given = {word.split("=", 1)[0].replace("_", "-") for word in words if word.startswith("--")}
+    flags = {word.split("=", 1)[0].replace("_", "-") for word in words if word.startswith("--")}
     args.worker_extension_cls = "slime.engines.vllm.worker.LiveWeights"
     args.disable_log_stats = True
-    if "--max-logprobs" not in given:
+    if "--max-logprobs" not in flags:
         args.max_logprobs = -1
-    if "--seed" not in given:
+    if "--seed" not in flags:
         args.seed = secrets.randbelow(1 << 31)
-    if "--dtype" not in given and (on_cpu or stored_dtype(args.model) == "float32"):
+    if "--dtype" not in flags and (on_cpu or stored_dtype(args.model) == "float32"):
         args.dtype = "float32"  # where vLLM would take bfloat16, and be far from what training computes
-    if on_cpu and not given & {"--kv-cache-memory-bytes", "--gpu-memory-utilization"}:
+    if on_cpu and not flags & {"--kv-cache-memory-bytes", "--gpu-memory-utilization"}:
         args.kv_cache_memory_bytes = KV_BYTES_ON_CPU
         if args.max_model_len is None:
             args.max_model_len = -1  # what the memory holds

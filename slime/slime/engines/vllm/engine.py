@@ -127,14 +127,16 @@ class HostedEngine:
 
 def delta_of(output: Any) -> Delta:
     """vLLM's RequestOutput (of kind DELTA, with flat log-probs) as ours."""
-    said = output.outputs[0]
-    finish = None if said.finish_reason is None else (str(said.finish_reason), said.stop_reason)
+    completion = output.outputs[0]
+    finish = (
+        None if completion.finish_reason is None else (str(completion.finish_reason), completion.stop_reason)
+    )
     return Delta(
-        ids=list(said.token_ids),
-        text=said.text,
-        rows=rows_of(said.logprobs) if said.logprobs is not None else [],
+        ids=list(completion.token_ids),
+        text=completion.text,
+        rows=rows_of(completion.logprobs) if completion.logprobs is not None else [],
         prompt_rows=rows_of(output.prompt_logprobs) if output.prompt_logprobs else None,
         finish=finish,
-        spans=[(span.version, span.start, span.end) for span in said.weight_versions or []],
+        spans=[(span.version, span.start, span.end) for span in completion.weight_versions or []],
         cached=output.num_cached_tokens or 0,
     )

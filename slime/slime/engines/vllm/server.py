@@ -112,12 +112,14 @@ class VLLMServer:
         tokenizer = self.engine.tokenizer
         prompt = tokenizer.encode(body.text) if body.input_ids is None else body.input_ids
         options = sampling_options(body, prompt, self.engine.limits)
-        wanted = new_tokens(body, len(prompt), self.engine.limits)
+        most_tokens = new_tokens(body, len(prompt), self.engine.limits)
         rid = body.rid or uuid.uuid4().hex
         if rid in self.running:
             raise RunningRequestError(f"rid: {rid!r} is already running")
         live: Callable[[], int] = lambda: self.weights.live.number  # noqa: E731 (typed)
-        answer = HostedAnswer(rid, body, prompt, wanted, live, lambda token: str(tokenizer.decode([token])))
+        answer = HostedAnswer(
+            rid, body, prompt, most_tokens, live, lambda token: str(tokenizer.decode([token]))
+        )
         self.running[rid] = answer
         return answer, asyncio.create_task(self._read(answer, prompt, options))
 

@@ -107,12 +107,12 @@ class LiveWeights:
     def slime_expect(self, folder: str) -> None:
         """Begins to look at what the files of a folder must give; requests go on meanwhile."""
         model = self.model_runner.get_model()
-        wanted, done = Wanted(model, read_tensors(folder), self._slime_tied()), Future[None]()
+        expected, done = Wanted(model, read_tensors(folder), self._slime_tied()), Future[None]()
         self.slime_known.pop(folder, None)
-        self.slime_known[folder] = wanted, done
+        self.slime_known[folder] = expected, done
         while len(self.slime_known) > KEPT:
             del self.slime_known[next(iter(self.slime_known))]
-        threading.Thread(target=_expect, args=(model, wanted, done), daemon=True).start()
+        threading.Thread(target=_expect, args=(model, expected, done), daemon=True).start()
 
     def slime_expected(self, folder: str) -> bool:
         """Returns whether it has been looked at. Raises what went wrong meanwhile."""
@@ -125,9 +125,9 @@ class LiveWeights:
         """Compares live tensors with a folder. `compared`: number of equal ones; `wrong`: names of those that differ."""
         model = self.model_runner.get_model()
         known = self.slime_known.get(folder)
-        wanted = Wanted(model, read_tensors(folder), self._slime_tied()) if known is None else known[0]
-        modules, size = dict(model.named_modules()), wanted.bytes
-        found = in_parallel(lambda name: compare(name, modules[name], wanted), list(modules), size)
+        expected = Wanted(model, read_tensors(folder), self._slime_tied()) if known is None else known[0]
+        modules, size = dict(model.named_modules()), expected.bytes
+        found = in_parallel(lambda name: compare(name, modules[name], expected), list(modules), size)
         right = [name for names, _ in found for name in names]
         return {"compared": len(right), "wrong": [name for _, names in found for name in names]}
 
@@ -135,11 +135,11 @@ class LiveWeights:
         return bool(self.model_runner.model_config.hf_text_config.tie_word_embeddings)
 
 
-def _expect(model: nn.Module, wanted: Wanted, done: Future[None]) -> None:
+def _expect(model: nn.Module, expected: Wanted, done: Future[None]) -> None:
     try:
         for full, live in model.named_parameters(remove_duplicate=False):  # a tied head too
             if live.device.type not in BIT_BY_BIT:
-                wanted.fingerprints(full, live.dtype)
+                expected.fingerprints(full, live.dtype)
         done.set_result(None)
     except Exception as error:  # it is told where it is asked for
         done.set_exception(error)
@@ -205,32 +205,32 @@ class Wanted:
         return f"{path}.{joint}.{_leaf(name)}" if path else name
 
 
-def compare(name: str, module: nn.Module, wanted: Wanted) -> tuple[list[str], list[str]]:
+def compare(name: str, module: nn.Module, expected: Wanted) -> tuple[list[str], list[str]]:
     """Names of a module's own tensors that are right and that are wrong; shards and unknown names are in neither."""
     right: list[str] = []
     wrong: list[str] = []
     for kind, live in module.named_parameters(recurse=False):
         full = f"{name}.{kind}" if name else kind
-        parts = wanted[full]
-        seen = list(_views(module, full, live, wanted)) if parts else []
+        parts = expected[full]
+        seen = list(_views(module, full, live, expected)) if parts else []
         if seen:
             (right if all(seen) else wrong).append(full)
     return right, wrong
 
 
-def _views(module: Any, full: str, live: Tensor, wanted: Wanted) -> Iterator[bool]:
+def _views(module: Any, full: str, live: Tensor, expected: Wanted) -> Iterator[bool]:
     """Returns whether the stored tensor and the packed copy that is computed with, where they are, hold what is expected.
 
     They are looked at where they are, part by part: nothing is joined, and no live tensor leaves its device.
     """
-    parts = wanted[full]
+    parts = expected[full]
     first, rows = parts[0], sum(map(len, parts))
     if live.shape[1:] == first.shape[1:] and live.shape[0] >= rows:  # vLLM pads vocabularies
         own = live[:rows].split([len(part) for part in parts])  # type: ignore[no-untyped-call]
         if live.device.type in BIT_BY_BIT:
             yield all(torch.equal(piece, part.to(live.dtype)) for piece, part in zip(own, parts, strict=True))
         else:
-            yield [fingerprint(piece) for piece in own] == wanted.fingerprints(full, live.dtype)
+            yield [fingerprint(piece) for piece in own] == expected.fingerprints(full, live.dtype)
     whole = getattr(module, "input_size_per_partition", first.shape[-1]) == first.shape[-1]
     if _leaf(full) == "weight" and first.ndim == 2 and hasattr(module, "cpu_linear") and whole:
         yield from _computed_with(module, live.dtype, parts)
@@ -291,10 +291,12 @@ def scaled(sampler: type[Any]) -> type[Any]:
         _scaled: Any = None
 
         def sample(self, logits: Any, sampling_metadata: Any, *more: Any, **options: Any) -> tuple[Any, Any]:
-            wanted = sampling_metadata.max_num_logprobs is not None or sampling_metadata.logprob_token_ids
-            self._wanted, self._scaled = bool(wanted), None
+            needs_log_probs = (
+                sampling_metadata.max_num_logprobs is not None or sampling_metadata.logprob_token_ids
+            )
+            self._wanted, self._scaled = bool(needs_log_probs), None
             sampled, _ = super().sample(logits, sampling_metadata, *more, **options)
-            if wanted and self._scaled is None:  # all rows are greedy
+            if needs_log_probs and self._scaled is None:  # all rows are greedy
                 self._scaled = self.compute_logprobs(logits)
             return sampled, self._scaled
 

@@ -84,15 +84,15 @@ async def serve(args: RentedEngineArguments) -> None:
 async def _reached(ask: object) -> None:
     """Asks until the service answers: nothing can be served before, and each caller has its own time-out."""
     assert callable(ask)
-    told = False
+    announced = False
     while True:
         try:
             await asyncio.to_thread(ask)
             return
         except ServiceAway as error:
-            if not told:
+            if not announced:
                 print(f"engine: waiting for the service: {error}", file=sys.stderr)
-            told = True
+            announced = True
             await asyncio.sleep(RETRY_SECONDS)
 
 

@@ -165,7 +165,7 @@ class RentedServer:
             return
         stops = set(params.stop_token_ids) | (set() if params.ignore_eos else self.folder.stop_ids)
         left = most - len(answer.ids)
-        wish = Wish(
+        sampling = Wish(
             prompt=prompt + answer.ids,
             most=min(self.chunk, left) if self.chunk else left,
             temperature=0.0 if params.greedy else params.temperature,
@@ -174,8 +174,8 @@ class RentedServer:
             stop_ids=tuple(sorted(stops)),
             seed=params.seed if params.seed is not None else params.sampling_seed,
         )
-        sampled = await asked(version, lambda sampler: sampler.sample(wish), self.outage, gone)
-        self.meter.add(prefill=len(wish.prompt), sample=len(sampled.ids))
+        sampled = await asked(version, lambda sampler: sampler.sample(sampling), self.outage, gone)
+        self.meter.add(prefill=len(sampling.prompt), sample=len(sampled.ids))
         answer.add(sampled, most, self.folder, version.number)
 
     async def abort(self, request: Request) -> Response:
@@ -203,8 +203,8 @@ class RentedServer:
                 live = self.versions.switch(body.version)
         except ServiceAway as error:
             return WIRE.answer({"success": False, "message": f"the service does not answer: {error}"}, 503)
-        told = {"weight_version": str(live.number), "checksum": live.weights.checksum}
-        return WIRE.answer({"success": True, "message": "live", **told, "num_paused_requests": 0})
+        version = {"weight_version": str(live.number), "checksum": live.weights.checksum}
+        return WIRE.answer({"success": True, "message": "live", **version, "num_paused_requests": 0})
 
     async def discard_weights(self, request: Request) -> Response:
         await WIRE.parse(request, EmptyRequest)
@@ -228,9 +228,11 @@ class RentedServer:
     async def _tried(self, version: RentedVersion, prompt: list[int], body: TryRequest) -> dict[str, Any]:
         room = self.folder.limits.new_tokens(len(prompt), None)
         room = min(body.max_new_tokens, self.folder.limits.context_length - len(prompt)) if room else 0
-        wish = Wish(prompt, room, temperature=body.temperature, stop_ids=tuple(sorted(self.folder.stop_ids)))
+        sampling = Wish(
+            prompt, room, temperature=body.temperature, stop_ids=tuple(sorted(self.folder.stop_ids))
+        )
         async with self.places:
-            sampled = await asked(version, lambda sampler: sampler.sample(wish), self.outage)
+            sampled = await asked(version, lambda sampler: sampler.sample(sampling), self.outage)
         self.meter.add(prefill=len(prompt), sample=len(sampled.ids))
         text = self.folder.text(sampled.ids, skip_special_tokens=True)
         return {"ids": sampled.ids, "log_probs": sampled.log_probs, "text": text, "ended": sampled.ended}
@@ -292,8 +294,8 @@ def check_request(request: GenerateRequest, folder: ModelFolder) -> tuple[list[i
         "sampling_params.frequency_penalty, presence_penalty, repetition_penalty, logit_bias": params.changes_logits,
         "sampling_params.stop without a tokenizer.json": bool(params.stop) and folder.tokenizer is None,
     }
-    for name, wanted in lacking.items():
-        if wanted:
+    for name, requested in lacking.items():
+        if requested:
             raise RequestError(f"{name}: a rented model cannot do that; leave it out")
     if request.input_logprob_temperature != 1.0:
         raise RequestError("input_logprob_temperature: services report log-probs at temperature 1")

@@ -52,13 +52,13 @@ async def async_rm(args: GenerationSide, sample: Sample, **keywords: object) -> 
     path = custom_path(args, sample)
     if path is not None:
         reward = load_custom_reward(args, path)
-        given = {} if reward.kind == "model" else accepted_keywords(reward.function, keywords)
+        accepted = {} if reward.kind == "model" else accepted_keywords(reward.function, keywords)
         runner = apart(args.rm_concurrency)
         value = await guarded(
             args,
             path,
             [sample],
-            lambda: runner.run(reward.function, *arguments_of(reward, args, sample), **given),
+            lambda: runner.run(reward.function, *arguments_of(reward, args, sample), **accepted),
         )
         one = value[0] if reward.kind == "samples" and isinstance(value, list | tuple) and value else value
         return checked(args, path, sample, one)
@@ -90,9 +90,9 @@ async def batched_async_rm(
             if isinstance(one, BaseException):
                 raise one
         return [one for one in found if not isinstance(one, BaseException)]
-    function, given = reward.function, accepted_keywords(reward.function, keywords)
+    function, accepted = reward.function, accepted_keywords(reward.function, keywords)
     runner = apart(args.rm_concurrency)
-    values = await guarded(args, path, samples, lambda: runner.run(function, args, samples, **given))
+    values = await guarded(args, path, samples, lambda: runner.run(function, args, samples, **accepted))
     values = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(values, list | tuple) or len(values) != len(samples):
         await guarded(args, path, samples, lambda: _wrong_count(values, len(samples)))

@@ -22,9 +22,9 @@ def ifbench_reward(response: str, metadata: Mapping[str, Any]) -> float:
     names = metadata.get("instruction_id_list")
     if not isinstance(names, Sequence) or isinstance(names, str) or not names:
         raise RewardError("ifbench needs metadata.instruction_id_list")
-    given = metadata.get("kwargs") or [{}] * len(names)
-    if len(given) != len(names):
-        raise RewardError(f"metadata.kwargs has {len(given)} entries for {len(names)} instructions")
+    parameters = metadata.get("kwargs") or [{}] * len(names)
+    if len(parameters) != len(names):
+        raise RewardError(f"metadata.kwargs has {len(parameters)} entries for {len(names)} instructions")
     unknown = [name for name in names if name not in CHECKS]
     if unknown:
         raise RewardError(
@@ -32,11 +32,11 @@ def ifbench_reward(response: str, metadata: Mapping[str, Any]) -> float:
             f"or bring --custom-rm-path. It can check {', '.join(CHECKS)}"
         )
     final = (after_thinking(response) or response).strip()
-    return float(bool(final) and all(_follows(final, *pair) for pair in zip(names, given, strict=True)))
+    return float(bool(final) and all(_follows(final, *pair) for pair in zip(names, parameters, strict=True)))
 
 
-def _follows(text: str, name: str, given: Mapping[str, object] | None) -> bool:
-    known = {key: value for key, value in (given or {}).items() if value is not None}
+def _follows(text: str, name: str, parameters: Mapping[str, object] | None) -> bool:
+    known = {key: value for key, value in (parameters or {}).items() if value is not None}
     try:
         return CHECKS[name](text, known)
     except KeyError as error:

@@ -59,8 +59,8 @@ def gpqa_reward(response: str, label: object, metadata: Mapping[str, Any]) -> fl
     letter = _chosen(final, valid)
     if letter is not None:
         return float(letter == right)
-    said = [name for name, text in choices.items() if text and text.lower() in final.lower()]
-    return float(said == [right])
+    named = [name for name, text in choices.items() if text and text.lower() in final.lower()]
+    return float(named == [right])
 
 
 def _chosen(text: str, valid: set[str]) -> str | None:
@@ -74,11 +74,11 @@ def _chosen(text: str, valid: set[str]) -> str | None:
     return None
 
 
-def _choices(given: object) -> dict[str, str]:
-    if isinstance(given, Mapping):
-        return {str(letter).upper(): str(text) for letter, text in given.items()}
-    if isinstance(given, Sequence) and not isinstance(given, str):
-        return dict(zip(string.ascii_uppercase, map(str, given), strict=False))
+def _choices(value: object) -> dict[str, str]:
+    if isinstance(value, Mapping):
+        return {str(letter).upper(): str(text) for letter, text in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return dict(zip(string.ascii_uppercase, map(str, value), strict=False))
     return {}
 
 

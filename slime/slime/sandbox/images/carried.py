@@ -46,12 +46,12 @@ class Carried:
 def carry(python: str, prlimit: str) -> Carried:
     """Looks at what the programs need. Raises ConfigError: it cannot be found out."""
     try:
-        said = subprocess.run(
+        completed = subprocess.run(
             [python, "-I", "-S", "-c", LOOK], capture_output=True, text=True, check=True, timeout=LOOK_SECONDS
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise ConfigError(f"{python} cannot be looked at for boxes on images: {error}") from error
-    about = json.loads(said.stdout)
+    about = json.loads(completed.stdout)
     modules = [Path(folder) for folder in about["path"] if os.path.isdir(folder)]
     shared = [Path(file) for file in about["files"] if ".so" in Path(file).name and os.path.isfile(file)]
     linker = next((file for file in shared if file.name.startswith("ld-")), None)

@@ -51,9 +51,9 @@ class Tool:
 
     def about(self, image: str) -> dict[str, Any] | None:
         """Returns the tool's record of an image that it has; None if it has none of that name."""
-        said = self.ask("image", "inspect", image)
+        completed = self.ask("image", "inspect", image)
         try:
-            found = json.loads(said.stdout) if said.returncode == 0 else []
+            found = json.loads(completed.stdout) if completed.returncode == 0 else []
         except ValueError:
             found = []
         return found[0] if found else None

@@ -81,10 +81,10 @@ def layout_of(
 ) -> Layout:
     """Returns the layout of queries [1, heads, N, D]; without one they are one sequence. Raises TrainError if a
     model asks for more than causal attention with a window."""
-    wanted = [name for name in UNSUPPORTED if others.get(name) is not None]
-    if wanted or attention_mask is not None:
+    unsupported = [name for name in UNSUPPORTED if others.get(name) is not None]
+    if unsupported or attention_mask is not None:
         raise TrainError(
-            f"packed attention does not compute {wanted or 'attention masks'}; use another model"
+            f"packed attention does not compute {unsupported or 'attention masks'}; use another model"
         )
     return packed or ((query.shape[2],),)
 

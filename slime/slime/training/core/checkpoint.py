@@ -205,7 +205,7 @@ def _stepped(parts: Sequence[Part], index: Metadata) -> set[str]:
 def _check_shapes(path: Path, parts: Sequence[Part], state: dict[str, Any], index: Metadata) -> None:
     """Raises CheckpointError if the checkpoint has other weights than the models."""
     stored: dict[str, list[int]] = {}
-    wanted: dict[str, list[int]] = {}
+    expected: dict[str, list[int]] = {}
     for part in parts:
         key = f"{part.prefix}model."
         stored |= {
@@ -214,13 +214,15 @@ def _check_shapes(path: Path, parts: Sequence[Part], state: dict[str, Any], inde
             if name.startswith(key) and isinstance(entry, TensorStorageMetadata)
         }
         shapes = part.shapes({"model": state[f"{part.prefix}model"]})
-        wanted |= {key + name: shape for name, shape in shapes.items()}
-    differ = sorted(name for name in stored.keys() | wanted.keys() if stored.get(name) != wanted.get(name))
+        expected |= {key + name: shape for name, shape in shapes.items()}
+    differ = sorted(
+        name for name in stored.keys() | expected.keys() if stored.get(name) != expected.get(name)
+    )
     if differ:
         name = differ[0]
         raise CheckpointError(
             f"checkpoint {path} is of another model: {name} is {stored.get(name, 'not there')} in it and "
-            f"{wanted.get(name, 'not there')} here ({len(differ)} of {len(wanted)} tensors differ); "
+            f"{expected.get(name, 'not there')} here ({len(differ)} of {len(expected)} tensors differ); "
             "give the model that it was trained from, or another --save"
         )
 

@@ -54,14 +54,14 @@ class KeptRows:
             for rank, micro_batch in enumerate(micro_batches)
         ]
         if any(missing):
-            said = ask(missing)
+            answer = ask(missing)
             own = missing[self._rank]
-            assert said.own_ids is not None
+            assert answer.own_ids is not None
             counts = [samples[i].effective_response_length for i in own]
             if own:
-                present = torch.split(said.present[0].cpu(), counts)
-                log_probs = torch.split(said.log_probs[0].cpu(), counts)
-                ids = torch.split(said.own_ids[0].to("cpu", torch.int32), counts)
+                present = torch.split(answer.present[0].cpu(), counts)
+                log_probs = torch.split(answer.log_probs[0].cpu(), counts)
+                ids = torch.split(answer.own_ids[0].to("cpu", torch.int32), counts)
                 for i, *parts in zip(own, present, log_probs, ids, strict=True):
                     self._said[keys[i]] = parts[0], parts[1], parts[2]
         for rank, micro_batch in enumerate(micro_batches):
@@ -95,8 +95,8 @@ class KeptRows:
 def _key(sample: Sample) -> bytes:
     """Returns a key that is equal for samples with the same teacher output."""
     prompts = sample.teacher_tokens_candidates or []
-    said = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for ids in (sample.tokens, *prompts, sample.mask):
-        said.update(array("q", [len(ids), *ids]).tobytes())
-    said.update(array("d", [sample.temperature, sample.response_length]).tobytes())
-    return said.digest()
+        digest.update(array("q", [len(ids), *ids]).tobytes())
+    digest.update(array("d", [sample.temperature, sample.response_length]).tobytes())
+    return digest.digest()

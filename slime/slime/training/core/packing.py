@@ -133,8 +133,8 @@ def check_samples(samples: Sequence[Sample], vocabulary: int, sees: bool = False
             )
         if sample.prompt_length < 1:
             raise DataError(f"sample {sample.index!r} has no prompt token; nothing predicts its first token")
-        said = chain(sample.tokens, sample.next_tokens)
-        unknown = [token for token in said if not 0 <= token < vocabulary]
+        ids = chain(sample.tokens, sample.next_tokens)
+        unknown = [token for token in ids if not 0 <= token < vocabulary]
         if unknown:
             raise DataError(f"sample {sample.index!r} has token {unknown[0]}, the model {vocabulary} tokens")
         read = chain(*(sample.teacher_tokens_candidates or ()), *(sample.teacher_topk_indices or ()))
@@ -162,14 +162,16 @@ def pack(
     if not samples:
         return _filler(device)
     tokens, places = _lay_out(samples, merge, behind=observed)
-    wanted = [[t for t, kept in enumerate(s.mask) if kept or not only_trained] for s in samples]
-    temperatures = [s.temperature for s, predicted in zip(samples, wanted, strict=True) for _ in predicted]
+    positions = [[t for t, kept in enumerate(s.mask) if kept or not only_trained] for s in samples]
+    temperatures = [s.temperature for s, predicted in zip(samples, positions, strict=True) for _ in predicted]
     targets = [
-        s.tokens[s.prompt_length + t] for s, predicted in zip(samples, wanted, strict=True) for t in predicted
+        s.tokens[s.prompt_length + t]
+        for s, predicted in zip(samples, positions, strict=True)
+        for t in predicted
     ]
     seen = [observed_targets(sample) if observed else {} for sample in samples]
     logit_positions = [
-        places[i][t] for asked in (wanted, seen) for i, tokens_of in enumerate(asked) for t in tokens_of
+        places[i][t] for asked in (positions, seen) for i, tokens_of in enumerate(asked) for t in tokens_of
     ]
     targets += [token for others in seen for token in others.values()]
     temperatures += [1.0 for others in seen for _ in others]
@@ -182,7 +184,7 @@ def pack(
         logit_positions=torch.tensor(logit_positions, dtype=torch.long, device=device),
         targets=torch.tensor(targets, dtype=torch.long, device=device),
         temperatures=torch.tensor(temperatures, device=device),
-        counts=tuple(len(predicted) for predicted in wanted),
+        counts=tuple(len(predicted) for predicted in positions),
         images=images,
         observed=tuple(map(len, seen)) if observed else (),
     )
@@ -245,10 +247,10 @@ def _lay_out(samples: Sequence[Sample], merge: bool, behind: bool) -> tuple[_Tok
     """Returns the tokens, with those `behind` the responses or without, and where those of each sample stand, from
     the last of its prompt on."""
     sequences = [sample.tokens + (sample.next_tokens if behind else []) for sample in samples]
-    apart = [Node(i, 0, len(sequence), [i]) for i, sequence in enumerate(sequences)]
+    unmerged = [Node(i, 0, len(sequence), [i]) for i, sequence in enumerate(sequences)]
     tokens = _Tokens()
     places: list[list[int]] = [[] for _ in samples]
-    for root in common_starts(samples, behind).trees(range(len(samples))) if merge else apart:
+    for root in common_starts(samples, behind).trees(range(len(samples))) if merge else unmerged:
         nodes = root.preorder()
         for node in nodes:
             here = tokens.add(sequences[node.of][node.start : node.end], node.of, node.start)

@@ -130,8 +130,8 @@ class Teacher:
             for sequences in self._rounds(step.numbered(number), samples)
         ]
         packs = [self._pack([one.sample for one in sequences], device) for _, sequences in rounds]
-        said = self._log_probs([sequences for _, sequences in rounds], packs)
-        for (micro_batch, sequences), packed, values in zip(rounds, packs, said, strict=True):
+        log_probs = self._log_probs([sequences for _, sequences in rounds], packs)
+        for (micro_batch, sequences), packed, values in zip(rounds, packs, log_probs, strict=True):
             parts = torch.split(values, list(packed.counts) or [1])
             for one, part in zip(sequences, parts, strict=False):
                 found[micro_batch[one.owner]] = part.tolist()

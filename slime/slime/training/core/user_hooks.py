@@ -142,11 +142,11 @@ def postprocess(
     hook = load_hook(args, "rollout_data_postprocess_path")
     positions = [i for step in schedule.steps for micro_batch in step.plain(rank) for i in micro_batch]
     masks = {i: torch.tensor(data.samples[i].mask, dtype=torch.bool) for i in positions}
-    given = _dictionary(data, masks)
-    before = {name: [None if v is None else v.clone() for v in given[name]] for name in CHANGEABLE}
-    hook(args, rollout_id, given)
+    fields = _dictionary(data, masks)
+    before = {name: [None if v is None else v.clone() for v in fields[name]] for name in CHANGEABLE}
+    hook(args, rollout_id, fields)
     for name, field in CHANGEABLE.items():
-        changed = given.get(name)
+        changed = fields.get(name)
         if changed is None or _same(before[name], changed):
             continue
         setattr(data, field, (getattr(data, field) or {}) | _narrowed(name, changed, masks, args))

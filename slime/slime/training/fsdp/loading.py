@@ -148,9 +148,9 @@ def shard(
 ) -> None:
     """Applies FSDP2 to every transformer block, to what wants to compute in fp32 (`in_fp32`), then to what is left.
     Weights in 4 bits stay whole on every rank, and what is `sharded` already stays as it is."""
-    wanted = computing_dtype(args, mesh.device_type)
+    dtype = computing_dtype(args, mesh.device_type)
     precision = MixedPrecisionPolicy(
-        param_dtype=wanted if wanted == torch.bfloat16 else None, reduce_dtype=torch.float32
+        param_dtype=dtype if dtype == torch.bfloat16 else None, reduce_dtype=torch.float32
     )
     offload = CPUOffloadPolicy() if args.fsdp_cpu_offload else OffloadPolicy()
     how: dict[str, Any] = {"mesh": mesh, "mp_policy": precision, "offload_policy": offload}

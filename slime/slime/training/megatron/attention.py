@@ -60,8 +60,8 @@ class PackedAttention(nn.Module):
         self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Places, **_: object
     ) -> Tensor:
         """query [n, 1, heads, D], key and value [n, 1, kv_heads, D] -> [n, 1, heads x D]."""
-        mine = attention_mask.rotate(query), attention_mask.rotate(key), value
-        whole = [by_heads(x.squeeze(1), self.cp).transpose(0, 1).unsqueeze(0) for x in mine]
+        own_tensors = attention_mask.rotate(query), attention_mask.rotate(key), value
+        whole = [by_heads(x.squeeze(1), self.cp).transpose(0, 1).unsqueeze(0) for x in own_tensors]
         output, _none = self.kernel(self, *whole, None, packed_layout=attention_mask.layout)
         return by_tokens(output.squeeze(0), self.cp).flatten(1).unsqueeze(1)
 
@@ -128,10 +128,10 @@ class _Gather(torch.autograd.Function):
     is what it has itself, as often as there are ranks."""
 
     @staticmethod
-    def forward(ctx: Any, mine: Tensor, group: ProcessGroup) -> Tensor:
+    def forward(ctx: Any, own_tokens: Tensor, group: ProcessGroup) -> Tensor:
         ctx.group = group
-        whole = mine.new_empty(group.size() * len(mine), *mine.shape[1:])
-        all_gather(whole, mine.contiguous(), group=group)
+        whole = own_tokens.new_empty(group.size() * len(own_tokens), *own_tokens.shape[1:])
+        all_gather(whole, own_tokens.contiguous(), group=group)
         return whole
 
     @staticmethod
@@ -140,8 +140,8 @@ class _Gather(torch.autograd.Function):
         return grads[0].chunk(ranks)[ctx.group.rank()] * ranks, None
 
 
-def gather_tokens(mine: Tensor, group: ProcessGroup) -> Tensor:
+def gather_tokens(own_tokens: Tensor, group: ProcessGroup) -> Tensor:
     """[n, ...] of this rank -> [N, ...] of all ranks of the context-parallel group."""
     if group.size() == 1:
-        return mine
-    return _Gather.apply(mine, group)  # type: ignore[no-untyped-call,no-any-return]
+        return own_tokens
+    return _Gather.apply(own_tokens, group)  # type: ignore[no-untyped-call,no-any-return]

@@ -42,8 +42,8 @@ class Gradients:
             if args is None or parameter.requires_grad
         ]
         shared = args is not None and args.use_distributed_optimizer and self.parallel.copies.size > 1
-        apart = args is not None and args.fsdp_cpu_offload
-        self.masters = Masters(self._parts(), shared, apart)
+        on_cpu = args is not None and args.fsdp_cpu_offload
+        self.masters = Masters(self._parts(), shared, on_cpu)
 
     def _trained(self, model: ShardedModel, name: str, parameter: nn.Parameter, frozen: bool) -> Trained:
         entry = self.weights.entries[name]
@@ -78,9 +78,9 @@ class Gradients:
             elif entry.sections:
                 first = 0
                 for number, size in enumerate(size for group in entry.sections for size in group):
-                    mine = slice(first, first + size // self.parallel.tp.size)
-                    yield each, f"{name}.{number}", mine, cut
-                    first = mine.stop
+                    own_rows_of_part = slice(first, first + size // self.parallel.tp.size)
+                    yield each, f"{name}.{number}", own_rows_of_part, cut
+                    first = own_rows_of_part.stop
             else:
                 yield each, name, slice(0, rows), cut
 
@@ -138,25 +138,25 @@ class Masters:
     Args:
         parts: of every parameter in checkpoints, (name, rows, cut).
         shared: every copy of the model moves rows of its own, not all of them.
-        apart: keep masters and moments in CPU memory whatever computes, and step there.
+        on_cpu: keep masters and moments in CPU memory whatever computes, and step there.
     """
 
     def __init__(
         self,
         parts: Iterable[tuple[Trained, str, slice, Cut | None]],
         shared: bool = False,
-        apart: bool = False,
+        on_cpu: bool = False,
     ) -> None:
-        self.shared, self.apart = shared, apart
+        self.shared, self.apart = shared, on_cpu
         self.pieces = [self._piece(*part) for part in parts]
 
     def _piece(self, trained: Trained, name: str, rows: slice, cut: Cut | None) -> Piece:
         found = trained.parameter.detach()[rows]
-        mine = own_rows(len(found), trained.copies) if self.shared else slice(0, len(found))
-        own = found[mine]
+        own_slice = own_rows(len(found), trained.copies) if self.shared else slice(0, len(found))
+        own = found[own_slice]
         if self.apart or own.dtype != trained.wide:
             own = own.to("cpu" if self.apart else own.device, trained.wide, copy=True)
-        return Piece(name, trained, rows, cut, mine, nn.Parameter(own))
+        return Piece(name, trained, rows, cut, own_slice, nn.Parameter(own))
 
     @property
     def parameters(self) -> nn.ParameterList:

@@ -187,8 +187,10 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         which of the T targets these are."""
         hidden, axis = self.own_tokens(output), self.parallel.cp
         places = packed.logit_positions - axis.rank * len(hidden)
-        mine = (places >= 0) & (places < len(hidden))
-        numbers = torch.arange(len(places), device=places.device) if axis.size == 1 else mine.nonzero()[:, 0]
+        is_own = (places >= 0) & (places < len(hidden))
+        numbers = (
+            torch.arange(len(places), device=places.device) if axis.size == 1 else is_own.nonzero()[:, 0]
+        )
         return hidden[places[numbers]], OwnRows(numbers, len(places), axis.group)
 
     def logits(self, rows: Tensor) -> Tensor:

@@ -138,10 +138,10 @@ class MixtureOfExperts(nn.Module):
         ranks = self.group.size()
         if ranks == 1:
             return self.experts(rows, counts)  # type: ignore[no-any-return]
-        given = counts.view(ranks, -1)
-        got = torch.empty_like(given)
-        dist.all_to_all_single(got, given, group=self.group)
-        sent, received = torch.stack([given.sum(1), got.sum(1)]).tolist()
+        counts_by_rank = counts.view(ranks, -1)
+        got = torch.empty_like(counts_by_rank)
+        dist.all_to_all_single(got, counts_by_rank, group=self.group)
+        sent, received = torch.stack([counts_by_rank.sum(1), got.sum(1)]).tolist()
         expert = torch.arange(got.shape[1], device=got.device).repeat(ranks)
         order = expert.repeat_interleave(got.flatten(), output_size=sum(received)).argsort(stable=True)
         asked = _Travel.apply(rows, sent, received, self.group)[order]  # type: ignore[no-untyped-call]
@@ -175,8 +175,8 @@ class _Share(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, group: ProcessGroup) -> Tensor:
         ctx.group = group
-        mine: Tensor = rows.chunk(group.size())[group.rank()]
-        return mine.clone()
+        own_rows: Tensor = rows.chunk(group.size())[group.rank()]
+        return own_rows.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

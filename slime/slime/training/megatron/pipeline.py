@@ -78,17 +78,17 @@ class ShardedModel(nn.Module):
     def of_all(self, packs: Sequence[PackedBatch]) -> list[Tensor]:
         """Returns the log-probs of the targets of every pack [T], on every stage, without gradients. No stage waits
         for a later one, and the last one sends the results to the others at the end."""
-        said = []
+        log_probs = []
         for packed in packs:
             output = self.core.stage(packed, self._receive(packed, self.parallel.pp.rank - 1))
             self._exchange(self.parallel.pp.rank + 1, output, None)
             if self.parallel.is_last:
-                said.append(self._say(output, packed))
+                log_probs.append(self._say(output, packed))
         if self.parallel.pp.size == 1 or not packs:
-            return said
+            return log_probs
         sizes = [len(packed.targets) for packed in packs]
         like = packs[0].temperatures.new_empty(sum(sizes), dtype=wide(self.dtype))
-        whole = torch.cat(said) if self.parallel.is_last else like
+        whole = torch.cat(log_probs) if self.parallel.is_last else like
         dist.broadcast(whole, src=self.parallel.pp.ranks[-1], group=self.parallel.pp.group)
         return list(torch.split(whole, sizes))
 
@@ -154,18 +154,18 @@ class ShardedModel(nn.Module):
     def _receive(self, packed: PackedBatch, stage: int) -> Tensor | None:
         return self._exchange(stage, None, packed)
 
-    def _exchange(self, stage: int, given: Tensor | None, wanted: PackedBatch | None) -> Tensor | None:
-        """Sends hidden states (or their gradient) to another stage and gets those of the pack `wanted` from it, both
+    def _exchange(self, stage: int, hidden: Tensor | None, expected: PackedBatch | None) -> Tensor | None:
+        """Sends hidden states (or their gradient) to another stage and gets those of the pack `expected` from it, both
         at once, as two neighbours that only sent would wait for each other. Nothing if there is no such stage."""
         if not 0 <= stage < self.parallel.pp.size:
             return None
         peer, group = self.parallel.pp.ranks[stage], self.parallel.pp.group
         operations, found = [], None
-        if given is not None:
-            operations.append(dist.P2POp(dist.isend, given.contiguous(), peer, group))
-        if wanted is not None:
-            shape = self.core.hidden_shape(wanted)
-            found = torch.empty(shape, dtype=self.dtype, device=wanted.targets.device)
+        if hidden is not None:
+            operations.append(dist.P2POp(dist.isend, hidden.contiguous(), peer, group))
+        if expected is not None:
+            shape = self.core.hidden_shape(expected)
+            found = torch.empty(shape, dtype=self.dtype, device=expected.targets.device)
             operations.append(dist.P2POp(dist.irecv, found, peer, group))
         for work in dist.batch_isend_irecv(operations) if operations else ():
             work.wait()

@@ -39,10 +39,10 @@ def add_up_rows(tensors: Sequence[Tensor], axis: Axis) -> list[Tensor]:
     found: list[Tensor] = []
     for bucket in _buckets(tensors):
         blocks = torch.cat([_blocks(x, axis.size) for x in bucket], 1)
-        mine = blocks.new_empty(blocks.shape[1])
-        _scatter(mine, blocks.flatten(), group=axis.group)
+        own_sum = blocks.new_empty(blocks.shape[1])
+        _scatter(own_sum, blocks.flatten(), group=axis.group)
         sizes = [_block_size(x, axis.size) for x in bucket]
-        for x, part in zip(bucket, torch.split(mine, sizes), strict=True):
+        for x, part in zip(bucket, torch.split(own_sum, sizes), strict=True):
             rows = own_rows(x.shape[0], axis)
             found.append(part.view(-1, *x.shape[1:])[: rows.stop - rows.start])
     return found
@@ -52,9 +52,9 @@ def spread_rows(tensors: Sequence[Tensor], axis: Axis) -> None:
     """Every rank has the right values in its own rows of each tensor; afterwards all ranks have all of them."""
     kinds = dict.fromkeys(x.dtype for x in tensors)
     for bucket in (bucket for kind in kinds for bucket in _buckets([x for x in tensors if x.dtype == kind])):
-        mine = torch.cat([_blocks(x, axis.size)[axis.rank] for x in bucket])
-        blocks = mine.new_empty(axis.size * len(mine))
-        all_gather(blocks, mine, group=axis.group)
+        own_blocks = torch.cat([_blocks(x, axis.size)[axis.rank] for x in bucket])
+        blocks = own_blocks.new_empty(axis.size * len(own_blocks))
+        all_gather(blocks, own_blocks, group=axis.group)
         sizes = [_block_size(x, axis.size) for x in bucket]
         for x, part in zip(bucket, torch.split(blocks.view(axis.size, -1), sizes, dim=1), strict=True):
             x.copy_(part.reshape(-1, *x.shape[1:])[: x.shape[0]])

@@ -146,9 +146,9 @@ class WeightMap:
         if entry.kind == "experts":
             ep = self.parallel.ep
             count = len(entry.sources) // ep.size
-            mine = entry.sources[ep.rank * count : (ep.rank + 1) * count]
+            sources = entry.sources[ep.rank * count : (ep.rank + 1) * count]
             each = self.hf.num_experts // ep.size
-            stacked = torch.stack([files.read(source) for source in mine])
+            stacked = torch.stack([files.read(source) for source in sources])
             return stacked.reshape(each, -1, stacked.shape[-1])
         if entry.sections:
             return self._read_sections(entry, files)

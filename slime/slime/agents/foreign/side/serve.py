@@ -66,16 +66,16 @@ async def serve(wire: Wire, kind: str, options: Json) -> None:
 
 
 async def answer(wire: Wire, side: Any, message: Json) -> None:
-    said: Json
+    reply: Json
     try:
         if message["do"] not in DOES:
             raise Refused(f"there is no {message['do']}")
-        said = {"answer": await getattr(side, message["do"])(**message["body"])}
+        reply = {"answer": await getattr(side, message["do"])(**message["body"])}
     except Refused as error:
-        said = {"refused": str(error)}
+        reply = {"refused": str(error)}
     except Exception as error:
-        said = {"away": f"{type(error).__name__}: {error}"}
-    wire.send({"id": message["id"], **said})
+        reply = {"away": f"{type(error).__name__}: {error}"}
+    wire.send({"id": message["id"], **reply})
 
 
 if __name__ == "__main__":

@@ -206,10 +206,10 @@ class Bridge:
             return web.json_response({"error": {"message": "no such episode"}}, status=404)
         asked = Asked(trace, await request.json())
         played.asked.put_nowait(asked)
-        said = await asked.answer
-        if said is None:
+        completion = await asked.answer
+        if completion is None:
             return web.json_response({"error": {"message": "the episode is over"}}, status=400)
-        return web.json_response(said)
+        return web.json_response(completion)
 
 
 def _config(env: Json, harness: Mapping[str, Any]) -> Any:

@@ -74,21 +74,21 @@ class _Pack:
     down: dict[str, Tensor] = field(default_factory=dict)
     up: dict[str, Tensor] = field(default_factory=dict)
 
-    def hold(self, wanted: Sequence[AdapterFactors]) -> None:
+    def hold(self, adapters: Sequence[AdapterFactors]) -> None:
         """Every wanted adapter gets a place; the memory is allocated again if it does not fit or is mostly unused."""
-        rank = max(one.rank for one in wanted)
-        missing = [one for one in wanted if one not in self.places]
-        free = [at for at, one in enumerate(self.places) if one not in wanted]
+        rank = max(one.rank for one in adapters)
+        missing = [one for one in adapters if one not in self.places]
+        free = [at for at, one in enumerate(self.places) if one not in adapters]
         needed = max(0, len(missing) - len(free))
-        unused = len(self.places) + needed - len(wanted)
+        unused = len(self.places) + needed - len(adapters)
         if (
             rank > self.rank
             or len(self.places) + needed > self.capacity
-            or unused > max(SPARE_PLACES, len(wanted))
+            or unused > max(SPARE_PLACES, len(adapters))
         ):
             self.clear()
-            self.rank, self.capacity = rank, 1 << (len(wanted) - 1).bit_length()
-            missing, free = list(wanted), []
+            self.rank, self.capacity = rank, 1 << (len(adapters) - 1).bit_length()
+            missing, free = list(adapters), []
         for new in missing:
             if free:
                 at = free.pop(0)
@@ -112,11 +112,11 @@ class _Pack:
 
     def _write(self, at: int, one: AdapterFactors) -> None:
         first = at * self.rank
-        for mine, theirs in ((self.down, one.down), (self.up, one.up)):
-            for layer in theirs.keys() - mine.keys():
+        for packed, theirs in ((self.down, one.down), (self.up, one.up)):
+            for layer in theirs.keys() - packed.keys():
                 like = theirs[layer]
-                mine[layer] = like.new_zeros(self.capacity * self.rank, like.shape[1])
-            for layer, tensor in mine.items():
+                packed[layer] = like.new_zeros(self.capacity * self.rank, like.shape[1])
+            for layer, tensor in packed.items():
                 tensor[first : first + self.rank] = 0
                 if layer in theirs:
                     tensor[first : first + one.rank] = theirs[layer]
@@ -161,14 +161,14 @@ class AdaptedLayers:
         self._rows, self._step, self.now = [], None, None
 
     def _packed(self, rows: list[AdapterFactors | None]) -> AdaptedStep:
-        wanted = list(dict.fromkeys(one for one in rows if one is not None))
-        if not wanted:
+        adapters = list(dict.fromkeys(one for one in rows if one is not None))
+        if not adapters:
             return AdaptedStep(None, {}, {}, [])
-        for one in wanted:
+        for one in adapters:
             self._touch(one)
-        self._pack.hold(wanted)
+        self._pack.hold(adapters)
         places, rank = self._pack.places, self._pack.rank
-        like = next(iter(wanted[0].down.values()))
+        like = next(iter(adapters[0].down.values()))
         mask = torch.zeros(len(rows), len(places))
         for row, factors in enumerate(rows):
             if factors is not None:
