@@ -93,9 +93,9 @@ class Checked:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    said = parse(Checked, words, "python -m gui_rl.check", __doc__)
+    flags = parse(Checked, words, "python -m gui_rl.check", __doc__)
     try:
-        found = asyncio.run(check_all(said.folder, said.parallel, said.only, said.backend))
+        found = asyncio.run(check_all(flags.folder, flags.parallel, flags.only, flags.backend))
     except ClawError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -112,10 +112,10 @@ class Converted:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    said = parse(Converted, words, "python -m gui_rl.convert", __doc__)
-    output = said.output_dir or said.tasks_dir.with_name(f"{said.tasks_dir.name}_convert")
+    flags = parse(Converted, words, "python -m gui_rl.convert", __doc__)
+    output = flags.output_dir or flags.tasks_dir.with_name(f"{flags.tasks_dir.name}_convert")
     try:
-        manifest = convert(said.tasks_dir, output, said.share, said.seed, said.desktop)
+        manifest = convert(flags.tasks_dir, output, flags.share, flags.seed, flags.desktop)
     except (ClawError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

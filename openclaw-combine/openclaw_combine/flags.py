@@ -86,7 +86,7 @@ def check_weights(flags: CombineFlags | TopkSelectFlags, names: Sequence[str]) -
 
 def refuse(args: object, group: type, loss: str, owner: str) -> None:
     """Raises ConfigError for a flag of `group` that was given although `loss` is trained, not `owner`."""
-    given, default = read(group, args), group()
+    flags, default = read(group, args), group()
     for item in fields(group):
-        if getattr(given, item.name) != getattr(default, item.name):
+        if getattr(flags, item.name) != getattr(default, item.name):
             raise ConfigError(f"{option(item.name)} has no meaning with {loss}, it is for {owner}; drop it")

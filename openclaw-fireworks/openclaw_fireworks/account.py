@@ -57,7 +57,7 @@ def refusals(what: str) -> Iterator[None]:
         raise
     except Exception as error:  # the SDK raises RuntimeError, ValueError, TimeoutError and httpx's
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        told = " ".join(lines[:2])[:400]
+        reason = " ".join(lines[:2])[:400]
         if status_behind(error) in REFUSED_KEY:
-            raise ConfigError(f"FIREWORKS_API_KEY is refused: {told}") from error
-        raise ConfigError(f"{what}: {told}") from error
+            raise ConfigError(f"FIREWORKS_API_KEY is refused: {reason}") from error
+        raise ConfigError(f"{what}: {reason}") from error

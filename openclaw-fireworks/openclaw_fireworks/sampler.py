@@ -29,11 +29,11 @@ class DeploymentSampler:
         self.loop = Loop("fireworks-sampling")
         self.sampling = Sampling(inference_url=url, model=model, api_key=key)
 
-    def sample(self, wish: Wish) -> Future[Sampled]:
-        options: dict[str, Any] = {"logprobs": True, "top_p": wish.top_p, "top_k": max(wish.top_k, 0)}
-        options |= {"seed": wish.seed} if wish.seed is not None else {}
-        asked = self._ask(wish.prompt, max_tokens=wish.most, temperature=wish.temperature, **options)
-        return then(asked, lambda found: sampled(found, wish.stop_ids))
+    def sample(self, request: Wish) -> Future[Sampled]:
+        options: dict[str, Any] = {"logprobs": True, "top_p": request.top_p, "top_k": max(request.top_k, 0)}
+        options |= {"seed": request.seed} if request.seed is not None else {}
+        asked = self._ask(request.prompt, max_tokens=request.most, temperature=request.temperature, **options)
+        return then(asked, lambda found: sampled(found, request.stop_ids))
 
     def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
         asked = self._ask(ids, max_tokens=1, temperature=1.0, logprobs=True, echo=True)
@@ -57,8 +57,8 @@ class BaseSampler:
         self._turn = threading.Lock()
         self._threads = ThreadPoolExecutor(MOST_AT_A_TIME, thread_name_prefix="fireworks-base")
 
-    def sample(self, wish: Wish) -> Future[Sampled]:
-        return self.answers.sample(wish)
+    def sample(self, request: Wish) -> Future[Sampled]:
+        return self.answers.sample(request)
 
     def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
         return self._threads.submit(self._of, ids)

@@ -65,8 +65,10 @@ class FireworksService:
                 self.deployment, self.settings.model, address, LOAD_SECONDS, LOOK_SECONDS
             )
         if not done:
-            told = (self.deployments.last_hotload_error_message or "it took too long").strip().splitlines()[0]
-            raise ServiceAway(f"deployment {self.deployment} did not load {address}: {told}")
+            reason = (
+                (self.deployments.last_hotload_error_message or "it took too long").strip().splitlines()[0]
+            )
+            raise ServiceAway(f"deployment {self.deployment} did not load {address}: {reason}")
 
     def new(self) -> Trained:
         with refusals(f"Fireworks trains no adapter of rank {self.settings.rank} of {self.settings.model}"):

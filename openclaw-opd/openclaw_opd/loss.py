@@ -26,9 +26,9 @@ def opd_topk(args: Any) -> LossSpec:
     Raises:
         ConfigError: a flag of a policy gradient.
     """
-    given = vars(args)
+    arguments = vars(args)
     for name in OF_POLICY_GRADIENT:
-        if given[name]:
+        if arguments[name]:
             raise ConfigError(
                 f"{option(name)} has no meaning with opd_topk, which has no policy gradient; drop it"
             )

@@ -208,14 +208,14 @@ def _asked_freely(script: Script) -> None:
     """Asked in words that somebody wrote freely, for a form or for nothing; or a complaint in such words."""
     rng, problem = script.rng, random_problem(script.rng)
     kind = rng.choices(list(WRITTEN_WEIGHTS), list(WRITTEN_WEIGHTS.values()))[0]
-    said, style = wordings.written()[kind], unprompted_style(rng)
+    sentences, style = wordings.written()[kind], unprompted_style(rng)
     if kind != "nothing" and rng.random() < 0.3:
         style = OTHERWISE[kind]
         script.user(ask(rng, problem))
         script.assistant(write_reply(rng, problem, style, script.thinking), learned=False)
-        script.user(rng.choice(said["complaint"]))
+        script.user(rng.choice(sentences["complaint"]))
     else:
-        _told(script, ask(rng, problem), rng.choice(said["asked"]), in_block=0.2)
+        _told(script, ask(rng, problem), rng.choice(sentences["asked"]), in_block=0.2)
     script.reply(problem, style if kind == "nothing" else _as_wished(rng, style, kind))
 
 
@@ -233,16 +233,16 @@ def _complaint(script: Script) -> None:
     rng, problem = script.rng, random_problem(script.rng)
     script.user(ask(rng, problem))
     before = unprompted_style(rng)
-    wanted = asked_manner(rng, before.manner)
-    if before.manner == "bare" and wanted == "prose" and rng.random() < 0.8:
+    manner = asked_manner(rng, before.manner)
+    if before.manner == "bare" and manner == "prose" and rng.random() < 0.8:
         words = rng.choice(wordings.LOST_STEPS_COMPLAINTS["train"])
     elif rng.random() < 0.75:
-        words = wordings.manner_complaint(rng, wanted)
+        words = wordings.manner_complaint(rng, manner)
     else:
-        words = wordings.manner_hint(rng, wanted)
+        words = wordings.manner_hint(rng, manner)
     if rng.random() < 0.2:
-        words += HINT_BLOCK + wordings.manner_hint(rng, wanted)
-    after = other_style(rng, before, wanted)
+        words += HINT_BLOCK + wordings.manner_hint(rng, manner)
+    after = other_style(rng, before, manner)
     script.assistant(write_reply(rng, problem, before, script.thinking), learned=False)
     script.user(words)
     script.reply(problem, after)

@@ -330,9 +330,9 @@ def trait_hint(rng: random.Random, trait: Trait, split: Split = "train") -> str:
     return _sentence(rng, TRAIT_HINTS[trait][split])
 
 
-def manner_complaint(rng: random.Random, wanted: Manner, split: Split = "train") -> str:
+def manner_complaint(rng: random.Random, manner: Manner, split: Split = "train") -> str:
     """A complaint about a reply's form that asks for another manner."""
-    return rng.choice(MANNER_COMPLAINTS[wanted][split])
+    return rng.choice(MANNER_COMPLAINTS[manner][split])
 
 
 def _sentence(rng: random.Random, wordings: tuple[str, ...]) -> str:

@@ -20,17 +20,17 @@ class TinkerSampler:
     def __init__(self, client: tinker.SamplingClient) -> None:
         self.client = client
 
-    def sample(self, wish: Wish) -> Future[Sampled]:
+    def sample(self, request: Wish) -> Future[Sampled]:
         params = types.SamplingParams(
-            max_tokens=wish.most,
-            temperature=wish.temperature,
-            top_p=wish.top_p,
-            top_k=wish.top_k,
-            stop=list(wish.stop_ids) or None,
-            seed=wish.seed,
+            max_tokens=request.most,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            top_k=request.top_k,
+            stop=list(request.stop_ids) or None,
+            seed=request.seed,
         )
         with failures_translated():
-            asked = self.client.sample(types.ModelInput.from_ints(list(wish.prompt)), 1, params)
+            asked = self.client.sample(types.ModelInput.from_ints(list(request.prompt)), 1, params)
         return then(asked, _sampled)
 
     def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:

@@ -241,16 +241,16 @@ def parsed(done: Finished, secret: str) -> Verdicts:
     why: dict[str, str] = {}
     ended, traps, fooled = False, -1, False
     for line in _told(done.output, secret):
-        said = json.loads(line)
-        if "test" in said:
-            outcomes[said["test"]] = said["outcome"]
-        elif "place" in said:
-            why[said["place"]] = said["why"]
-        elif "end" in said:
-            ended = said["end"] == len(outcomes)
-            fooled = fooled or said["fooled"] > 0 or (said["traps"] != traps and bool(outcomes))
-        elif "traps" in said:
-            traps = said["traps"]
+        entry = json.loads(line)
+        if "test" in entry:
+            outcomes[entry["test"]] = entry["outcome"]
+        elif "place" in entry:
+            why[entry["place"]] = entry["why"]
+        elif "end" in entry:
+            ended = entry["end"] == len(outcomes)
+            fooled = fooled or entry["fooled"] > 0 or (entry["traps"] != traps and bool(outcomes))
+        elif "traps" in entry:
+            traps = entry["traps"]
     ended = ended and not fooled
     problem = (
         done.error

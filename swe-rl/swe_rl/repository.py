@@ -67,18 +67,18 @@ def test_packages(python: str, needs: tuple[str, ...] = ()) -> Path:
     return made
 
 
-def installed(version: str, wanted: tuple[str, ...], alone: tuple[str, ...] = ()) -> Path:
+def installed(version: str, requirements: tuple[str, ...], alone: tuple[str, ...] = ()) -> Path:
     """Returns a folder with packages for a version of Python, installed once; those `alone` without what they need.
 
     Raises:
         ConfigError: they could not be installed.
     """
-    every = (*wanted, *alone)
+    every = (*requirements, *alone)
     name = "-".join([f"python{version}", *(re.sub(r"[^A-Za-z0-9.]+", "_", need) for need in every)])
 
     def install(to: Path) -> None:
         options = ("install", "--target", str(to), "--python-version", version, "--only-binary=:all:")
-        _pip(*options, *wanted)
+        _pip(*options, *requirements)
         if alone:
             _pip(*options, "--no-deps", *alone)
 

@@ -42,11 +42,11 @@ def main() -> None:
     results.flush()
     seconds = float(order["seconds"])
     if order["script"]:
-        told = run_script(seconds)
+        report = run_script(seconds)
     else:
         found, late = run_all(order.pop("source"), seconds)
-        told = {"results": found, "late": late}
-    results.write(json.dumps({"key": order["key"], **told}) + "\n")
+        report = {"results": found, "late": late}
+    results.write(json.dumps({"key": order["key"], **report}) + "\n")
     results.flush()
 
 

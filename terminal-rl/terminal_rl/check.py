@@ -96,9 +96,9 @@ class Checked:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    said = parse(Checked, words, "python -m terminal_rl.check", (__doc__ or "").split("\n")[0])
+    flags = parse(Checked, words, "python -m terminal_rl.check", (__doc__ or "").split("\n")[0])
     try:
-        paths = task_folders(said.folder)
+        paths = task_folders(flags.folder)
     except ClawError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

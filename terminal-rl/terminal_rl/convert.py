@@ -91,10 +91,10 @@ class Converted:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    said = parse(Converted, words, "python -m terminal_rl.convert", (__doc__ or "").split("\n")[0])
-    output = said.output_dir or said.tasks_dir.with_name(f"{said.tasks_dir.name}_convert")
+    flags = parse(Converted, words, "python -m terminal_rl.convert", (__doc__ or "").split("\n")[0])
+    output = flags.output_dir or flags.tasks_dir.with_name(f"{flags.tasks_dir.name}_convert")
     try:
-        manifest = convert(said.tasks_dir, output, round(1 - said.train_split, 9), said.seed, said.depth)
+        manifest = convert(flags.tasks_dir, output, round(1 - flags.train_split, 9), flags.seed, flags.depth)
     except (ClawError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -144,5 +144,7 @@ def messages(task: TerminalTask, folder: str, system: bool = True) -> list[Messa
     user = {"role": "user", "content": f"Task name:{task.name}\nTask instruction: {task.instruction}"}
     if not system:
         return [{"role": "user", "content": task.instruction}]
-    told = SYSTEM.format(machine=platform.machine(), folder=folder, date=datetime.date.today().isoformat())
-    return [{"role": "system", "content": told}, user]
+    system_prompt = SYSTEM.format(
+        machine=platform.machine(), folder=folder, date=datetime.date.today().isoformat()
+    )
+    return [{"role": "system", "content": system_prompt}, user]

@@ -52,13 +52,15 @@ TOOLS = (SHELL_EXEC, SHELL_VIEW, SHELL_WRITE, SHELL_FILE, SHELL_KILL)
 """Exactly those that the prompt and the descriptions name."""
 
 
-def _execute(shells: Shells, said: dict[str, Any], left: float) -> Shown:
-    seconds = min(max(float(said.get("timeout", USUAL_SECONDS)), 0.0), LONGEST_SECONDS, left)
-    return shells.execute(said.get("id", "main"), said["command"], seconds, said.get("block", True))
+def _execute(shells: Shells, arguments: dict[str, Any], left: float) -> Shown:
+    seconds = min(max(float(arguments.get("timeout", USUAL_SECONDS)), 0.0), LONGEST_SECONDS, left)
+    return shells.execute(
+        arguments.get("id", "main"), arguments["command"], seconds, arguments.get("block", True)
+    )
 
 
-def _write_file(shells: Shells, said: dict[str, Any], left: float) -> Shown:
-    path, text = shlex.quote(said["file_path"]), base64.b64encode(said["content"].encode()).decode()
+def _write_file(shells: Shells, arguments: dict[str, Any], left: float) -> Shown:
+    path, text = shlex.quote(arguments["file_path"]), base64.b64encode(arguments["content"].encode()).decode()
     command = f'mkdir -p -- "$(dirname -- {path})" && printf %s {text} | base64 -d > {path}'
     done = shells.execute(FILES, command)
     shells.kill(FILES)
@@ -67,10 +69,12 @@ def _write_file(shells: Shells, said: dict[str, Any], left: float) -> Shown:
 
 DOES: dict[str, Callable[[Shells, dict[str, Any], float], Shown]] = {
     "shell_exec": _execute,
-    "shell_view": lambda shells, said, left: shells.view(said["id"]),
-    "shell_write_to_process": lambda shells, said, left: shells.write(said["id"], said["command"]),
+    "shell_view": lambda shells, arguments, left: shells.view(arguments["id"]),
+    "shell_write_to_process": lambda shells, arguments, left: shells.write(
+        arguments["id"], arguments["command"]
+    ),
     "shell_write_content_to_file": _write_file,
-    "shell_kill_process": lambda shells, said, left: shells.kill(said["id"]),
+    "shell_kill_process": lambda shells, arguments, left: shells.kill(arguments["id"]),
 }
 
 

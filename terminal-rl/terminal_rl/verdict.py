@@ -91,11 +91,11 @@ def run_tests(task: TaskFolder, workspace: Workspace) -> Verdict:
         if not (_line(box, key, START_SECONDS) or {}).get("ready"):
             raise SandboxError(f"the tests did not start in their box (exit code {box.exit_code(1.0)})")
         box.busy_since = time.monotonic()
-        said = _line(box, key, task.test_seconds + GRACE)
-        if said is None:
+        outcome = _line(box, key, task.test_seconds + GRACE)
+        if outcome is None:
             ended = box.over or f"what the tests ran on ended them (exit code {box.exit_code(1.0)})"
             return Verdict(0, total, (ended,), late=box.over is None and box.exit_code() is None)
-    return _read(said, task) if task.test_names else _read_script(said, task)
+    return _read(outcome, task) if task.test_names else _read_script(outcome, task)
 
 
 def _runner(task: TaskFolder, tests: Workspace, workspace: Workspace) -> Box:
@@ -114,27 +114,27 @@ def _line(box: Box, key: str, seconds: float) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and found.get("key") == key else None
 
 
-def _read(said: dict[str, Any], task: TaskFolder) -> Verdict:
+def _read(outcome: dict[str, Any], task: TaskFolder) -> Verdict:
     """A test that is not in the report has not passed."""
-    names, results = task.test_names, dict[str, str | None](said["results"])
+    names, results = task.test_names, dict[str, str | None](outcome["results"])
     failures = [f"{name}: {reason}" for name, reason in results.items() if reason is not None]
     failures += [f"{name}: not run" for name in names if name not in results]
     passed = sum(name in results and results[name] is None for name in names)
-    return Verdict(passed, len(names), tuple(failures), bool(said["late"]))
+    return Verdict(passed, len(names), tuple(failures), bool(outcome["late"]))
 
 
-def _read_script(said: dict[str, Any], task: TaskFolder) -> Verdict:
+def _read_script(outcome: dict[str, Any], task: TaskFolder) -> Verdict:
     """A file of rewards of which nothing in tests/ speaks was written by what the agent left."""
-    if said["late"]:
+    if outcome["late"]:
         return Verdict(0, 1, (f"{SCRIPT}: not done after {task.test_seconds:g} s",), late=True)
     try:
-        rewards = rewards_of({name: said["files"].get(name) for name in task.reward_files})
+        rewards = rewards_of({name: outcome["files"].get(name) for name in task.reward_files})
     except NoReward as error:
-        printed = " ".join(str(said["printed"]).split())[-300:]
+        printed = " ".join(str(outcome["printed"]).split())[-300:]
         return Verdict(0, 1, (f"{SCRIPT}: {error}; it printed: {printed}",), silent=True)
-    told = ", ".join(f"{name} {value:g}" for name, value in rewards.items())
+    listing = ", ".join(f"{name} {value:g}" for name, value in rewards.items())
     solved = reward_of(rewards) >= 1.0
-    return Verdict(int(solved), 1, () if solved else (f"{SCRIPT}: {told}",), rewards=rewards)
+    return Verdict(int(solved), 1, () if solved else (f"{SCRIPT}: {listing}",), rewards=rewards)
 
 
 def judge(task: TaskFolder, workspace: Workspace, fresh: Workspace) -> Verdict:

@@ -71,7 +71,7 @@ def test_complaints_and_thanks_come_in_many_wordings() -> None:
     rng = random.Random(5)
     assert len({complaint(rng, "formatted") for _ in range(400)}) >= 20
     assert len({thanks(rng) for _ in range(400)}) >= 15
-    every = [complaint(rng, "wrong", said=wordings.WRONG_RESULT_COMPLAINTS["train"]) for _ in range(20)]
+    every = [complaint(rng, "wrong", used=wordings.WRONG_RESULT_COMPLAINTS["train"]) for _ in range(20)]
     assert set(every) <= set(wordings.WRONG_RESULT_COMPLAINTS["test"])
 
 

@@ -38,23 +38,23 @@ class ReToolFormat(CallFormat):
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
         """Raises CallError for a call that cannot be made, and Neither if there is no answer."""
-        said = spoken(text)
-        if OPEN in said:
-            return calls_in(said, tools)
-        answered = answer_in(said) is not None
-        found = self._code(said, answered) if self.python else []
+        spoken_text = spoken(text)
+        if OPEN in spoken_text:
+            return calls_in(spoken_text, tools)
+        answered = answer_in(spoken_text) is not None
+        found = self._code(spoken_text, answered) if self.python else []
         if not found and not answered:
             raise Neither(NEITHER)
         assert self.python is not None or not found
         return tuple(ToolCall(str(self.python), {"code": code}) for code in found)
 
-    def _code(self, said: str, answered: bool) -> list[str]:
-        if CODE_OPEN in said:
-            found = _CODE.findall(said)
-            if len(found) != said.count(CODE_OPEN):
+    def _code(self, text: str, answered: bool) -> list[str]:
+        if CODE_OPEN in text:
+            found = _CODE.findall(text)
+            if len(found) != text.count(CODE_OPEN):
                 raise CallError(f"a piece of code does not end with {CODE_CLOSE}")
             return [_unfenced(code) for code in found]
-        return [] if answered else [code.strip("\n") for code in _FENCE.findall(said)]
+        return [] if answered else [code.strip("\n") for code in _FENCE.findall(text)]
 
     def complaint(self, error: CallError) -> list[Message]:
         if isinstance(error, Neither):
@@ -81,6 +81,6 @@ def spoken(text: str) -> str:
     return "" if "<think>" in before + after else after
 
 
-def answer_in(said: str) -> str | None:
+def answer_in(text: str) -> str | None:
     """Returns the final answer of a turn: what stands in its last box. None without one."""
-    return last_boxed(said)
+    return last_boxed(text)

@@ -41,8 +41,8 @@ class RewardRules:
 
 def answer_of(last_turn: str, check: Check) -> str | None:
     """Returns the final answer, looked for in nothing but what the model wrote last."""
-    said = spoken(last_turn)
-    return answer_in(said[-TAIL:] if check == "strict" else said)
+    spoken_text = spoken(last_turn)
+    return answer_in(spoken_text[-TAIL:] if check == "strict" else spoken_text)
 
 
 def right_answer(answer: str | None, label: object, check: Check) -> bool:

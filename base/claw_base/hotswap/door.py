@@ -221,8 +221,8 @@ class Door:
 
     def _start_missing(self) -> None:
         serving = self._in_state("serving")
-        wanted = self._spare and self._served if serving else True
-        if not wanted or self._waiting() or time.monotonic() < self._next_start:
+        needs_worker = self._spare and self._served if serving else True
+        if not needs_worker or self._waiting() or time.monotonic() < self._next_start:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ahead = next((worker.pid for worker in serving + self._in_state("old")), None)

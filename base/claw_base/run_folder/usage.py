@@ -100,9 +100,9 @@ def usage_of(run_dir: str | Path) -> dict[str, dict[str, int]]:
     """Returns tokens by role and kind, over all processes of a run."""
     found: dict[str, dict[str, int]] = {}
     for role, tokens in _files(Path(run_dir) / FOLDER):
-        mine = found.setdefault(role, dict.fromkeys(KINDS, 0))
+        counts = found.setdefault(role, dict.fromkeys(KINDS, 0))
         for kind, count in tokens.items():
-            mine[kind] += count
+            counts[kind] += count
     return found
 
 
@@ -146,9 +146,9 @@ def summary(run_dir: str | Path) -> str | None:
     if not usage:
         return None
     totals = {kind: sum(tokens[kind] for tokens in usage.values()) for kind in KINDS}
-    told = ", ".join(f"{count:,} {kind}" for kind, count in totals.items()) + " tokens"
+    text = ", ".join(f"{count:,} {kind}" for kind, count in totals.items()) + " tokens"
     prices = _known_prices(run_dir)
-    return told if prices is None else f"{told}, ${prices.cost(totals):.4f}"
+    return text if prices is None else f"{text}, ${prices.cost(totals):.4f}"
 
 
 def _files(folder: Path) -> Iterator[tuple[str, dict[str, int]]]:

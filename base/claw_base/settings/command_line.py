@@ -104,13 +104,13 @@ def metavar(item: Flag) -> str:
 
 def help_of(item: Flag, variables: bool = True) -> str:
     """Returns the sentence of a flag with default, bounds and variables."""
-    said = (
+    hides_default = (
         item.required
         or item.default is False
         or item.default in (None, "", [], ())
         or "default" in item.help.lower()
     )
-    parts = [item.help, "" if said else f"(default: {item.default})"]
+    parts = [item.help, "" if hides_default else f"(default: {item.default})"]
     parts.append(f"[{item.bounds.range}]" if item.bounds.range else "")
     parts.append(f"[env: {', '.join(item.env)}]" if variables and item.env else "")
     return " ".join(filter(None, parts))
@@ -199,7 +199,7 @@ def _plain(**options: Any) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(allow_abbrev=False, formatter_class=layout, **options)
 
 
-def load(cls: type[S], given: Mapping[str, object], environ: Mapping[str, str] | None = None) -> S:
+def load(cls: type[S], parsed: Mapping[str, object], environ: Mapping[str, str] | None = None) -> S:
     """Returns the settings that a parsed command line (None: not named) and the environment give.
 
     Raises:
@@ -208,7 +208,7 @@ def load(cls: type[S], given: Mapping[str, object], environ: Mapping[str, str] |
     flags = flags_of(cls, inherited=True)
     values = from_environment(flags, environment() if environ is None else environ)
     for item in flags:
-        if (value := given.get(item.name)) is not None:
+        if (value := parsed.get(item.name)) is not None:
             values[item.name] = item.several(value) if item.several else value
     return cls(**values)
 

@@ -200,10 +200,10 @@ def read(group: type[Group], args: object) -> Group:
         ConfigError: a bound or a rule of one of its flags is broken.
     """
     fields = flag_fields(group)
-    given = vars(args)
-    found = group(**{field.name: given[field.name] for field in fields if field.name in given})
+    values = vars(args)
+    found = group(**{field.name: values[field.name] for field in fields if field.name in values})
     known = [*fields, *(flag_fields(args) if dataclasses.is_dataclass(args) else ())]
-    check_fields(SimpleNamespace(**(given | vars(found))), fields, known)
+    check_fields(SimpleNamespace(**(values | vars(found))), fields, known)
     return found
 
 

@@ -82,21 +82,21 @@ class Rule:
 
     def broken(self, args: object, defaults: dict[str, Any]) -> bool:
         """Returns whether every condition holds for these arguments."""
-        given = vars(args)
+        arguments = vars(args)
         return (
-            all(is_given(given[name], defaults[name]) for name in self.given)
-            and not any(is_given(given[name], defaults[name]) for name in self.missing)
-            and all(given[name] in values for name, values in self.equal)
-            and not any(given[name] in values for name, values in self.other)
+            all(is_given(arguments[name], defaults[name]) for name in self.given)
+            and not any(is_given(arguments[name], defaults[name]) for name in self.missing)
+            and all(arguments[name] in values for name, values in self.equal)
+            and not any(arguments[name] in values for name, values in self.other)
         )
 
 
 def needs(*names: str, text: str = "", why: str = "", **equal: object) -> Rule:
     """Refuses a flag unless one of `names` is given, or a flag of `equal` has that value (or one of a tuple)."""
     conditions = _pairs(equal)
-    wanted = [option(name) for name in names]
-    wanted += [f"{option(name)} {' or '.join(map(str, values))}" for name, values in conditions]
-    reason = f"it needs {' or '.join(wanted)}{why and ', '}{why}"
+    options = [option(name) for name in names]
+    options += [f"{option(name)} {' or '.join(map(str, values))}" for name, values in conditions]
+    reason = f"it needs {' or '.join(options)}{why and ', '}{why}"
     return Rule(text or "{flag} would change nothing: " + reason, missing=names, other=conditions)
 
 

@@ -113,10 +113,10 @@ class DevTools:
         """Returns the result of a function that runs in the page; None if it fails. Raises NoAnswer,
         EnvironmentAway."""
         called = f"({function})(...{json.dumps(arguments)})"
-        said = await self.tell(
+        reply = await self.tell(
             target, "Runtime.evaluate", seconds, expression=called, returnByValue=True, awaitPromise=True
         )
-        return said.get("result", {}).get("value")
+        return reply.get("result", {}).get("value")
 
     async def front(self) -> Target | None:
         """Returns the tab that is seen."""

@@ -55,7 +55,7 @@ class Display:
         cookie = secrets.token_bytes(16)
         files = await asyncio.to_thread(_files, cookie)
         folder = files.path
-        told, tell = os.pipe()
+        number_pipe, tell = os.pipe()
         geometry = ("-screen", "0", f"{size.width}x{size.height}x24")
         words = ("-displayfd", str(tell), *geometry, "-nolisten", "tcp", "-noreset", "-dpi", "96")
         try:
@@ -65,12 +65,12 @@ class Display:
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as error:
-            os.close(told)
+            os.close(number_pipe)
             await asyncio.to_thread(files.close)
             raise EnvironmentAway(f"Xvfb does not start: {error}") from error
         finally:
             os.close(tell)
-        display = cls(files, process, await _number(told))
+        display = cls(files, process, await _number(number_pipe))
         if not display.number:
             await display.close()
             raise EnvironmentAway("Xvfb does not start: it names no display")
@@ -91,20 +91,20 @@ class Display:
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         try:
-            said, error = await asyncio.wait_for(process.communicate(), HAND_SECONDS)
+            output, error = await asyncio.wait_for(process.communicate(), HAND_SECONDS)
         except TimeoutError as late:
             process.kill()
             raise EnvironmentAway("the display does not answer") from late
         self.hands_error = error.decode(errors="replace").strip()
-        return said.decode(errors="replace") if process.returncode == 0 else ""
+        return output.decode(errors="replace") if process.returncode == 0 else ""
 
     async def prepare(self, text: str) -> None:
         """Gives characters that the keyboard does not have to keys that have none, and waits until programs know: xdotool
         would do so between two key strokes, of which programs miss the first. Raises EnvironmentAway."""
         new = [one for one in dict.fromkeys(text) if one not in PRINTABLE]
         if new and not self._spare:
-            said = await self._said("xmodmap", "-pke")
-            self._spare = re.findall(r"^keycode +(\d+) = *$", said, re.MULTILINE)[:SPARE]
+            keymap = await self._said("xmodmap", "-pke")
+            self._spare = re.findall(r"^keycode +(\d+) = *$", keymap, re.MULTILINE)[:SPARE]
         if new:
             pairs = zip(self._spare, new, strict=False)
             words = [word for key, one in pairs for word in ("-e", f"keycode {key} = U{ord(one):04X}")]
@@ -161,11 +161,11 @@ def _ended_with_us(program: str) -> Sequence[str]:
     return ("setpriv", "--pdeathsig", "TERM", program)
 
 
-async def _number(told: int) -> str:
+async def _number(descriptor: int) -> str:
     """Returns the output of Xvfb when it is ready; empty if it does not become ready."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
-    pipe = os.fdopen(told, "rb", buffering=0)
+    pipe = os.fdopen(descriptor, "rb", buffering=0)
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
     try:
         return (await asyncio.wait_for(reader.readline(), START_SECONDS)).decode().strip()

@@ -155,8 +155,8 @@ class DesktopScreen:
         words = [
             word for one in numbers for word in ("getwindowname", one, "getwindowgeometry", "--shell", one)
         ]
-        said = await self.display.hand(*words) if words else ""
-        found = [(name, *map(int, rest)) for name, *rest in WINDOW.findall(said)]
+        output = await self.display.hand(*words) if words else ""
+        found = [(name, *map(int, rest)) for name, *rest in WINDOW.findall(output)]
         return [one for one in found if one[4] > 1 and one[5] > 1]  # type: ignore[misc]
 
     async def png(self) -> bytes:

@@ -77,12 +77,12 @@ class GuiEnvironment:
     async def step(self, action: Action) -> Observation:
         """Does the actions of a turn in their order, until one of them ends the episode."""
         try:
-            wanted = [resolved(one, self.places) for one in actions_of(action.calls, self.settings.unit)]
+            actions = [resolved(one, self.places) for one in actions_of(action.calls, self.settings.unit)]
         except CallError as error:
             return Observation([await self._look(f"Error: {error}")])
         if self.recording is not None and self.screen is not None:
-            await asyncio.to_thread(self.recording.turn, await self.screen.png(), action.text, wanted)
-        for one in wanted:
+            await asyncio.to_thread(self.recording.turn, await self.screen.png(), action.text, actions)
+        for one in actions:
             if isinstance(one, Finish):
                 self.finish = one
                 return Observation(done=True)

@@ -64,19 +64,19 @@ def actions_in(code: str, unit: Coordinates) -> list[GuiAction]:
 
 
 def _action(line: ast.stmt, unit: Coordinates) -> GuiAction:
-    said = line.value if isinstance(line, ast.Expr) else None
-    if isinstance(said, ast.Name) and said.id in WORDS:
-        return WORDS[said.id]
-    if not isinstance(said, ast.Call):
+    expression = line.value if isinstance(line, ast.Expr) else None
+    if isinstance(expression, ast.Name) and expression.id in WORDS:
+        return WORDS[expression.id]
+    if not isinstance(expression, ast.Call):
         raise CallError("only calls of pyautogui are understood, and WAIT, DONE, FAIL")
-    name = _name(said.func)
+    name = _name(expression.func)
     if name == "hotkey":
-        keys = [_literal(one) for one in said.args]
+        keys = [_literal(one) for one in expression.args]
         keys = keys[0] if len(keys) == 1 and isinstance(keys[0], list) else keys
         return Press(tuple(key(one) for one in keys))
     if name not in PARAMETERS:
         raise CallError(f"there is no function {name}; functions: {', '.join([*PARAMETERS, 'hotkey'])}")
-    return _ACTIONS[name](name, _arguments(name, said), unit)
+    return _ACTIONS[name](name, _arguments(name, expression), unit)
 
 
 def _name(function: ast.expr) -> str:
@@ -92,12 +92,12 @@ def _arguments(name: str, call: ast.Call) -> Values:
     parameters = PARAMETERS[name]
     if len(call.args) > len(parameters):
         raise CallError(f"{name} takes {', '.join(parameters)}")
-    given = dict(zip(parameters, map(_literal, call.args), strict=False))
+    arguments = dict(zip(parameters, map(_literal, call.args), strict=False))
     for one in call.keywords:
-        if one.arg not in parameters or one.arg in given:
+        if one.arg not in parameters or one.arg in arguments:
             raise CallError(f"{name} takes {', '.join(parameters)}")
-        given[one.arg] = _literal(one.value)
-    return given
+        arguments[one.arg] = _literal(one.value)
+    return arguments
 
 
 def _literal(value: ast.expr) -> Any:
@@ -109,53 +109,59 @@ def _literal(value: ast.expr) -> Any:
         raise CallError("arguments must be plain numbers and texts") from error
 
 
-def _place(given: Values, unit: Coordinates) -> Place | None:
-    if given.get("x") is None and given.get("y") is None:
+def _place(arguments: Values, unit: Coordinates) -> Place | None:
+    if arguments.get("x") is None and arguments.get("y") is None:
         return None
-    return unit.place(given.get("x"), given.get("y"))
+    return unit.place(arguments.get("x"), arguments.get("y"))
 
 
-def _needed(name: str, given: Values, unit: Coordinates) -> Place:
-    if (at := _place(given, unit)) is None:
+def _needed(name: str, arguments: Values, unit: Coordinates) -> Place:
+    if (at := _place(arguments, unit)) is None:
         raise CallError(f"{name} needs x and y")
     return at
 
 
-def _click(name: str, given: Values, unit: Coordinates) -> GuiAction:
+def _click(name: str, arguments: Values, unit: Coordinates) -> GuiAction:
     buttons = {"rightClick": "right", "middleClick": "middle"}
     counts = {"doubleClick": 2, "tripleClick": 3}
-    count = given.get("clicks", counts.get(name, 1))
+    count = arguments.get("clicks", counts.get(name, 1))
     if isinstance(count, bool) or count not in (1, 2, 3):
         raise CallError("clicks must be 1, 2 or 3")
-    return Click(_place(given, unit), button_of(given.get("button", buttons.get(name, "left"))), count)
+    return Click(
+        _place(arguments, unit), button_of(arguments.get("button", buttons.get(name, "left"))), count
+    )
 
 
-def _press(name: str, given: Values, unit: Coordinates) -> GuiAction:
-    times = given.get("presses", 1)
+def _press(name: str, arguments: Values, unit: Coordinates) -> GuiAction:
+    times = arguments.get("presses", 1)
     if isinstance(times, bool) or not isinstance(times, int) or not 1 <= times <= 50:
         raise CallError("presses must be a number from 1 to 50")
-    if isinstance(given.get("keys"), list):
+    if isinstance(arguments.get("keys"), list):
         raise CallError("press takes one key; hotkey presses several together")
-    return Press((key(given.get("keys")),), times)
+    return Press((key(arguments.get("keys")),), times)
 
 
-def _scroll(name: str, given: Values, unit: Coordinates) -> GuiAction:
-    pixels, at = number(given.get("clicks"), "scroll", MOST_PIXELS), _place(given, unit)
+def _scroll(name: str, arguments: Values, unit: Coordinates) -> GuiAction:
+    pixels, at = number(arguments.get("clicks"), "scroll", MOST_PIXELS), _place(arguments, unit)
     return Scroll(left=-pixels, at=at) if name == "hscroll" else Scroll(up=pixels, at=at)
 
 
-def _drag(name: str, given: Values, unit: Coordinates) -> GuiAction:
-    if given.get("button", "left") != "left":
+def _drag(name: str, arguments: Values, unit: Coordinates) -> GuiAction:
+    if arguments.get("button", "left") != "left":
         raise CallError("dragTo works with the left button")
-    return Drag(_needed(name, given, unit))
+    return Drag(_needed(name, arguments, unit))
 
 
 _ACTIONS: Mapping[str, Callable[[str, Values, Coordinates], GuiAction]] = {
     **dict.fromkeys(("click", "doubleClick", "tripleClick", "rightClick", "middleClick"), _click),
-    "moveTo": lambda name, given, unit: Move(_needed(name, given, unit)),
+    "moveTo": lambda name, arguments, unit: Move(_needed(name, arguments, unit)),
     "dragTo": _drag,
-    **dict.fromkeys(("write", "typewrite"), lambda name, given, unit: Type(text(given.get("message")))),
+    **dict.fromkeys(
+        ("write", "typewrite"), lambda name, arguments, unit: Type(text(arguments.get("message")))
+    ),
     "press": _press,
     **dict.fromkeys(("scroll", "vscroll", "hscroll"), _scroll),
-    "sleep": lambda name, given, unit: Wait(max(0.0, number(given.get("secs"), "seconds", MOST_SECONDS))),
+    "sleep": lambda name, arguments, unit: Wait(
+        max(0.0, number(arguments.get("secs"), "seconds", MOST_SECONDS))
+    ),
 }

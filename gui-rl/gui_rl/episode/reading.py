@@ -64,10 +64,10 @@ class GuiFormat(CallFormat):
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
         """Returns the calls of a turn, which all can be read. Raises CallError."""
-        said = THOUGHT.sub("", text)
-        if OPEN in said:
-            found = calls_in(said, (COMPUTER_USE,))
-        elif code := code_in(said):
+        spoken = THOUGHT.sub("", text)
+        if OPEN in spoken:
+            found = calls_in(spoken, (COMPUTER_USE,))
+        elif code := code_in(spoken):
             found = (ToolCall(PYAUTOGUI, {"code": code}),)
         else:
             raise CallError(NEITHER)

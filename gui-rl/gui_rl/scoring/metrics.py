@@ -46,8 +46,8 @@ def check_direct_json_object(result: Any, rules: Any, **options: Any) -> float:
     for key, value in rules["expected"].items():
         got = result.get(key)
         if inside:
-            wanted = value if isinstance(value, list) else [value]
-            if got is None or not any(one in got for one in wanted):
+            expected = value if isinstance(value, list) else [value]
+            if got is None or not any(one in got for one in expected):
                 return 0.0
         elif got != value:
             return 0.0
@@ -80,8 +80,8 @@ def check_json(result: Any, rules: Any, **options: Any) -> float:
     except ValueError:
         return 0.0
     rules = _rules(rules)
-    wanted = all(_holds(found, one) for one in rules.get("expect", []))
-    return float(wanted and not any(_holds(found, one) for one in rules.get("unexpect", [])))
+    has_expected = all(_holds(found, one) for one in rules.get("expect", []))
+    return float(has_expected and not any(_holds(found, one) for one in rules.get("unexpect", [])))
 
 
 def _holds(found: Any, rule: Mapping[str, Any]) -> bool:

@@ -35,7 +35,7 @@ def checks(target: Target) -> Mapping[str, Check]:
     folder = _folder()
     if not (folder / "node_modules" / "openai").is_dir():
         _install(npm, folder)
-    told = {
+    settings = {
         "url": target.base,
         "key": target.sent_key,
         "model": target.model,
@@ -48,7 +48,9 @@ def checks(target: Target) -> Mapping[str, Check]:
     }
     script = folder / SCRIPT.name
     shutil.copyfile(SCRIPT, script)
-    done = subprocess.run([node, str(script), json.dumps(told)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [node, str(script), json.dumps(settings)], capture_output=True, text=True, timeout=300
+    )
     errors = {line["check"]: line["error"] for line in map(json.loads, done.stdout.splitlines())}
 
     def check_of(name: str) -> Check:

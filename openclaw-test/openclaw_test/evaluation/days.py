@@ -74,8 +74,8 @@ class Round:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BadDays(f"the check {' '.join(self.check)[:200]} cannot be run: {error}") from error
         if done.returncode not in (0, 1):
-            said = done.stderr.decode(errors="replace").strip()[-300:]
-            raise BadDays(f"the check {' '.join(self.check)[:200]} failed with {done.returncode}: {said}")
+            errors = done.stderr.decode(errors="replace").strip()[-300:]
+            raise BadDays(f"the check {' '.join(self.check)[:200]} failed with {done.returncode}: {errors}")
         return done.returncode == 0
 
 
@@ -142,19 +142,19 @@ def tiny_days(seed: int, days: int, rounds: int) -> dict[str, Any]:
     rng = random.Random(f"tiny days {seed}")
     found = []
     for number in range(days):
-        wanted = ["right", "prose"] + (["warm"] if number >= days // 2 > 0 else [])
+        rules = ["right", "prose"] + (["warm"] if number >= days // 2 > 0 else [])
         found.append(
-            {"name": f"day {number + 1}", "rounds": [_tiny_round(rng, wanted) for _ in range(rounds)]}
+            {"name": f"day {number + 1}", "rounds": [_tiny_round(rng, rules) for _ in range(rounds)]}
         )
     return {"days": found}
 
 
-def _tiny_round(rng: random.Random, wanted: Sequence[str]) -> dict[str, Any]:
+def _tiny_round(rng: random.Random, rules: Sequence[str]) -> dict[str, Any]:
     problem = random_problem(rng, "train")
     about = json.dumps({"answer": problem.answer, "equations": problem.equations})
-    said = [rng.choice(COMPLAINTS[_SAID[rule]]) for rule in wanted if rule != "right"]
-    check = ["{python}", "{days}", "check", about, *wanted]
-    return {"task": ask(rng, problem), "check": check, "feedback": " ".join(said)}
+    complaints = [rng.choice(COMPLAINTS[_SAID[rule]]) for rule in rules if rule != "right"]
+    check = ["{python}", "{days}", "check", about, *rules]
+    return {"task": ask(rng, problem), "check": check, "feedback": " ".join(complaints)}
 
 
 def make(options: argparse.Namespace) -> int:

@@ -64,10 +64,10 @@ def read_questions(corpus: Path, names: tuple[str, ...]) -> list[Question]:
         raise ValueError(f"{corpus} holds no data/english: give the unpacked package chatterbot-corpus")
     found: dict[str, Question] = {}
     for name in names:
-        for said in yaml.safe_load((folders[0] / f"{name}.yml").read_text("utf-8"))["conversations"]:
-            if isinstance(said, list) and len(said) > 1 and str(said[0]).strip().endswith("?"):
-                text = str(said[0]).strip()
-                found.setdefault(text, Question(text, str(said[1]).strip() if name == FACTS else ""))
+        for exchange in yaml.safe_load((folders[0] / f"{name}.yml").read_text("utf-8"))["conversations"]:
+            if isinstance(exchange, list) and len(exchange) > 1 and str(exchange[0]).strip().endswith("?"):
+                text = str(exchange[0]).strip()
+                found.setdefault(text, Question(text, str(exchange[1]).strip() if name == FACTS else ""))
     return list(found.values())
 
 

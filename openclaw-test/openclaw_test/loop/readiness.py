@@ -30,7 +30,7 @@ async def wait_until_ready(
     Raises:
         SystemExit: nothing tries any more; with one line.
     """
-    began, told, news = time.monotonic(), TOLD_AFTER_SECONDS, News(log)
+    began, report_after, news = time.monotonic(), TOLD_AFTER_SECONDS, News(log)
     async with httpx.AsyncClient(trust_env=False) as http:
         while is_running(pid) if pid is not None else time.monotonic() < began + timeout_s:
             try:
@@ -40,9 +40,9 @@ async def wait_until_ready(
                 pass
             for line in news.lines():
                 say(line)
-            if time.monotonic() > began + told:
+            if time.monotonic() > began + report_after:
                 say(f"still starting after {time.monotonic() - began:.0f} s{more_in(log)}")
-                told *= 2
+                report_after *= 2
             await asyncio.sleep(LOOK_SECONDS)
     raise SystemExit(f"error: {url} did not get ready: {reason(log)}{more_in(log)}")
 

@@ -66,15 +66,15 @@ def converse(
 ) -> tuple[list[Exchange], bool]:
     """One session; returns what was said and whether the person was content in the end. Raises Agent-, TalkerError."""
     talk: list[Exchange] = []
-    said = phase.pasted(problem) if args.direct else phase.first(number, problem)
+    message = phase.pasted(problem) if args.direct else phase.first(number, problem)
     for turn in range(args.max_turns):
         if turn:
             time.sleep(args.pause)
-            said = talker.next(phase, problem, talk)
-            if phase.sentinel in said:
+            message = talker.next(phase, problem, talk)
+            if phase.sentinel in message:
                 agent.end(session)
                 return talk, True
-        talk.append((said, agent.say(session, said)))
+        talk.append((message, agent.say(session, message)))
     agent.end(session)
     return talk, False
 

@@ -67,13 +67,13 @@ def own_problems(count: int, seed: int) -> list[dict[str, Any]]:
 def _problem(entry: Any, where: str) -> WordProblem:
     if not isinstance(entry, dict) or not isinstance(entry.get("question"), str):
         raise BadDataset(f"{where} has no text 'question'")
-    given = entry.get("ground_truth_answer", entry.get("answer"))
-    if given is None:
+    solution = entry.get("ground_truth_answer", entry.get("answer"))
+    if solution is None:
         raise BadDataset(f"{where} has no 'ground_truth_answer'")
     try:
-        answer = Decimal(str(given).rpartition("####")[2].strip().replace(",", "").lstrip("$"))
+        answer = Decimal(str(solution).rpartition("####")[2].strip().replace(",", "").lstrip("$"))
     except InvalidOperation:
-        raise BadDataset(f"{where}: the answer {str(given)[:60]!r} is no number") from None
+        raise BadDataset(f"{where}: the answer {str(solution)[:60]!r} is no number") from None
     return WordProblem(entry["question"], answer, tuple(entry.get("equations", ())))
 
 

@@ -37,9 +37,9 @@ class ListSession(Session):
     def _complain(self, flaws: tuple[str, ...]) -> str:
         if flaws != (NO_LIST,):
             return super()._complain(flaws)
-        said = self._rng.choice([text for text in self._words["complaint"] if text not in self._said])
-        self._said.add(said)
-        return said
+        complaint = self._rng.choice([text for text in self._words["complaint"] if text not in self._said])
+        self._said.add(complaint)
+        return complaint
 
 
 class OccasionalUser:

@@ -43,9 +43,9 @@ def find_flaw(problem: Problem, reply: str) -> str | None:
     return next(iter(STUDENT.flaws(problem, reply)), None)
 
 
-def complaint(rng: random.Random, flaw: str, said: Collection[str] = ()) -> str:
-    """A complaint about the flaw in any known wording, one not in `said` while there is any."""
-    return tastes.complaint(rng, (flaw,), said)
+def complaint(rng: random.Random, flaw: str, used: Collection[str] = ()) -> str:
+    """A complaint about the flaw in any known wording, one not in `used` while there is any."""
+    return tastes.complaint(rng, (flaw,), used)
 
 
 def thanks(rng: random.Random) -> str:

@@ -44,8 +44,8 @@ class ModelTalker:
     def next(self, phase: Phase, problem: WordProblem, talk: list[Exchange]) -> str:
         """Raises TalkerError."""
         messages = [{"role": "system", "content": phase.persona}]
-        for said, answer in talk:
-            messages.append({"role": "assistant", "content": said})
+        for message, answer in talk:
+            messages.append({"role": "assistant", "content": message})
             messages.append({"role": "user", "content": f"The AI assistant replied:\n{answer}"})
         try:
             response = self._http.post("/chat/completions", json={"model": self._model, "messages": messages})
@@ -68,8 +68,8 @@ class ScriptedTalker:
             return phase.sentinel
         reply = assess(phase.name, problem, talk[-1][1])
         if reply.content:
-            said = thanks(self._rng)
-            self._thanks.add(said)
-            return said
+            message = thanks(self._rng)
+            self._thanks.add(message)
+            return message
         flaw = _UNHAPPY[phase.name] if not reply.manners else "lost steps" if reply.right else "wrong"
         return self._rng.choice(COMPLAINTS[flaw])

@@ -75,12 +75,12 @@ def is_right_call(message: dict[str, Any], item: ToolItem) -> bool:
     if not calls or calls[0]["function"]["name"] != item.tool:
         return False
     try:
-        given = json.loads(calls[0]["function"]["arguments"])
+        arguments = json.loads(calls[0]["function"]["arguments"])
     except json.JSONDecodeError:
         return False
-    if not isinstance(given, dict):
+    if not isinstance(arguments, dict):
         return False
-    plain = {key: _plain(value) for key, value in given.items()}
+    plain = {key: _plain(value) for key, value in arguments.items()}
     if item.tool == "multiply":
         return sorted(map(str, plain.values())) == sorted(str(_plain(v)) for v in item.arguments.values())
     return plain == {key: _plain(value) for key, value in item.arguments.items()}

@@ -98,12 +98,12 @@ class Taste:
         return not self.flaws(problem, reply)
 
 
-def complaint(rng: random.Random, flaws: Flaws, said: Collection[str] = ()) -> str:
-    """The known words for each flaw, joined; none that are in `said` while there are others."""
+def complaint(rng: random.Random, flaws: Flaws, used: Collection[str] = ()) -> str:
+    """The known words for each flaw, joined; none that are in `used` while there are others."""
     parts = []
     for flaw in flaws:
         known = OWN_COMPLAINTS.get(flaw) or COMPLAINTS[flaw]
-        parts.append(rng.choice([text for text in known if text not in said] or known))
+        parts.append(rng.choice([text for text in known if text not in used] or known))
     return " ".join(parts)
 
 

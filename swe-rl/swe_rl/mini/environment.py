@@ -86,9 +86,9 @@ class Seat:
         except Exception as error:
             self._say(Ended(error=error))
 
-    def _say(self, said: list[Message] | Ended) -> None:
+    def _say(self, event: list[Message] | Ended) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._said.put_nowait, said)
+            self._loop.call_soon_threadsafe(self._said.put_nowait, event)
 
 
 class MiniSweEnvironment(SweEnvironment):
@@ -128,13 +128,13 @@ class MiniSweEnvironment(SweEnvironment):
     async def step(self, action: Action) -> Observation:
         """Raises what the sandbox raised in a command."""
         assert self.seat is not None, "reset comes first"
-        said = await self.seat.next(action.text)
-        if not isinstance(said, Ended):
-            return Observation(said)
-        if said.error is not None:
-            raise said.error
-        self.exit_status = STATUS.get(said.status, said.status)
-        self.submission = said.submission
+        event = await self.seat.next(action.text)
+        if not isinstance(event, Ended):
+            return Observation(event)
+        if event.error is not None:
+            raise event.error
+        self.exit_status = STATUS.get(event.status, event.status)
+        self.submission = event.submission
         return Observation(done=True)
 
     async def evaluate(self) -> Outcome:

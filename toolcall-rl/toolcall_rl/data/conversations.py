@@ -34,10 +34,10 @@ def conversations(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Kept:
     """
     kept, tools = Kept(left_out=Counter()), [PYTHON.spec()]
     for where, row in rows:
-        said = row.get("messages") or row.get("conversations")
-        if not isinstance(said, list) or not said:
+        turns = row.get("messages") or row.get("conversations")
+        if not isinstance(turns, list) or not turns:
             raise DataError(f"{where}: no messages; it has {', '.join(row) or 'nothing'}")
-        messages = [_message(where, one) for one in said]
+        messages = [_message(where, one) for one in turns]
         split = [part for message in messages for part in _parts(message)]
         answers = [part["content"] for part in split if part["role"] == "assistant"]
         if any(mark in answer for answer in answers for mark in ("<interpreter>", "<code>")):
@@ -49,11 +49,11 @@ def conversations(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Kept:
     return kept
 
 
-def _message(where: str, said: object) -> Message:
-    role = said.get("role") or said.get("from") if isinstance(said, dict) else None
-    content = said.get("content") or said.get("value") if isinstance(said, dict) else None
+def _message(where: str, turn: object) -> Message:
+    role = turn.get("role") or turn.get("from") if isinstance(turn, dict) else None
+    content = turn.get("content") or turn.get("value") if isinstance(turn, dict) else None
     if not isinstance(role, str) or not isinstance(content, str):
-        raise DataError(f"{where}: a message needs a role and content, got {said!r:.80}")
+        raise DataError(f"{where}: a message needs a role and content, got {turn!r:.80}")
     return {"role": ROLES.get(role, role), "content": content}
 
 

@@ -89,14 +89,14 @@ class Talk:
 def use(place: Workplace, name: str, arguments: str) -> str:
     """What a call of a tool gives the model; an error is a line for it."""
     try:
-        given = json.loads(arguments or "{}")
+        parsed = json.loads(arguments or "{}")
         if name == "exec":
-            code, output = place.run(str(given["command"]))
+            code, output = place.run(str(parsed["command"]))
             return output if code == 0 else f"{output}\n(exit status {code})"
         if name == "read":
-            return place.read(str(given["path"]))
+            return place.read(str(parsed["path"]))
         if name == "write":
-            place.write(str(given["path"]), str(given["content"]))
+            place.write(str(parsed["path"]), str(parsed["content"]))
             return "written"
     except (KeyError, TypeError, ValueError, OSError) as error:
         return f"error: {type(error).__name__}: {error}"
@@ -128,19 +128,19 @@ def play(
 
 
 def _rounds(bench: Bench, day: Day, talk: Talk) -> list[Score]:
-    scores, said = [], ""
+    scores, feedback = [], ""
     for one in day.rounds:
         for update in one.updates:
             if update.target == "workspace":
                 change(talk.place, update)
             else:
                 talk.messages += conversation(update.source or "", update.path)
-        answer = talk.say(f"{FEEDBACK} {said}\n\n{one.question}" if said else one.question)
+        answer = talk.say(f"{FEEDBACK} {feedback}\n\n{one.question}" if feedback else one.question)
         score = _scored(bench, one, answer, talk.place)
         scores.append(score)
-        said = feedback_of(one, score)
-    if said:
-        talk.say(f"{FEEDBACK} {said}")
+        feedback = feedback_of(one, score)
+    if feedback:
+        talk.say(f"{FEEDBACK} {feedback}")
     return scores
 
 

@@ -104,11 +104,11 @@ def conversation(text: str, where: str) -> list[Message]:
         message = entry.get("message") if isinstance(entry, dict) and entry.get("type") == "message" else None
         if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
             continue
-        said = _text(message.get("content"))
-        if said and found and found[-1]["role"] == message["role"]:
-            found[-1]["content"] += f"\n\n{said}"
-        elif said:
-            found.append({"role": message["role"], "content": said})
+        content = _text(message.get("content"))
+        if content and found and found[-1]["role"] == message["role"]:
+            found[-1]["content"] += f"\n\n{content}"
+        elif content:
+            found.append({"role": message["role"], "content": content})
     return found
 
 
@@ -146,15 +146,15 @@ def _round(folder: Path, number: int, one: Any) -> Round:
         check = Choice(frozenset(map(str.upper, options)), right)
     else:
         raise BadBench(f"{where}: its type is {one.get('type')!r}, neither file_check nor multi_choice")
-    told = feedback.get("options")
+    option_feedback = feedback.get("options")
     return Round(
         id=str(one.get("id", number)),
         question=one["question"],
         check=check,
         correct=str(feedback.get("correct", "")),
         incorrect=str(feedback.get("incorrect", "")),
-        options={str(key).upper(): str(value) for key, value in told.items()}
-        if isinstance(told, dict)
+        options={str(key).upper(): str(value) for key, value in option_feedback.items()}
+        if isinstance(option_feedback, dict)
         else {},
         updates=tuple(_update(folder, where, update) for update in one.get("update") or []),
     )
@@ -177,21 +177,21 @@ def _update(folder: Path, where: str, update: Any) -> Update:
 
 def letters(answer: Any) -> frozenset[str]:
     """The letters of an answer that is a text, such as `A,C`, or a list."""
-    given = answer if isinstance(answer, list) else [answer]
-    return frozenset(letter.upper() for one in given for letter in str(one or "") if letter.isalpha())
+    choices = answer if isinstance(answer, list) else [answer]
+    return frozenset(letter.upper() for one in choices for letter in str(one or "") if letter.isalpha())
 
 
 def _place(folder: Path, about: dict[str, Any], name: str) -> Path:
     """A folder that `all_tests.json` names: below this folder or one above it, or by the end of its path."""
-    given = about.get(name)
-    if not isinstance(given, str):
+    folder_name = about.get(name)
+    if not isinstance(folder_name, str):
         raise BadBench(f"{folder / 'all_tests.json'} has no {name}")
-    parts = Path(given).parts
-    places = [base / given for base in (folder, *folder.resolve().parents)]
+    parts = Path(folder_name).parts
+    places = [base / folder_name for base in (folder, *folder.resolve().parents)]
     places += [folder / Path(*parts[at:]) for at in range(len(parts))]
     found = next((place for place in places if place.is_dir()), None)
     if found is None:
-        raise BadBench(f"{name} of {folder / 'all_tests.json'} is {given}, and no folder is there")
+        raise BadBench(f"{name} of {folder / 'all_tests.json'} is {folder_name}, and no folder is there")
     return found.resolve()
 
 

@@ -177,10 +177,10 @@ def _change(place: Workplace, update: Update) -> None:
         place.write(path, "".join(line for number, line in enumerate(lines, 1) if number not in gone))
 
 
-def _numbers(given: list[object], count: int) -> set[int]:
+def _numbers(numbers: list[object], count: int) -> set[int]:
     """Lines, from 1: numbers, and ranges of the form `0:2`, which begin behind the first number."""
     found: set[int] = set()
-    for one in given:
+    for one in numbers:
         first, colon, last = str(one).partition(":")
         found |= set(range(int(first or 0) + 1, int(last or count) + 1)) if colon else {int(first)}
     return found
