@@ -34,7 +34,7 @@ MOST_JUDGED = 0.015
 """Largest share of new requests with a sign that the rules do not find."""
 LEAST_KEPT = 0.98
 """Smallest share that stays of the true complaints that the rules find: many of them are hints."""
-SURE_OF_KIND = 0.9
+SURE_OF_KIND = 0.95
 """Least share of right kinds among the plain sentences."""
 _STEPS = tuple(round(0.5 + 0.025 * step, 3) for step in range(20))
 _KEEPS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)

@@ -28,9 +28,8 @@ class DenseDistribution:
         if logits.dim() != 2:
             raise ValueError(f"logits must have shape [T, V], got {list(logits.shape)}")
         if isinstance(temperature, Tensor):
-            plain = not temperature.is_cuda and bool((temperature == 1).all())
             each = temperature.to(logits.device, exact(logits.dtype)).reshape(-1, 1)
-            temperature = 1.0 if plain else each.expand(len(logits), 1)
+            temperature = each.expand(len(logits), 1)
         self._raw, self._temperature = logits, temperature
         self._logsumexp: Tensor | None = None
 
