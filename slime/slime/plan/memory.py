@@ -48,6 +48,9 @@ RUNTIME_PART = "runtime and fragments"
 FOUR_BIT = 0.5 + (1 + 4 / 256) / 64
 """Bytes a number in NF4 with double quantisation: half a byte, one byte a block of 64, fp32 for 256 of these."""
 
+LOGIT_BLOCK = 2**26
+"""Logits that a loss computes in fp32 at a time on a GPU: `slime.losses.dense.BLOCK_GPU`, whose module imports torch."""
+
 Parts = dict[str, float]
 """Bytes of each part on one GPU."""
 NORMS = 2
@@ -152,11 +155,16 @@ def phases(trainer: TrainerMemory) -> list[Parts]:
 
 
 def logit_bytes(trainer: TrainerMemory) -> float:
-    """Returns bytes a logit, measured: bf16, fp32, tempered, and the gradients; entropy has its own, more of them
-    where ranks cut the vocabulary."""
-    if not trainer.entropy:
-        return 16.6
-    return 20.6 if trainer.division is None else 24.6
+    """Returns bytes a logit, measured: bf16, its gradient, and a block of rows in fp32 three times; all rows if entropy
+    is learned or ranks cut the vocabulary."""
+    division = trainer.division
+    if division is not None and division.tp > 1:
+        return 24.6 if trainer.entropy else 16.6
+    if trainer.entropy:
+        return 22.6
+    tokens = trainer.tokens / (1 if division is None else division.cp)
+    logits = min(trainer.rows or tokens, tokens) * trainer.shape.vocabulary
+    return 4.8 + 12 * min(1.0, LOGIT_BLOCK / logits)
 
 
 def backward_bytes(shape: Shape) -> int:

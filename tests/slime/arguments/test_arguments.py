@@ -283,6 +283,7 @@ def test_every_flag_acts() -> None:
         "custom_config_path",
         "lr_warmup_fraction",
         "num_epoch",
+        "prm_teacher_hf_checkpoint",  # by its name, in slime.plan.model_servers
         "prm_model_path",  # in the config of a get_reward_model(config)
         "disable_rollout_global_dataset",
         "n_samples_per_prompt",

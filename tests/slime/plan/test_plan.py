@@ -18,6 +18,7 @@ from slime.plan.division import Division
 from slime.plan.hardware import GIB, GPUS, _listed, named_gpu, parse_gpus
 from slime.plan.host import PROCESS, HostUse, steps_aside
 from slime.plan.memory import (
+    LOGIT_BLOCK,
     EngineMemory,
     TrainerMemory,
     activations,
@@ -62,7 +63,7 @@ def test_full_training_keeps_sixteen_bytes_a_number_over_all_ranks() -> None:
     parts = trainer_parts(TrainerMemory(QWEN3_4B, gpus=4, tokens=8192))
     held = parts["weights"] + parts["gradients"] + parts["optimizer"]
     assert held == 16 * 4_022_468_096 / 4
-    assert parts["logits"] == 16.6 * 8192 * 151936
+    assert parts["logits"] == pytest.approx(4.8 * 8192 * 151936 + 12 * LOGIT_BLOCK)
 
 
 def test_offloading_moves_these_bytes_to_the_cpu() -> None:
@@ -265,7 +266,7 @@ def test_what_does_not_fit_is_named_with_the_flag_to_change(fitting: MemoryPlan)
     assert "9 of 8 GPUs" in problems(replace(fitting, trainer=replace(fitting.trainer, gpus=5)))[0]
     kept = replace(fitting.trainer, checkpointing=False)
     assert "--gradient-checkpointing" in problems(replace(fitting, trainer=kept))[0]
-    all_rows = replace(fitting.trainer, rows=0)
+    all_rows = replace(fitting.trainer, rows=0, entropy=True)
     assert "--log-probs-chunk-size" in problems(replace(fitting, trainer=all_rows))[0]
     divided = replace(all_rows, division=Division(tp=2))
     assert "--log-probs-chunk-size" in problems(replace(fitting, trainer=divided))[0]

@@ -10,7 +10,13 @@ import pytest
 import torch
 
 from claw_lab.benchmarks.trainer import plan_vs_tracker as tool
+from slime.losses.dense import BLOCK_GPU
+from slime.plan.memory import LOGIT_BLOCK
 from slime.plan.shape import KNOWN
+
+
+def test_the_planner_knows_the_block_of_logits() -> None:
+    assert LOGIT_BLOCK == BLOCK_GPU
 
 
 @pytest.mark.parametrize(

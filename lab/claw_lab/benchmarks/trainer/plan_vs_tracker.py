@@ -14,7 +14,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 
 from slime.arguments import Arguments
+from slime.losses import dense
 from slime.plan.division import Division
 from slime.plan.hardware import GIB
 from slime.plan.memory import TrainerMemory, trainer_parts
@@ -120,10 +121,15 @@ def pretended_group(size: int) -> Iterator[None]:
         gc.collect()
 
 
+def in_blocks_of_a_gpu() -> AbstractContextManager[object]:
+    """Inside, losses compute as many logits at a time as on a GPU, for which the CPU stands here."""
+    return patch.object(dense, "BLOCK_CPU", dense.BLOCK_GPU)
+
+
 def fsdp_step(folder: str, plan: TrainerMemory) -> float:
     args = Arguments(hf_checkpoint=folder, bf16=True)
     mesh = init_device_mesh("cpu", (plan.gpus,))
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with FakeTensorMode(allow_non_fake_inputs=True), in_blocks_of_a_gpu():
         model = AutoModelForCausalLM.from_config(
             AutoConfig.from_pretrained(folder, trust_remote_code=False),
             dtype=torch.float32,
@@ -177,6 +183,7 @@ def megatron_step(folder: str, plan: TrainerMemory) -> float:
         patch.object(torch.cuda, "current_device", lambda: torch.device("cpu")),
         patch.dict(attention.KERNELS, dict.fromkeys(attention.KERNELS, stand_in)),
         FakeTensorMode(allow_non_fake_inputs=True),
+        in_blocks_of_a_gpu(),
     ):
         parallel = divide(args)
         hf = read_config(folder)
