@@ -102,7 +102,7 @@ cluster_problem() {
   elif [ "${RAY_AUTH_MODE:-token}" = token ] && [ -z "${RAY_AUTH_TOKEN:-}${RAY_AUTH_TOKEN_PATH:-}" ] && [ ! -f "$HOME/.ray/auth_token" ]; then
     echo "set RAY_AUTH_TOKEN to the same secret on all machines (or RAY_AUTH_MODE=disabled in a network of your own)"
   elif [ "${RAY_AUTH_MODE:-token}" = token ] && [ -z "${RAY_AUTH_TOKEN:-}" ] && [ ! -r "${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token}" ]; then
-    echo "RAY_AUTH_TOKEN_PATH=$RAY_AUTH_TOKEN_PATH cannot be read: give the file of the secret that all machines have"
+    echo "RAY_AUTH_TOKEN_PATH=${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token} cannot be read: give the file of the secret that all machines have"
   fi
 }
 

@@ -505,16 +505,19 @@ gpu_start() {
 # own_gpus_problem: prints that this machine has no GPU, or fewer than GPUS_OF_NODE. With GPUS_OF_NODE=0 one of several machines
 # gives none, and needs none.
 own_gpus_problem() {
-  local way=''
+  local here way=''
   if [ "$NEEDED_GPUS" = 0 ]; then return 0; fi
   if [ "$NNODES" != 1 ] && [ "${GPUS_OF_NODE:-}" = 0 ]; then return 0; fi
   if joins_cluster; then way="; GPUS_OF_NODE=0 lets a machine without GPUs join"; fi
   if ! command -v nvidia-smi >/dev/null; then
     echo "no nvidia-smi here, so no GPU; see bash instructions/check_gpu.sh${way:-, or take a run_tiny_*.sh}"
-  elif ! has_gpu; then
+    return
+  fi
+  here=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || :)
+  if [ "$here" = 0 ]; then
     echo "nvidia-smi finds no GPU here; see bash instructions/check_gpu.sh$way"
-  elif [ "${GPUS_OF_NODE:-0}" -gt "$(nvidia-smi -L | grep -c '^GPU')" ]; then
-    echo "GPUS_OF_NODE=$GPUS_OF_NODE, and this machine has $(nvidia-smi -L | grep -c '^GPU') GPUs"
+  elif [ "${GPUS_OF_NODE:-0}" -gt "$here" ]; then
+    echo "GPUS_OF_NODE=$GPUS_OF_NODE, and this machine has $here GPUs"
   fi
 }
 

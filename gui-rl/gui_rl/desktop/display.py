@@ -55,13 +55,13 @@ class Display:
         cookie = secrets.token_bytes(16)
         files = await asyncio.to_thread(_files, cookie)
         folder = files.path
-        number_pipe, tell = os.pipe()
+        number_pipe, write_end = os.pipe()
         geometry = ("-screen", "0", f"{size.width}x{size.height}x24")
-        words = ("-displayfd", str(tell), *geometry, "-nolisten", "tcp", "-noreset", "-dpi", "96")
+        words = ("-displayfd", str(write_end), *geometry, "-nolisten", "tcp", "-noreset", "-dpi", "96")
         try:
             process = await asyncio.create_subprocess_exec(
                 *_ended_with_us("Xvfb"), *words, "-auth", str(folder / "cookie"), "-fbdir", str(folder),
-                pass_fds=(tell,), start_new_session=True,
+                pass_fds=(write_end,), start_new_session=True,
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as error:
@@ -69,7 +69,7 @@ class Display:
             await asyncio.to_thread(files.close)
             raise EnvironmentAway(f"Xvfb does not start: {error}") from error
         finally:
-            os.close(tell)
+            os.close(write_end)
         display = cls(files, process, await _number(number_pipe))
         if not display.number:
             await display.close()

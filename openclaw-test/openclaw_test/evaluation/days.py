@@ -56,7 +56,7 @@ class BadDays(ValueError):
 
 @dataclass(frozen=True)
 class Round:
-    """A task, the program that checks its reply, and what is said if it fails."""
+    """A task, the program that checks its reply, and the message if it fails."""
 
     task: str
     check: tuple[str, ...]

@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 TASKS = ("conversation", "wishes", "coding", "tool-use")
 BACKENDS = ("embedded",)
@@ -19,7 +20,7 @@ ANSWERED = 10
 class Parser(argparse.ArgumentParser):
     """Refuses in one line."""
 
-    def error(self, message: str) -> None:  # type: ignore[override]
+    def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}\n")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from openclaw.errors import ConfigError
 from openclaw.judge.sentences.features import OF_WORDS
-from openclaw.judge.sentences.head import KINDS, SCORES, Head
+from openclaw.judge.sentences.head import KINDS, SCORES, Head, shares_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +47,7 @@ def change(features: Array, powers: Array, examples: Sequence[Example]) -> Array
     step = 1 / (0.5 * float(weight.max() * np.abs(kernel).sum(axis=1).max()) + L2)
     found = np.zeros_like(powers)
     for _ in range(STEPS):
-        shares = _softmax((powers + kernel @ found).astype(np.float32))
+        shares = shares_of((powers + kernel @ found).astype(np.float32))
         right = shares * fits
         slope = shares - right / np.maximum(right.sum(axis=1, keepdims=True), 1e-9)
         found -= step * (weight * slope + L2 * found)
@@ -97,11 +97,3 @@ def _agreement(head: Head, powers: Array, examples: Sequence[Example]) -> dict[s
         "right": round(sum(label == score for label, score in pairs) / len(pairs), 4),
         "wrong_sign": round(sum(label * score < 0 for label, score in pairs) / len(pairs), 4),
     }
-
-
-def _softmax(powers: Array) -> Array:
-    import numpy as np
-
-    found = np.exp(powers - powers.max(axis=1, keepdims=True))
-    shares: Array = found / found.sum(axis=1, keepdims=True)
-    return shares

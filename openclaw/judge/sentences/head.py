@@ -119,10 +119,7 @@ class Head:
 
     def of_powers(self, powers: Array) -> Reading:
         """`powers`: `[kinds]`."""
-        import numpy as np
-
-        shares = np.exp(powers - powers.max())
-        shares /= shares.sum()
+        shares = shares_of(powers)
         best = int(shares.argmax())
         low, high = (float(shares[self._scores == sign].sum()) for sign in (-1, 1))
         return Reading(KINDS[best], float(shares[best]), low, high)
@@ -140,3 +137,12 @@ class Head:
             about=np.array(orjson.dumps(about).decode()),
         )
         return file.getvalue()
+
+
+def shares_of(powers: Array) -> Array:
+    """Returns the probability of each kind, `[..., kinds]`, from logits of that shape (softmax)."""
+    import numpy as np
+
+    found = np.exp(powers - powers.max(axis=-1, keepdims=True))
+    shares: Array = found / found.sum(axis=-1, keepdims=True)
+    return shares

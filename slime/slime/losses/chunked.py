@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from slime.losses.dense import DenseDistribution
+from slime.losses.dense import DenseDistribution, exact
 from slime.losses.formula import Distribution
 
 
@@ -77,7 +77,7 @@ class ChunkedDistribution:
 
         def mixed(both: Tensor) -> Tensor:
             logits = project(both[:, :width]), project(both[:, width:])
-            hinted, of_plain = (x if x.dtype == torch.float64 else x.float() for x in logits)
+            hinted, of_plain = (x.to(exact(x.dtype)) for x in logits)
             return torch.lerp(of_plain, hinted, strength)
 
         both = torch.cat([self.hidden, plain.hidden], -1)

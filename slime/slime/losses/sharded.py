@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from slime.losses.dense import exact, tempered
+
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
@@ -56,8 +58,7 @@ class ShardedDistribution:
     """
 
     def __init__(self, logits: Tensor, temperatures: Tensor, first: int, group: ProcessGroup) -> None:
-        scaled = logits if logits.dtype == torch.float64 else logits.float()
-        self.logits = scaled / temperatures.to(scaled.dtype).reshape(-1, 1)
+        self.logits = tempered(logits, temperatures.to(exact(logits.dtype)).reshape(-1, 1))
         self.first, self.group = first, group
         self._logsumexp: Tensor | None = None
 

@@ -182,17 +182,17 @@ class Box:
 def _spawned(
     launch: Callable[[tuple[int, int, int]], list[str]], arguments: bytes, group: Group | None, errors: int
 ) -> tuple[subprocess.Popen[bytes], int]:
-    info_pipe, tell = os.pipe()
+    info_pipe, write_end = os.pipe()
     try:
         with _inherited(arguments, counted=group is not None) as descriptors:
-            command = launch((*descriptors, tell))
+            command = launch((*descriptors, write_end))
             process = subprocess.Popen(
                 group.joined(command) if group is not None else command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env={},
-                pass_fds=(*descriptors, tell),
+                pass_fds=(*descriptors, write_end),
                 start_new_session=True,
             )
         return process, info_pipe
@@ -200,7 +200,7 @@ def _spawned(
         os.close(info_pipe)
         raise SandboxError(f"a sandbox could not be started: {error}") from error
     finally:
-        os.close(tell)
+        os.close(write_end)
 
 
 def _first_process(info_pipe: int) -> tuple[int | None, int]:

@@ -157,5 +157,5 @@ class Exporting(ABC):
         has_gpus = args.rollout_external_engine_addrs and args.rollout_backend != "embedded"
         if args.rollout_num_gpus or has_gpus:
             return stored_dtype(args.hf_checkpoint)
-        # an embedded engine that somebody else started serves fp32 on a CPU, unless it has a --dtype
+        # an embedded engine that this run did not start serves fp32 on a CPU, unless it has a --dtype
         return torch.float32 if args.rollout_external_engine_addrs else self._dtype_on_cpu

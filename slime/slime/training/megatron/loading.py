@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from slime.losses.dense import exact
 from slime.training.attention.kernels import attention_name
 from slime.training.attention.linear import DECAY
 from slime.training.core.model import computing_dtype, serves_fp32
@@ -19,7 +20,7 @@ from slime.training.megatron.core_config import read_config, transformer_config
 from slime.training.megatron.lora import add_adapters
 from slime.training.megatron.model import PackedGPT
 from slime.training.megatron.parallel import Parallel
-from slime.training.megatron.pipeline import ShardedModel, wide
+from slime.training.megatron.pipeline import ShardedModel
 from slime.training.megatron.weight_map import Entry
 from slime.training.megatron.weights import WeightMap
 from slime.weights.folders import fp32_vectors
@@ -110,7 +111,7 @@ class ShardedValues(ShardedModel):
         return self._own(output, packed).float()
 
     def _say(self, output: Tensor, packed: PackedBatch) -> Tensor:
-        return self._own(output, packed).to(wide(self.dtype))
+        return self._own(output, packed).to(exact(self.dtype))
 
     def _own(self, output: Tensor, packed: PackedBatch) -> Tensor:
         hidden, rows = self.core.own_rows(output, packed)

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from slime.losses import ChunkedDistribution, DenseDistribution, Distribution
+from slime.losses.dense import exact
 from slime.losses.sharded import ShardedDistribution
 from slime.training.core.learner import LossOf
 from slime.training.core.packing import PackedBatch
@@ -87,7 +88,7 @@ class ShardedModel(nn.Module):
         if self.parallel.pp.size == 1 or not packs:
             return log_probs
         sizes = [len(packed.targets) for packed in packs]
-        like = packs[0].temperatures.new_empty(sum(sizes), dtype=wide(self.dtype))
+        like = packs[0].temperatures.new_empty(sum(sizes), dtype=exact(self.dtype))
         whole = torch.cat(log_probs) if self.parallel.is_last else like
         dist.broadcast(whole, src=self.parallel.pp.ranks[-1], group=self.parallel.pp.group)
         return list(torch.split(whole, sizes))
@@ -172,11 +173,6 @@ class ShardedModel(nn.Module):
         return found
 
 
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """Returns the dtype of log-probs if a model computes in `dtype`."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
 def _backward(number: int, received: Tensor | None, output: Tensor, gradient: Tensor | None) -> Tensor | None:
     """Returns the gradient of what was received, for the stage before."""
     torch.autograd.backward(output, gradient)
@@ -193,7 +189,7 @@ class RelayedDistribution:
     def __init__(self, own: Distribution | None, packed: PackedBatch, dtype: torch.dtype, axis: Axis) -> None:
         self.own, self.axis, self.packed = own, axis, packed
         self.rows, self.device = len(packed.targets), packed.targets.device
-        self.dtype = wide(dtype)
+        self.dtype = exact(dtype)
 
     def log_probs(self, ids: Tensor) -> Tensor:
         return self._relay(lambda own: own.log_probs(ids), tuple(ids.shape))
