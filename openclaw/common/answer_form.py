@@ -15,8 +15,10 @@ VERY_SHORT_ANSWER, VERY_SHORT_CHARACTERS = 15, 100
 """Words and characters below which hardly anybody wants less."""
 LIST_LINES = 2
 """Lines with a bullet or a number that make a list."""
-_ITEM = re.compile(r"^\s*(?:[-*•‣–・]|\d{1,2}[.)、])\s*\S", re.MULTILINE)
-_MARKUP = re.compile(r"^\s*#{1,6}\s|\*\*[^*\n]+\*\*|^\s*\|?[^|\n]+\|[^\n]*\n\s*\|?\s*:?-{2,}", re.MULTILINE)
+_ITEM = re.compile(r"^[ \t]*(?:[-*•‣–・]|\d{1,2}[.)、])\s*\S", re.MULTILINE)
+_MARKUP = re.compile(
+    r"^[ \t]*#{1,6}\s|\*\*[^*\n]+\*\*|^\|?[^|\n]+\|[^\n]*\n(?:[ \t]*\|)?[ \t]*:?-{2,}", re.MULTILINE
+)
 """Headings, bold text, a table."""
 _WIDE = re.compile(r"[぀-ヿ㐀-鿿가-힯]")
 _GREETING = re.compile(

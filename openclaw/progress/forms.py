@@ -15,10 +15,10 @@ from openclaw.progress.replies import Reply, sentence_count, word_count
 
 BRIEF_WORDS, BRIEF_SENTENCES, LONG_WORDS = 40, 2, 80
 
-_ITEM = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s", re.MULTILINE)
-_MARKUP = re.compile(r"^\s*#{1,6}\s|\*\*[^*\n]+\*\*", re.MULTILINE)
-_TABLE = re.compile(r"^\s*\|?[^|\n]+\|[^|\n]+.*\n\s*\|?\s*:?-{2,}", re.MULTILINE)
-_HEADING = re.compile(r"^\s*(?:#{1,6}\s+\S|\*\*[^*\n]+\*\*:?\s*$)", re.MULTILINE)
+_ITEM = re.compile(r"^[ \t]*(?:[-*•]|\d+[.)])\s", re.MULTILINE)
+_MARKUP = re.compile(r"^[ \t]*#{1,6}\s|\*\*[^*\n]+\*\*", re.MULTILINE)
+_TABLE = re.compile(r"^\|?[^|\n]+\|[^|\n].*\n(?:[ \t]*\|)?[ \t]*:?-{2,}", re.MULTILINE)
+_HEADING = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+\S|\*\*[^*\n]+\*\*:?[ \t]*$)", re.MULTILINE)
 
 
 def is_brief(reply: Reply) -> bool:

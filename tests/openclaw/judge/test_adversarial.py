@@ -53,16 +53,21 @@ def _in(value: object, depth: int) -> Iterator[re.Pattern[str]]:
         yield from _in(vars(value), depth + 1)
 
 
+def seconds_of(pattern: re.Pattern[Any], text: str) -> float:
+    """Returns the processor time that it takes to find all matches."""
+    began = time.process_time()
+    for _ in pattern.finditer(text.encode() if isinstance(pattern.pattern, bytes) else text):
+        pass
+    return time.process_time() - began
+
+
 def test_every_expression_reads_hostile_texts_in_time() -> None:
     slow = []
     for pattern, module in patterns().items():
         for unit in UNITS:
             whole = (unit * LONG)[:LONG] + "\x00"
             text = bounded(whole) if module.startswith("openclaw.judge") else whole[:6000]
-            began = time.process_time()
-            for _ in pattern.finditer(text.encode() if isinstance(pattern.pattern, bytes) else text):
-                pass
-            if time.process_time() - began > SECONDS:
+            if min(seconds_of(pattern, text) for _ in range(2)) > SECONDS:
                 slow.append((module, pattern.pattern[:60], unit))
     assert slow == []
 

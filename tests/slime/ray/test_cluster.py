@@ -50,6 +50,8 @@ def cluster() -> Iterator[Cluster]:
         patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_AUTH_TOKEN", "one-token-for-all-nodes-of-this-test")
         Config.initialize("")  # Ray read both when it was imported
+        for chosen in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):  # by another test of this process
+            patch.delenv(chosen, raising=False)
         made = start()
         ray.init(address=made.address, namespace="slime", logging_level="ERROR", log_to_driver=False)
         yield made
