@@ -167,8 +167,8 @@ check_model() {
   fi
 }
 
-# check_door: the process that listens on the port, and the key without which a script listens on this machine alone.
-check_door() {
+# check_port: whether the port is free, and the key without which a script listens on this machine alone.
+check_port() {
   local port=${PORT:-30000}
   if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
     missing "port $port (another program listens there)" "stop it, or export PORT=another one"
@@ -195,6 +195,6 @@ check_driver
 check_trainer
 check_engine
 check_model
-check_door
+check_port
 check_machine
 exit "$MISSING"

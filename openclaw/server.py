@@ -1,8 +1,8 @@
 """The gateway: `python -m openclaw.server --model-path FOLDER --enable-rl-intercept --rl-buffer-dir DIR`.
 
 Serves the OpenAI API in front of an engine that it launches, or of running ones (`--engine-url`). On Linux the process
-that is started is the door (`base/claw_base/hotswap`): it holds the port, and the gateway is a fork of it that can be
-replaced, by a spare when it dies, by a new program on SIGHUP. Elsewhere it is one process.
+that is started is a socket supervisor (`base/claw_base/hotswap`): it holds the port, and the gateway is a fork of it. A
+spare replaces the gateway when it dies, and a new program on SIGHUP. Elsewhere it is one process.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import uvloop
 from fastapi import FastAPI
 
 from claw_base.files import own_run_folder
-from claw_base.hotswap.post import Post
+from claw_base.hotswap.worker_channel import WorkerChannel
 from claw_base.ports import listen
 from openclaw.common.open_files import allow_many
 from openclaw.common.unsampled import advice
 from openclaw.engine.process import EngineProcess
 from openclaw.errors import ClawError
-from openclaw.gateway.door import GatewayDoor, launched_engine
 from openclaw.gateway.gateway import Gateway
+from openclaw.gateway.socket_supervisor import GatewaySupervisor, launched_engine
 from openclaw.http.admin_key import with_admin_key
 from openclaw.http.app import gateway_app
 from openclaw.http.middleware import patient_for
@@ -80,19 +80,19 @@ async def serve(settings: Settings, listener: socket.socket) -> None:
             raise result
 
 
-async def serve_for_door(
-    settings: Settings, listener: socket.socket, launched: EngineProcess | None, post: Post
+async def serve_supervised(
+    settings: Settings, listener: socket.socket, launched: EngineProcess | None, channel: WorkerChannel
 ) -> None:
-    """The life of a worker: built, it waits for its turn, and serves until a signal or until another one does."""
+    """Runs a worker: builds the app, waits for its turn, and serves until a signal or until another worker serves."""
     app = create_app(settings, *_engines(settings, launched))
-    server = _Server(http_config(settings, app), post)
-    post.built()
-    await post.wait_for_turn(listener)
+    server = _Server(http_config(settings, app), channel)
+    channel.built()
+    await channel.wait_for_turn(listener)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
-    tasks = [asyncio.create_task(server.finish_when_told(listener, settings.request_timeout))]
+    tasks = [asyncio.create_task(server.finish_when_ordered(listener, settings.request_timeout))]
     gateway: Gateway = app.state.gateway
     tasks.append(asyncio.create_task(gateway.engines.learn()))
-    if post.first:
+    if channel.first:
         tasks.append(asyncio.create_task(_announce(app, listener)))
     await server.serve(sockets=[listener])
     for task in tasks:
@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             own_run_folder(Path(settings.rl_buffer_dir), "--rl-buffer-dir")
         settings = with_admin_key(settings)
         if sys.platform.startswith("linux"):
-            return GatewayDoor(settings).run(_work)
+            return GatewaySupervisor(settings).run(_work)
         with listen(settings.host, settings.port) as listener:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve(settings, listener))
@@ -126,36 +126,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _work(settings: Settings, listener: socket.socket, launched: EngineProcess | None, post: Post) -> int:
-    """A worker of the door; returns its exit status."""
+def _work(
+    settings: Settings, listener: socket.socket, launched: EngineProcess | None, channel: WorkerChannel
+) -> int:
+    """Runs a worker of the socket supervisor; returns its exit status."""
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve_for_door(settings, listener, launched, post))
+            runner.run(serve_supervised(settings, listener, launched, channel))
     except ClawError as error:
-        post.refuse(f"error: {error}")
+        channel.refuse(f"error: {error}")
         return CANNOT_WORK
     return 0
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to its caller. `post`: the channel on which it reports that it serves."""
+    """Leaves signals to its caller. `channel`: to the supervisor, which it notifies when it serves."""
 
-    def __init__(self, config: uvicorn.Config, post: Post | None = None) -> None:
+    def __init__(self, config: uvicorn.Config, channel: WorkerChannel | None = None) -> None:
         super().__init__(config)
-        self._post = post
+        self._channel = channel
 
     def stop(self) -> None:
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
-        if self._post is not None:
-            self._post.serving()
+        if self._channel is not None:
+            self._channel.serving()
 
-    async def finish_when_told(self, listener: socket.socket, longest: float) -> None:
+    async def finish_when_ordered(self, listener: socket.socket, longest: float) -> None:
         """Another worker serves now: accept nothing more, and end when the open answers have; `longest` seconds."""
-        assert self._post is not None
-        await self._post.wait_for_finish(listener)
+        assert self._channel is not None
+        await self._channel.wait_for_finish(listener)
         for accepting in self.servers:
             accepting.close()
         # Of connections that are open: closing one now would lose its request

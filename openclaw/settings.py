@@ -235,7 +235,7 @@ class Settings:
     listen_pid: int | None = flag(
         None, "Set with it: the process that it is for.", env=("LISTEN_PID",), variable_only=True
     )
-    door_state: str | None = flag(
+    inherited_state: str | None = flag(
         None,
         "Set by the server for itself when SIGHUP replaces it.",
         env=("OPENCLAW_DOOR",),

@@ -1,4 +1,4 @@
-"""A door with small workers: the port stays open whoever is killed."""
+"""A socket supervisor with small workers: the port stays open whichever process is killed."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from pathlib import Path
 import psutil
 import pytest
 
-from claw_base.hotswap.orphans import Lineage, Waiting, meeting_place
+from claw_base.hotswap.takeover import TakeoverId, Waiting, socket_folder
 from claw_base.ports import free_port
 from tests import ROOT
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a door needs Linux")
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a supervisor needs Linux")
 PROGRAM = """
 import asyncio, os, sys
 from pathlib import Path
-from claw_base.hotswap.door import Door
-from claw_base.hotswap.orphans import Lineage, take_over
+from claw_base.hotswap.socket_supervisor import SocketSupervisor
+from claw_base.hotswap.takeover import TakeoverId, take_over
 from claw_base.ports import listen
 
 port, build_s = int(sys.argv[1]), float(sys.argv[3])
 name, _, kind = sys.argv[2].partition("/")
-lineage = Lineage(name, kind, Path(sys.argv[4])) if name else None
+takeover_id = TakeoverId(name, kind, Path(sys.argv[4])) if name else None
 
 async def answer(reader, writer):
     answering.add(asyncio.current_task())
@@ -47,33 +47,33 @@ async def answer(reader, writer):
 
 answering = set()
 
-async def life(post):
+async def life(channel):
     await asyncio.sleep(build_s)
-    post.built()
-    await post.wait_for_turn(door.listener)
-    server = await asyncio.start_server(answer, sock=door.listener.dup())
-    post.serving()
-    await post.wait_for_finish(door.listener)
+    channel.built()
+    await channel.wait_for_turn(supervisor.listener)
+    server = await asyncio.start_server(answer, sock=supervisor.listener.dup())
+    channel.serving()
+    await channel.wait_for_finish(supervisor.listener)
     server.close()
     await asyncio.sleep(0.2)  # what was accepted just now
     while answering:
         await asyncio.sleep(0.01)
 
-def work(post):
+def work(channel):
     if build_s < 0:
-        post.refuse("error: this can never work")
+        channel.refuse("error: this can never work")
         return 2
-    asyncio.run(life(post))
+    asyncio.run(life(channel))
     return 0
 
 def open_port():
     return listen("127.0.0.1", port)
 
-listener, orphans = take_over(lineage, open_port) if lineage else (open_port(), [])
-door = Door(listener, work, lineage=lineage)
-for orphan in orphans:
-    door.adopt(orphan)
-sys.exit(door.run())
+listener, reclaimed = take_over(takeover_id, open_port) if takeover_id else (open_port(), [])
+supervisor = SocketSupervisor(listener, work, takeover_id=takeover_id)
+for worker in reclaimed:
+    supervisor.adopt(worker)
+sys.exit(supervisor.run())
 """
 
 
@@ -84,24 +84,32 @@ def port() -> int:
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where doors meet: a name that is too long for the address of a socket."""
+    """A folder for the sockets, whose name is too long for the address of a socket."""
     folder = tmp_path / ("long" * 40)
     folder.mkdir()
-    monkeypatch.setenv("MEETING_PLACE", str(folder))
+    monkeypatch.setenv("SOCKET_FOLDER", str(folder))
     return folder
 
 
 @contextmanager
-def a_door(port: int, lineage: str = "", build_s: float = 0.0) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", PROGRAM, str(port), lineage, str(build_s), os.environ["MEETING_PLACE"]]
+def a_supervisor(port: int, takeover_id: str = "", build_s: float = 0.0) -> Iterator[subprocess.Popen[str]]:
+    command = [
+        sys.executable,
+        "-c",
+        PROGRAM,
+        str(port),
+        takeover_id,
+        str(build_s),
+        os.environ["SOCKET_FOLDER"],
+    ]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "base")}
-    door = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+    supervisor = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
     try:
-        yield door
+        yield supervisor
     finally:
-        if door.poll() is None:
-            door.terminate()
-            door.wait(20)
+        if supervisor.poll() is None:
+            supervisor.terminate()
+            supervisor.wait(20)
 
 
 def ask(port: int, line: bytes = b"hello\n") -> int:
@@ -119,7 +127,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """A zombie has: who adopts orphans here may not ask for their exit status."""
+    """A zombie has: who adopts reclaimed here may not ask for their exit status."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -147,7 +155,7 @@ def test_connections_wait_and_none_is_refused_while_the_worker_is_killed_again_a
             except (OSError, ValueError):
                 pass  # the one that answered was killed meanwhile
 
-    with a_door(port):
+    with a_supervisor(port):
         until(lambda: answers(port))
         knocking = [threading.Thread(target=knock) for _ in range(3)]
         for thread in knocking:
@@ -162,10 +170,10 @@ def test_connections_wait_and_none_is_refused_while_the_worker_is_killed_again_a
 
 
 def test_a_spare_that_is_built_takes_over_at_once(port: int) -> None:
-    with a_door(port, build_s=1.0) as door:
+    with a_supervisor(port, build_s=1.0) as supervisor:
         until(lambda: answers(port))
         first = ask(port)
-        until(lambda: len(psutil.Process(door.pid).children()) == 2)
+        until(lambda: len(psutil.Process(supervisor.pid).children()) == 2)
         time.sleep(2.0)
         os.kill(first, signal.SIGKILL)
         began = time.monotonic()
@@ -173,60 +181,60 @@ def test_a_spare_that_is_built_takes_over_at_once(port: int) -> None:
         assert time.monotonic() - began < 0.9  # building one takes longer
 
 
-def workers_of(door: subprocess.Popen[str], count: int = 3) -> list[psutil.Process]:
-    """Of a door that is watched: who serves, the spare and the keeper."""
-    until(lambda: len(psutil.Process(door.pid).children()) == count)
-    return psutil.Process(door.pid).children()
+def workers_of(supervisor: subprocess.Popen[str], count: int = 3) -> list[psutil.Process]:
+    """Returns the children of a supervisor: the serving worker, the spare and the keeper."""
+    until(lambda: len(psutil.Process(supervisor.pid).children()) == count)
+    return psutil.Process(supervisor.pid).children()
 
 
-def test_a_killed_door_leaves_its_worker_serving_and_the_next_door_gets_the_socket(port: int) -> None:
-    with a_door(port, f"test-{port}/old") as killed:
+def test_a_killed_supervisor_leaves_its_worker_serving_and_the_next_one_gets_the_socket(port: int) -> None:
+    with a_supervisor(port, f"test-{port}/old") as killed:
         until(lambda: answers(port))
         first = ask(port)
         killed.kill()
         killed.wait(30)
         assert ask(port) == first
-        with a_door(port, f"test-{port}/new") as door:
+        with a_supervisor(port, f"test-{port}/new") as supervisor:
             until(lambda: ask(port) != first)
             until(lambda: has_ended(first))
-            assert psutil.Process(ask(port)).ppid() == door.pid
+            assert psutil.Process(ask(port)).ppid() == supervisor.pid
         until(lambda: not answers(port))
 
 
-def test_workers_of_a_killed_door_go_on_behind_the_next_one(port: int) -> None:
-    lineage = f"test-{port}/same"
-    with a_door(port, lineage) as killed:
+def test_workers_of_a_killed_supervisor_go_on_under_the_next_one(port: int) -> None:
+    takeover_id = f"test-{port}/same"
+    with a_supervisor(port, takeover_id) as killed:
         until(lambda: answers(port))
         first, workers = ask(port), workers_of(killed)
         time.sleep(0.8)  # the spare is built
         killed.kill()
-        with a_door(port, lineage) as door:
+        with a_supervisor(port, takeover_id) as supervisor:
             time.sleep(0.5)
             assert ask(port) == first and sum(has_ended(worker.pid) for worker in workers) <= 1  # the keeper
             os.kill(first, signal.SIGKILL)
             assert ask(port) in {worker.pid for worker in workers} - {first}
-            workers_of(door, 2)  # its keeper, and a new spare
+            workers_of(supervisor, 2)  # its keeper, and a new spare
         until(lambda: all(has_ended(worker.pid) for worker in workers))
 
 
-def test_no_connection_is_refused_when_a_door_and_its_worker_are_killed_together(port: int) -> None:
-    lineage = f"test-{port}/same"
-    with a_door(port, lineage) as killed:
+def test_no_connection_is_refused_when_a_supervisor_and_its_worker_are_killed_together(port: int) -> None:
+    takeover_id = f"test-{port}/same"
+    with a_supervisor(port, takeover_id) as killed:
         until(lambda: answers(port))
         first, workers = ask(port), workers_of(killed)
         time.sleep(0.8)  # the spare is built
         killed.kill()
         os.kill(first, signal.SIGKILL)
         assert ask(port) in {worker.pid for worker in workers} - {first}
-        with a_door(port, lineage) as door:
-            workers_of(door, 2)  # its keeper, and a new spare
+        with a_supervisor(port, takeover_id) as supervisor:
+            workers_of(supervisor, 2)  # its keeper, and a new spare
             assert ask(port) in {worker.pid for worker in workers}
         until(lambda: not answers(port))
 
 
-def test_connections_wait_for_the_next_door_when_a_door_and_all_its_workers_are_killed(port: int) -> None:
-    lineage = f"test-{port}/same"
-    with a_door(port, lineage) as killed:
+def test_connections_wait_for_the_next_supervisor_when_one_and_all_its_workers_are_killed(port: int) -> None:
+    takeover_id = f"test-{port}/same"
+    with a_supervisor(port, takeover_id) as killed:
         until(lambda: answers(port))
         serving, spare = (worker.pid for worker in workers_of(killed) if worker.num_fds() > 6)
         killed.kill()
@@ -235,57 +243,57 @@ def test_connections_wait_for_the_next_door_when_a_door_and_all_its_workers_are_
         got: list[int] = []
         waiting = threading.Thread(target=lambda: got.append(ask(port)))
         waiting.start()
-        with a_door(port, lineage) as door:
+        with a_supervisor(port, takeover_id) as supervisor:
             waiting.join(10)
-            assert got == [ask(port)] and got[0] in {worker.pid for worker in workers_of(door)}
+            assert got == [ask(port)] and got[0] in {worker.pid for worker in workers_of(supervisor)}
 
 
-def test_a_spare_that_was_being_built_when_its_door_was_killed_is_found_by_the_next_one(port: int) -> None:
-    lineage = f"test-{port}/same"
-    with a_door(port, lineage, build_s=1.0) as killed:
+def test_a_spare_still_being_built_when_its_supervisor_was_killed_is_found_by_the_next_one(port: int) -> None:
+    takeover_id = f"test-{port}/same"
+    with a_supervisor(port, takeover_id, build_s=1.0) as killed:
         until(lambda: answers(port))
         workers = workers_of(killed)
         killed.kill()
-        with a_door(port, lineage, build_s=1.0) as door:
+        with a_supervisor(port, takeover_id, build_s=1.0) as supervisor:
             until(lambda: answers(port))
             time.sleep(3.0)
             serving = ask(port)
-        until(lambda: all(has_ended(worker.pid) for worker in workers) and has_ended(door.pid))
+        until(lambda: all(has_ended(worker.pid) for worker in workers) and has_ended(supervisor.pid))
         assert serving in {worker.pid for worker in workers} and not answers(port)
 
 
-def test_an_answer_that_was_begun_is_finished_when_another_door_takes_over(port: int) -> None:
-    with a_door(port, f"test-{port}/old") as killed:
+def test_an_answer_that_was_begun_is_finished_when_another_supervisor_takes_over(port: int) -> None:
+    with a_supervisor(port, f"test-{port}/old") as killed:
         until(lambda: answers(port))
         first = ask(port)
         killed.kill()
         got: list[int] = []
         waiting = threading.Thread(target=lambda: got.append(ask(port, b"wait\n")))
         waiting.start()
-        with a_door(port, f"test-{port}/new"):
+        with a_supervisor(port, f"test-{port}/new"):
             until(lambda: ask(port) != first)
             waiting.join(10)
     assert got == [first]
 
 
-def test_workers_end_with_a_door_that_nobody_watches(port: int) -> None:
-    with a_door(port) as door:
+def test_workers_end_with_a_supervisor_without_a_takeover_id(port: int) -> None:
+    with a_supervisor(port) as supervisor:
         until(lambda: answers(port))
-        until(lambda: len(psutil.Process(door.pid).children()) == 2)
-        workers = psutil.Process(door.pid).children()
-        door.kill()
+        until(lambda: len(psutil.Process(supervisor.pid).children()) == 2)
+        workers = psutil.Process(supervisor.pid).children()
+        supervisor.kill()
         assert psutil.wait_procs(workers, timeout=5)[1] == []
 
 
-def test_a_first_worker_that_refuses_ends_the_door_with_its_reason(port: int) -> None:
-    with a_door(port, build_s=-1.0) as door:
-        assert door.wait(20) == 2
-        assert door.stderr is not None and "error: this can never work" in door.stderr.read()
+def test_a_first_worker_that_refuses_ends_the_supervisor_with_its_reason(port: int) -> None:
+    with a_supervisor(port, build_s=-1.0) as supervisor:
+        assert supervisor.wait(20) == 2
+        assert supervisor.stderr is not None and "error: this can never work" in supervisor.stderr.read()
 
 
-def test_the_place_where_doors_meet_is_closed_to_other_accounts(port: int, place: Path) -> None:
-    lineage = f"test-{port}/same"
-    with a_door(port, lineage) as killed:
+def test_the_folder_of_the_sockets_is_closed_to_other_accounts(port: int, place: Path) -> None:
+    takeover_id = f"test-{port}/same"
+    with a_supervisor(port, takeover_id) as killed:
         until(lambda: answers(port))
         workers_of(killed)
         until(lambda: any(one.name.endswith(".keeper") for one in place.iterdir()))
@@ -296,19 +304,19 @@ def test_the_place_where_doors_meet_is_closed_to_other_accounts(port: int, place
             for worker in workers_of(killed):
                 worker.kill()
             killed.kill()
-            with a_door(port, lineage):
+            with a_supervisor(port, takeover_id):
                 until(lambda: answers(port))
     assert list(place.iterdir()) == []
 
 
 def test_two_processes_never_have_one_name(place: Path) -> None:
-    lineage = Lineage("0:1", "same", place)
-    with Waiting(lineage, "keeper") as first, Waiting(lineage, "keeper") as second:
+    takeover_id = TakeoverId("0:1", "same", place)
+    with Waiting(takeover_id, "keeper") as first, Waiting(takeover_id, "keeper") as second:
         assert first.bind() and not second.bind() and not second.bind()
         second.forget()
         assert (place / ".door-0:1.keeper").is_socket()
         assert stat.S_IMODE((place / ".door-0:1.keeper.lock").stat().st_mode) == 0o600
-    with Waiting(lineage, "keeper") as third:
+    with Waiting(takeover_id, "keeper") as third:
         assert third.bind()
     assert list(place.iterdir()) == []
 
@@ -316,17 +324,17 @@ def test_two_processes_never_have_one_name(place: Path) -> None:
 def test_a_name_whose_files_were_removed_meanwhile_is_taken_anew(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lineage, flock = Lineage("0:1", "same", place), fcntl.flock
+    takeover_id, flock = TakeoverId("0:1", "same", place), fcntl.flock
 
     def removed_first(lock: int, how: int) -> None:
         (place / ".door-0:1.keeper.lock").unlink()
         monkeypatch.undo()
         flock(lock, how)
 
-    with Waiting(lineage, "keeper") as late:
+    with Waiting(takeover_id, "keeper") as late:
         monkeypatch.setattr(fcntl, "flock", removed_first)
         assert not late.bind()
-        with Waiting(lineage, "keeper") as other:
+        with Waiting(takeover_id, "keeper") as other:
             assert other.bind() and not late.bind()
         assert late.bind()
 
@@ -334,8 +342,8 @@ def test_a_name_whose_files_were_removed_meanwhile_is_taken_anew(
 def test_where_a_file_system_has_no_sockets_another_folder_of_the_user_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert meeting_place(tmp_path / "processes") == tmp_path / "processes"
+    assert socket_folder(tmp_path / "processes") == tmp_path / "processes"
     assert list((tmp_path / "processes").iterdir()) == []
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    found = meeting_place(Path("/proc/self"))
+    found = socket_folder(Path("/proc/self"))
     assert found.parent == tmp_path and stat.S_IMODE(found.stat().st_mode) == 0o700

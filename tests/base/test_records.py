@@ -18,7 +18,8 @@ def test_a_process_is_known_after_somebody_set_the_clock(
     record_part(tmp_path, "gateway", "serving", os.getpid(), os.getpid())
     right = psutil._pslinux.boot_time
     monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: right() + 3600)
-    door, record = live_processes(tmp_path)
-    assert (door["role"], record["role"]) == ("door", "gateway")
+    supervisor, record = live_processes(tmp_path)
+    assert (supervisor["role"], record["role"]) == ("door", "gateway")
+
     assert abs(psutil.Process().create_time() - record["create_time"]) > 3000
     assert record["pid"] == os.getpid()

@@ -87,7 +87,7 @@ def talking(loop: Loop) -> Iterator[Talkers]:
         talkers.stop()
 
 
-@pytest.mark.parametrize("role", ["judge", "trainer", "door", "driver"])
+@pytest.mark.parametrize("role", ["judge", "trainer", pytest.param("door", id="supervisor"), "driver"])
 def test_killed_process_comes_back_and_nothing_seen_is_lost(loop: Loop, role: str) -> None:
     with talking(loop) as people, Knocking(loop.port) as knocking:
         loop.wait_for(lambda: len(people.seen) >= 4, 60, "first answers")

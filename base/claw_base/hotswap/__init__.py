@@ -1,11 +1,11 @@
 """Keeps a port open while the processes that serve it come and go. Linux only.
 
-A door holds a listening socket and serves nothing itself. It forks workers from itself, after it has imported what they
-need, so a worker starts in a fraction of the imports' time and shares their memory. One serves; a spare is built and
-waits. When the one that serves has ended, the door orders the spare to take over; connections that arrive meanwhile
-wait in the socket's backlog and are not refused.
+A socket supervisor holds a listening socket and serves nothing itself. It imports all modules, then forks workers, so a
+worker starts in a fraction of the imports' time and shares their memory. One worker serves; a spare is built and waits.
+When the serving worker has ended, the supervisor orders the spare to take over. Connections that arrive in between wait
+in the socket's backlog and are not refused.
 
-Workers whose door was killed go on if it is watched: one serves, the spare waits behind it, and the next door
-receives the socket and the workers from them (`orphans.py`). Otherwise they end with it. `post.py` is a worker's
-side, `children.py` has forks and signals.
+If a supervisor with a `TakeoverId` is killed, its workers continue: one serves, the spare waits, and the next supervisor
+receives the socket and the workers from them (`takeover.py`). Otherwise they end with it. `worker_channel.py` is a
+worker's side, `children.py` has forks and signals.
 """

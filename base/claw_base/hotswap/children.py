@@ -1,4 +1,4 @@
-"""Forks, their ends, and the signals of a door."""
+"""Forks, their ends, and the signals of a supervisor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fork(run: Callable[[], int], *, ends_with_us: bool) -> int:
         return pid
     status = 1
     try:
-        _begin_anew(parent if ends_with_us else None)
+        _reset_signals(parent if ends_with_us else None)
         status = run()
     except BaseException:
         traceback.print_exc()
@@ -36,8 +36,8 @@ def fork(run: Callable[[], int], *, ends_with_us: bool) -> int:
         os._exit(status)
 
 
-def _begin_anew(parent: int | None) -> None:
-    """In a fork: nothing of the door's signals. Ctrl-C, which a terminal sends to all, is the door's business."""
+def _reset_signals(parent: int | None) -> None:
+    """Drops the supervisor's signal handlers in a fork. The supervisor handles Ctrl-C, which a terminal sends to all."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -61,7 +61,7 @@ def stop(pids: Sequence[int]) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Returns whether a process has, a child of ours or not; a zombie has."""
+    """Returns whether a process has ended, a child of ours or not; a zombie has."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] in "ZX"
@@ -70,8 +70,8 @@ def has_ended(pid: int) -> bool:
 
 
 def exit_status(pid: int) -> int:
-    """Returns the exit status of a child that has ended, or is about to; negative: the signal that ended it; 0: it is
-    no child of ours."""
+    """Returns the exit status of a child that has ended or is about to; negative: the signal that ended it; 0: the
+    process is no child of ours."""
     try:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     except ChildProcessError:
@@ -79,12 +79,12 @@ def exit_status(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def signals(found: list[int]) -> Iterator[socket.socket]:
-    """Collects the signals that a door acts on; what is yielded becomes readable with each."""
+def signals(received: list[int]) -> Iterator[socket.socket]:
+    """Appends the signals that a supervisor acts on to `received`; the yielded socket becomes readable with each."""
     wake, write = socket.socketpair()
     write.setblocking(False)
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
-    before = {number: signal.signal(number, lambda number, _: found.append(number)) for number in numbers}
+    before = {number: signal.signal(number, lambda number, _: received.append(number)) for number in numbers}
     old = signal.set_wakeup_fd(write.fileno())
     try:
         yield wake

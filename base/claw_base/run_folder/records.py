@@ -2,8 +2,8 @@
 
 The program that starts a process writes its record. A record counts as alive only while a process with its pid *and*
 its birth exists: a pid that the system gave to another program is never mistaken for ours, and setting the clock
-hides no process. For a server that is a door with workers (see `hotswap/`), `NAME.serving` is the worker that serves,
-`NAME.spare` the one that waits, `NAME.keeper` the process that holds the socket, and `NAME` the door.
+hides no process. For a server with a socket supervisor (see `hotswap/`), `NAME.serving` is the worker that serves,
+`NAME.spare` the one that waits, `NAME.keeper` the process that holds the socket, and `NAME` the socket supervisor.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from claw_base.files import write_json
 
 CREATE_TIME_TOLERANCE_SECONDS = 1.0
 """The clock that creation times are counted from may be corrected a little."""
-SERVING, DOOR = "serving", "door"
+SERVING = "serving"
+SUPERVISOR_ROLE = "door"
+"""The role of a socket supervisor in `/status`: clients read this word."""
 PARTS = (SERVING, "spare", "keeper")
-"""The workers of a server that is a door; each has a record `NAME.PART`."""
+"""The workers of a server with a socket supervisor; each has a record `NAME.PART`."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def part_name(name: str, part: str) -> str:
 
 
 def is_worker(record: ProcessRecord) -> bool:
-    """Returns whether it is the worker of a door, which starts and replaces it."""
+    """Returns whether it is a worker that a socket supervisor starts and replaces."""
     return record.name.endswith(tuple(f".{part}" for part in PARTS))
 
 
@@ -109,13 +111,13 @@ def read_records(run_dir: Path) -> list[ProcessRecord]:
 
 
 def serving_record(run_dir: Path, name: str) -> ProcessRecord | None:
-    """Returns the live worker that serves for the door `name`; None if there is none, or `name` is no door."""
+    """Returns the live worker that serves for the server `name`; None if none serves or it has no supervisor."""
     record = read_record(run_dir, part_name(name, SERVING))
     return record if record is not None and record.alive() else None
 
 
 def has_worker(run_dir: Path, name: str) -> bool:
-    """Returns whether a worker of the door `name` lives, which may itself be dead: the worker holds its port."""
+    """Returns whether a worker of the server `name` lives and so holds its port. The socket supervisor may be dead."""
     records = [read_record(run_dir, part_name(name, part)) for part in PARTS]
     return any(record is not None and record.alive() for record in records)
 
@@ -136,15 +138,16 @@ def engine_urls(run_dir: Path) -> list[str]:
 
 
 def live_processes(run_dir: Path) -> list[dict[str, Any]]:
-    """Records of the run's processes that are alive, by name; a door has the role `door`.
+    """Records of the run's processes that are alive, by name; a socket supervisor has the role `door`.
 
     Returns:
         `[{"name", "role", "pid", "create_time", "url", ...}]`; empty when there is no run folder yet.
     """
     alive = [record for record in read_records(run_dir) if record.alive()]
     suffix = part_name("", SERVING)
-    doors = {record.name.removesuffix(suffix) for record in alive if record.name.endswith(suffix)}
-    return [asdict(record) | ({"role": DOOR} if record.name in doors else {}) for record in alive]
+    supervised = {record.name.removesuffix(suffix) for record in alive if record.name.endswith(suffix)}
+    role = {"role": SUPERVISOR_ROLE}
+    return [asdict(record) | (role if record.name in supervised else {}) for record in alive]
 
 
 def dead_roles(run_dir: Path) -> list[str]:
@@ -166,15 +169,15 @@ def describe(pid: int, name: str, role: str, url: str | None, command: list[str]
     return ProcessRecord(name, role, pid, created, url, command, time.time(), birth_of(pid))
 
 
-def record_part(run_dir: Path, name: str, part: str, door: int, pid: int | None) -> None:
-    """Records which worker of the door `name` plays a part (one of `PARTS`); pid None: no worker does.
+def record_part(run_dir: Path, name: str, part: str, supervisor: int, pid: int | None) -> None:
+    """Records which worker of the server `name` plays a part (one of `PARTS`); pid None: no worker does.
 
     Args:
-        door: pid of the door that asks, or that started the worker that asks. A door that is not the recorded one
-            changes nothing; a worker that serves without its door may.
+        supervisor: pid of the socket supervisor that calls, or that started the calling worker. A supervisor that is not
+            the recorded one changes nothing; a worker that serves without its supervisor may.
     """
     own = read_record(run_dir, name)
-    if own is None or (own.pid != door and os.getpid() == door):
+    if own is None or (own.pid != supervisor and os.getpid() == supervisor):
         return
     worker, role = part_name(name, part), own.role if part == SERVING else part
     try:

@@ -27,7 +27,7 @@ def check_unused(run_dir: Path) -> None:
 
 
 def hold(lock: IO[str], run_dir: Path) -> None:
-    """Locks the open file of a run folder. Raises ConfigError if another process has."""
+    """Locks the open file of a run folder. Raises ConfigError if another process holds the lock."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -39,8 +39,8 @@ def hold(lock: IO[str], run_dir: Path) -> None:
 
 
 def check_port(host: str, port: int, run_dir: str) -> None:
-    """Refuses a port that another program holds. A gateway of this very run folder, its door or its spare may hold it:
-    it is adopted.
+    """Refuses a port that another program holds. A gateway of this run folder may hold it, or its socket supervisor or
+    spare: the run adopts it.
 
     Raises:
         ConfigError: the port is taken.

@@ -10,7 +10,7 @@ from typing import Any
 from smolagents import AgentError, OpenAIServerModel, Tool, ToolCallingAgent
 
 from slime.agents import Outcome, Task
-from slime.agents.through_gateway import Door, through_gateway
+from slime.agents.through_gateway import SessionEndpoint, through_gateway
 
 STEPS = 2
 
@@ -31,15 +31,15 @@ class Guess(Tool):
         return "right" if number == self.number else "too small" if number < self.number else "too large"
 
 
-def run_agent(door: Door, task: Task) -> Outcome:
+def run_agent(endpoint: SessionEndpoint, task: Task) -> Outcome:
     """One run of its own loop, prompts and parser. A model that never finds the number is paid for writing little."""
-    headers = {**door.headers}
+    headers = {**endpoint.headers}
     model = OpenAIServerModel(
         "policy",
-        api_base=door.base_url,
-        api_key=door.api_key,
+        api_base=endpoint.base_url,
+        api_key=endpoint.api_key,
         client_kwargs={"default_headers": headers, "max_retries": 0},
-        **{**door.sampling, "max_tokens": 96},
+        **{**endpoint.sampling, "max_tokens": 96},
     )
     tool = Guess(int(task.label))
     agent: Any = ToolCallingAgent(tools=[tool], model=model, max_steps=STEPS, verbosity_level=0)
@@ -50,8 +50,8 @@ def run_agent(door: Door, task: Task) -> Outcome:
     return Outcome(score, tool.found, {"tool_calls": tool.guesses, "tokens": written})
 
 
-async def play(door: Door, task: Task) -> Outcome:
-    return await asyncio.to_thread(run_agent, door, task)
+async def play(endpoint: SessionEndpoint, task: Task) -> Outcome:
+    return await asyncio.to_thread(run_agent, endpoint, task)
 
 
 generate = through_gateway(play, url=os.environ["HARNESS_GATEWAY"], parallel=4)

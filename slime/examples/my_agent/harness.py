@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from slime.agents import Outcome, Task
-from slime.agents.through_gateway import Door, through_gateway
+from slime.agents.through_gateway import SessionEndpoint, through_gateway
 
 TURNS = 6
 GUESS = {
@@ -22,15 +22,19 @@ GUESS = {
 }
 
 
-async def play(door: Door, task: Task) -> Outcome:
+async def play(endpoint: SessionEndpoint, task: Task) -> Outcome:
     """Asks the model for guesses until one is right."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": str(task.prompt)}]
     number, guesses = int(task.label), 0
-    headers = {**door.headers, "Authorization": f"Bearer {door.api_key}"}
+    headers = {**endpoint.headers, "Authorization": f"Bearer {endpoint.api_key}"}
     async with httpx.AsyncClient(headers=headers, timeout=300, trust_env=False) as client:
         while guesses < TURNS:
-            body = {"messages": messages, "tools": [{"type": "function", "function": GUESS}], **door.sampling}
-            answer = await client.post(f"{door.base_url}/chat/completions", json=body)
+            body = {
+                "messages": messages,
+                "tools": [{"type": "function", "function": GUESS}],
+                **endpoint.sampling,
+            }
+            answer = await client.post(f"{endpoint.base_url}/chat/completions", json=body)
             message = answer.raise_for_status().json()["choices"][0]["message"]
             if not message.get("tool_calls"):
                 break

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
-DOOR = "http://127.0.0.1:30000"
+GATEWAY_URL = "http://127.0.0.1:30000"
 READ_TIMEOUT = 60.0  # seconds for the turns of a session
 FINISHED = {
     "stop": SampleStatus.COMPLETED,
@@ -35,7 +35,7 @@ _NEVER_TRAINED = ("aborted", "untrainable", "side")
 
 
 @dataclass(frozen=True)
-class Door:
+class SessionEndpoint:
     """The connection of a harness to the model.
 
     Attributes:
@@ -51,14 +51,14 @@ class Door:
     sampling: Mapping[str, Any]
 
 
-Harness = Callable[[Door, Task], Awaitable[Outcome]]
+Harness = Callable[[SessionEndpoint, Task], Awaitable[Outcome]]
 """Plays one episode and returns its outcome. Raises EnvironmentAway if the infrastructure failed, not the model."""
 
 
 def through_gateway(
     harness: Harness,
     *,
-    url: str = DOOR,
+    url: str = GATEWAY_URL,
     api_key: str | None = None,
     admin_key: str | None = None,
     parallel: int = 16,
@@ -90,8 +90,8 @@ def through_gateway(
                 begun = fresh(sample)
                 begun.metadata |= {"environments_away": attempt - 1, "session": session}
                 try:
-                    door = _door(url, session, sample, api_key, sampling_params)
-                    outcome = checked_outcome(await harness(door, task), "the harness")
+                    endpoint = _endpoint(url, session, sample, api_key, sampling_params)
+                    outcome = checked_outcome(await harness(endpoint, task), "the harness")
                     key = admin_key or (known_key(url, [Path(args.run_dir)]) if args.run_dir else None)
                     turns = await _read(url, session, key)
                     return _finished(begun, turns, outcome, per_turn)
@@ -104,7 +104,9 @@ def through_gateway(
     return generate
 
 
-def _door(url: str, session: str, sample: Sample, api_key: str | None, params: Mapping[str, Any]) -> Door:
+def _endpoint(
+    url: str, session: str, sample: Sample, api_key: str | None, params: Mapping[str, Any]
+) -> SessionEndpoint:
     named = (sample.metadata.get(name) for name in ("task_id", "task_name"))
     task = next((str(name) for name in named if name), f"prompt-{sample.group_index}")
     headers = {
@@ -118,7 +120,7 @@ def _door(url: str, session: str, sample: Sample, api_key: str | None, params: M
         "top_p": params["top_p"],
         "max_tokens": params["max_new_tokens"],
     }
-    return Door(f"{url.rstrip('/')}/sessions/{session}/v1", api_key or "none", headers, sampling)
+    return SessionEndpoint(f"{url.rstrip('/')}/sessions/{session}/v1", api_key or "none", headers, sampling)
 
 
 async def _read(url: str, session: str, admin_key: str | None) -> list[Turn]:

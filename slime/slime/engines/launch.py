@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from claw_base.hotswap.orphans import Lineage, Orphan, meeting_place, take_over
+from claw_base.hotswap.takeover import ReclaimedWorker, TakeoverId, socket_folder, take_over
 from claw_base.imports import uncollected
 from claw_base.ports import bind
 from claw_base.settings.command_line import parse
@@ -25,8 +25,8 @@ from slime.engines.embedded.arguments import EmbeddedArguments
 from slime.errors import ConfigError
 from slime.plugins import load_attr
 
-DOOR = "slime.engines.embedded.door"
-WITH_DOOR = sys.platform.startswith("linux")
+SUPERVISOR = "slime.engines.embedded.socket_supervisor"
+SUPERVISED = sys.platform.startswith("linux")
 
 
 def launch_sglang(argv: list[str]) -> None:
@@ -48,23 +48,23 @@ def launch_embedded(argv: list[str]) -> None:
     os.environ["OMP_NUM_THREADS"] = str(args.threads)  # read when torch is imported, below
     if args.nice:
         os.nice(args.nice)
-    lineage = lineage_of(args) if WITH_DOOR else None
-    if lineage is not None:
-        with uncollected():  # first: workers that are taken over have no door until this one runs
-            importlib.import_module(DOOR)
-    orphans: list[Orphan] = []
+    takeover_id = takeover_id_of(args) if SUPERVISED else None
+    if takeover_id is not None:
+        with uncollected():  # first: workers that are taken over have no supervisor until this one runs
+            importlib.import_module(SUPERVISOR)
+    reclaimed: list[ReclaimedWorker] = []
     try:
-        if lineage is None:
+        if takeover_id is None:
             listener = bind(args.host, args.port)
         else:
-            listener, orphans = take_over(lineage, lambda: bind(args.host, args.port))
+            listener, reclaimed = take_over(takeover_id, lambda: bind(args.host, args.port))
     except OSError as error:
         sys.exit(_refuse(f"cannot listen on {args.host}:{args.port}: {error.strerror or error}"))
-    if WITH_DOOR:
+    if SUPERVISED:
         with uncollected():
-            from slime.engines.embedded.door import serve_behind_door
+            from slime.engines.embedded.socket_supervisor import serve_supervised
 
-        sys.exit(serve_behind_door(args, listener, lineage, orphans))
+        sys.exit(serve_supervised(args, listener, takeover_id, reclaimed))
     from slime.engines.embedded.server import serve
     from slime.engines.requests import WeightsError
 
@@ -74,13 +74,13 @@ def launch_embedded(argv: list[str]) -> None:
         sys.exit(_refuse(str(error)))
 
 
-def lineage_of(args: EmbeddedArguments) -> Lineage | None:
-    """Returns the identity under which a new door finds this one's workers; None for an engine without a supervisor:
-    started by hand, its workers end with it."""
+def takeover_id_of(args: EmbeddedArguments) -> TakeoverId | None:
+    """Returns the identity by which a new supervisor finds the workers of this one. None for an engine that was started
+    by hand: its workers end with it."""
     if not args.record_as:
         return None
     kind = hashlib.blake2b(repr(args).encode(), digest_size=16).hexdigest()
-    return Lineage(f"{args.host}:{args.port}", kind, meeting_place(Path(args.record_as).parent))
+    return TakeoverId(f"{args.host}:{args.port}", kind, socket_folder(Path(args.record_as).parent))
 
 
 def launch_vllm(argv: list[str]) -> None:

@@ -263,16 +263,15 @@ class ServerManager(ServerPorts):
         names = [record.name for record in self.processes()]
         with ThreadPoolExecutor(max(1, len(names))) as pool:
             list(pool.map(self.stop, names))
-        # of doors that were killed
+        # workers of socket supervisors that were killed
         for record in filter(records.is_worker, records.read_records(self.run_dir)):
             self.stop(record.name)
 
     def processes(self) -> list[ProcessRecord]:
-        """Returns the live servers of the run folder; workers are their door's."""
-        found = records.read_records(self.run_dir)
+        """Returns the live servers of the run folder, without the workers of socket supervisors."""
         return [
             record
-            for record in found
+            for record in records.read_records(self.run_dir)
             if record.role not in OWN_ROLES and not records.is_worker(record) and record.alive()
         ]
 

@@ -76,9 +76,10 @@ class ServerWatch:
 
 
 def check_health(watched: Watched, run_dir: Path | None = None) -> None:
-    """One health request. A server that lives but does not answer for long is killed, and so replaced; of a door, the
-    worker that serves. A door without one is killed alone: what it leaves keeps the port open, and none is refused until
-    the next door serves."""
+    """Sends one health request. Kills a server that lives but has not answered for long, so that it is replaced.
+
+    With a socket supervisor, the serving worker is killed. If none serves, the supervisor alone is killed: its other
+    processes hold the port, so no connection is refused until the next supervisor serves."""
     if is_ready(watched):
         watched.ready, watched.unhealthy = True, 0
         return

@@ -12,8 +12,8 @@ from sqlalchemy import update
 from openclaw.engine.adapters import Adapter
 from openclaw.errors import ClientError, ConfigError, StoreError
 from openclaw.gateway.adapter_versions import adapters_of
-from openclaw.gateway.door import launched_engine
 from openclaw.gateway.model_names import ModelNames
+from openclaw.gateway.socket_supervisor import launched_engine
 from openclaw.settings import Settings
 from openclaw.store import RolloutStore, schema
 from openclaw.types import OF_ADAPTER, TurnState, policy_of

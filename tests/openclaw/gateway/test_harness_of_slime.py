@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slime.agents import Outcome, Task
-from slime.agents.through_gateway import Door, through_gateway
+from slime.agents.through_gateway import SessionEndpoint, through_gateway
 from slime.errors import EnvironmentAway
 from slime.plugins import load_attr
 from slime.types import Sample, SampleStatus
@@ -69,10 +69,10 @@ def test_one_sample_a_turn_is_the_same_turns(guessing: RunningGateway) -> None:
 
 
 def test_a_harness_that_rewrites_its_history_gives_one_sample_a_turn(guessing: RunningGateway) -> None:
-    async def forgetful(door: Door, task: Task) -> Outcome:
+    async def forgetful(endpoint: SessionEndpoint, task: Task) -> Outcome:
         for text in ("a", "b"):
             body = {"messages": [{"role": "user", "content": text}]}
-            path = f"/sessions/{door.headers['X-Session-Id']}/v1/chat/completions"
+            path = f"/sessions/{endpoint.headers['X-Session-Id']}/v1/chat/completions"
             await asyncio.to_thread(guessing.http.post, path, json=body)
         return Outcome(1.0, True)
 
@@ -84,15 +84,17 @@ def test_what_harness_or_gateway_cannot_help_is_tried_again_and_never_a_failed_t
 ) -> None:
     calls: list[str] = []
 
-    async def fragile(door: Door, task: Task) -> Outcome:
-        calls.append(door.headers["X-Session-Id"])
+    async def fragile(endpoint: SessionEndpoint, task: Task) -> Outcome:
+        calls.append(endpoint.headers["X-Session-Id"])
         if len(calls) == 1:
             raise EnvironmentAway("gone")
-        return await play(door, task) if len(calls) > 2 else Outcome(1.0, True)  # the second leaves no turn
+        return (
+            await play(endpoint, task) if len(calls) > 2 else Outcome(1.0, True)
+        )  # the second leaves no turn
 
     assert generate(guessing, fragile).metadata["environments_away"] == 2 and len(set(calls)) == 3
 
-    async def idle(door: Door, task: Task) -> Outcome:
+    async def idle(endpoint: SessionEndpoint, task: Task) -> Outcome:
         return Outcome(1.0, True)
 
     with pytest.raises(EnvironmentAway, match="none of the 0 turns"):

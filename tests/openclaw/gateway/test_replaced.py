@@ -21,7 +21,9 @@ from openclaw.types import Drop, Judgement, Vote
 from tests import ROOT
 from tests.fakes.running_gateway import RunningGateway
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a door needs Linux")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="a socket supervisor needs Linux"
+)
 HELLO = [{"role": "user", "content": "hi there"}]
 WISH = "Please write it in plain sentences."
 TEXT = "hello there, how are you today? the answer is 42."
@@ -37,7 +39,7 @@ def command(gateway: RunningGateway) -> list[str]:
 def server(gateway: RunningGateway) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A gateway as processes of its own, on the store and engine of `gateway`, and its URL."""
     gateway.says(TEXT)
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "base")])}
     process = subprocess.Popen(command(gateway), stdout=subprocess.PIPE, text=True, env=env)
     assert process.stdout is not None
     try:
@@ -100,7 +102,7 @@ def test_a_wish_stands_in_the_prompts_of_the_gateway_that_comes_after_a_killed_o
     gateway: RunningGateway,
 ) -> None:
     gateway.says(TEXT)
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "base")])}
     process = subprocess.Popen([*command(gateway), "--memory"], stdout=subprocess.PIPE, text=True, env=env)
     assert process.stdout is not None
     try:
@@ -141,15 +143,15 @@ def test_a_spare_takes_over_while_the_next_program_is_slow_to_start(
     gateway.says(TEXT)
     (tmp_path / "sitecustomize.py").write_text(HELD)
     (tmp_path / "processes").mkdir()
-    env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "base")])}
     words = [*command(gateway), "--run-dir", str(tmp_path), "--port", str(free_port())]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env)
     assert process.stdout is not None
     try:
         url = process.stdout.readline().split()[1].removesuffix("/v1")
-        door, began = psutil.Process(process.pid), tmp_path / f"began-{process.pid}"
+        supervisor, began = psutil.Process(process.pid), tmp_path / f"began-{process.pid}"
         # Who serves, a spare, the keeper of the socket
-        gateway.wait_for(lambda: len(door.children()) == 3, 60)
+        gateway.wait_for(lambda: len(supervisor.children()) == 3, 60)
         began.unlink()
         (tmp_path / "hold").touch()
         process.send_signal(signal.SIGHUP)
@@ -157,13 +159,13 @@ def test_a_spare_takes_over_while_the_next_program_is_slow_to_start(
         [tried] = tmp_path.glob("began-*")
         served = [worker(url)]
         os.kill(served[0], signal.SIGKILL)
-        assert "[DONE]" in stream(url)  # the door goes on while the next program is tried
+        assert "[DONE]" in stream(url)  # the supervisor goes on while the next program is tried
         served.append(worker(url))
-        gateway.wait_for(lambda: len(door.children()) == 4, 60)  # a spare again, and what is tried
+        gateway.wait_for(lambda: len(supervisor.children()) == 4, 60)  # a spare again, and what is tried
         tried.with_name(tried.name.replace("began", "go")).touch()
         gateway.wait_for(began.exists, 60)
         os.kill(served[1], signal.SIGKILL)
-        assert "[DONE]" in stream(url)  # there is no door yet
+        assert "[DONE]" in stream(url)  # there is no supervisor yet
         served.append(worker(url))
         (tmp_path / "hold").unlink()
         gateway.wait_for(lambda: worker(url) not in served, 60)
@@ -189,7 +191,7 @@ def test_a_socket_that_systemd_hands_over_is_used(gateway: RunningGateway) -> No
             [sys.executable, "-c", program, *command(gateway)],
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "base")])},
             pass_fds=[listener.fileno()],
         )
     assert process.stdout is not None

@@ -94,7 +94,7 @@ def two_processes(gateway: RunningGateway) -> Iterator[tuple[Process, Process]]:
     flags = ["--model-path", str(gateway.model), "--engine-url", gateway.engine.url, "--port", "0"]
     flags += ["--enable-rl-intercept", "--rl-buffer-dir", str(gateway.buffer), "--log-level", "warning"]
     command = [sys.executable, "-m", "openclaw.server", *flags]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "base")])}
     one, two = (subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) for _ in range(2))
     try:
         yield (one, client_of(one)), (two, client_of(two))

@@ -1,7 +1,7 @@
 """A name that nothing stands behind is refused by what acts on it, and is never taken for another one.
 
-The parser knows the choices of a flag. These are the second door: a value that code sets, or a choice that is added to a
-flag and nowhere else.
+The parser knows the choices of a flag. These tests cover the second check: values that code sets,
+and choices that are added to a flag and nowhere else.
 """
 
 from __future__ import annotations

@@ -98,11 +98,11 @@ def test_a_server_that_no_longer_answers_is_replaced(manager: ServerManager) -> 
     eventually(lambda: servers.healthy(spec))
 
 
-DOOR = """
+SUPERVISOR = """
 import contextlib, json, os, psutil, socket, sys, threading, time
 from pathlib import Path
-from claw_base.hotswap.door import Door
-from claw_base.hotswap.orphans import Lineage, take_over
+from claw_base.hotswap.socket_supervisor import SocketSupervisor
+from claw_base.hotswap.takeover import TakeoverId, take_over
 
 port, run_dir = int(sys.argv[1]), Path(sys.argv[2])
 
@@ -111,12 +111,12 @@ def end():
         time.sleep(0.05)
     os._exit(0)
 
-def work(post):
+def work(channel):
     threading.Thread(target=end, daemon=True).start()
     while not (run_dir / "may-serve").exists():
         time.sleep(0.05)
     while True:
-        with contextlib.suppress(OSError), door.listener.accept()[0] as connection:  # a health request has left
+        with contextlib.suppress(OSError), supervisor.listener.accept()[0] as connection:  # a health request has left
             connection.sendall(b"served")
 
 def note(part, pid):
@@ -126,21 +126,21 @@ def note(part, pid):
         path = run_dir / "processes" / "gateway.keeper.json"
         path.write_text(json.dumps(record | {"create_time": created}))
 
-lineage = Lineage(f"test-{port}", "same", run_dir / "processes")
-listener, found = take_over(lineage, lambda: socket.create_server(("127.0.0.1", port)))
-door = Door(listener, work, lineage=lineage, note=note)
-for orphan in found:
-    door.adopt(orphan)
-sys.exit(door.run())
+takeover_id = TakeoverId(f"test-{port}", "same", run_dir / "processes")
+listener, workers = take_over(takeover_id, lambda: socket.create_server(("127.0.0.1", port)))
+supervisor = SocketSupervisor(listener, work, takeover_id=takeover_id, note=note)
+for worker in workers:
+    supervisor.adopt(worker)
+sys.exit(supervisor.run())
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a door needs Linux")
-def test_connections_wait_while_a_door_that_nobody_serves_behind_is_replaced(
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a socket supervisor needs Linux")
+def test_connections_wait_while_a_supervisor_without_a_serving_worker_is_replaced(
     manager: ServerManager, tmp_path: Path
 ) -> None:
     port = manager.choose_port("gateway")
-    command = [sys.executable, "-c", DOOR, str(port), str(tmp_path)]
+    command = [sys.executable, "-c", SUPERVISOR, str(port), str(tmp_path)]
     spec = ServerSpec("gateway", "gateway", command, f"http://127.0.0.1:{port}", health_timeout=0.1)
     manager.adopt_or_launch(spec)
     watched = manager.servers["gateway"]
@@ -155,7 +155,7 @@ def test_connections_wait_while_a_door_that_nobody_serves_behind_is_replaced(
         (tmp_path / "may-serve").touch()
         assert waiting.recv(6) == b"served"
     manager.stop_all()
-    (tmp_path / "ended").touch()  # its workers heed no door, so they would stay
+    (tmp_path / "ended").touch()  # its workers take no orders, so they would stay
 
 
 def test_starts_wait_longer_while_a_server_never_gets_ready() -> None:

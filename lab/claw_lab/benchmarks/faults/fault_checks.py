@@ -18,9 +18,9 @@ from openclaw_test.loop.scripted_people import People
 RAY = {"raylet": "raylet", "gcs": "gcs_server"}
 BEHIND = ("trainer", "driver", "raylet", "gcs")
 """Whose death gateway and engines do not notice."""
-DOORS = {"gateway door": "gateway", "engine door": "engine-0"}
-"""What holds the port of a server, by the name of its record."""
-ROLES = ("gateway", "engine", *DOORS, "judge", "buffer", *BEHIND)
+SUPERVISORS = {"gateway supervisor": "gateway", "engine supervisor": "engine-0"}
+"""Records of the socket supervisors, by role."""
+ROLES = ("gateway", "engine", *SUPERVISORS, "judge", "buffer", *BEHIND)
 PATIENCE_S = 300.0
 
 _SURVIVING = """
@@ -36,13 +36,13 @@ WRONG_STATE = (
 def pid_of(loop: Loop, role: str) -> int | None:
     """Returns the process of a role, from the run folder and, for Ray's own, from the driver's children."""
     records = live_processes(loop.run_dir)
-    if role in DOORS:
-        return next((entry["pid"] for entry in records if entry["name"] == DOORS[role]), None)
-    found = {entry["role"]: entry["pid"] for entry in records}
+    if role in SUPERVISORS:
+        return next((entry["pid"] for entry in records if entry["name"] == SUPERVISORS[role]), None)
+    pids = {entry["role"]: entry["pid"] for entry in records}
     if role not in RAY:
-        return found.get(role)
+        return pids.get(role)
     try:
-        children = psutil.Process(found["driver"]).children(recursive=True)
+        children = psutil.Process(pids["driver"]).children(recursive=True)
         return next((child.pid for child in children if child.name() == RAY[role]), None)
     except (KeyError, psutil.NoSuchProcess):
         return None

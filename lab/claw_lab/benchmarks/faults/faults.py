@@ -26,9 +26,9 @@ from pathlib import Path
 
 from claw_lab.benchmarks.faults.fault_checks import (
     BEHIND,
-    DOORS,
     PATIENCE_S,
     ROLES,
+    SUPERVISORS,
     compare,
     live_version,
     pid_of,
@@ -200,7 +200,7 @@ def main() -> None:
     kills = args.kills or len(roles)
     if args.before is not None:
         print(f"before: {args.before}")
-        without = tuple(role for role in roles if role not in DOORS)
+        without = tuple(role for role in roles if role not in SUPERVISORS)
         script = args.before / TINY_SCRIPT.relative_to(TINY_SCRIPT.parents[1])
         measure(without, kills, args.load, script, args.notes, args.seed)
         print("now:")

@@ -36,7 +36,7 @@ from openclaw_test.loop.real_loop import Loop, running_loop
 from openclaw_test.loop.scripted_people import People, talk_until
 
 WEIGHTS = {
-    "gateway": 8, "engine": 8, "gateway door": 4, "engine door": 4, "judge": 4, "buffer": 2, "trainer": 2,
+    "gateway": 8, "engine": 8, "gateway supervisor": 4, "engine supervisor": 4, "judge": 4, "buffer": 2, "trainer": 2,
     "driver": 0.25, "raylet": 0.25, "gcs": 0.25,
 }  # fmt: skip
 """How often each is drawn of those that are there; what takes the driver along costs twenty seconds a kill."""

@@ -313,7 +313,8 @@ async def serve_and_measure(folder: Path, engine_url: str, count: int, watch: Wa
         try:
             await app.state.gateway.engines.wait_ready()
             gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
-            gc.freeze()  # as the door does
+            gc.freeze()  # as the socket supervisor does
+
             return await measure(f"http://127.0.0.1:{listener.getsockname()[1]}", count, watch)
         finally:
             server.stop()

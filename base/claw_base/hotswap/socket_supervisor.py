@@ -1,4 +1,4 @@
-"""A door's workers: the one that serves, the spare, and those that finish."""
+"""The process that holds a listening socket and its workers: the one that serves, the spare, and those that finish."""
 
 from __future__ import annotations
 
@@ -12,14 +12,24 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from claw_base.hotswap import children, orphans
-from claw_base.hotswap.orphans import Lineage, Orphan
-from claw_base.hotswap.post import BUILT, FINISH, MESSAGE, REFUSED, SERVE, SERVING, STEP_IN, Note, Post
+from claw_base.hotswap import children, takeover
+from claw_base.hotswap.takeover import ReclaimedWorker, TakeoverId
+from claw_base.hotswap.worker_channel import (
+    BUILT,
+    FINISH,
+    MESSAGE,
+    REFUSED,
+    SERVE,
+    SERVING,
+    STEP_IN,
+    Note,
+    WorkerChannel,
+)
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
 FIND_SECONDS = 30.0
-"""Time for which a new door looks for workers that were still starting when their door was killed."""
+"""Time for which a new supervisor looks for workers that were still starting when their supervisor was killed."""
 FIND_EVERY_SECONDS = 0.05
 CANNOT_WORK = 2
 """Exit status of a configuration that cannot work."""
@@ -27,45 +37,45 @@ CANNOT_WORK = 2
 
 @dataclass
 class Worker:
-    """A worker as its door knows it. `state`: building, spare, serving, or old (it finishes its answers, may step in)."""
+    """A worker of this supervisor. `state`: building, spare, serving, or old (it finishes its answers, may step in)."""
 
     pid: int
     connection: socket.socket
     state: str = "building"
 
 
-class Door:
-    """Workers in front of one listening socket.
+class SocketSupervisor:
+    """Runs the workers that serve one listening socket.
 
     Args:
         listener: bound and listening.
         work: the life of a worker, in the fork; returns its exit status.
-        spare: whether one that is built waits behind the one that serves.
-        lineage: how a new door finds the workers of a killed one; None: they end with their door.
-        note: called with the part ("serving", "spare") and the pid that has it; a worker without a door calls it too.
+        spare: whether a second worker is built and waits while the first serves.
+        takeover_id: by which a new supervisor finds the workers of a killed one; None: they end with their supervisor.
+        note: called with the part ("serving", "spare") and the pid that has it; also by a worker without a supervisor.
         on_hangup: called on SIGHUP.
-        on_look: called at each look, once a second at least; may replace the program (`leave`), whose new door then gets
-            the workers by `inherit`, and by `keeper` the pid of the process that keeps the socket.
+        on_look: called at each look, once a second at least; may replace the program (`leave`). Its new supervisor then
+            gets the workers by `inherit`, and the pid of the process that holds the socket by `keeper`.
     """
 
     def __init__(
         self,
         listener: socket.socket,
-        work: Callable[[Post], int],
+        work: Callable[[WorkerChannel], int],
         *,
         spare: bool = True,
-        lineage: Lineage | None = None,
+        takeover_id: TakeoverId | None = None,
         note: Note = lambda part, pid: None,
         on_hangup: Callable[[], None] = lambda: None,
-        on_look: Callable[[Door], None] = lambda door: None,
+        on_look: Callable[[SocketSupervisor], None] = lambda supervisor: None,
         keeper: int | None = None,
     ) -> None:
         self.listener = listener
         self.workers: list[Worker] = []
-        self.beside: dict[int, tuple[Callable[[], int], str | None]] = {}
+        self.helpers: dict[int, tuple[Callable[[], int], str | None]] = {}
         self._work = work
         self._spare = spare
-        self._lineage = lineage
+        self._takeover_id = takeover_id
         self._note = note
         self._on_hangup = on_hangup
         self._on_look = on_look
@@ -77,54 +87,55 @@ class Door:
         self._look_until = 0.0
 
     def inherit(self, pid: int, connection: socket.socket) -> None:
-        """A worker of an earlier door: it serves, or waits to step in, until one of this door serves, then finishes its
-        answers."""
+        """Adds a worker of an earlier supervisor. It serves, or waits to step in, until a worker of this one serves;
+        then it finishes its answers."""
         self.workers.append(Worker(pid, connection, "old"))
         self._served = True
 
-    def adopt(self, orphan: Orphan) -> None:
-        """A worker whose door was killed. It goes on if it is of our kind and its place is free; else as `inherit`."""
-        assert self._lineage is not None
-        taken = self._in_state("serving") if orphan.part == "serving" else self._waiting()
-        if taken or orphan.kind != self._lineage.kind:
-            self.inherit(orphan.pid, orphan.connection)
+    def adopt(self, worker: ReclaimedWorker) -> None:
+        """Adds a worker whose supervisor was killed. It keeps its part if it is of our kind and no other worker has the
+        part; otherwise as `inherit`."""
+        assert self._takeover_id is not None
+        taken = self._in_state("serving") if worker.part == "serving" else self._waiting()
+        if taken or worker.kind != self._takeover_id.kind:
+            self.inherit(worker.pid, worker.connection)
             if self._in_state("serving"):
-                tell(self.workers[-1], FINISH)
+                send(self.workers[-1], FINISH)
             return
-        self.workers.append(Worker(orphan.pid, orphan.connection, orphan.part))
+        self.workers.append(Worker(worker.pid, worker.connection, worker.part))
         self._served = True
-        self._note(orphan.part, orphan.pid)
+        self._note(worker.part, worker.pid)
         self._promote()
 
     @property
-    def is_told_to_end(self) -> bool:
-        """Whether a signal to end has come that is not acted on yet."""
+    def has_stop_signal(self) -> bool:
+        """Whether a signal to end has arrived and is not acted on yet."""
         return signal.SIGTERM in self._signals or signal.SIGINT in self._signals
 
     def leave(self) -> list[Worker]:
         """Returns the workers, for the next program. The spare serves as soon as the worker ahead of it has ended,
-        since no door can order it to before that program has started."""
+        since no supervisor can order it to before that program has started."""
         for worker in self._waiting():
-            tell(worker, STEP_IN)
+            send(worker, STEP_IN)
         return self.workers
 
-    def keep(self, run: Callable[[], int], pid: int | None = None, part: str | None = None) -> None:
-        """Runs something next to the workers in a process of its own, and again after each end. `pid`: it runs
-        already; `part`: the name under which it is noted. Its exit status 2 ends the door."""
+    def keep_running(self, run: Callable[[], int], pid: int | None = None, part: str | None = None) -> None:
+        """Runs a helper in a process of its own, and again after each end. `pid`: of one that runs already; `part`: the
+        name under which it is noted. Its exit status 2 ends the supervisor."""
         pid = self._fork(run) if pid is None else pid
-        self.beside[pid] = run, part
+        self.helpers[pid] = run, part
         if part is not None:
             self._note(part, pid)
 
     def run(self) -> int:
-        """Until a signal ends it. Returns an exit status: not 0 when no worker can ever serve."""
+        """Runs until a signal. Returns the exit status: not 0 when no worker can ever serve."""
         gc.freeze()  # a collection in a fork would copy every page that it looks at
-        lineage, listener = self._lineage, self.listener
-        if lineage is not None:
-            if self._keeper is not None:  # of the program before this one, which knows another place perhaps
+        takeover_id, listener = self._takeover_id, self.listener
+        if takeover_id is not None:
+            if self._keeper is not None:  # of the earlier program, whose socket folder may be another
                 children.stop([self._keeper])
                 children.exit_status(self._keeper)
-            self.keep(lambda: orphans.keep(lineage, listener), part=orphans.KEEPER)
+            self.keep_running(lambda: takeover.hold_socket(takeover_id, listener), part=takeover.KEEPER)
             self._look_until = time.monotonic() + FIND_SECONDS
         with children.signals(self._signals) as wake, selectors.DefaultSelector() as selector:
             selector.register(wake, selectors.EVENT_READ)
@@ -134,19 +145,19 @@ class Door:
                 return status
             finally:
                 children.stop([worker.pid for worker in self.workers])
-                if self._lineage is not None:
+                if self._takeover_id is not None:
                     with contextlib.suppress(OSError):
                         self.listener.shutdown(socket.SHUT_RDWR)
-                children.stop(list(self.beside))
-                if self._lineage is not None:
-                    orphans.forget(self._lineage)
+                children.stop(list(self.helpers))
+                if self._takeover_id is not None:
+                    takeover.forget(self._takeover_id)
 
     def _look(self, selector: selectors.BaseSelector) -> int | None:
-        """Waits for what comes next, and acts on it."""
-        finding = self._lineage is not None and time.monotonic() < self._look_until
-        for orphan in orphans.find(self._lineage) if self._lineage and finding else []:
-            orphan.listener.close()
-            self.adopt(orphan)
+        """Waits for messages, signals and a second at most, and acts on them. Returns the exit status at the end."""
+        finding = self._takeover_id is not None and time.monotonic() < self._look_until
+        for reclaimed in takeover.find(self._takeover_id) if self._takeover_id and finding else []:
+            reclaimed.listener.close()
+            self.adopt(reclaimed)
         self._start_missing()
         for worker in self.workers:
             if worker.connection not in selector.get_map():
@@ -173,7 +184,7 @@ class Door:
         elif message == SERVING and worker.state == "serving":
             self._served = True
             for old in self._in_state("old"):
-                tell(old, FINISH)
+                send(old, FINISH)
         elif message.startswith(REFUSED):
             print(message.removeprefix(REFUSED).decode(errors="replace"), file=sys.stderr, flush=True)
         elif not message:
@@ -202,12 +213,12 @@ class Door:
                 return 0
             if number == signal.SIGHUP:
                 self._on_hangup()
-        for pid, (run, part) in list(self.beside.items()):
+        for pid, (run, part) in list(self.helpers.items()):
             if children.has_ended(pid):
-                del self.beside[pid]
+                del self.helpers[pid]
                 if children.exit_status(pid) == CANNOT_WORK:
                     return CANNOT_WORK
-                self.keep(run, part=part)
+                self.keep_running(run, part=part)
         return None
 
     def _promote(self) -> None:
@@ -215,7 +226,7 @@ class Door:
         built = self._in_state("spare")
         if built and not self._in_state("serving"):
             built[0].state = "serving"
-            tell(built[0], SERVE)
+            send(built[0], SERVE)
             self._note("serving", built[0].pid)
             self._note("spare", None)
 
@@ -226,12 +237,14 @@ class Door:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ahead = next((worker.pid for worker in serving + self._in_state("old")), None)
-        post = Post(theirs, self._lineage, first=not self._served, ahead=ahead, note=self._note)
+        channel = WorkerChannel(
+            theirs, self._takeover_id, first=not self._served, ahead=ahead, note=self._note
+        )
 
         def work() -> int:
             if serving:
-                post.let_others_begin()
-            return self._work(post)
+                channel.let_others_begin()
+            return self._work(channel)
 
         self.workers.append(Worker(self._fork(work, ours), ours))
         self._note("spare", self.workers[-1].pid)
@@ -249,7 +262,7 @@ class Door:
                 connection.close()
             return run()
 
-        return children.fork(alone, ends_with_us=self._lineage is None)
+        return children.fork(alone, ends_with_us=self._takeover_id is None)
 
 
 def received(connection: object) -> bytes:
@@ -261,7 +274,8 @@ def received(connection: object) -> bytes:
         return b""
 
 
-def tell(worker: Worker, message: bytes) -> None:
-    """Nothing happens if it is gone, which is read next."""
+def send(worker: Worker, message: bytes) -> None:
+    """Sends a message to a worker. Ignores one that has ended: its closed connection is read next."""
+
     with contextlib.suppress(OSError):
         worker.connection.send(message)

@@ -1,4 +1,4 @@
-"""A worker's side: the messages between it and its door, and its behaviour after the door was killed."""
+"""A worker's connection to its supervisor: the messages, and the worker's behaviour after the supervisor was killed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import socket
 import time
 from typing import Protocol
 
-from claw_base.hotswap import orphans
+from claw_base.hotswap import takeover
 from claw_base.hotswap.children import has_ended
-from claw_base.hotswap.orphans import Lineage
+from claw_base.hotswap.takeover import TakeoverId
 
 SPARE_DELAY_SECONDS = 0.5
-"""Until a spare is built: clients that waited for the one before come first."""
+"""Pause before a spare is built, so that the new serving worker first answers the clients that waited."""
 MESSAGE = 4096
-"""Bytes, the longest."""
+"""Bytes of the longest message."""
 BUILT, SERVING, SERVE, FINISH, REFUSED = b"built", b"serving", b"serve", b"finish", b"refused: "
 STEP_IN = b"step in"
-"""While the door is replaced: serve without another word as soon as the one ahead has ended."""
+"""While the supervisor is replaced: serve without an order as soon as the serving worker has ended."""
 
 
 class Note(Protocol):
@@ -28,20 +28,20 @@ class Note(Protocol):
     def __call__(self, part: str, pid: int | None) -> None: ...
 
 
-class Post:
-    """A worker's end of the connection to its door.
+class WorkerChannel:
+    """A worker's end of the connection to its supervisor.
 
     Args:
-        lineage: how a new door finds it when this one was killed; None: it ends with the door.
-        first: no worker of this door has served before.
+        takeover_id: by which a new supervisor finds the worker if this one was killed; None: it ends with the supervisor.
+        first: no worker of this supervisor has served before.
         ahead: the pid of the serving worker, whose end this one waits for; None: no worker serves.
-        note: called when this worker serves without a door.
+        note: called when this worker serves without a supervisor.
     """
 
     def __init__(
         self,
         connection: socket.socket,
-        lineage: Lineage | None,
+        takeover_id: TakeoverId | None,
         *,
         first: bool,
         ahead: int | None,
@@ -49,14 +49,14 @@ class Post:
     ) -> None:
         connection.setblocking(False)
         self._connection = connection
-        self._lineage = lineage
+        self._takeover_id = takeover_id
         self._ahead = ahead
         self._note = note
         self.first = first
 
     @property
     def spare(self) -> bool:
-        """Whether another one serves, so that there is no hurry."""
+        """Whether another worker serves."""
         return self._ahead is not None and not has_ended(self._ahead)
 
     def let_others_begin(self) -> None:
@@ -66,20 +66,20 @@ class Post:
             time.sleep(0.02)
 
     def built(self) -> None:
-        """Ready to serve at a word."""
+        """Reports that the worker is ready to serve."""
         self._send(BUILT)
 
     def serving(self) -> None:
-        """Connections are accepted from now on."""
+        """Reports that the worker accepts connections."""
         self._send(SERVING)
 
     def refuse(self, message: str) -> None:
-        """It can never serve; the door prints why, and ends if none has served before."""
+        """Reports that the worker can never serve. The supervisor prints the message, and ends if none has served."""
         self._send(REFUSED + message.encode()[: MESSAGE - len(REFUSED)])
 
     async def wait_for_turn(self, listener: socket.socket) -> None:
-        """Returns when the worker is to serve: on the door's order, or if the door is gone or being replaced and the
-        serving worker has ended. Ends the process if it is not needed."""
+        """Returns when the worker is to serve: on the supervisor's order, or when the serving worker has ended while the
+        supervisor is gone or being replaced. Ends the process if the worker is not needed."""
         steps_in = False
         while (message := await self._message(steps_in)) != SERVE:
             if message is None:
@@ -88,34 +88,33 @@ class Post:
             if message == STEP_IN:
                 steps_in = True
                 continue
-            if message or self._lineage is None:
+            if message or self._takeover_id is None:
                 os._exit(0)
-            found = await orphans.wait_behind(self._lineage, listener, lambda: self.spare)
-            if found is None:
+            connection = await takeover.wait_as_spare(self._takeover_id, listener, lambda: self.spare)
+            if connection is None:
                 self._note("serving", os.getpid())
                 self._note("spare", None)
                 return
-            self._connection = found
+            self._connection = connection
 
     async def wait_for_finish(self, listener: socket.socket) -> None:
-        """Returns when it is to finish its answers and end."""
+        """Returns when the worker is to finish its answers and end."""
         while await self._message() != FINISH:
-            if self._lineage is None:
+            if self._takeover_id is None:
                 os._exit(0)
-            found = await orphans.wait_serving(self._lineage, listener)
-            if found is None:
+            connection = await takeover.wait_serving(self._takeover_id, listener)
+            if connection is None:
                 return
-            self._connection = found
+            self._connection = connection
 
     async def _message(self, steps_in: bool = False) -> bytes | None:
-        """Returns the next message; empty when the other side is gone; None if it steps in and no other process is
-        before it."""
+        """Returns the next message; empty when the other side is gone; None if it steps in and no other worker serves."""
         there = False
         while not there:
             alone = steps_in and not self.spare
             try:
-                async with asyncio.timeout(orphans.LOOK_SECONDS if steps_in else None):
-                    await orphans.readable(self._connection)
+                async with asyncio.timeout(takeover.LOOK_SECONDS if steps_in else None):
+                    await takeover.readable(self._connection)
                 there = True
             except TimeoutError:
                 if alone:
@@ -126,5 +125,5 @@ class Post:
             return b""
 
     def _send(self, message: bytes) -> None:
-        with contextlib.suppress(OSError):  # the door is gone; `wait_for_*` returns
+        with contextlib.suppress(OSError):  # the supervisor is gone; `wait_for_*` returns
             self._connection.send(message)

@@ -1,8 +1,7 @@
-"""The gateway's door, a supervisor that holds the port: how it gets its socket, starts the engine, and is replaced by a
-new program.
+"""The gateway's socket supervisor: how it gets its socket, starts the engine, and is replaced by a new program.
 
 The socket is the first of these that exists: the one that this process had before SIGHUP, one passed by systemd
-(`LISTEN_FDS`), that of a worker whose door was killed, a new one.
+(`LISTEN_FDS`), that of a worker whose supervisor was killed, a new one.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from pathlib import Path
 import orjson
 import psutil
 
-from claw_base.hotswap.door import CANNOT_WORK, Door
-from claw_base.hotswap.orphans import Lineage, Orphan, meeting_place, take_over
-from claw_base.hotswap.post import Post
+from claw_base.hotswap.socket_supervisor import CANNOT_WORK, SocketSupervisor
+from claw_base.hotswap.takeover import ReclaimedWorker, TakeoverId, socket_folder, take_over
+from claw_base.hotswap.worker_channel import WorkerChannel
 from claw_base.ports import listen
 from claw_base.run_folder import records
 from openclaw.engine.process import EngineProcess
@@ -37,11 +36,12 @@ log = logging.getLogger(__name__)
 FIRST_LISTEN_FD = 3
 """Of the sockets that systemd hands over, see sd_listen_fds(3)."""
 STATE_VARIABLE = "OPENCLAW_DOOR"
+"""The program before an upgrade sets it and the one after reads it, so its name stays."""
 SPARE_NEEDS_BYTES = 1 << 30
 """Available memory, from which on a spare waits if nothing else is asked for."""
 RECORD = "gateway"
 
-Work = Callable[[Settings, socket.socket, EngineProcess | None, Post], int]
+Work = Callable[[Settings, socket.socket, EngineProcess | None, WorkerChannel], int]
 
 
 @dataclass(frozen=True)
@@ -60,41 +60,41 @@ class Inherited:
 ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
-class GatewayDoor:
-    """Everything around the workers. Raises ConfigError for a model or a port that cannot be had."""
+class GatewaySupervisor:
+    """Holds the gateway's port and runs its workers. Raises ConfigError for a model or a port that cannot be used."""
 
     def __init__(self, settings: Settings) -> None:
         ModelFolder.read(settings.model_folder)
         self.settings = settings
         self.earlier = _inherited(settings)
         self._pid = os.getpid()
-        self.lineage = lineage_of(settings)
-        self.orphans: list[Orphan] = []
+        self.takeover_id = takeover_id_of(settings)
+        self.reclaimed: list[ReclaimedWorker] = []
         self.listener = self._listener()
         self.launched = launched_engine(settings, self.earlier.engine_port if self.earlier else None)
         self._tried: subprocess.Popen[bytes] | None = None
 
     def run(self, work: Work) -> int:
-        """Until a signal; returns the exit status."""
+        """Runs until a signal; returns the exit status."""
         kept = self.earlier.keeper if self.earlier else None
-        door = Door(
+        supervisor = SocketSupervisor(
             self.listener,
-            lambda post: work(self.settings, self.listener, self.launched, post),
+            lambda channel: work(self.settings, self.listener, self.launched, channel),
             spare=self._has_room(),
-            lineage=self.lineage,
+            takeover_id=self.takeover_id,
             note=self._note,
             on_hangup=self._try,
             on_look=self._replace_when_tried,
             keeper=kept,
         )
         for pid, descriptor in self.earlier.workers if self.earlier else []:
-            door.inherit(pid, socket.socket(fileno=descriptor))
-        for orphan in self.orphans:
-            door.adopt(orphan)
+            supervisor.inherit(pid, socket.socket(fileno=descriptor))
+        for worker in self.reclaimed:
+            supervisor.adopt(worker)
         if self.launched is not None:
-            door.keep(self._keep_engine, kept)
+            supervisor.keep_running(self._keep_engine, kept)
         try:
-            return door.run()
+            return supervisor.run()
         finally:
             if self._tried is not None:
                 self._tried.kill()
@@ -105,11 +105,11 @@ class GatewayDoor:
         if self.settings.listen_fds and self.settings.listen_pid == os.getpid():
             return socket.socket(fileno=FIRST_LISTEN_FD)
         host, port = self.settings.host, self.settings.port
-        if self.lineage is None:
+        if self.takeover_id is None:
             return listen(host, port)
-        listener, self.orphans = take_over(self.lineage, lambda: listen(host, port))
-        for orphan in self.orphans:
-            log.warning("found a gateway whose door was killed (%s, pid %d)", orphan.part, orphan.pid)
+        listener, self.reclaimed = take_over(self.takeover_id, lambda: listen(host, port))
+        for worker in self.reclaimed:
+            log.warning("found a gateway whose supervisor was killed (%s, pid %d)", worker.part, worker.pid)
         return listener
 
     def _has_room(self) -> bool:
@@ -118,12 +118,12 @@ class GatewayDoor:
         return bool(psutil.virtual_memory().available > SPARE_NEEDS_BYTES)
 
     def _note(self, part: str, pid: int | None) -> None:
-        """In the run folder, if this process is the gateway that is recorded there, or a worker without it."""
+        """Records a worker's part in the run folder, if this process is the gateway recorded there, or its worker."""
         if self.settings.run_dir:
             records.record_part(Path(self.settings.run_dir), RECORD, part, self._pid, pid)
 
     def _keep_engine(self) -> int:
-        """The life of the process that keeps the engine running; returns its exit status."""
+        """Keeps the engine running, in a process of its own; returns its exit status."""
         try:
             asyncio.run(_keep(self.launched))
         except ClawError as error:
@@ -132,13 +132,12 @@ class GatewayDoor:
         return 0
 
     def _try(self) -> None:
-        """On SIGHUP: whether the program as it is on disk now can be imported. The door goes on meanwhile."""
+        """On SIGHUP: starts a process that imports the program now on disk."""
         if self._tried is None:
             self._tried = subprocess.Popen([sys.executable, "-c", "import openclaw.server"])
 
-    def _replace_when_tried(self, door: Door) -> None:
-        """The program that was tried takes the place of this one, in this very process. Nothing happens if it cannot be
-        imported."""
+    def _replace_when_tried(self, supervisor: SocketSupervisor) -> None:
+        """Replaces the program of this process by the one on disk, after a trial process could import it."""
         status = None if self._tried is None else self._tried.poll()
         if status is None:
             return
@@ -146,15 +145,17 @@ class GatewayDoor:
         if status != 0:
             log.error("SIGHUP: the new program cannot be imported; this one goes on")
             return
-        workers = [(worker.pid, worker.connection.fileno()) for worker in door.leave()]
+        workers = [(worker.pid, worker.connection.fileno()) for worker in supervisor.leave()]
         port = None if self.launched is None else self.launched.port
-        state = Inherited(os.getpid(), self.listener.fileno(), workers, port, next(iter(door.beside), None))
+        state = Inherited(
+            os.getpid(), self.listener.fileno(), workers, port, next(iter(supervisor.helpers), None)
+        )
         for descriptor in (state.listener, *(descriptor for _, descriptor in state.workers)):
             os.set_inheritable(descriptor, True)
         os.putenv(STATE_VARIABLE, orjson.dumps(state).decode())
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the new program listens to it
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # what comes from here on reaches the new program
-        if door.is_told_to_end:
+        if supervisor.has_stop_signal:
             return
         log.info("SIGHUP: the gateway is replaced")
         sys.stdout.flush()
@@ -162,14 +163,14 @@ class GatewayDoor:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def lineage_of(settings: Settings) -> Lineage | None:
-    """Returns the identity under which a new door finds this one's workers; None for a server without a supervisor:
-    started by hand, its workers end with it."""
+def takeover_id_of(settings: Settings) -> TakeoverId | None:
+    """Returns the identity by which a new supervisor finds the workers of this one. None for a server that was started by
+    hand: its workers end with it."""
     if not (settings.run_dir and settings.engine_url):
         return None
     kind = hashlib.blake2b(repr(settings).encode(), digest_size=16).hexdigest()
-    folder = meeting_place(Path(settings.run_dir) / "processes")
-    return Lineage(f"{settings.host}:{settings.port}", kind, folder)
+    folder = socket_folder(Path(settings.run_dir) / "processes")
+    return TakeoverId(f"{settings.host}:{settings.port}", kind, folder)
 
 
 def launched_engine(settings: Settings, port: int | None = None) -> EngineProcess | None:
@@ -198,13 +199,13 @@ async def _keep(engine: EngineProcess | None) -> None:
 
 def _inherited(settings: Settings) -> Inherited | None:
     """Returns the resources that this process kept before SIGHUP; None if there are none."""
-    if settings.door_state is None:
+    if settings.inherited_state is None:
         return None
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
     os.unsetenv(STATE_VARIABLE)
-    found = orjson.loads(settings.door_state)
-    found["workers"] = [(pid, descriptor) for pid, descriptor in found["workers"]]
-    state = Inherited(**found)
+    fields = orjson.loads(settings.inherited_state)
+    fields["workers"] = [(pid, descriptor) for pid, descriptor in fields["workers"]]
+    state = Inherited(**fields)
     if state.pid != os.getpid():
         return None
     for descriptor in (state.listener, *(descriptor for _, descriptor in state.workers)):

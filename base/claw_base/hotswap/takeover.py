@@ -1,9 +1,9 @@
-"""The remains of a killed door: its workers, of which one serves and one waits behind it, and a keeper of the socket.
+"""How a new supervisor takes over from a killed one: it finds the serving worker, the spare and the keeper process.
 
-Each waits at a socket in a folder of the run's user, where no other account can take its name first, until a new door
-asks, and hands the listening socket to a process of the same user. The keeper does nothing else: where the workers
-were killed too, connections wait for the new door and none is refused. After an orderly end of the door the socket no
-longer listens; workers that no door has found in time see that and end too.
+Each of these waits at a local socket in a folder of the run's user, where no other account can take its name, and hands
+the listening socket to a new supervisor of the same user. The keeper only holds the socket: if the workers were killed
+too, connections wait for the new supervisor and none is refused. When a supervisor ends in good order, it shuts the
+socket down; workers that no supervisor has found by then notice and end too.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from pathlib import Path
 
 from claw_base.files import private_folder
 
-ORPHAN_SECONDS = 180.0
-"""Seconds for which workers without a door go on, if no door takes over."""
+UNSUPERVISED_SECONDS = 180.0
+"""Seconds for which workers continue without a supervisor."""
 LOOK_SECONDS = 0.02
-"""Between the looks of the one that waits whether the other still serves."""
+"""Interval at which a waiting process looks whether it is needed."""
 CHANGING_SECONDS = 1.0
-"""Longest time for which no worker of a killed door holds the name: one has just died, and the other takes its place."""
+"""Longest time for which no worker of a killed supervisor has the name: the serving one died, and the spare takes it."""
 BEFORE_ITS_TURN_SECONDS = 0.15
-"""Time in which a new door can still find the waiting worker as a spare after the serving one has ended."""
+"""Time in which a new supervisor can still find the waiting worker as a spare after the serving one has ended."""
 WORKERS = ("serving", "spare")
 KEEPER = "keeper"
 _MESSAGE = 4096
 
 
 @dataclass(frozen=True)
-class Lineage:
-    """Identifies the workers of a killed door for a new one.
+class TakeoverId:
+    """Identifies the workers of a killed supervisor for a new one.
 
     Attributes:
-        name: of the port.
-        kind: what they serve, as a digest: those of the same kind go on, others are replaced.
-        folder: where they wait; see `meeting_place`.
+        name: host and port.
+        kind: digest of the settings: workers of the same kind continue, others are replaced.
+        folder: of the sockets at which they wait; see `socket_folder`.
     """
 
     name: str
@@ -52,8 +52,8 @@ class Lineage:
 
 
 @dataclass(frozen=True)
-class Orphan:
-    """A process that a new door found. `part`: of `WORKERS`, or the keeper; `kind`: of its lineage."""
+class ReclaimedWorker:
+    """A process of a killed supervisor. `part`: one of `WORKERS`, or the keeper; `kind`: that of its `TakeoverId`."""
 
     pid: int
     part: str
@@ -62,41 +62,43 @@ class Orphan:
     listener: socket.socket
 
 
-def find(lineage: Lineage) -> list[Orphan]:
-    """Returns the workers that wait for a door, who serves first."""
-    found = [_ask(lineage, part) for part in WORKERS]
-    return [orphan for orphan in found if orphan is not None]
+def find(takeover_id: TakeoverId) -> list[ReclaimedWorker]:
+    """Returns the workers that wait for a supervisor, the serving one first."""
+    answers = [_ask(takeover_id, part) for part in WORKERS]
+    return [worker for worker in answers if worker is not None]
 
 
-def take_over(lineage: Lineage, open_port: Callable[[], socket.socket]) -> tuple[socket.socket, list[Orphan]]:
-    """Returns the listening socket of a killed door and its workers, for `Door.adopt`; a new socket where there are
-    none. Raises what `open_port` does."""
+def take_over(
+    takeover_id: TakeoverId, open_port: Callable[[], socket.socket]
+) -> tuple[socket.socket, list[ReclaimedWorker]]:
+    """Returns the listening socket of a killed supervisor and its workers, for `SocketSupervisor.adopt`; a new socket if
+    there are none. Raises the errors of `open_port`."""
     deadline = time.monotonic() + CHANGING_SECONDS
-    keeper = _ask(lineage, KEEPER)
+    keeper = _ask(takeover_id, KEEPER)
     if keeper is not None:
         keeper.connection.close()
-        found = find(lineage)
-    while keeper is None and not (found := find(lineage)):
+        workers = find(takeover_id)
+    while keeper is None and not (workers := find(takeover_id)):
         try:
             return open_port(), []
         except Exception:  # of any kind: workers that do not answer yet may hold the port
             if time.monotonic() > deadline:
                 raise
             time.sleep(LOOK_SECONDS)
-    for orphan in found[1:] if keeper is None else found:
-        orphan.listener.close()
-    return (found[0] if keeper is None else keeper).listener, found
+    for worker in workers[1:] if keeper is None else workers:
+        worker.listener.close()
+    return (workers[0] if keeper is None else keeper).listener, workers
 
 
-def keep(lineage: Lineage, listener: socket.socket) -> int:
-    """The life of the keeper: it ends when a new door has the socket, or none came in time. Returns an exit status."""
-    door, deadline = os.getppid(), None
-    with Waiting(lineage, KEEPER) as waiting:
+def hold_socket(takeover_id: TakeoverId, listener: socket.socket) -> int:
+    """Runs the keeper process until a new supervisor has the socket, or none came in time. Returns its exit status."""
+    supervisor, deadline = os.getppid(), None
+    with Waiting(takeover_id, KEEPER) as waiting:
         bound = False
         while deadline is None or (time.monotonic() < deadline and is_listening(listener)):
             bound = bound or waiting.bind()
-            if deadline is None and os.getppid() != door:
-                deadline = time.monotonic() + ORPHAN_SECONDS
+            if deadline is None and os.getppid() != supervisor:
+                deadline = time.monotonic() + UNSUPERVISED_SECONDS
             if not bound:
                 time.sleep(LOOK_SECONDS)
             elif select.select([waiting.socket], [], [], 1.0)[0] and _hand_over(waiting, listener):
@@ -104,25 +106,27 @@ def keep(lineage: Lineage, listener: socket.socket) -> int:
     return 0
 
 
-async def wait_serving(lineage: Lineage, listener: socket.socket) -> socket.socket | None:
-    """Returns the serving worker's connection to a new door; None if none came in time."""
-    return await _wait(lineage, "serving", listener, ORPHAN_SECONDS, lambda: True)
+async def wait_serving(takeover_id: TakeoverId, listener: socket.socket) -> socket.socket | None:
+    """Returns the serving worker's connection to a new supervisor; None if none came in time."""
+    return await _wait(takeover_id, "serving", listener, UNSUPERVISED_SECONDS, lambda: True)
 
 
-async def wait_behind(
-    lineage: Lineage, listener: socket.socket, is_behind: Callable[[], bool]
+async def wait_as_spare(
+    takeover_id: TakeoverId, listener: socket.socket, is_spare: Callable[[], bool]
 ) -> socket.socket | None:
-    """Returns the waiting worker's connection to a new door; None if the worker is to serve because no other is ahead
-    of it. Ends the process if no door came in time, or none is wanted."""
-    found = await _wait(lineage, "spare", listener, ORPHAN_SECONDS - 1.0, is_behind)
-    found = found or await _wait(lineage, "spare", listener, BEFORE_ITS_TURN_SECONDS, lambda: True)
-    if found is None and (is_behind() or not is_listening(listener)):
+    """Returns the spare's connection to a new supervisor; None if the spare is to serve because no other worker does.
+    Ends the process if no supervisor came in time, or the socket was shut down."""
+    connection = await _wait(takeover_id, "spare", listener, UNSUPERVISED_SECONDS - 1.0, is_spare)
+    connection = connection or await _wait(
+        takeover_id, "spare", listener, BEFORE_ITS_TURN_SECONDS, lambda: True
+    )
+    if connection is None and (is_spare() or not is_listening(listener)):
         os._exit(0)
-    return found
+    return connection
 
 
 def is_listening(listener: socket.socket) -> bool:
-    """False when a door has closed it for all who share it."""
+    """Returns False after a supervisor has shut the socket down for all processes that share it."""
     return bool(listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
@@ -138,11 +142,11 @@ async def readable(of: socket.socket) -> None:
 
 
 async def _wait(
-    lineage: Lineage, part: str, listener: socket.socket, seconds: float, is_needed: Callable[[], bool]
+    takeover_id: TakeoverId, part: str, listener: socket.socket, seconds: float, is_needed: Callable[[], bool]
 ) -> socket.socket | None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
-    with Waiting(lineage, part) as waiting:
+    with Waiting(takeover_id, part) as waiting:
         waiting.socket.setblocking(False)
         bound = False
         while loop.time() < deadline and is_needed() and is_listening(listener):
@@ -159,25 +163,25 @@ async def _wait(
 
 
 def _hand_over(waiting: Waiting, listener: socket.socket) -> socket.socket | None:
-    """Gives the socket to who asks; the connection to it. None for another user's process."""
+    """Sends the listening socket to the process that connects. Returns the connection, or None for another user."""
     connection, _ = waiting.socket.accept()
     if _peer(connection)[1] == os.getuid():
         with contextlib.suppress(OSError):  # it has just ended; the connection shows that
-            socket.send_fds(connection, [waiting.lineage.kind.encode()], [listener.fileno()])
+            socket.send_fds(connection, [waiting.takeover_id.kind.encode()], [listener.fileno()])
         return connection
     connection.close()
     return None
 
 
 class Waiting:
-    """A socket whose name at most one living process has: its lock file is released with its process. The files of a
-    killed process stay until another process takes the name or a door ends."""
+    """A local socket whose name only one living process can have: its lock is released when the process ends. The files
+    of a killed process stay until another process takes the name or a supervisor ends."""
 
-    def __init__(self, lineage: Lineage, part: str) -> None:
-        self.lineage = lineage
+    def __init__(self, takeover_id: TakeoverId, part: str) -> None:
+        self.takeover_id = takeover_id
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._path = lineage.folder / _file(lineage, part)
-        self._lock_file = lineage.folder / f"{_file(lineage, part)}.lock"
+        self._path = takeover_id.folder / _file(takeover_id, part)
+        self._lock_file = takeover_id.folder / f"{_file(takeover_id, part)}.lock"
         self._lock: int | None = None
 
     def __enter__(self) -> Waiting:
@@ -189,7 +193,7 @@ class Waiting:
         self.socket.close()
 
     def bind(self) -> bool:
-        """False while another process has the name."""
+        """Takes the name. Returns False while another process has it."""
         lock = self._locked()
         if lock is None:
             return False
@@ -205,7 +209,7 @@ class Waiting:
         return True
 
     def forget(self) -> None:
-        """Removes what a killed process left, unless another one has the name."""
+        """Removes the files of a killed process, unless another process has the name."""
         if self._lock_file.exists() and (lock := self._locked()) is not None:
             self._remove(lock)
 
@@ -228,16 +232,16 @@ class Waiting:
         return lock
 
 
-def forget(lineage: Lineage) -> None:
-    """Removes what is left of the sockets, when a door ends orderly and its processes have."""
+def forget(takeover_id: TakeoverId) -> None:
+    """Removes the files of the sockets, after a supervisor's processes have ended."""
     for part in (*WORKERS, KEEPER):
-        with contextlib.suppress(OSError), Waiting(lineage, part) as waiting:
+        with contextlib.suppress(OSError), Waiting(takeover_id, part) as waiting:
             waiting.forget()
 
 
-def meeting_place(folder: Path) -> Path:
-    """This folder of the run, created if it is missing; where its file system has no sockets, a folder of this user among
-    the temporary files. Raises ConfigError if another user has put something there."""
+def socket_folder(folder: Path) -> Path:
+    """Returns this folder of the run, created if it is missing; a temporary folder of this user if the file system has no
+    sockets. Raises ConfigError if another user owns that."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     probe = f".door-{os.getpid()}"
     try:
@@ -254,7 +258,7 @@ def meeting_place(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _short(folder: Path) -> Iterator[str]:
-    """Another name of a folder, short enough for the address of a socket in it."""
+    """Yields another name of a folder, short enough for the address of a socket in it."""
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}"
@@ -262,29 +266,29 @@ def _short(folder: Path) -> Iterator[str]:
         os.close(descriptor)
 
 
-def _ask(lineage: Lineage, part: str) -> Orphan | None:
+def _ask(takeover_id: TakeoverId, part: str) -> ReclaimedWorker | None:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connection.settimeout(2.0)
-        with _short(lineage.folder) as folder:
-            connection.connect(f"{folder}/{_file(lineage, part)}")
+        with _short(takeover_id.folder) as folder:
+            connection.connect(f"{folder}/{_file(takeover_id, part)}")
         pid, user = _peer(connection)
         if user != os.getuid():
-            raise PermissionError(lineage.name)
+            raise PermissionError(takeover_id.name)
         kind, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE, 1)
         connection.settimeout(None)
-        return Orphan(pid, part, kind.decode(), connection, socket.socket(fileno=descriptors[0]))
+        return ReclaimedWorker(pid, part, kind.decode(), connection, socket.socket(fileno=descriptors[0]))
     except (OSError, IndexError):
         connection.close()
         return None
 
 
-def _file(lineage: Lineage, part: str) -> str:
-    return f".door-{lineage.name.replace('/', '_')}.{part}"
+def _file(takeover_id: TakeoverId, part: str) -> str:
+    return f".door-{takeover_id.name.replace('/', '_')}.{part}"
 
 
 def _peer(connection: socket.socket) -> tuple[int, int]:
-    """(pid, user id) of the other side."""
+    """Returns the pid and the user id of the other side."""
     size = struct.calcsize("3i")
     pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     return pid, user

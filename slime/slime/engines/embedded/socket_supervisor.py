@@ -1,6 +1,7 @@
-"""The embedded engine behind a door: a fork serves, another one with the live weights waits to take over.
+"""The embedded engine under a socket supervisor: a fork serves, a spare with the live weights waits to take over.
 
-The door imports torch and the model's code and runs neither: a fork of a process that has used CUDA or threads breaks.
+The supervisor imports torch and the model's code and runs neither: a fork of a process that has used CUDA or threads
+breaks.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from claw_base.hotswap.door import CANNOT_WORK, Door
-from claw_base.hotswap.orphans import Lineage, Orphan
-from claw_base.hotswap.post import Post
+from claw_base.hotswap.socket_supervisor import CANNOT_WORK, SocketSupervisor
+from claw_base.hotswap.takeover import ReclaimedWorker, TakeoverId
+from claw_base.hotswap.worker_channel import WorkerChannel
 from claw_base.imports import uncollected
 from claw_base.run_folder import records
 from slime.engines.embedded.arguments import EmbeddedArguments
@@ -34,23 +35,26 @@ FOLLOW_SECONDS = 1.0
 NVIDIA = Path("/dev/nvidiactl")
 
 
-def serve_behind_door(
-    args: EmbeddedArguments, listener: socket.socket, lineage: Lineage | None, orphans: list[Orphan]
+def serve_supervised(
+    args: EmbeddedArguments,
+    listener: socket.socket,
+    takeover_id: TakeoverId | None,
+    reclaimed: list[ReclaimedWorker],
 ) -> int:
-    """Until a signal; returns the exit status. `orphans`: the workers of an earlier door, see `take_over`."""
+    """Runs until a signal; returns the exit status. `reclaimed`: the workers of a killed supervisor, see `take_over`."""
     with uncollected(), contextlib.suppress(ConfigError):  # the first worker refuses it, with its reason
         import_model_code(args.model_path)
     own_pid = os.getpid()
-    door = Door(
+    supervisor = SocketSupervisor(
         listener,
-        lambda post: _work(args, listener, post),
+        lambda channel: _work(args, listener, channel),
         spare=has_room(args),
-        lineage=lineage,
+        takeover_id=takeover_id,
         note=lambda part, pid: note_part(args.record_as, own_pid, part, pid),
     )
-    for orphan in orphans:
-        door.adopt(orphan)
-    return door.run()
+    for worker in reclaimed:
+        supervisor.adopt(worker)
+    return supervisor.run()
 
 
 def has_room(args: EmbeddedArguments) -> bool:
@@ -63,66 +67,67 @@ def has_room(args: EmbeddedArguments) -> bool:
     return bool(psutil.virtual_memory().available > SPARE_NEEDS_BYTES + 3 * weights)
 
 
-def note_part(record_as: str | None, door: int, part: str, pid: int | None) -> None:
-    """Records the pid of the worker that serves or waits (`part`), next to the door's record; pid None: no worker."""
+def note_part(record_as: str | None, supervisor: int, part: str, pid: int | None) -> None:
+    """Records the pid of the serving or waiting worker (`part`), next to the supervisor's record; None: no worker."""
     if record_as is None:
         return
     run_dir, name = Path(record_as).parent.parent, Path(record_as).name
-    records.record_part(run_dir, name, part, door, pid)
+    records.record_part(run_dir, name, part, supervisor, pid)
 
 
-def _work(args: EmbeddedArguments, listener: socket.socket, post: Post) -> int:
-    """The life of a worker; returns its exit status."""
+def _work(args: EmbeddedArguments, listener: socket.socket, channel: WorkerChannel) -> int:
+    """Runs a worker; returns its exit status."""
     try:
-        service = _built(args, SPARE_NICENESS if post.spare else 0)
-        asyncio.run(_serve(service, listener, post))
+        service = _built(args, SPARE_NICENESS if channel.spare else 0)
+        asyncio.run(_serve(service, listener, channel))
     except (ConfigError, WeightsError) as error:
-        post.refuse(f"engine: {error}")
+        channel.refuse(f"engine: {error}")
         return CANNOT_WORK
     return 0
 
 
 def _built(args: EmbeddedArguments, nice: int) -> EngineService:
-    """In a thread, whose niceness is its own: without privileges a process cannot take its own back."""
-    found: list[EngineService | Exception] = []
+    """Returns the service, built in a thread with a niceness of its own: a process without privileges cannot lower its
+    niceness again."""
+    built: list[EngineService | Exception] = []
 
     def build() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(19, os.nice(0) + nice))
         try:
-            found.append(EngineService(args))
+            built.append(EngineService(args))
         except Exception as error:  # raised below
-            found.append(error)
+            built.append(error)
 
     thread = threading.Thread(target=build, name="build")
     thread.start()
     thread.join()
-    if isinstance(found[0], Exception):
-        raise found[0]
-    return found[0]
+    if isinstance(built[0], Exception):
+        raise built[0]
+    return built[0]
 
 
-async def _serve(service: EngineService, listener: socket.socket, post: Post) -> None:
-    """Waits for its turn with the weights that are live by then; serves until a signal, or until another one does."""
-    post.built()
+async def _serve(service: EngineService, listener: socket.socket, channel: WorkerChannel) -> None:
+    """Waits for its turn, loads the weights that are live then, then serves until a signal or another worker serves."""
+    channel.built()
     following = asyncio.create_task(_follow(service))
-    await post.wait_for_turn(listener)
+    await channel.wait_for_turn(listener)
     following.cancel()
     await asyncio.wait([following])
     await asyncio.to_thread(service.refresh)
-    server = announced_server(service, listener, post.serving)
-    finishing = asyncio.create_task(_finish_when_told(server, listener, post))
+    server = announced_server(service, listener, channel.serving)
+    finishing = asyncio.create_task(_finish_when_ordered(server, listener, channel))
     await server.serve(sockets=[listener])
     finishing.cancel()
 
 
-async def _finish_when_told(server: object, listener: socket.socket, post: Post) -> None:
-    """Another one serves now. What this one is sampling goes on there, from the ids that its clients have."""
-    await post.wait_for_finish(listener)
+async def _finish_when_ordered(server: object, listener: socket.socket, channel: WorkerChannel) -> None:
+    """Ends the server after another worker serves. Open answers continue there, from the ids that their clients have."""
+    await channel.wait_for_finish(listener)
     server.should_exit = True  # type: ignore[attr-defined]
 
 
 async def _follow(service: EngineService) -> None:
-    """Keeps the weights of a spare those that are live."""
+    """Reloads a spare's weights whenever others are live."""
     while True:
         await asyncio.sleep(FOLLOW_SECONDS)
         # Being replaced right now, or tried again at its turn
