@@ -147,7 +147,9 @@ def test_programs_of_the_laboratory_that_documents_name_exist() -> None:
 
 def test_a_program_of_the_laboratory_starts_on_the_path_of_launch_scripts() -> None:
     """As lab/run.sh starts it, but with this Python."""
-    start = "source launch/env.sh; set_python_path; exec $PY -m claw_lab.benchmarks.faults.hardships --help"
+    start = (
+        "source launch/env.sh; set_python_path; exec $PY -m claw_lab.benchmarks.faults.fault_scenarios --help"
+    )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     shown = subprocess.run(
         ["bash", "-c", start],

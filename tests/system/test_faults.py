@@ -17,9 +17,9 @@ import pytest
 from openai import OpenAI, OpenAIError
 
 from claw_lab.benchmarks.faults import fault_table, faults, fuzzing, many_kills
-from claw_lab.benchmarks.faults.blows import blows_so_far, summary
-from claw_lab.benchmarks.faults.hardship_kinds import start_again
-from claw_lab.benchmarks.faults.knocking import Knocking
+from claw_lab.benchmarks.faults.availability_probe import AvailabilityProbe
+from claw_lab.benchmarks.faults.kills import kill_batches, summary
+from claw_lab.benchmarks.faults.scenario_kinds import start_again
 from openclaw_test.loop.real_loop import Loop, free_port
 
 pytestmark = pytest.mark.timeout(300)
@@ -89,7 +89,7 @@ def talking(loop: Loop) -> Iterator[Talkers]:
 
 @pytest.mark.parametrize("role", ["judge", "trainer", pytest.param("door", id="supervisor"), "driver"])
 def test_killed_process_comes_back_and_nothing_seen_is_lost(loop: Loop, role: str) -> None:
-    with talking(loop) as people, Knocking(loop.port) as knocking:
+    with talking(loop) as people, AvailabilityProbe(loop.port) as probe:
         loop.wait_for(lambda: len(people.seen) >= 4, 60, "first answers")
         version = loop.status()["weight_version"]
         dead = loop.kill(role)
@@ -98,7 +98,7 @@ def test_killed_process_comes_back_and_nothing_seen_is_lost(loop: Loop, role: st
         loop.wait_for(lambda: [p for p in loop.pids(role) if p != dead], 60, f"a new {role}")
         loop.wait_for(lambda: loop.status()["weight_version"] > version, 120, "training after the kill")
     if sys.platform.startswith("linux"):
-        assert knocking.refused == [] and knocking.answered
+        assert probe.refused == [] and probe.answered
     if role in UNTOUCHED:
         assert people.errors == []
     stored = [row["completion_id"] for row in loop.turns("completion_id")]
@@ -127,7 +127,7 @@ def test_short_form_of_the_fault_benchmark_fills_its_table_and_loses_nothing(
     killed = json.loads((tmp_path / "faults-00.json").read_text())["roles"]
     assert {role: own["refused"] for role, own in killed.items()} == {"gateway": 0, "engine": 0}
     asyncio.run(many_kills.piece(loop, tmp_path, kills=4, minutes=1.0, seed=1))
-    kills = summary(blows_so_far(tmp_path)) | many_kills.compare(loop, tmp_path)
+    kills = summary(kill_batches(tmp_path)) | many_kills.compare(loop, tmp_path)
     assert kills["refused"] == kills["lost"] == kills["doubled"] == kills["trained_twice"] == 0
     fault_table.note(tmp_path, "many_kills", kills)
     odd = fuzzing.go_on(tmp_path, requests=400, minutes=1.0)

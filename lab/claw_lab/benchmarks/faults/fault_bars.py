@@ -1,7 +1,7 @@
 """The whole table of what is promised when something dies, in one command.
 
 `bash lab/run.sh benchmarks.faults.fault_bars FOLDER` kills each role of a loop, gateway and engine also next to busy
-processes, causes the hardships, kills any roles up to four at a time and again at once, sends fuzzed requests, and
+processes, runs the fault scenarios, kills any roles up to four at a time and again at once, sends fuzzed requests, and
 prints the table. FOLDER keeps the notes and the run: the same command measures what they lack, and goes on until
 `--kills` and `--requests`; Ctrl-C costs the present part alone. `--short` does some minutes of it; the tests have its
 parts. Exit status 1: something was lost, or a bar was missed."""
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from claw_lab.benchmarks.faults import fault_table, faults, fuzzing, hardships, many_kills
+from claw_lab.benchmarks.faults import fault_scenarios, fault_table, faults, fuzzing, many_kills
 from openclaw_test.loop.real_loop import TINY_SCRIPT
 
 LOAD = 20
@@ -30,7 +30,7 @@ def measured(folder: Path, args: argparse.Namespace) -> bool:
     ]
     if not args.short:
         parts.append(partial(killed, folder, front, LOAD, args.each))
-    parts += [partial(endured, folder, name) for name in hardships.HARDSHIPS]
+    parts += [partial(scenario_is_well, folder, name) for name in fault_scenarios.SCENARIOS]
     parts.append(lambda: many_kills.is_well(many_kills.go_on(folder, args.kills, args.minutes)))
     parts.append(lambda: sent_well(fuzzing.go_on(folder, args.requests, args.minutes)))
     well = [done(part) for part in parts]
@@ -64,12 +64,12 @@ def sent_well(odd: dict[str, Any]) -> bool:
     return not odd["failed"] and not fault_table.stays_behind(odd["growth"])
 
 
-def endured(folder: Path, name: str) -> bool:
-    """A hardship, unless it is noted."""
-    noted = fault_table.read(folder, "hardships")
+def scenario_is_well(folder: Path, name: str) -> bool:
+    """Runs a fault scenario, unless its result is noted. Returns whether it lost nothing."""
+    noted = fault_table.read(folder, "fault_scenarios")
     if name not in noted:
-        noted |= hardships.endure_all((name,))
-        fault_table.note(folder, "hardships", noted)
+        noted |= fault_scenarios.run_all((name,))
+        fault_table.note(folder, "fault_scenarios", noted)
     return fault_table.is_well(name, noted[name])
 
 

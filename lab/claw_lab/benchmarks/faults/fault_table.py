@@ -1,4 +1,4 @@
-"""The table of what is promised when something dies, filled with what faults.py, many_kills.py, hardships.py
+"""The table of what is promised when something dies, filled with what faults.py, many_kills.py, fault_scenarios.py
 and fuzzing.py noted.
 
 `bash lab/run.sh benchmarks.faults.fault_table FOLDER` prints it for the folder that was given to them;
@@ -40,7 +40,7 @@ def table(folder: Path) -> str:
         for path in sorted(folder.glob("faults-*.json"))
         for row in _fault_rows(json.loads(path.read_text()))
     ]
-    rows += _kill_rows(read(folder, "many_kills")) + _hardship_rows(read(folder, "hardships"))
+    rows += _kill_rows(read(folder, "many_kills")) + _scenario_rows(read(folder, "fault_scenarios"))
     fuzz = read(folder, "fuzzing")
     if fuzz:
         growth = fuzz["growth"]
@@ -103,21 +103,22 @@ MAY_FAIL = {
     "disk full": ("not_stored", "store_error"),
     "256 descriptors": ("ReadError", "RemoteProtocolError"),
 }
-"""How the errors begin that a hardship may give: what cannot be stored is refused, what cannot be accepted is closed."""
+"""Prefixes of the errors that a scenario may cause: it rejects turns that cannot be stored, and closes connections beyond
+the limit."""
 
 
 def is_well(name: str, result: dict[str, Any]) -> bool:
-    """Returns whether a hardship lost nothing, and failed nothing that must not."""
+    """Returns whether a scenario lost no answer, and caused only the errors it may cause."""
     failed = [kind for kind in result.get("failed", ()) if not kind.startswith(MAY_FAIL.get(name, ("-",)))]
     wrong = any(result.get(what) for what in ("lost", "altered", "broken", "refused"))
     right = result.get("sound", True) and result.get("undisturbed", True) and result.get("refusal", "yes")
     return bool(right) and not failed and not wrong
 
 
-def _hardship_rows(found: dict[str, dict[str, Any]]) -> list[Row]:
-    """Returns the rows of hardships.py; those that this machine could not cause are marked."""
+def _scenario_rows(results: dict[str, dict[str, Any]]) -> list[Row]:
+    """Returns the rows of fault_scenarios.py; scenarios that could not run here are marked."""
     rows = []
-    for name, own in found.items():
+    for name, own in results.items():
         if "skipped" in own:
             measured = f"not done: {own['skipped']}"
         elif "streams" in own:

@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from claw_lab.benchmarks.faults.availability_probe import AvailabilityProbe
 from claw_lab.benchmarks.faults.fault_checks import (
     BEHIND,
     PATIENCE_S,
@@ -37,7 +38,6 @@ from claw_lab.benchmarks.faults.fault_checks import (
 from claw_lab.benchmarks.faults.fault_points import POINTS
 from claw_lab.benchmarks.faults.fault_table import bar_of, note, read
 from claw_lab.benchmarks.faults.fault_table import table as table_of_bars
-from claw_lab.benchmarks.faults.knocking import Knocking
 from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.real_loop import TINY_SCRIPT, Loop, running_loop
 from openclaw_test.loop.scripted_people import People, talk_until
@@ -46,7 +46,7 @@ PEOPLE = 4
 
 
 async def kill(
-    loop: Loop, role: str, point: str | None, people: People, rng: random.Random, knocking: Knocking
+    loop: Loop, role: str, point: str | None, people: People, rng: random.Random, probe: AvailabilityProbe
 ) -> dict[str, object]:
     """Kills one process at a point, or at a random moment; returns once answers and training go on."""
     came = point is not None and await POINTS[point](loop)
@@ -61,7 +61,7 @@ async def kill(
     killed_at = time.monotonic()
     await until(lambda: any(one.begun > killed_at for one in people.seen[-200:]), "answer after the kill")
     serving_s = next(one.ended for one in people.seen if one.begun > killed_at) - killed_at
-    await until(lambda: knocking.back_after(killed_at) is not None, "health after the kill")
+    await until(lambda: probe.back_after(killed_at) is not None, "health after the kill")
     await until(lambda: pid_of(loop, role) not in (None, victim), f"new {role}")
     back_s = time.monotonic() - killed_at
     version = live_version(loop)
@@ -69,9 +69,9 @@ async def kill(
     return {
         "killed": role,
         "at": point if came else "random",
-        "health_again_s": round(knocking.back_after(killed_at) or 0.0, 2),
+        "health_again_s": round(probe.back_after(killed_at) or 0.0, 2),
         "serving_again_s": round(serving_s, 2),
-        "refused": knocking.refused_since(killed_at),
+        "refused": probe.refused_since(killed_at),
         "back_s": round(back_s, 2),
         "next_version_live_s": round(time.monotonic() - killed_at, 2),
         "failed_requests": len(people.failures) - failures,
@@ -159,9 +159,9 @@ async def run(
         await until(
             lambda: len(people.seen) >= 2 * PEOPLE and live_version(loop) > 0, "first answers and weights"
         )
-        with Knocking(loop.port) as knocking:
+        with AvailabilityProbe(loop.port) as probe:
             for role, point in kills:
-                results.append(await kill(loop, role, point, people, rng, knocking))
+                results.append(await kill(loop, role, point, people, rng, probe))
                 print(json.dumps(results[-1]), flush=True)
         done.set()
         await asyncio.gather(*talking)

@@ -36,7 +36,7 @@ DISK_MIB = 4
 
 
 class CannotHere(Exception):
-    """This machine, or this user, cannot bring the hardship about."""
+    """A scenario cannot run on this machine or as this user."""
 
 
 class GatewayProcess:

@@ -26,10 +26,10 @@ from typing import Any
 import psutil
 
 from claw_lab.benchmarks.faults import fault_table
-from claw_lab.benchmarks.faults.blows import Blow, blows_so_far, summary
+from claw_lab.benchmarks.faults.availability_probe import AvailabilityProbe
 from claw_lab.benchmarks.faults.fault_checks import PATIENCE_S, TRAINED_TWICE, WRONG_STATE, pid_of, until
 from claw_lab.benchmarks.faults.fault_points import number
-from claw_lab.benchmarks.faults.knocking import Knocking
+from claw_lab.benchmarks.faults.kills import KillBatch, kill_batches, summary
 from openclaw.store.rows import unpack_json
 from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.real_loop import Loop, running_loop
@@ -39,21 +39,22 @@ WEIGHTS = {
     "gateway": 8, "engine": 8, "gateway supervisor": 4, "engine supervisor": 4, "judge": 4, "buffer": 2, "trainer": 2,
     "driver": 0.25, "raylet": 0.25, "gcs": 0.25,
 }  # fmt: skip
-"""How often each is drawn of those that are there; what takes the driver along costs twenty seconds a kill."""
+"""Relative frequency of each role among those that run. The last three end the driver too: twenty seconds
+a kill."""
 AT_ONCE = (1, 1, 2, 2, 3, 4)
-"""How many are killed within a moment."""
+"""Sizes of a batch, one of which is drawn."""
 AGAIN = 0.6
-"""Chance that what took over is struck too, within half a second, and what took over from that, and so on."""
-MOST_STRIKES = 5
+"""Probability that the successors are killed too, within half a second; again for their successors."""
+MOST_ROUNDS = 5
 PEOPLE = 4
 TRAINED = "SELECT count(*) FROM weight_version"
-"""Versions, those too that the gate did not let through."""
+"""Versions, including those that the gate rejected."""
 ENDED_S = 20.0
-"""After the stop, until a process that is still there counts as left behind."""
+"""Time after the stop from which a process that still runs counts as left behind."""
 
 
-def strike(loop: Loop, roles: list[str]) -> list[str]:
-    """Kills those that are there; returns whom."""
+def kill_roles(loop: Loop, roles: list[str]) -> list[str]:
+    """Kills the processes of these roles that run; returns their roles."""
     killed = []
     for role in roles:
         pid = pid_of(loop, role)
@@ -64,29 +65,29 @@ def strike(loop: Loop, roles: list[str]) -> list[str]:
     return killed
 
 
-async def blow(loop: Loop, people: People, knocking: Knocking, rng: random.Random) -> Blow:
-    """One blow at a random moment; returns once answers come again. Raises TimeoutError."""
+async def kill_batch(loop: Loop, people: People, probe: AvailabilityProbe, rng: random.Random) -> KillBatch:
+    """Kills one batch at a random moment; returns when answers come again. Raises TimeoutError."""
     await asyncio.sleep(rng.uniform(0.0, 0.4))
-    while not (there := [role for role in WEIGHTS if pid_of(loop, role) is not None]):
+    while not (running := [role for role in WEIGHTS if pid_of(loop, role) is not None]):
         await asyncio.sleep(0.1)
-    wanted = rng.choices(there, [WEIGHTS[role] for role in there], k=rng.choice(AT_ONCE))
+    drawn = rng.choices(running, [WEIGHTS[role] for role in running], k=rng.choice(AT_ONCE))
     began = time.monotonic()
-    roles = strike(loop, sorted(set(wanted)))
-    for _ in range(MOST_STRIKES - 1):
+    roles = kill_roles(loop, sorted(set(drawn)))
+    for _ in range(MOST_ROUNDS - 1):
         if rng.random() > AGAIN:
             break
         await asyncio.sleep(rng.uniform(0.0, 0.5))
-        roles += strike(loop, sorted(set(wanted)))
+        roles += kill_roles(loop, sorted(set(drawn)))
     killed_at = time.monotonic()
     await until(lambda: any(one.begun > killed_at for one in people.seen[-200:]), "answer after the kill")
-    await until(lambda: knocking.back_after(killed_at) is not None, "health after the kill")
+    await until(lambda: probe.back_after(killed_at) is not None, "health after the kill")
     answers = min(one.ended for one in people.seen[-200:] if one.begun > killed_at) - killed_at
-    health = knocking.back_after(killed_at) or 0.0
-    return Blow(roles, round(answers, 2), round(health, 3), knocking.refused_since(began))
+    health = probe.back_after(killed_at) or 0.0
+    return KillBatch(roles, round(answers, 2), round(health, 3), probe.refused_since(began))
 
 
 async def piece(loop: Loop, folder: Path, kills: int, minutes: float, seed: int) -> None:
-    """Blows until so many kills or minutes; what was seen is noted as it comes."""
+    """Kills batches until so many kills or minutes; notes answers and batches as they come."""
     people, done, rng = People(), asyncio.Event(), random.Random(seed)
     notebook = SeenNotes(folder / "seen.jsonl", people)
     end, count = time.monotonic() + 60 * minutes, 0
@@ -95,12 +96,12 @@ async def piece(loop: Loop, folder: Path, kills: int, minutes: float, seed: int)
             asyncio.create_task(talk_until(done, client, 1000 * seed + n, people)) for n in range(PEOPLE)
         ]
         await until(lambda: len(people.seen) >= PEOPLE, "first answers")
-        with Knocking(loop.port) as knocking:
+        with AvailabilityProbe(loop.port) as probe:
             while count < kills and time.monotonic() < end:
-                struck = await blow(loop, people, knocking, rng)
-                count += len(struck.roles)
+                batch = await kill_batch(loop, people, probe, rng)
+                count += len(batch.roles)
                 notebook.write()
-                note(folder / "blows.jsonl", [asdict(struck)])
+                note(folder / "kills.jsonl", [asdict(batch)])
         done.set()
         await asyncio.gather(*talking)
     notebook.write()
@@ -198,13 +199,13 @@ def main() -> None:
 
 
 def go_on(folder: Path, kills: int, minutes: float) -> dict[str, Any]:
-    """One more piece, if kills are left; what came of all pieces."""
+    """Runs one more piece if kills are left. Returns the results of all pieces."""
     folder.mkdir(parents=True, exist_ok=True)
-    done = sum(len(one.roles) for one in blows_so_far(folder))
+    done = sum(len(one.roles) for one in kill_batches(folder))
     if done < kills:
         with running_loop(folder / "run", start_s=PATIENCE_S, env={"PYTHONPATH": ""}) as loop:
             asyncio.run(piece(loop, folder, kills - done, minutes, seed=done))
-    result: dict[str, Any] = summary(blows_so_far(folder)) | compare(Loop(folder / "run"), folder)
+    result: dict[str, Any] = summary(kill_batches(folder)) | compare(Loop(folder / "run"), folder)
     orphans = left_behind(folder / "run")
     result |= {"orphans": len(orphans), "first_orphans": orphans[:3]}
     fault_table.note(folder, "many_kills", result)

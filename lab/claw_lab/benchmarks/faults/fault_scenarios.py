@@ -1,6 +1,6 @@
 """What a machine may do to a gateway while four people talk: what became of their requests, and what was lost.
 
-`bash lab/run.sh benchmarks.faults.hardships [NAME ...]` prints one JSON line a hardship; `--notes FOLDER`
+`bash lab/run.sh benchmarks.faults.fault_scenarios [NAME ...]` prints one JSON line a fault scenario; `--notes FOLDER`
 keeps them for the table of fault_table.py. Each starts a gateway of its own in a temporary folder, in front of an engine
 that samples nothing. `failed`: how requests failed, each with an error that names the reason; `refused`: connections.
 Exit status 1: an answer whose end a client saw is lost or altered, or something failed that must not. Disks and the
@@ -18,15 +18,15 @@ from pathlib import Path
 
 from claw_lab.benchmarks.faults import fault_table
 from claw_lab.benchmarks.faults.gateway_process import CannotHere
-from claw_lab.benchmarks.faults.hardship_kinds import HARDSHIPS, Result
+from claw_lab.benchmarks.faults.scenario_kinds import SCENARIOS, Result
 
 
-def endure(name: str) -> Result:
-    """One hardship in a folder of its own; {"skipped": reason} if it cannot be had."""
+def run_scenario(name: str) -> Result:
+    """Runs one scenario in a folder of its own. Returns its result; {"skipped": reason} if it cannot run here."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="hardship") as folder:
+    with tempfile.TemporaryDirectory(prefix="scenario") as folder:
         try:
-            result = asyncio.run(HARDSHIPS[name](Path(folder)))
+            result = asyncio.run(SCENARIOS[name](Path(folder)))
         except CannotHere as reason:
             return {"skipped": str(reason)}
     return result | {"seconds": round(time.monotonic() - began, 1)}
@@ -36,24 +36,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(HARDSHIPS)}; default: all")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(SCENARIOS)}; default: all")
     parser.add_argument("--notes", type=Path, help="folder in which results are kept for the table of bars")
     args = parser.parse_args()
-    if not set(args.names) <= set(HARDSHIPS):
-        parser.error(f"unknown hardship among {', '.join(args.names)}")
-    found = endure_all(tuple(args.names) or tuple(HARDSHIPS))
+    if not set(args.names) <= set(SCENARIOS):
+        parser.error(f"unknown scenario among {', '.join(args.names)}")
+    results = run_all(tuple(args.names) or tuple(SCENARIOS))
     if args.notes is not None:
-        fault_table.note(args.notes, "hardships", found)
-    sys.exit(0 if all(fault_table.is_well(name, result) for name, result in found.items()) else 1)
+        fault_table.note(args.notes, "fault_scenarios", results)
+    sys.exit(0 if all(fault_table.is_well(name, result) for name, result in results.items()) else 1)
 
 
-def endure_all(names: tuple[str, ...]) -> dict[str, Result]:
-    """One after another; prints a line each."""
-    found = {}
+def run_all(names: tuple[str, ...]) -> dict[str, Result]:
+    """Runs scenarios one after another and prints a line each. Returns their results by name."""
+    results = {}
     for name in names:
-        found[name] = endure(name)
-        print(json.dumps({"hardship": name, **found[name]}), flush=True)
-    return found
+        results[name] = run_scenario(name)
+        print(json.dumps({"scenario": name, **results[name]}), flush=True)
+    return results
 
 
 if __name__ == "__main__":

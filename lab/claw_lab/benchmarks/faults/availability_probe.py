@@ -14,16 +14,16 @@ REQUEST = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\
 
 
 @dataclass
-class Knocking:
-    """A thread that asks `/healthz` of a port. `answered`: (begun, seconds) of each knock that got an answer;
-    `refused`: when a connection was refused; `broken`: when one was taken and ended without an answer."""
+class AvailabilityProbe:
+    """A thread that requests `/healthz` of a port. `answered`: (begun, seconds) of each request that got an answer;
+    `refused`: times of refused connections; `broken`: of connections that ended without an answer."""
 
     port: int
     answered: list[tuple[float, float]] = field(default_factory=list)
     refused: list[float] = field(default_factory=list)
     broken: list[float] = field(default_factory=list)
 
-    def __enter__(self) -> Knocking:
+    def __enter__(self) -> AvailabilityProbe:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -37,7 +37,7 @@ class Knocking:
         return sum(when > moment for when in self.refused)
 
     def back_after(self, moment: float) -> float | None:
-        """Seconds from `moment` to the first answer to a knock of later; None: there was none yet."""
+        """Returns seconds from `moment` to the first answer to a later request; None: there was none yet."""
         ends = [begun + seconds for begun, seconds in self.answered[-500:] if begun > moment]
         return min(ends) - moment if ends else None
 

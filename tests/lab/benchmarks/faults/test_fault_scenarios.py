@@ -1,4 +1,4 @@
-"""The short forms of the hardships: a gateway of its own each, people who talk, and a comparison with the store."""
+"""The short forms of the fault scenarios: a gateway of its own each, people who talk, and a comparison with the store."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from claw_lab.benchmarks.faults import fault_bars, fault_table, faults, hardship_kinds
+from claw_lab.benchmarks.faults import fault_bars, fault_table, faults, scenario_kinds
+from claw_lab.benchmarks.faults.fault_scenarios import run_scenario
 from claw_lab.benchmarks.faults.fault_table import is_well
-from claw_lab.benchmarks.faults.hardships import endure
 
 
 @pytest.mark.parametrize("name", ["PostgreSQL stopped", "clock set", "disk full", "256 descriptors"])
 def test_what_a_machine_does_to_a_gateway_loses_no_answer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardship_kinds, "A_FEW", 6)
-    monkeypatch.setattr(hardship_kinds, "DOWN_S", 1.0)
-    result = endure(name)
+    monkeypatch.setattr(scenario_kinds, "A_FEW", 6)
+    monkeypatch.setattr(scenario_kinds, "DOWN_S", 1.0)
+    result = run_scenario(name)
     if "skipped" in result:
         pytest.skip(result["skipped"])
     assert is_well(name, result), result
@@ -24,7 +24,7 @@ def test_what_a_machine_does_to_a_gateway_loses_no_answer(name: str, monkeypatch
         assert set(result["failed"]) <= {"not_stored", "store_error"} and result["failed"]
 
 
-def test_the_table_has_a_row_for_each_hardship(tmp_path: Path) -> None:
+def test_the_table_has_a_row_for_each_scenario(tmp_path: Path) -> None:
     talk = {"seen": 9, "lost": 0, "altered": 0, "failed": {"not_stored": 2}}
     found = {
         "planned restart": {"streams": 16, "broken": 0, "refused": 0},
@@ -33,7 +33,7 @@ def test_the_table_has_a_row_for_each_hardship(tmp_path: Path) -> None:
         "two launchers": {"status": 2, "undisturbed": True},
         "read-only": {"skipped": "no root"},
     }
-    fault_table.note(tmp_path, "hardships", found)
+    fault_table.note(tmp_path, "fault_scenarios", found)
     rows = fault_table.table(tmp_path).splitlines()[2:]
     lost = "lost, altered; requests that failed"
     assert rows == [
@@ -65,9 +65,11 @@ def test_a_row_that_falls_short_is_named(tmp_path: Path) -> None:
 def test_what_is_noted_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     well = {"kills": 1, "median_s": 0.5, "longest_s": 0.5, "refused": 0}
     fault_table.note(tmp_path, "faults-00", {"load": 0, "roles": {"gateway": well, "engine": well}})
-    fault_table.note(tmp_path, "hardships", {"planned restart": {"streams": 16, "broken": 1, "refused": 0}})
+    fault_table.note(
+        tmp_path, "fault_scenarios", {"planned restart": {"streams": 16, "broken": 1, "refused": 0}}
+    )
     asked: list[object] = []
     monkeypatch.setattr(faults, "measure", lambda *words: asked.append(words[0]) or True)
     assert fault_bars.killed(tmp_path, ("gateway", "engine"), 0, 1) and asked == []
     assert fault_bars.killed(tmp_path, ("gateway", "judge"), 0, 1) and asked == [("judge",)]
-    assert not fault_bars.endured(tmp_path, "planned restart"), "a stream was broken"
+    assert not fault_bars.scenario_is_well(tmp_path, "planned restart"), "a stream was broken"

@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 
 from claw_lab import ROOT
+from claw_lab.benchmarks.faults.availability_probe import AvailabilityProbe
 from claw_lab.benchmarks.faults.gateway_process import (
     START_S,
     CannotHere,
@@ -29,14 +30,13 @@ from claw_lab.benchmarks.faults.gateway_process import (
     stored,
     talking,
 )
-from claw_lab.benchmarks.faults.knocking import Knocking
 from claw_lab.benchmarks.faults.postgresql import PostgresServer
 from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.real_loop import Loop, free_port, running_loop
 from openclaw_test.loop.scripted_people import People
 
 A_FEW = 12
-"""Answers before, during and after a hardship."""
+"""Answers before, during and after a fault scenario."""
 STREAMS = 16
 SLOW_TOKEN_S = 0.05
 DOWN_S = 3.0
@@ -46,12 +46,13 @@ CONNECTIONS = 400
 Result = dict[str, Any]
 
 
-def told(people: People, knocking: Knocking | None = None) -> Result:
-    """What became of the requests."""
+def request_counts(people: People, probe: AvailabilityProbe | None = None) -> Result:
+    """Returns counts of answers and failures, and the longest answer in seconds."""
     kinds = Counter(_kind(failure) for _, failure in people.failures)
+
     waits = [one.ended - one.begun for one in people.seen]
     counts: Result = {"answers": len(people.seen), "failed": dict(kinds), "longest_s": round(max(waits), 2)}
-    return counts if knocking is None else counts | {"refused": len(knocking.refused)}
+    return counts if probe is None else counts | {"refused": len(probe.refused)}
 
 
 def _kind(failure: str) -> str:
@@ -67,7 +68,7 @@ async def postgresql(folder: Path) -> Result:
     except FileNotFoundError as error:
         raise CannotHere(str(error)) from error
     try:
-        with started(folder, server.url) as gateway, Knocking(gateway.port) as knocking:
+        with started(folder, server.url) as gateway, AvailabilityProbe(gateway.port) as probe:
             async with talking(gateway.url) as people:
                 await answers(people, A_FEW)
                 for _ in range(2):
@@ -75,7 +76,7 @@ async def postgresql(folder: Path) -> Result:
                     await asyncio.sleep(DOWN_S)
                     await asyncio.to_thread(server.start)
                     await answers(people, A_FEW)
-        return told(people, knocking) | compare(people.seen, server.url)
+        return request_counts(people, probe) | compare(people.seen, server.url)
     finally:
         server.remove()
 
@@ -88,7 +89,7 @@ async def postgresql_of_a_loop(folder: Path) -> Result:
         raise CannotHere(str(error)) from error
     env = {"RL_BUFFER_URL": server.url, "PYTHONPATH": ""}
     try:
-        with running_loop(folder / "run", START_S, env=env) as loop, Knocking(loop.port) as knocking:
+        with running_loop(folder / "run", START_S, env=env) as loop, AvailabilityProbe(loop.port) as probe:
             async with talking(loop.url) as people:
                 await answers(people, A_FEW)
                 await asyncio.to_thread(server.stop)
@@ -96,7 +97,7 @@ async def postgresql_of_a_loop(folder: Path) -> Result:
                 await asyncio.to_thread(server.start)
                 await answers(people, A_FEW)
                 await asyncio.to_thread(_newer_weights, loop)
-        return told(people, knocking) | compare(people.seen, server.url)
+        return request_counts(people, probe) | compare(people.seen, server.url)
     finally:
         server.remove()
 
@@ -111,18 +112,20 @@ async def clock(folder: Path) -> Result:
     """The clock is set an hour on, two hours back, and right again."""
     offset = folder / "offset"
     offset.write_text("0")
-    with started(folder, clock=offset) as gateway, Knocking(gateway.port) as knocking:
+    with started(folder, clock=offset) as gateway, AvailabilityProbe(gateway.port) as probe:
         async with talking(gateway.url) as people:
             for seconds in ("0", "3600", "-3600", "0"):
                 offset.write_text(seconds)
                 await answers(people, A_FEW)
     moved = stored(folder / "buffer", "SELECT max(created_at) - min(created_at) FROM turn")
-    return told(people, knocking) | compare(people.seen, gateway.buffer) | {"clock_moved_s": round(moved)}
+    return (
+        request_counts(people, probe) | compare(people.seen, gateway.buffer) | {"clock_moved_s": round(moved)}
+    )
 
 
 async def full_disk(folder: Path) -> Result:
     """The disk of the buffer is full for two seconds."""
-    with disk(folder / "buffer"), started(folder) as gateway, Knocking(gateway.port) as knocking:
+    with disk(folder / "buffer"), started(folder) as gateway, AvailabilityProbe(gateway.port) as probe:
         ballast = folder / "buffer" / "ballast"
         async with talking(gateway.url) as people:
             await answers(people, A_FEW)
@@ -134,7 +137,7 @@ async def full_disk(folder: Path) -> Result:
                 await asyncio.sleep(0.02)
             ballast.unlink()
             await answers(people, A_FEW)
-        return told(people, knocking) | compare(people.seen, gateway.buffer)
+        return request_counts(people, probe) | compare(people.seen, gateway.buffer)
 
 
 async def read_only(folder: Path) -> Result:
@@ -154,7 +157,7 @@ async def read_only(folder: Path) -> Result:
             async with talking(again.url, seed=100) as more:
                 await answers(more, A_FEW)
         seen = [*people.seen, *more.seen]
-        return told(more) | {"refusal": refusal[-200:]} | compare(seen, gateway.buffer)
+        return request_counts(more) | {"refusal": refusal[-200:]} | compare(seen, gateway.buffer)
 
 
 async def descriptors(folder: Path) -> Result:
@@ -166,9 +169,9 @@ async def descriptors(folder: Path) -> Result:
             await answers(people, A_FEW)
             for connection in idle:
                 connection.close()
-            with Knocking(gateway.port) as knocking:
+            with AvailabilityProbe(gateway.port) as probe:
                 await answers(people, A_FEW)
-        return told(people, knocking) | compare(people.seen, gateway.buffer)
+        return request_counts(people, probe) | compare(people.seen, gateway.buffer)
 
 
 async def cut_log(folder: Path) -> Result:
@@ -188,7 +191,7 @@ async def cut_log(folder: Path) -> Result:
     halves = "SELECT count(*) FROM turn WHERE id NOT IN (SELECT turn_id FROM turn_body)"
     sound = stored(cut, damage) == 0 and stored(cut, halves) == 0
     lost = compare(people.seen, cut)["lost"]
-    return told(more) | compare(more.seen, cut) | {"sound": sound, "lost_with_the_log": lost}
+    return request_counts(more) | compare(more.seen, cut) | {"sound": sound, "lost_with_the_log": lost}
 
 
 async def two_launchers(folder: Path) -> Result:
@@ -220,7 +223,7 @@ def start_again(loop: Loop, port: int) -> Result:
 
 async def planned_restart(folder: Path) -> Result:
     """SIGHUP under sixteen streams."""
-    with started(folder, token_s=SLOW_TOKEN_S) as gateway, Knocking(gateway.port) as knocking:
+    with started(folder, token_s=SLOW_TOKEN_S) as gateway, AvailabilityProbe(gateway.port) as probe:
         async with ChatClient(gateway.url) as client:
             ask = [{"role": "user", "content": "hello"}]
             streams = [asyncio.create_task(client.chat(ask)) for _ in range(STREAMS)]
@@ -229,10 +232,10 @@ async def planned_restart(folder: Path) -> Result:
             found = await asyncio.gather(*streams)
             after = await client.chat(ask)
     broken = sum(answer.error is not None for answer in [*found, after])
-    return {"streams": STREAMS, "broken": broken, "refused": len(knocking.refused)}
+    return {"streams": STREAMS, "broken": broken, "refused": len(probe.refused)}
 
 
-HARDSHIPS: dict[str, Callable[[Path], Awaitable[Result]]] = {
+SCENARIOS: dict[str, Callable[[Path], Awaitable[Result]]] = {
     "planned restart": planned_restart,
     "PostgreSQL stopped": postgresql,
     "PostgreSQL of a whole loop stopped": postgresql_of_a_loop,
