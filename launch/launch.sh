@@ -60,7 +60,11 @@ any_python() {
 # check_words WORD...: refuses words of the driver and variables that a start on MACHINES would refuse, before anything is
 # installed or made; warns of variables that seem misspelt.
 MACHINES=()
-check_words() { check_first slime.plan.words ${MACHINES[@]+"${MACHINES[@]}"} --shell "${KNOWN_SHELL[@]}" -- "$@"; }
+check_words() {
+  local plan=()
+  if is_dry_run; then plan=(--dry-run); fi
+  check_first slime.plan.words ${plan[@]+"${plan[@]}"} ${MACHINES[@]+"${MACHINES[@]}"} --shell "${KNOWN_SHELL[@]}" -- "$@"
+}
 
 # check_first MODULE ARG...: a program of the repository that refuses with status 2; ends the script if it does.
 check_first() {

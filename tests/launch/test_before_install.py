@@ -20,6 +20,7 @@ TOOLS = "toolcall-rl/run_toolcall_rl.sh"
 TERMINAL = "terminal-rl/run_terminal_rl.sh"
 SWE = "swe-rl/run_swe_rl_4b.sh"
 ONE_GPU = "openclaw-rl/run_qwen3_4b_openclaw_rl_1gpu.sh"
+ONE_LARGE_GPU = "openclaw-combine/run_qwen3_4b_openclaw_topk_select_1gpu_80gb.sh"
 EVALUATE = "openclaw-test/run_eval.sh"
 VERIFIERS = "slime/examples/verifiers_game/run_tiny.sh"
 TASKS = {"PROMPT_DATA": str(ROOT / "terminal-rl/data/train.jsonl")}
@@ -134,6 +135,22 @@ def test_a_plan_for_another_machine_needs_neither_the_judge_nor_a_key(rented_nod
     env = {**rented_node.env, "PRM_MODEL_PATH": "/nowhere/Qwen3-8B", "TP": "1", "USE_WANDB": "1"}
     done = dry(SELECT, **env)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("gpus", [0, 8])
+@pytest.mark.parametrize("script", [SELECT, ONE_GPU, ONE_LARGE_GPU, TWO_NODES])
+def test_a_fresh_clone_plans_before_the_model_is_downloaded(
+    script: str, gpus: int, tmp_path: Path, free_port: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = Bare(tmp_path, gpus=gpus)
+    done = bare.start(script, DRY_RUN="1", PORT=free_port, USE_WANDB="0" if gpus else "1")
+    assert "error" not in done.stderr and bare.log.exists(), done.stderr
+    if gpus:
+        monkeypatch.setattr(dry_run, "gpus_here", lambda: [GPUS["H100"]] * gpus)
+    env = {**bare.env, "HF_CKPT": "/nowhere/Qwen3-4B", "PORT": free_port}
+    planned = dry(script, **env)
+    assert "/nowhere/Qwen3-4B is not there yet" in planned.stdout, planned.stderr
+    assert "--prm-model-path /nowhere/Qwen3-4B holds no config.json" not in planned.stdout
 
 
 def test_a_machine_that_joins_without_a_gpu_is_refused_unless_it_says_so(tmp_path: Path) -> None:

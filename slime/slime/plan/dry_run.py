@@ -20,7 +20,6 @@ import psutil
 
 from claw_base.settings.command_line import parse
 from claw_base.settings.declare import flag, option
-from slime.arguments import parse_args
 from slime.arguments.parser import complete_parser
 from slime.errors import ClusterError, ConfigError
 from slime.flags import GROUPS, Arguments
@@ -37,7 +36,7 @@ from slime.plan.refusals import refusals
 from slime.plan.report import as_text
 from slime.plan.seats import Machines
 from slime.plan.shape import known_name
-from slime.plan.words import SLOW, folder_for, model_of, unmarked, with_source
+from slime.plan.words import SLOW, arguments_of, folder_for, model_of, unmarked, with_source
 
 BY_DEFAULT, DERIVED = "default", "derived"
 _VARIABLES = re.compile(r"\[env:? ([A-Z0-9_, ]+)\]")
@@ -72,9 +71,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
         return 2
     with folder_for(named) as stand_in:
         try:
-            args = parse_args(
-                [*words, *(["--hf-checkpoint", stand_in] if stand_in else [])], env, packages=False
-            )
+            args = arguments_of(words, env, named, stand_in)
             origins_of_arguments = origins(args, marked, env, own.script_variables.split())
             text, fits = planned(args, own.num_gpus, own.gpu, own.usual_gpu)
             seats, room = seated(args, own)

@@ -108,10 +108,10 @@ def refusals(args: Arguments, env: Mapping[str, str], here: bool = True) -> list
     return found
 
 
-def settings_refusals(args: Arguments, env: Mapping[str, str]) -> Iterator[str]:
+def settings_refusals(args: Arguments, env: Mapping[str, str], here: bool = True) -> Iterator[str]:
     """Yields the errors that `refusals` finds, as far as they can be found while packages have stand-ins."""
     asks = [ask for _, ask in _hooks(args, env, "check_settings", "check_arguments")]
-    for check in [*_checks(args, env, here=True), *asks]:
+    for check in [*_checks(args, env, here), *asks]:
         try:
             check()
         except (ConfigError, CheckpointError) as error:

@@ -19,14 +19,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from claw_base.settings.command_line import from_environment, parse
 from claw_base.settings.declare import flag
 from slime.errors import ConfigError
 from slime.plan import stand_ins
 from slime.plan.gpu_split import split_of
+from slime.plan.hardware import gpus_here
 from slime.plan.misspelt import misspelt_variables
 from slime.plan.seats import Machines
+
+if TYPE_CHECKING:
+    from slime.flags import Arguments
 
 _MARK = re.compile(r"::(script|command line|variable \w+)")
 _FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
@@ -42,6 +47,7 @@ class Checked(Machines):
     shell: list[str] = flag(
         [], "launch script, or a folder of them, whose variables are known; repeatable", unit="path"
     )
+    dry_run: bool = flag(False, "a plan, which may be for another machine, is made of the words")
     words: list[str] = flag([], "the driver's, after --", positional=True)
 
 
@@ -50,7 +56,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     env = os.environ if env is None else env
     marked = unmarked(own.words)
     try:
-        refused = refusal(marked, env, own)
+        refused = refusal(marked, env, own, elsewhere=own.dry_run and not gpus_here())
     except SystemExit:
         return ANSWERED
     for line in misspelt_variables(own.shell, [word for word, _ in marked], env):
@@ -62,41 +68,46 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
 
 
 def refusal(
-    marked: Sequence[tuple[str, str]], env: Mapping[str, str], machines: Machines | None = None
+    marked: Sequence[tuple[str, str]],
+    env: Mapping[str, str],
+    machines: Machines | None = None,
+    elsewhere: bool = False,
 ) -> str | None:
     """Returns why a start on these machines would refuse these words and variables; None if it would not, or if what is
-    installed does not suffice to decide it."""
+    installed does not suffice to decide it. `elsewhere`: with GPUs the run starts on another machine."""
     machines = machines or Machines()
     try:
-        return _refusal(marked, env, machines, complete=True)
+        return _refusal(marked, env, machines, elsewhere, complete=True)
     except ModuleNotFoundError:
         pass
     except Exception:  # whatever else a plug-in raises is for the driver to report
         return None
     stand_ins.install()
     try:
-        return _refusal(marked, env, machines, complete=False)
+        return _refusal(marked, env, machines, elsewhere, complete=False)
     except Exception:  # a stand-in cannot do what a check asks of the package: for the driver to decide
         return None
 
 
 def _refusal(
-    marked: Sequence[tuple[str, str]], env: Mapping[str, str], machines: Machines, complete: bool
+    marked: Sequence[tuple[str, str]],
+    env: Mapping[str, str],
+    machines: Machines,
+    elsewhere: bool,
+    complete: bool,
 ) -> str | None:
     """`complete`: no package has a stand-in that a check would work with. Raises ModuleNotFoundError for one that is
     not installed."""
-    from slime.arguments import parse_args
-
     words = [word for word, _ in marked]
     named = stand_in = ""
     try:
         named = model_of(words, env)
         with folder_for(named) as stand_in:
-            args = parse_args(
-                [*words, *(["--hf-checkpoint", stand_in] if stand_in else [])], env, packages=False
-            )
+            args = arguments_of(words, env, named, stand_in)
+            here = not (elsewhere and split_of(args).gpus)
             refusals = importlib.import_module("slime.plan.refusals")
-            found = refusals.refusals(args, env) if complete else refusals.settings_refusals(args, env)
+            check = refusals.refusals if complete else refusals.settings_refusals
+            found = check(args, env, here)
             message = next(iter(found), None)
             if message is None:
                 machines.seats(split_of(args))
@@ -162,6 +173,19 @@ def folder_for(model: str) -> AbstractContextManager[str]:
     folder = tempfile.TemporaryDirectory(prefix="plan-")
     (Path(folder.name) / "config.json").write_text(json.dumps(KNOWN[name]), encoding="utf-8")
     return folder
+
+
+def arguments_of(words: Sequence[str], env: Mapping[str, str], named: str, stand_in: str) -> Arguments:
+    """Returns the arguments of the words, with the folder `stand_in` in place of the model that is `named`, for judge and
+    teacher too; without one if it is "". Raises ConfigError for words that the driver refuses."""
+    from slime.arguments import parse_args
+    from slime.plan.model_servers import FOLDERS
+
+    args = parse_args([*words, *(["--hf-checkpoint", stand_in] if stand_in else [])], env, packages=False)
+    for name in [name for names in FOLDERS.values() for name in names]:
+        if stand_in and vars(args)[name] == named:
+            setattr(args, name, stand_in)
+    return args
 
 
 if __name__ == "__main__":
