@@ -45,7 +45,7 @@ NEWEST = 2
 """Times --dream-prompts: the newest answers to a wish that steps are drawn from."""
 ENOUGH, ANCHORS_A_BATCH = 48, 24
 """Anchors that a wish should find: of its themes and of other kinds; and the most that are sampled before a batch."""
-ENOUGH_FACTS, FACTS_A_BATCH = 32, 24
+ENOUGH_FACTS, FACTS_A_BATCH = 32, 48
 """Facts that the bank should hold, and the most that are asked before a batch. Of these the right ones are held."""
 BESIDE_CONTRASTS = 16
 """The same as both of the first two, if it is sure what is wished: then contrasts stand in for anchors of its themes."""
@@ -232,13 +232,20 @@ class Dreamer:
                 found = self._of(model, wish, demand.rollout_id)[-(newest // len(own_wishes)) :]
                 if found and weight:
                     night.dreams.setdefault(person, []).extend(found)
-                    shares.append(measures.learned(self._of(model, wish, demand.rollout_id, "look")))
+                    shares.append(self._learned(wish, self._of(model, wish, demand.rollout_id, "look")))
         known = [share for share in shares if share is not None]
         night.learned = min(known) if known and len(known) == len(shares) else None
         opposed = {contrasts.theme_of(pole) for wish in wishes for pole in wish.poles}
         for one in self._bank(model, demand.rollout_id):
             if _is_held(one) and (one.theme in opposed or not contrasts.is_contrast(one.theme)):
                 night.bank.setdefault(one.theme, []).append(one)
+
+    def _learned(self, wish: Wish, looks: Sequence[Dream]) -> float | None:
+        """By the form of the answers if it is certain what is wished, otherwise by their likelihood."""
+        if not wish.poles:
+            return measures.learned(looks)
+        longest = self._settings.dream_tokens
+        return measures.share_of_form(looks, lambda look: self._has_form(wish.poles, look, longest))
 
     def _of(self, model: str, wish: Wish, upto: int, kind: DreamKind = "dream") -> list[Dream]:
         return self._store.dreams.of_wish(self._trainer, model, wish.person, wish.text, upto, kind)
@@ -369,7 +376,7 @@ class Dreamer:
                 by_wish.setdefault(measures.about_of(one), []).append((plan, one))
         kept: list[Dream] = []
         for pairs_of_wish in by_wish.values():
-            left = [one for plan, one in pairs_of_wish if self._has_form(plan, one)]
+            left = [one for plan, one in pairs_of_wish if self._has_form(plan.poles, one, plan.longest)]
             if len(left) >= measures.OBEYED * len(pairs_of_wish):
                 kept += left
             else:
@@ -382,11 +389,11 @@ class Dreamer:
                 )
         return kept
 
-    def _has_form(self, plan: Plan, dream: Dream) -> bool:
-        """Returns whether a dream has all forms that are asked for."""
+    def _has_form(self, poles: Sequence[Pole], dream: Dream, longest: int) -> bool:
+        """Returns whether an answer of at most `longest` tokens has all forms that are asked for."""
         answer = self._prompts.tokenizer.decode(dream.completion_ids)
-        is_cut = len(dream.completion_ids) >= plan.longest
-        return all(measures.shows(pole, answer, is_cut) for pole in plan.poles)
+        is_cut = len(dream.completion_ids) >= longest
+        return all(measures.shows(pole, answer, is_cut) for pole in poles)
 
     def _quotes(self, dream: Dream) -> bool:
         """Returns whether an answer repeats what its teacher has read."""

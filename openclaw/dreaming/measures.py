@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from openclaw.common.answer_form import has_form
@@ -102,7 +102,7 @@ def names(answer: str, fact: str) -> bool:
 
 def learned(looks: Sequence[Dream]) -> float | None:
     """Share of the newest answers to held-out prompts without the wish that show it: those that the wish makes less than
-    half as unlikely as it made the first ones.
+    half as unlikely as it made the first ones. For a wish whose form is not known; `share_of_form` is the other.
 
     The live weights score: once they do the same with and without a wish, gains are near 0.
 
@@ -123,6 +123,17 @@ def learned(looks: Sequence[Dream]) -> float | None:
         return None
     now = gains[rollouts[-1]]
     return sum(gain > before / 2 for gain in now) / len(now)
+
+
+def share_of_form(looks: Sequence[Dream], has_form: Callable[[Dream], bool]) -> float | None:
+    """Share of the newest answers to held-out prompts that have the form that is wished for; None without a look.
+
+    Args:
+        looks: a wish's looks of several rollouts.
+    """
+    newest = max((one.rollout_id for one in looks), default=None)
+    now = [has_form(one) for one in looks if one.rollout_id == newest]
+    return sum(now) / len(now) if now else None
 
 
 def weight(facts: Sequence[Dream]) -> float:

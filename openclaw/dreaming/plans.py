@@ -25,7 +25,7 @@ LONG = 4 / 3
 """Longest answer of an anchor that asks for long answers, relative to --dream-tokens."""
 HELD_OUT = 24
 """Number of everyday prompts, the last ones of a language, that are kept out of dreams."""
-LOOKS = 8
+LOOKS = 16
 """Number of held-out prompts that measure how far a wish is learned."""
 FACT_TOKENS, HELD_FACT_TOKENS = 32, 48
 """Longest answer to a question with a known answer, in tokens: to check it, and as an anchor."""

@@ -13,12 +13,15 @@ class DreamArguments:
 
     dream_steps: int = flag(
         0,
-        "optimizer steps on dreams after a batch with a wish (answers with the wish in the prompt); 0: none",
+        "least steps on dreams (answers with the wish in the prompt) after a complaint; 0: no dreams",
         least=0,
         most=64,
     )
     dream_first_steps: int = flag(
-        16, "with --dream-steps, the same after a batch that brings a wish of a new kind", least=1, most=64
+        16,
+        "with --dream-steps, steps after a new wish; later the share of them that held-out answers lack",
+        least=1,
+        most=64,
     )
     dream_rows: int = flag(5, "dreams in each of these steps", least=1, most=256)
     dream_anchors: int = flag(

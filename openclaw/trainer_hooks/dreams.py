@@ -90,13 +90,22 @@ def demand_of(
 
 
 def count_steps(arguments: DreamArguments, night: Night) -> int:
-    """Returns how many steps of dreams follow a batch: few if the wishes are learned and the batch has no new ones."""
+    """Returns how many steps of dreams follow a batch.
+
+    If it is known which share of held-out answers shows the wishes, the rest of --dream-first-steps; two if they are
+    learned. After a complaint, or if that share is not known, --dream-steps at least.
+    """
     if not night.dreams:
         return 0
-    if night.is_new:
-        return arguments.dream_first_steps
-    is_learned = night.learned is not None and night.learned >= LEARNED and not night.is_asked
-    return min(arguments.dream_steps, MAINTENANCE) if is_learned else arguments.dream_steps
+    if night.learned is None:
+        return arguments.dream_first_steps if night.is_new else arguments.dream_steps
+    if night.is_asked:
+        least = arguments.dream_steps
+    else:
+        least = min(arguments.dream_steps, MAINTENANCE)
+        if night.learned >= LEARNED:
+            return least
+    return max(least, round(arguments.dream_first_steps * (1 - night.learned)))
 
 
 def rows_of(

@@ -6,7 +6,16 @@ from collections import Counter
 
 import pytest
 
-from openclaw.dreaming.measures import Scored, about_of, learned, most_telling, names, quotes, weight
+from openclaw.dreaming.measures import (
+    Scored,
+    about_of,
+    learned,
+    most_telling,
+    names,
+    quotes,
+    share_of_form,
+    weight,
+)
 from openclaw.store.dreams import Dream, DreamKind
 
 
@@ -80,6 +89,12 @@ def test_answers_are_learned_when_the_wish_makes_them_half_as_unlikely(
     if not now:
         looks = looks[: len(before)]
     assert learned(looks) == share
+
+
+def test_a_wish_for_a_form_is_learned_by_the_share_of_the_newest_answers_that_have_it() -> None:
+    looks = [made("look", "old", rollout_id=1)] * 3 + [made("look", name, rollout_id=2) for name in "aab"]
+    assert share_of_form(looks, lambda look: look.item == "a") == pytest.approx(2 / 3)
+    assert share_of_form([], lambda _: True) is None
 
 
 @pytest.mark.parametrize(

@@ -109,14 +109,19 @@ def test_a_liked_batch_dreams_of_the_standing_wish_of_its_person_alone(
 @pytest.mark.parametrize(
     ("night", "steps"),
     [
-        (Night(is_new=True, learned=1.0), 9),
+        (Night(is_new=True), 9),
+        (Night(is_new=True, is_asked=True, learned=0.0), 9),
+        (Night(is_new=True, is_asked=True, learned=0.9), 5),
         (Night(), 5),
-        (Night(learned=0.8), 5),
+        (Night(learned=0.0), 9),
+        (Night(learned=0.25), 7),
+        (Night(learned=0.8), 2),
         (Night(learned=0.9), 2),
         (Night(learned=0.9, is_asked=True), 5),
+        (Night(learned=0.25, is_asked=True), 7),
     ],
 )
-def test_a_learned_wish_is_only_maintained_until_somebody_complains(night: Night, steps: int) -> None:
+def test_steps_are_the_share_that_is_missing_and_more_after_a_complaint(night: Night, steps: int) -> None:
     arguments = DreamArguments(dream_steps=5, dream_first_steps=9)
     assert dreams.count_steps(arguments, night) == 0
     night.dreams = {"ann": []}

@@ -1,0 +1,136 @@
+"""Compares two model folders on every held-out prompt of `./claw progress`, without a run.
+
+`bash lab/run.sh benchmarks.learning.folders BASE VERSION --wish brief` serves one folder after the other by the embedded
+engine and prints the report's rows, each before and after, as one JSON line. VERSION is a version of a run
+(RUN_DIR/weights/N, or a copy). With `--before SENTENCE` the second model reads a sentence before each everyday question:
+BASE with the wish's plain sentence is the teacher. Replies are kept in --replies, so a folder is asked once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from openclaw.dreaming.asking import Asked, Engines, run
+from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.progress.asking import Answers
+from openclaw.progress.prompts import GROUPS, Item, all_items, chosen
+from openclaw.progress.replies import Reply
+from openclaw.progress.report import Measured, Wish, as_json, rows_of, summary_of
+from openclaw.types import Message
+
+WISHES = {
+    "brief": "Please answer in one or two short sentences.",
+    "long": "Please answer at length, with every detail.",
+    "list": "Please answer with a list of bullet points.",
+    "prose": "Please answer in plain prose, without lists.",
+    "greeting": "Please greet me before you answer.",
+}
+LONGEST = 160
+"""Tokens of a reply, as in `./claw progress`."""
+LIMIT_SECONDS = 7200.0
+"""Longest time for all replies of one folder."""
+IN_FLIGHT = 64
+"""Prompts that are answered at a time: nobody else talks to this engine."""
+
+
+@contextmanager
+def served(folder: Path, dtype: str) -> Iterator[str]:
+    """The address of an embedded engine with the weights of a folder."""
+    command = [
+        sys.executable,
+        "-m",
+        "slime.engines.launch",
+        "--backend",
+        "embedded",
+        "--model-path",
+        str(folder),
+    ]
+    engine = subprocess.Popen(
+        [*command, "--port", "0", "--dtype", dtype, "--standby", "off"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert engine.stdout is not None
+        yield str(json.loads(engine.stdout.readline())["url"])
+    finally:
+        engine.terminate()
+        engine.wait()
+
+
+def replies(folder: Path, items: Sequence[Item], before: str | None, dtype: str) -> Answers:
+    """Greedy replies by the id of their prompt."""
+    prompts = HintedPrompts.of(folder)
+    asked = [
+        Asked(prompts.asked(_with_sentence(item, before), True, LONGEST), LONGEST, greedy=True)
+        for item in items
+    ]
+
+    async def answers(url: str) -> Answers:
+        async with Engines([url], prompts.stop_ids, limit=LIMIT_SECONDS, in_flight=IN_FLIGHT) as engines:
+            answered = await engines.answers(asked)
+        missing = sum(not (one and one.ids) for one in answered)
+        if missing:
+            sys.exit(f"{missing} of {len(items)} prompts have no reply after {LIMIT_SECONDS:g} s")
+        return {
+            item.id: Reply(prompts.tokenizer.decode(one.ids).strip(), ended=one.ids[-1] in prompts.stop_ids)
+            for item, one in zip(items, answered, strict=True)
+            if one and one.ids
+        }
+
+    with served(folder, dtype) as url:
+        return run(answers(url))
+
+
+def _with_sentence(item: Item, before: str | None) -> list[Message]:
+    """The sentence stands where the dreams' teacher reads it, and only before questions without a wish of their own."""
+    if before is None or item.group != "in_scope":
+        return item.messages
+    *earlier, last = item.messages
+    return [*earlier, {**last, "content": f"{before}\n\n{last['content']}"}]
+
+
+def kept_replies(kept: Path, folder: Path, items: Sequence[Item], before: str | None, dtype: str) -> Answers:
+    """Replies from a file of an earlier call, if there is one for the same weights, prompts and sentence."""
+    weights = folder / "model.safetensors"
+    about = [str(folder.resolve()), weights.stat().st_mtime_ns, [item.id for item in items], before, dtype]
+    file = kept / f"{hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]}.json"
+    if file.exists():
+        return {name: Reply.read(one) for name, one in json.loads(file.read_text("utf-8")).items()}
+    answers = replies(folder, items, before, dtype)
+    kept.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({name: one.as_dict() for name, one in answers.items()}), "utf-8")
+    return answers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("base", type=Path, help="model folder before learning")
+    parser.add_argument("version", type=Path, help="model folder after learning")
+    parser.add_argument("--wish", choices=sorted(WISHES), required=True, help="the wish that was learned")
+    parser.add_argument("--before", help="a sentence that the second model reads before everyday questions")
+    parser.add_argument(
+        "--groups", nargs="+", choices=GROUPS, default=GROUPS, help="the classes of prompts to ask"
+    )
+    parser.add_argument("--most", type=int, default=0, help="most prompts of each class; 0: all")
+    parser.add_argument("--dtype", default="bfloat16", help="type of the weights in the engine")
+    parser.add_argument(
+        "--replies", type=Path, default=Path("build/replies"), help="folder of earlier replies"
+    )
+    args = parser.parse_args()
+    items = [item for item in chosen(all_items(), args.most) if item.group in args.groups]
+    before = kept_replies(args.replies, args.base, items, None, args.dtype)
+    now = kept_replies(args.replies, args.version, items, args.before, args.dtype)
+    measured, wishes = Measured(items, before, now, None), [Wish(WISHES[args.wish])]
+    print(json.dumps({"rows": as_json(rows_of(measured, wishes)), **summary_of(measured, wishes)}))
+
+
+if __name__ == "__main__":
+    main()
