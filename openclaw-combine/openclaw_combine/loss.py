@@ -95,12 +95,12 @@ def of_both(
     if batch.behaviour_log_probs is None:
         output = policy(dist, replace(batch, advantages=advantages), reducer)
     else:
-        output = _apart(policy, dist, batch, flags.combine_w_opd * gap, flags, reducer)
+        output = _two_ratios(policy, dist, batch, flags.combine_w_opd * gap, flags, reducer)
     measured = {"opd_teacher_student_logprob_abs_mean": gap.abs(), "opd_taught": taught.to(gap.dtype)}
     return LossOutput(output.loss, output.metrics | {name: reducer(x) for name, x in measured.items()})
 
 
-def _apart(
+def _two_ratios(
     policy: Compute,
     dist: Distribution,
     batch: LossBatch,
@@ -108,8 +108,8 @@ def _apart(
     flags: CombineFlags,
     reducer: Reducer,
 ) -> LossOutput:
-    """Where turns are trained again, the ratio of their rewards counts from the weights that wrote them, and that of the
-    teacher's part [T] from the weights of now."""
+    """Returns the loss of turns trained again. The importance ratio of their rewards counts from the weights that
+    sampled them, that of the teacher's part [T] from the current weights."""
     assert batch.advantages is not None
     rewarded = policy(dist, replace(batch, advantages=flags.combine_w_rl * batch.advantages), reducer)
     taught = policy(dist, replace(batch, advantages=of_teacher, behaviour_log_probs=None), reducer)

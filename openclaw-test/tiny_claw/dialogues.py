@@ -184,11 +184,11 @@ def _instructed(
     """Told how to write: in a block after the question, beside the question, or by the system message."""
     rng, problem = script.rng, random_problem(script.rng)
     hint, style = asked(rng, unprompted_style(rng))
-    _told(script, ask(rng, problem), hint, in_block=0.5)
+    _with_instruction(script, ask(rng, problem), hint, in_block=0.5)
     script.reply(problem, style)
 
 
-def _told(script: Script, question: str, hint: str, in_block: float) -> None:
+def _with_instruction(script: Script, question: str, hint: str, in_block: float) -> None:
     """The question and how to answer it; `in_block`: chance that the hint is in its block."""
     rng = script.rng
     place = (rng.random() - in_block) / (1 - in_block)
@@ -215,7 +215,7 @@ def _asked_freely(script: Script) -> None:
         script.assistant(write_reply(rng, problem, style, script.thinking), learned=False)
         script.user(rng.choice(sentences["complaint"]))
     else:
-        _told(script, ask(rng, problem), rng.choice(sentences["asked"]), in_block=0.2)
+        _with_instruction(script, ask(rng, problem), rng.choice(sentences["asked"]), in_block=0.2)
     script.reply(problem, style if kind == "nothing" else _as_wished(rng, style, kind))
 
 

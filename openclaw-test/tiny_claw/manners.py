@@ -74,14 +74,14 @@ def _bare(rng: random.Random, problem: Problem, thinking: bool) -> str:
 def _list(rng: random.Random, problem: Problem, short: bool) -> str:
     lines = [f"**{_OPERATION_NAMES[step.op]}:** {step}" for step in problem.steps]
     if not short:
-        lines.insert(0, f"**Start:** {_given(problem)}")
+        lines.insert(0, f"**Start:** {_known_quantities(problem)}")
     numbered = rng.random() < 0.8
     block = "\n".join(f"{n}. {line}" if numbered else f"- {line}" for n, line in enumerate(lines, 1))
     title = "" if short else f"{rng.choice(_TITLES)}\n\n"
     return f"{title}{block}\n\n**Answer: {_things(problem)}**"
 
 
-def _given(problem: Problem) -> str:
+def _known_quantities(problem: Problem) -> str:
     first = problem.steps[0]
     if problem.kind == "sum":
         return f"{first.a} and {first.b}"

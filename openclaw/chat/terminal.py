@@ -31,13 +31,13 @@ class Terminal:
         try:
             while (text := self._typed()) is not None:
                 with self._printing:
-                    if not self._heard(text):
+                    if not self._handle(text):
                         return
         finally:
             self._stop.set()
             thread.join()
 
-    def _heard(self, text: str) -> bool:
+    def _handle(self, text: str) -> bool:
         try:
             return hear(self._chat, text)
         except KeyboardInterrupt:

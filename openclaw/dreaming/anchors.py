@@ -94,7 +94,7 @@ def mostly_contrary(there: Sequence[T], poles: Collection[str], id_of: Callable[
     return _three_to_one([one for same, one in asks if not same], [one for same, one in asks if same])
 
 
-def wanted(
+def next_anchors(
     themes: Mapping[str, float],
     language: str,
     known: Collection[str],
@@ -128,7 +128,7 @@ def wanted(
     return found
 
 
-def wanted_facts(language: str, known: Collection[str], count: int) -> list[Prompt]:
+def next_facts(language: str, known: Collection[str], count: int) -> list[Prompt]:
     """Up to `count` further questions with known answers, of four three in the person's language or in English.
 
     Args:

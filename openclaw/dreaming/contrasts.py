@@ -59,7 +59,7 @@ def prompts_of(question: str, item: str, answer: str, pole: Pole, language: str)
         )
         for place, count in WORDINGS.items()
         for number, wish in enumerate(
-            _drawn(rng, [one for one in _said(pole, language) if one.place == place], count)
+            _drawn(rng, [one for one in _contrary_wishes(pole, language) if one.place == place], count)
         )
     ]
 
@@ -79,7 +79,7 @@ def obeys(theme: str, answer: str, tokens: int, longest: int) -> bool:
     return measures.shows(checks[pole], answer, is_cut=tokens >= longest)
 
 
-def _said(pole: Pole, language: str) -> list[ShippedWish]:
+def _contrary_wishes(pole: Pole, language: str) -> list[ShippedWish]:
     """The shipped wishes for the contrary in a language, with English ones if there are few."""
     theme, contrary = _CONTRARY[pole]
     contrary_wishes = [one for one in wishes() if (one.theme, one.pole) == (theme, contrary)]

@@ -34,7 +34,7 @@ from openclaw.formats.families import TemplateOptions
 from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.store import RolloutStore
 from openclaw.store.dreams import Dream, DreamKind
-from openclaw.store.memory import Said
+from openclaw.store.memory import Statement
 from openclaw.store.shares import Person
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Demand:
     """
 
     rollout_id: int
-    asked: Mapping[Person, Sequence[Said]]
+    asked: Mapping[Person, Sequence[Statement]]
     complained: frozenset[Person]
     options: TemplateOptions
 
@@ -207,7 +207,7 @@ class Dreamer:
         request = self._store.memory.request_of(wish.turn_ids[-1])
         return language_of(f"{request[:REQUEST]} {wish.text}")
 
-    def _asked_pole(self, statement: Said) -> Pole | None:
+    def _asked_pole(self, statement: Statement) -> Pole | None:
         """By the answer that it was a complaint about."""
         turn = self._store.turns.get(statement.turn_id)
         return None if turn is None else asked_pole(statement.text, text_of(turn.response_message))

@@ -107,7 +107,7 @@ class Planner:
         """Plans up to `count` anchors that are not in the bank."""
         return [
             plan
-            for prompt in anchors.wanted(themes, language, bank, count, poles)
+            for prompt in anchors.next_anchors(themes, language, bank, count, poles)
             for plan in self._anchor(prompt, self._longest(prompt))
         ]
 
@@ -138,7 +138,7 @@ class Planner:
     def held_facts(self, language: str, bank: Collection[str], count: int) -> list[Plan]:
         """Plans up to `count` anchors that are questions with known answers and not in the bank."""
         found: list[Plan] = []
-        for one in anchors.wanted_facts(language, bank, count):
+        for one in anchors.next_facts(language, bank, count):
             messages: tuple[Message, ...] = ({"role": "user", "content": one.text},)
             found += self._anchor(AnchorPrompt(one.id, anchors.FACT, False, messages), HELD_FACT_TOKENS)
         return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from openclaw.common.plain_sentences import Pole
 from openclaw.dreaming.imperatives import named
 from openclaw.dreaming.themes import alike, same_pole
-from openclaw.store.memory import Said
+from openclaw.store.memory import Statement
 from openclaw.store.shares import Person
 
 
@@ -31,7 +31,7 @@ class Wish:
 
     @classmethod
     def of_person(
-        cls, person: Person, asked: Sequence[Said], asked_pole: Callable[[Said], Pole | None]
+        cls, person: Person, asked: Sequence[Statement], asked_pole: Callable[[Statement], Pole | None]
     ) -> list[Wish]:
         """Wishes to dream of in turn: the last one or two. Wishes of different kinds stand together. Two wordings of one
         wish stand alone; if a newer one asks for something else of the same kind, it replaces the older.
@@ -44,7 +44,7 @@ class Wish:
             asked_pole: what a wish surely asks for.
         """
         sure = {one: pole for one in asked if (pole := asked_pole(one)) is not None}
-        kept: list[Said] = []
+        kept: list[Statement] = []
         for one in asked:
             left = [other for other in kept if not _replaces(one, other, sure)]
             if one in sure:
@@ -62,7 +62,7 @@ class Wish:
         ]
 
 
-def _replaces(newer: Said, older: Said, sure: Mapping[Said, Pole]) -> bool:
+def _replaces(newer: Statement, older: Statement, sure: Mapping[Statement, Pole]) -> bool:
     """Returns whether the newer wish asks for something else of the same kind."""
     if older not in sure:
         return newer not in sure and alike(older.text, newer.text) and not same_pole(older.text, newer.text)
@@ -70,7 +70,7 @@ def _replaces(newer: Said, older: Said, sure: Mapping[Said, Pole]) -> bool:
     return newer in sure and sure[newer] != sure[older] and _are_alike(older, newer, sure)
 
 
-def _are_alike(older: Said, newer: Said, sure: Mapping[Said, Pole]) -> bool:
+def _are_alike(older: Statement, newer: Statement, sure: Mapping[Statement, Pole]) -> bool:
     """Returns whether two wishes, both sure or neither, are about the same side of an answer."""
     if sure:
         return named(sure[older]).split()[0] == named(sure[newer]).split()[0]

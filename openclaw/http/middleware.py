@@ -170,14 +170,14 @@ class AccessLog:
             return
         access, status, began = Access(), LEFT, time.perf_counter()
 
-        async def told(message: Message) -> None:
+        async def send_noting_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self.app({**scope, _KEY: access}, receive, told)
+            await self.app({**scope, _KEY: access}, receive, send_noting_status)
         except Exception:
             status = 500
             raise

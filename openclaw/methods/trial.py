@@ -25,10 +25,10 @@ HINT = "Please write whole sentences."
 
 @dataclass(frozen=True)
 class Case:
-    """The message after an answer, and a judge's verdict on it. `hint`: the change that the person wants."""
+    """A message after an answer, and a judge's verdict on it. `hint`: the change that the person wants."""
 
     name: str
-    said: str
+    next_message: str
     score: float
     hint: str | None = None
 
@@ -116,7 +116,7 @@ def _turn(case: Case, prompts: HintedPrompts | None) -> Turn:
         version_spans=[(0, 0, len(completion))],
         finish_reason="stop",
         transcript_digest="",
-        next_state=[{"role": "user", "content": case.said}],
+        next_state=[{"role": "user", "content": case.next_message}],
     )
     if prompts is None:
         return turn

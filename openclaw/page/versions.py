@@ -67,7 +67,7 @@ async def roll_back(request: Request, version: int, drop_turns: bool) -> Json:
     if answer.status_code in NOT_THERE:
         message = "this server has no rollback: restart the run from an older checkpoint instead"
         raise ClientError(message, code="no_rollback", status=409)
-    return _told(answer, "rollback_refused")
+    return _content_of(answer, "rollback_refused")
 
 
 async def pin(request: Request, version: int | None) -> Json:
@@ -75,7 +75,7 @@ async def pin(request: Request, version: int | None) -> Json:
     if source_of(request).gateway is None:
         raise ClientError("a finished run serves no version", code="read_only", status=409)
     path = f"{ROUTE}/unpin" if version is None else f"{ROUTE}/{version}/pin"
-    return _told(await _ask(request, "POST", path, {}), "pin_refused")
+    return _content_of(await _ask(request, "POST", path, {}), "pin_refused")
 
 
 async def settle_quarantine(request: Request, version: int, release: bool) -> int:
@@ -83,7 +83,7 @@ async def settle_quarantine(request: Request, version: int, release: bool) -> in
     if source_of(request).gateway is None:
         raise ClientError("a finished run learns nothing", code="read_only", status=409)
     how = ("POST", f"{ROUTE}/{version}/release") if release else ("DELETE", f"{ROUTE}/{version}/quarantine")
-    answer = _told(await _ask(request, *how), "quarantine_refused")
+    answer = _content_of(await _ask(request, *how), "quarantine_refused")
     return int(answer["released" if release else "deleted"])
 
 
@@ -98,10 +98,10 @@ async def difference(request: Request, a: int, b: int, prompts: list[str]) -> Js
             raise ClientError(f"there is no version {a} or no version {b}", "a", "not_found", 404)
         return found
     if not prompts:
-        return _told(await _ask(request, "GET", f"{ROUTE}/diff?a={a}&b={b}"), "diff_refused")
+        return _content_of(await _ask(request, "GET", f"{ROUTE}/diff?a={a}&b={b}"), "diff_refused")
     async with source.tries:
         body = {"a": a, "b": b, "prompts": prompts}
-        return _told(await _ask(request, "POST", f"{ROUTE}/diff", body), "diff_refused")
+        return _content_of(await _ask(request, "POST", f"{ROUTE}/diff", body), "diff_refused")
 
 
 def openings(store: RolloutStore) -> list[str]:
@@ -141,7 +141,7 @@ def pinned(version: int | None, answer: Json) -> str:
     return "Training goes on." if version is None else f"Version {version} is pinned."
 
 
-def _told(answer: httpx.Response, code: str) -> Json:
+def _content_of(answer: httpx.Response, code: str) -> Json:
     """Raises ClientError if a route of this app refuses."""
     if answer.status_code >= 400:
         raise ClientError(_reason(answer), code=code, status=answer.status_code)

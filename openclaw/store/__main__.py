@@ -154,9 +154,11 @@ def _run(asked: BufferAddress, store: RolloutStore) -> dict[str, Any] | None:
 
             return import_conversations(store, asked.file, asked.model_path)
         case DeleteSession():
-            return _found(store.deletion.delete_session(asked.session), f"session {asked.session!r}")
+            return _checked_deletion(
+                store.deletion.delete_session(asked.session), f"session {asked.session!r}"
+            )
         case DeletePerson():
-            return _found(store.deletion.delete_person(asked.person), f"person {asked.person!r}")
+            return _checked_deletion(store.deletion.delete_person(asked.person), f"person {asked.person!r}")
         case Purge():
             return store.deletion.purge(asked.retention_days)
         case _:
@@ -177,7 +179,7 @@ def _import(asked: ImportAny) -> dict[str, Any]:
     from openclaw.store.history.any_file import Import
 
     request = Import(asked.file, asked.model_path, asked.person)
-    return request.found() if asked.dry_run else request.into(lambda: _open(asked))
+    return request.summary() if asked.dry_run else request.into(lambda: _open(asked))
 
 
 def _export(asked: Export, store: RolloutStore) -> dict[str, Any] | None:
@@ -233,7 +235,7 @@ def _to_file(path: Path, lines: Iterable[bytes]) -> int:
     return written
 
 
-def _found(deleted: dict[str, int], what: str) -> dict[str, int]:
+def _checked_deletion(deleted: dict[str, int], what: str) -> dict[str, int]:
     if not any(deleted.values()):
         raise StoreError(f"no {what} in the buffer: nothing was deleted")
     return deleted

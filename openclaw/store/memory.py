@@ -63,8 +63,8 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Said:
-    """A person's wish, the time when it was judged, and the turn after which it was written."""
+class Statement:
+    """A preference that a person stated. `at`: when it was judged; `turn_id`: the turn after which it was written."""
 
     text: str
     at: float
@@ -132,16 +132,16 @@ class MemoryTable:
         each: int,
         people: Collection[Person],
         trainer: str = DEFAULT_TRAINER,
-    ) -> dict[Person, list[Said]]:
+    ) -> dict[Person, list[Statement]]:
         """As `asked_for`, for these people only, with the turn after which each wish was written."""
         of_trainer = is_of_trainer(trainer)
         return self._asked(len(people), each, _judged_with(turn_ids), is_of(people), of_trainer)
 
-    def asked_last(self, people: int, each: int = KEPT) -> dict[Person, list[Said]]:
+    def asked_last(self, people: int, each: int = KEPT) -> dict[Person, list[Statement]]:
         """As `asked_for`, up to the newest judgement of all and with the time of each wish."""
         return self._asked(people, each)
 
-    def _asked(self, people: int, each: int, *limits: ColumnElement[bool]) -> dict[Person, list[Said]]:
+    def _asked(self, people: int, each: int, *limits: ColumnElement[bool]) -> dict[Person, list[Statement]]:
         judgement, turn, sample = schema.judgement.c, schema.turn.c, schema.sample.c
         taken_out = or_(sample.state == str(SampleState.QUARANTINED), sample.reason == DELETED)
         query = (
@@ -152,7 +152,7 @@ class MemoryTable:
             .order_by(judgement.id.desc())
             .limit(LOOKED_AT)
         )
-        found: dict[Person, list[Said]] = {}
+        found: dict[Person, list[Statement]] = {}
         with self._database.reading() as connection:
             for turn_id, person, packed, at in connection.execute(query).all():
                 hint = max(unpack_json(packed), key=len, default="")
@@ -160,7 +160,7 @@ class MemoryTable:
                 room = len(statements) < each and (person in found or len(found) < people)
                 may_stand = hint and hint not in [one.text for one in statements] and room
                 if may_stand and not repeats(request_of(connection, turn_id), hint):
-                    found[person] = [Said(hint, at, turn_id), *statements]
+                    found[person] = [Statement(hint, at, turn_id), *statements]
         return dict(reversed(found.items()))
 
     def forget(self, wish_id: int, person: str | None = None, asker: Asker = ADMINISTRATOR) -> bool:

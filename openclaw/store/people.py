@@ -20,13 +20,13 @@ _IS_SCORED = (schema.judgement.c.kind == "eval", schema.judgement.c.score != 0)
 
 @dataclass(frozen=True)
 class Score:
-    """A judgement other than 0. `said`: the text of a person's feedback; None if the judge read the next message."""
+    """A judgement other than 0. `feedback_text`: of a person's feedback; None if the judge read the next message."""
 
     judgement_id: int
     turn_id: str
     person: Person
     score: float
-    said: str | None
+    feedback_text: str | None
 
 
 class PeopleTable:

@@ -280,7 +280,7 @@ class HookSettings:
     replay: ReplayArguments
     anchors: AnchorArguments
     dreams: DreamArguments
-    standing: StandingArguments
+    standing_preferences: StandingArguments
     trust: TrustArguments
     probation: ProbationArguments
     observation: ObservationArguments

@@ -20,7 +20,7 @@ from openclaw.errors import ConfigError
 from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.store import RolloutStore
 from openclaw.store.dreams import Dream
-from openclaw.store.memory import Said
+from openclaw.store.memory import Statement
 from openclaw.store.shares import Person
 from openclaw.trainer_hooks.arguments import HookSettings
 from openclaw.trainer_hooks.rows import Row
@@ -76,7 +76,7 @@ def demand_of(
     turns = [record.turn for record in records]
     people = {turn.person for turn in turns}
 
-    def ask(excluded: Collection[Person]) -> dict[Person, list[Said]]:
+    def ask(excluded: Collection[Person]) -> dict[Person, list[Statement]]:
         known = people.difference(excluded)
         return store.memory.asked_by([turn.id for turn in turns], LOOKED_BACK, known, trainer)
 

@@ -218,13 +218,13 @@ class BacklogWatch:
     """Logs new conditions: each kind when it begins, then every `REPEAT_SECONDS` while it lasts."""
 
     def __init__(self) -> None:
-        self._said: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def news(self, backlog: Backlog, now: float | None = None) -> list[str]:
         """Returns the lines to log. `now`: seconds of a clock that never goes back."""
         now = time.monotonic() if now is None else now
         advice = backlog.advice()
-        self._said = {kind: at for kind, at in self._said.items() if kind in advice}
-        due = [kind for kind in advice if now - self._said.get(kind, float("-inf")) >= REPEAT_SECONDS]
-        self._said |= dict.fromkeys(due, now)
+        self._logged_at = {kind: at for kind, at in self._logged_at.items() if kind in advice}
+        due = [kind for kind in advice if now - self._logged_at.get(kind, float("-inf")) >= REPEAT_SECONDS]
+        self._logged_at |= dict.fromkeys(due, now)
         return [advice[kind] for kind in due]

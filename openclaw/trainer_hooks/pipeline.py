@@ -85,7 +85,7 @@ class BatchPipeline:
         rows."""
         batch = Batch(rollout_id, list(records))
         self.exclude(batch)
-        self.standing(batch)
+        self.standing_preferences(batch)
         self.replay(batch)
         self.anchor(batch)
         self.dream(batch)
@@ -106,12 +106,17 @@ class BatchPipeline:
         if self.exclusion is not None:
             batch.trust = self.exclusion.trust_at(batch.records)
 
-    def standing(self, batch: Batch) -> None:
+    def standing_preferences(self, batch: Batch) -> None:
         """Makes the rows, whose teachers read standing preferences with --standing-wishes."""
-        if self.settings.standing.is_on:
+        if self.settings.standing_preferences.is_on:
             trainer = self.settings.buffer.trainer_id
             batch.teachers = Teachers.of(
-                self.settings.standing, self.store, self.prompts, batch.records, batch.trust, trainer
+                self.settings.standing_preferences,
+                self.store,
+                self.prompts,
+                batch.records,
+                batch.trust,
+                trainer,
             )
         batch.own = [batch.row(record) for record in batch.records]
 

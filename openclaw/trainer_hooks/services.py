@@ -174,12 +174,12 @@ def started_engines(flags: ServedFlags, model: str, endpoints: Mapping[str, list
 
 @dataclass(frozen=True)
 class Services:
-    """The processes of one run; `given` are all flags of the driver by name, `env` its variables (None: those of this
+    """The processes of one run; `parsed` are all flags of the driver by name, `env` its variables (None: those of this
     process)."""
 
     settings: HookSettings
     method_path: str
-    given: argparse.Namespace
+    parsed: argparse.Namespace
     env: Mapping[str, str] | None = None
 
     @property
@@ -196,10 +196,10 @@ class Services:
         Args:
             store: flags that name the rollout buffer; default: those of the settings.
         """
-        trainer, known = self.settings.trainer, vars(self.given)
+        trainer, known = self.settings.trainer, vars(self.parsed)
         values: dict[str, object] = {name: known[name] for name in GATEWAY_FLAGS}
         values |= {"model_path": trainer.hf_checkpoint, "run_dir": trainer.run_dir}
-        values |= {"context_length": by_name(ServedFlags, self.given).context_length}
+        values |= {"context_length": by_name(ServedFlags, self.parsed).context_length}
         values |= {"engine_url": engine_urls, "enable_rl_intercept": True}
         values |= {"session_ttl": self.settings.buffer.session_ttl}
         values |= {"train_adapters": self.settings.served.train_adapters}
@@ -232,10 +232,10 @@ class Services:
         command = [sys.executable, "-m", "openclaw.judge.worker", "--worker-name", name]
         command += store_flags(self.settings.buffer)
         command += ["--method-path", self.method_path, "--model-path", self.settings.trainer.hf_checkpoint]
-        for option, value in self.method.chosen(vars(self.given)).items():
+        for option, value in self.method.chosen(vars(self.parsed)).items():
             command += ["--method-option", f"{option}={value:g}"]
         command += ["--teacher-source", source] if source else []
-        command += judge_settings.as_flags(self.given) + teacher_settings.as_flags(self.given)
+        command += judge_settings.as_flags(self.parsed) + teacher_settings.as_flags(self.parsed)
         return {
             "name": name,
             "role": "judge",
@@ -247,9 +247,9 @@ class Services:
 
     def check_teacher(self) -> None:
         """Raises ConfigError for settings of judge and teacher that contradict."""
-        judge = judge_settings.load_settings(self.given, self.env)
-        engines = teacher_settings.load_settings(self.given, self.env)
-        options = {"eval_mode": judge.eval_mode, **self.method.chosen(vars(self.given))}
+        judge = judge_settings.load_settings(self.parsed, self.env)
+        engines = teacher_settings.load_settings(self.parsed, self.env)
+        options = {"eval_mode": judge.eval_mode, **self.method.chosen(vars(self.parsed))}
         source = self.settings.trainer.teacher_source or "trainer"
         if teacher_settings.is_asked(self.method.needs(options), source):
             teacher_settings.teacher_engines(engines, judge)

@@ -34,10 +34,10 @@ who complained about a list lost the warm tone that they had asked for before.""
 
 def check(settings: HookSettings) -> None:
     """Raises ConfigError for standing preferences that no teacher would read."""
-    if settings.standing.is_on and not settings.teaches_in_trainer:
+    if settings.standing_preferences.is_on and not settings.teaches_in_trainer:
         raise ConfigError(
-            f"--standing-wishes {settings.standing.standing_wishes} needs a method with hints and its teacher in the "
-            "trainer: nothing else would read them; drop it, or --teacher-source inference"
+            f"--standing-wishes {settings.standing_preferences.standing_wishes} needs a method with hints and its "
+            "teacher in the trainer: nothing else would read them; drop it, or --teacher-source inference"
         )
 
 

@@ -105,7 +105,7 @@ class Evidence:
             if score not in self._known and score.turn_id in turns:
                 turn = turns[score.turn_id]
                 fact = fact_of(turn, self._hook)
-                self._known[score] = agreement(turn, score.score, fact, score.said)
+                self._known[score] = agreement(turn, score.score, fact, score.feedback_text)
         return [self._known.get(score) for score in scores]
 
 

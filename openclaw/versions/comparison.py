@@ -68,11 +68,11 @@ def as_text(found: dict[str, Any]) -> str:
     for one in found.get("answers", []):
         lines += ["", f"> {one['prompt']}"]
         if one["same"]:
-            lines.append(_said(f"{a} and {b}", one["a"]))
+            lines.append(_labelled(f"{a} and {b}", one["a"]))
         else:
-            lines += [_said(str(a), one["a"]), _said(str(b), one["b"])]
+            lines += [_labelled(str(a), one["a"]), _labelled(str(b), one["b"])]
     return "\n".join(lines)
 
 
-def _said(who: str, text: str) -> str:
+def _labelled(who: str, text: str) -> str:
     return f"[{who}] " + text.replace("\n", "\n    ")

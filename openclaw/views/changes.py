@@ -40,7 +40,7 @@ async def overrule(source: ViewSource, completion_id: str, score: float | None, 
 async def delete_session(source: ViewSource, session_id: str) -> Json:
     """Raises ClientError (404, 409)."""
     deleted = await source.changeable.delete_session(session_id)
-    return _told(
+    return _checked_deletion(
         {"session_id": session_id, "deleted": deleted}, f"there is no recorded session {session_id!r}"
     )
 
@@ -48,7 +48,7 @@ async def delete_session(source: ViewSource, session_id: str) -> Json:
 async def delete_person(source: ViewSource, person: str) -> Json:
     """Raises ClientError (404, 409)."""
     deleted = await source.changeable.delete_person(person)
-    return _told({"person": person, "deleted": deleted}, f"nothing is recorded of {person!r}")
+    return _checked_deletion({"person": person, "deleted": deleted}, f"nothing is recorded of {person!r}")
 
 
 async def forget(source: ViewSource, wish_id: int) -> None:
@@ -65,7 +65,7 @@ async def purge(source: ViewSource, days: float) -> Json:
     return {"retention_days": days, "deleted": await asyncio.to_thread(store.deletion.purge, days)}
 
 
-def _told(found: Json, nobody: str) -> Json:
-    if not any(found["deleted"].values()):
-        raise ClientError(nobody, code="not_found", status=404)
-    return found
+def _checked_deletion(result: Json, message: str) -> Json:
+    if not any(result["deleted"].values()):
+        raise ClientError(message, code="not_found", status=404)
+    return result

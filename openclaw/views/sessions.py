@@ -12,7 +12,7 @@ from openclaw.errors import ClientError
 from openclaw.store import RolloutStore, schema
 from openclaw.store.rows import judgement_from_row, unpack_json
 from openclaw.types import SampleState, reason_of
-from openclaw.views.texts import preview, said, shown_message
+from openclaw.views.texts import new_messages, preview, shown_message
 
 Json = dict[str, Any]
 
@@ -128,7 +128,7 @@ def shown_turn(row: RowMapping, judged: list[Json]) -> Json:
         "created_at": row["created_at"],
         "finish_reason": row["finish_reason"],
         "weight_versions": [span[0] for span in unpack_json(row["version_spans"])],
-        "messages": [shown_message(message) for message in said(messages)],
+        "messages": [shown_message(message) for message in new_messages(messages)],
         "answer": shown_message(unpack_json(row["response_message"])),
         "next_state": None if following is None else [shown_message(message) for message in following],
         "judgements": judged,

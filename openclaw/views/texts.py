@@ -39,7 +39,7 @@ def calls_of(message: Message) -> list[dict[str, str]]:
     return found
 
 
-def said(messages: list[Message]) -> list[Message]:
+def new_messages(messages: list[Message]) -> list[Message]:
     """Returns the new part of a request: the messages after the last answer in it."""
     answers = [index for index, message in enumerate(messages) if message.get("role") == "assistant"]
     return messages[answers[-1] + 1 :] if answers else messages

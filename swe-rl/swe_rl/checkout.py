@@ -210,7 +210,9 @@ def run_script(workspace: Workspace, script: str, seconds: float) -> tuple[Finis
     folder, secret, used = _plugin(workspace)
     workspace.write(f"{folder}/run.sh", script.encode())
     done = in_box(f"bash {folder}/run.sh", seconds, workspace, variables=used)
-    return done, parsed(done, secret) if done.error is not None or any(_told(done.output, secret)) else None
+    return done, parsed(done, secret) if done.error is not None or any(
+        _reported_lines(done.output, secret)
+    ) else None
 
 
 def run_tests_on_image(instance: Instance, workspace: Workspace, seconds: float) -> Verdicts:
@@ -240,7 +242,7 @@ def parsed(done: Finished, secret: str) -> Verdicts:
     outcomes: dict[str, str] = {}
     why: dict[str, str] = {}
     ended, traps, fooled = False, -1, False
-    for line in _told(done.output, secret):
+    for line in _reported_lines(done.output, secret):
         entry = json.loads(line)
         if "test" in entry:
             outcomes[entry["test"]] = entry["outcome"]
@@ -260,7 +262,7 @@ def parsed(done: Finished, secret: str) -> Verdicts:
     return Verdicts(outcomes, why, ended and done.error is None, problem, done.exit_code)
 
 
-def _told(output: str, secret: str) -> Iterator[str]:
+def _reported_lines(output: str, secret: str) -> Iterator[str]:
     for line in output.splitlines():
         if line.startswith(f"{secret} "):
             yield line.removeprefix(f"{secret} ")

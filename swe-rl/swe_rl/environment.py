@@ -81,8 +81,8 @@ class SweEnvironment:
             )
         self.instance = to_instance(row, str(row.get("instance_id", "instance")))
         self.check(self.instance)
-        self.work = await self._apart(checkout, self.instance, True, self.place)
-        await self._apart(commit, self.instance, self.work)
+        self.work = await self._in_thread(checkout, self.instance, True, self.place)
+        await self._in_thread(commit, self.instance, self.work)
         return self.instance
 
     @staticmethod
@@ -99,7 +99,7 @@ class SweEnvironment:
         shown: list[Message] = []
         for command in commands:
             self.steps += 1
-            done = await self._apart(agents_box, command, self.step_seconds, self._work())
+            done = await self._in_thread(agents_box, command, self.step_seconds, self._work())
             if SUBMIT in done.output.split("\n", 1)[0] and done.exit_code == 0:
                 self.exit_status = "submitted"
                 return Observation(done=True)
@@ -110,7 +110,7 @@ class SweEnvironment:
         """+1 where the hidden tests pass in a fresh copy with the agent's patch, else -1."""
         assert self.instance is not None
         patch, source = await self.patch()
-        grade: Grade = await self._apart(self.grader.grade, self.instance, patch)
+        grade: Grade = await self._in_thread(self.grader.grade, self.instance, patch)
         details: dict[str, Any] = {
             **grade.to_dict(),
             "instance_id": self.instance.instance_id,
@@ -124,14 +124,14 @@ class SweEnvironment:
     async def patch(self) -> tuple[str, str]:
         """Returns the agent's changes, and their source."""
         assert self.instance is not None
-        return await self._apart(patch_of, self.instance, self._work()), "diff"
+        return await self._in_thread(patch_of, self.instance, self._work()), "diff"
 
     async def close(self) -> None:
         if self.work is not None:
-            await self._apart(self.work.close)
+            await self._in_thread(self.work.close)
             self.work = None
 
-    async def _apart(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         call = functools.partial(function, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self.threads, call)
 

@@ -157,19 +157,19 @@ def _path(place: str) -> Path | None:
 class _Anchors(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.hrefs: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         href = dict(attrs).get("href")
         if tag == "a" and href:
-            self.found.append(href)
+            self.hrefs.append(href)
 
 
 def _of_html(text: str, base: str) -> list[Link]:
     page = _Anchors()
     page.feed(text)
     links = []
-    for href in page.found:
+    for href in page.hrefs:
         url, fragment = urldefrag(urljoin(base, href))
         kind, _, digest = fragment.partition("=")
         links.append(Link(url, {kind: digest} if digest else {}))

@@ -55,7 +55,7 @@ class TerminalEnvironment:
 
     async def reset(self, task: Task) -> Start:
         """Raises TaskError, EnvironmentAway."""
-        return await self._apart(lambda: self._begin(task))
+        return await self._in_thread(lambda: self._begin(task))
 
     def _begin(self, row: Task) -> Start:
         self.task = task_of(row, self.settings.tasks_dir)
@@ -72,7 +72,7 @@ class TerminalEnvironment:
         shown = []
         for call in action.calls[:MOST_CALLS]:
             began = time.monotonic()
-            shown.append({"role": "tool", "content": await self._apart(partial(self._call, call))})
+            shown.append({"role": "tool", "content": await self._in_thread(partial(self._call, call))})
             self.seconds += time.monotonic() - began
         if len(action.calls) > MOST_CALLS:
             shown.append(
@@ -86,7 +86,7 @@ class TerminalEnvironment:
 
     async def evaluate(self) -> Outcome:
         """Ends the agent's box with all that runs in it, then runs the tests. Raises EnvironmentAway."""
-        return await self._apart(self._judged)
+        return await self._in_thread(self._judged)
 
     def _judged(self) -> Outcome:
         assert self.task is not None and self.workspace is not None and self.shells is not None
@@ -106,7 +106,7 @@ class TerminalEnvironment:
         return Outcome(2 * verdict.accuracy - 1, verdict.solved, details)
 
     async def close(self) -> None:
-        await self._apart(self._end)
+        await self._in_thread(self._end)
 
     def _end(self) -> None:
         if self.shells is not None:
@@ -114,7 +114,7 @@ class TerminalEnvironment:
         if self.workspace is not None:
             self.workspace.close()
 
-    async def _apart(self, work: Callable[[], Found]) -> Found:
+    async def _in_thread(self, work: Callable[[], Found]) -> Found:
         """Work that waits, in a thread that holds up no other episode."""
         return await asyncio.get_running_loop().run_in_executor(self.settings.threads, work)
 

@@ -23,12 +23,12 @@ class Learner:
     """Somebody who writes short until told otherwise."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, str]] = []
+        self.messages: list[tuple[str, str]] = []
         self.ended: list[str] = []
         self.knows = False
 
     def say(self, session: str, text: str) -> str:
-        self.said.append((session, text))
+        self.messages.append((session, text))
         self.knows |= text == "longer"
         return "a long one" if self.knows else "no"
 
@@ -45,8 +45,8 @@ def test_rounds_are_checked_by_their_programs_and_told_what_fails(tmp_path: Path
         {"day": "day 1", "rounds": 2, "passed": 1, "after_feedback": 1},
         {"day": "second", "rounds": 1, "passed": 1, "after_feedback": 0},
     ]
-    assert [text for session, text in agent.said if session == "s-1-1"][:2] == ["write", "longer"]
-    assert [len([1 for session, _ in agent.said if session == name]) for name in agent.ended] == [3, 2, 2]
+    assert [text for session, text in agent.messages if session == "s-1-1"][:2] == ["write", "longer"]
+    assert [len([1 for session, _ in agent.messages if session == name]) for name in agent.ended] == [3, 2, 2]
 
 
 @pytest.mark.parametrize(

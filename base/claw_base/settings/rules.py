@@ -58,34 +58,34 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Rule:
-    """Refuses a given flag while all conditions hold.
+    """Rejects a flag that was given while all conditions hold.
 
     Attributes:
-        text: the refusal; {flag} and {value} are the flag's, {any_other_name} is the value of that one.
-        given: other flags that are given.
-        missing: other flags that are not.
-        equal: names (the flag's own too) and values of which they have one.
-        other: names and values of which they have none.
+        text: the error; {flag} and {value} are the flag's, {any_other_name} is the value of that one.
+        present: other flags that must be given.
+        absent: other flags that must not be given.
+        equal: names (the flag's own too), each with values of which it must have one.
+        other: names, each with values of which it must have none.
     """
 
     text: str
-    given: Sequence[str] = ()
-    missing: Sequence[str] = ()
+    present: Sequence[str] = ()
+    absent: Sequence[str] = ()
     equal: tuple[tuple[str, tuple[Any, ...]], ...] = ()
     other: tuple[tuple[str, tuple[Any, ...]], ...] = ()
 
     @property
     def names(self) -> Iterator[str]:
         """Every flag that the conditions look at."""
-        yield from (*self.given, *self.missing)
+        yield from (*self.present, *self.absent)
         yield from (name for name, _ in (*self.equal, *self.other))
 
     def broken(self, args: object, defaults: dict[str, Any]) -> bool:
         """Returns whether every condition holds for these arguments."""
         arguments = vars(args)
         return (
-            all(is_given(arguments[name], defaults[name]) for name in self.given)
-            and not any(is_given(arguments[name], defaults[name]) for name in self.missing)
+            all(is_given(arguments[name], defaults[name]) for name in self.present)
+            and not any(is_given(arguments[name], defaults[name]) for name in self.absent)
             and all(arguments[name] in values for name, values in self.equal)
             and not any(arguments[name] in values for name, values in self.other)
         )
@@ -97,7 +97,7 @@ def needs(*names: str, text: str = "", why: str = "", **equal: object) -> Rule:
     options = [option(name) for name in names]
     options += [f"{option(name)} {' or '.join(map(str, values))}" for name, values in conditions]
     reason = f"it needs {' or '.join(options)}{why and ', '}{why}"
-    return Rule(text or "{flag} would change nothing: " + reason, missing=names, other=conditions)
+    return Rule(text or "{flag} would change nothing: " + reason, absent=names, other=conditions)
 
 
 def excludes(*names: str, text: str = "", without: Sequence[str] = (), **equal: object) -> Rule:
@@ -107,7 +107,7 @@ def excludes(*names: str, text: str = "", without: Sequence[str] = (), **equal: 
     company = [option(name) for name in names]
     company += [f"{option(name)} {{{name}}}" for name, _ in conditions]
     reason = f"{{flag}} has no meaning with {' and '.join(company)}; drop it"
-    return Rule(text or reason, given=names, missing=without, equal=conditions)
+    return Rule(text or reason, present=names, absent=without, equal=conditions)
 
 
 def _pairs(equal: dict[str, object]) -> tuple[tuple[str, tuple[Any, ...]], ...]:

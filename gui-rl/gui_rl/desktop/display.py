@@ -80,9 +80,9 @@ class Display:
 
     async def hand(self, *words: str) -> str:
         """Returns the output of xdotool; empty if the command failed. Raises EnvironmentAway."""
-        return await self._said("xdotool", *words)
+        return await self._output_of("xdotool", *words)
 
-    async def _said(self, *words: str) -> str:
+    async def _output_of(self, *words: str) -> str:
         if self.process.returncode is not None:
             raise EnvironmentAway("the display is gone")
         environment = {"DISPLAY": f":{self.number}", "XAUTHORITY": str(self.cookie), "LANG": "C.UTF-8"}
@@ -103,12 +103,12 @@ class Display:
         would do so between two key strokes, of which programs miss the first. Raises EnvironmentAway."""
         new = [one for one in dict.fromkeys(text) if one not in PRINTABLE]
         if new and not self._spare:
-            keymap = await self._said("xmodmap", "-pke")
+            keymap = await self._output_of("xmodmap", "-pke")
             self._spare = re.findall(r"^keycode +(\d+) = *$", keymap, re.MULTILINE)[:SPARE]
         if new:
             pairs = zip(self._spare, new, strict=False)
             words = [word for key, one in pairs for word in ("-e", f"keycode {key} = U{ord(one):04X}")]
-            await self._said("xmodmap", *words)
+            await self._output_of("xmodmap", *words)
             await asyncio.sleep(NEWS_SECONDS)
 
     def picture(self) -> Image.Image:

@@ -115,7 +115,7 @@ class Programs:
 
     def start(self, words: Sequence[str]) -> None:
         """Starts a program. Raises TaskError if it is not installed, ConfigError, SandboxError."""
-        self._start([*QUIETLY, found(words[0]), *words[1:]], PROGRAM, self.home)
+        self._start([*QUIETLY, path_of(words[0]), *words[1:]], PROGRAM, self.home)
 
     def start_browser(self, url: str) -> None:
         """The same for the browser, which has none of the home's files."""
@@ -178,8 +178,8 @@ class Programs:
         self.browsing.close()
 
 
-def found(program: str) -> str:
-    """Its path. Raises TaskError if it is not installed."""
+def path_of(program: str) -> str:
+    """Returns the path of a program. Raises TaskError if it is not installed."""
     path = shutil.which(program.rpartition("/")[2], path=PATHS)
     if path is None:
         raise TaskError(f"config step launch: {program} is not installed")

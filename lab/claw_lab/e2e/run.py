@@ -62,12 +62,12 @@ class Talk:
             began = time.monotonic()
             reply = self.openclaw.say(person, text)
             self.seconds.append(time.monotonic() - began)
-            self.conversations.setdefault(person, Conversation(person)).said(text, reply)
+            self.conversations.setdefault(person, Conversation(person)).add_exchange(text, reply)
 
     def _locally(self, openclaw: OpenClaw, name: str) -> None:
         conversation = self.conversations.setdefault(name, Conversation(name, session_id=name))
         for text in LOCAL:
-            conversation.said(text, openclaw.say_local(name, text))
+            conversation.add_exchange(text, openclaw.say_local(name, text))
 
     def _session_of(self, person: str) -> str:
         """OpenClaw's session id of a conversation."""

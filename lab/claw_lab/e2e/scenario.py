@@ -67,7 +67,7 @@ class Conversation:
     wrong_replies: list[str] = field(default_factory=list)
     ends: bool = False
 
-    def said(self, text: str, reply: str) -> None:
+    def add_exchange(self, text: str, reply: str) -> None:
         """Records a person's message, which follows the last answer, and the reply to it."""
         if self.calls:
             self.calls[-1] = Call(self.calls[-1].answer, text, exact=True)

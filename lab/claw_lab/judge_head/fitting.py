@@ -76,11 +76,11 @@ def rules_of(lines: Sequence[Line]) -> npt.NDArray[np.int64]:
 def features(lines: Sequence[Line], encoder: Encoder) -> Array:
     """`[lines, features]`."""
 
-    def said(line: Line) -> Remark:
+    def remark(line: Line) -> Remark:
         rules = None if line.rules_know else vote_by_rules(question_of(line))
         return Remark(text=line.text, request=line.request, answer=line.answer, rules=rules)
 
-    return np.stack([features_of(said(line), encoder) for line in lines])
+    return np.stack([features_of(remark(line), encoder) for line in lines])
 
 
 def fit(lines: Sequence[Line], seen: Array, l2: float = L2) -> Weights:

@@ -74,7 +74,7 @@ def training_lines() -> list[Line]:
     """Returns all lines for training, without those that are nearly the same as a line for reports."""
     lines = [*written("train"), *_people("recorded/tune", True), *_user_lines("seen", True)]
     lines += [*_people("tuning", True), *_talk(TRAINING_WRITERS, True), *_of_reader()]
-    return apart(lines, report_lines())
+    return unlike(lines, report_lines())
 
 
 def report_lines() -> list[Line]:
@@ -150,7 +150,7 @@ def _about_the_moon(writer: str, kind: str, text: str, rules_know: bool) -> Line
     )  # fmt: skip
 
 
-def apart(lines: Sequence[Line], others: Sequence[Line]) -> list[Line]:
+def unlike(lines: Sequence[Line], others: Sequence[Line]) -> list[Line]:
     """Returns the lines that are none of the others, and not nearly one of them."""
     near = likeness([line.text for line in lines], [line.text for line in others]).max(axis=1)
     return [line for line, share in zip(lines, near, strict=True) if share < _ALIKE]

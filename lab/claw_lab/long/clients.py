@@ -105,8 +105,8 @@ class Home:
         own = WRITTEN[agent.name]
         self.file = self.folder / FOLDERS[agent.name] / own.names[0]
         self.file.parent.mkdir(parents=True)
-        self.mine = agent.settings or MINE[own.form]
-        self.file.write_text(self.mine)
+        self.own_settings = agent.settings or MINE[own.form]
+        self.file.write_text(self.own_settings)
         self.problems: list[str] = []
 
     def connect(self, *words: str) -> None:
@@ -135,7 +135,7 @@ class Home:
 
     def undo(self) -> None:
         self.connect("--remove")
-        if self.file.read_text() != self.mine or (self.file.parent / NOTES).exists():
+        if self.file.read_text() != self.own_settings or (self.file.parent / NOTES).exists():
             self.problems.append(f"after --remove {self.file} is not as it was")
 
 

@@ -84,7 +84,7 @@ async def openenv(folder: Path) -> str:
         (folder / "echo.py").write_text(ONE_SESSION)
         flags = ["--custom-generate-function-path", f"{folder}/echo.py:generate", "--input-key", "prompt"]
         lesson = Lesson(dialogues, [{"prompt": asked}], flags, {"OPENENV_URL": url})
-        return told("OpenEnv's own environment, characters said", await learned(folder, lesson))
+        return checked_rewards("OpenEnv's own environment, characters said", await learned(folder, lesson))
 
 
 async def harbor(folder: Path) -> str:
@@ -107,7 +107,7 @@ async def harbor(folder: Path) -> str:
     flags += ["--tasks-dir", str(folder), "--no-terminal-system-prompt", "--max-steps", "2"]
     row = {"task": "say-yes", "metadata": {"task_path": "say-yes"}}
     lesson = Lesson(dialogues, [row], flags)
-    return told("Harbor's own new task, lines written", await learned(folder, lesson))
+    return checked_rewards("Harbor's own new task, lines written", await learned(folder, lesson))
 
 
 async def mcp(folder: Path) -> str:
@@ -134,7 +134,7 @@ async def mcp(folder: Path) -> str:
     flags += ["--label-key", "label", "--max-turns", "2", "--no-tool-encouragement"]
     flags += ["--answer-check", "strict"]
     lesson = Lesson(dialogues, rows, flags, {"TOOLS_CONFIG": config}, rollouts=40, rate=7e-4)
-    return told("mcp-server-time, hours between zones", await learned(folder, lesson))
+    return checked_rewards("mcp-server-time, hours between zones", await learned(folder, lesson))
 
 
 def written(name: str, arguments: dict[str, Any]) -> str:
@@ -181,7 +181,7 @@ async def learned(folder: Path, lesson: Lesson) -> list[float]:
     return [line["rollout/reward_mean"] for line in lines if "rollout/reward_mean" in line]
 
 
-def told(what: str, rewards: list[float]) -> str:
+def checked_rewards(what: str, rewards: list[float]) -> str:
     first, last = statistics.fmean(rewards[:2]), statistics.fmean(rewards[-2:])
     assert last - first >= GAINED, f"{what}: {[round(one, 2) for one in rewards]}"
     return f"{what}: mean reward {first:.2f} -> {last:.2f} in {len(rewards)} rollouts"

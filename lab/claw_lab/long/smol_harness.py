@@ -23,11 +23,11 @@ class Guess(Tool):
 
     def __init__(self, number: int) -> None:
         super().__init__()
-        self.number, self.found, self.guesses = number, False, 0
+        self.number, self.is_solved, self.guesses = number, False, 0
 
     def forward(self, number: int) -> str:
         self.guesses += 1
-        self.found = self.found or number == self.number
+        self.is_solved = self.is_solved or number == self.number
         return "right" if number == self.number else "too small" if number < self.number else "too large"
 
 
@@ -46,8 +46,8 @@ def run_agent(endpoint: SessionEndpoint, task: Task) -> Outcome:
     with contextlib.suppress(AgentError):
         agent.run(str(task.prompt))
     written = agent.monitor.get_total_token_counts().output_tokens
-    score = 1.0 if tool.found else 0.5 / (1 + written / 100)
-    return Outcome(score, tool.found, {"tool_calls": tool.guesses, "tokens": written})
+    score = 1.0 if tool.is_solved else 0.5 / (1 + written / 100)
+    return Outcome(score, tool.is_solved, {"tool_calls": tool.guesses, "tokens": written})
 
 
 async def play(endpoint: SessionEndpoint, task: Task) -> Outcome:

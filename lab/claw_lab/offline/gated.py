@@ -129,7 +129,7 @@ class GatedLoop(LocalLoop):
         self.good = self.state()
         self.rejections: list[tuple[str, str]] = []
         self.undone: list[str] = []
-        self.found: list[dict[str, float]] = []
+        self.measurements: list[dict[str, float]] = []
         self.last: list[Sample] = []
 
     def state(self) -> LoopState:
@@ -217,7 +217,7 @@ class GatedLoop(LocalLoop):
             parent = self.live.version
             self.store.versions.weights_live(self.rollouts, self.version, parent, False, None, None)
             self.go_live(found)
-            self.found.append(found)
+            self.measurements.append(found)
         self.rollouts += 1
 
 

@@ -64,11 +64,11 @@ async def talk(
     """One session, from the homework to thanks or to giving up."""
     session, session_id = user.session(), f"demo-{uuid.uuid4().hex[:12]}"
 
-    def heard(begun: float, answer: Answer) -> None:
+    def report_error(begun: float, answer: Answer) -> None:
         if answer.error is not None:
             say(f"session {number}: {answer.error}")
 
-    if not await converse(client, session, session_id, heard, reading_s):
+    if not await converse(client, session, session_id, report_error, reading_s):
         return
     await client.end_session(session_id)
     learning.first_replies[number] = bool(session.satisfied_at_once)

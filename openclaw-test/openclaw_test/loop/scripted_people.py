@@ -37,7 +37,7 @@ async def converse(
     client: ChatClient,
     session: Session,
     scope: str,
-    heard: Callable[[float, Answer], None],
+    on_answer: Callable[[float, Answer], None],
     reading_s: float = 0.0,
 ) -> bool:
     """One session, from its opening to thanks or giving up. `heard` gets each answer and when it was asked for.
@@ -48,7 +48,7 @@ async def converse(
         messages.append({"role": "user", "content": text})
         begun = time.monotonic()
         answer = await client.chat(messages, session_id=scope, max_tokens=MAX_TOKENS)
-        heard(begun, answer)
+        on_answer(begun, answer)
         if answer.error is not None:
             return False
         messages.append({"role": "assistant", "content": answer.text})
@@ -63,7 +63,7 @@ async def talk_until(
 ) -> None:
     """One person, session after session, until `done` is set. `reading_s`: how long an answer is read."""
 
-    def heard(begun: float, answer: Answer) -> None:
+    def on_answer(begun: float, answer: Answer) -> None:
         if answer.error is None and answer.completion_id is not None:
             people.seen.append(Seen(answer.completion_id, answer.text, begun, time.monotonic()))
         else:
@@ -71,5 +71,5 @@ async def talk_until(
 
     user = ScriptedUser(seed)
     while not done.is_set():
-        if not await converse(client, user.session(), uuid.uuid4().hex, heard, reading_s):
+        if not await converse(client, user.session(), uuid.uuid4().hex, on_answer, reading_s):
             await asyncio.sleep(AFTER_FAILURE_S)

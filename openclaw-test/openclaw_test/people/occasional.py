@@ -37,8 +37,10 @@ class ListSession(Session):
     def _complain(self, flaws: tuple[str, ...]) -> str:
         if flaws != (NO_LIST,):
             return super()._complain(flaws)
-        complaint = self._rng.choice([text for text in self._words["complaint"] if text not in self._said])
-        self._said.add(complaint)
+        complaint = self._rng.choice(
+            [text for text in self._words["complaint"] if text not in self._complaints]
+        )
+        self._complaints.add(complaint)
         return complaint
 
 

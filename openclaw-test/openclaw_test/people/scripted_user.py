@@ -65,7 +65,7 @@ class Session:
         self._go_on = go_on
         self._tries = 0
         self._thanked = False
-        self._said: set[str] = set()
+        self._complaints: set[str] = set()
         self.attempts: list[Attempt] = []
         self.problem, self.opening = self._new_problem()
 
@@ -94,8 +94,8 @@ class Session:
         return text
 
     def _complain(self, flaws: Flaws) -> str:
-        parts = [complaint(self._rng, flaw, self._said) for flaw in flaws]
-        self._said.update(parts)
+        parts = [complaint(self._rng, flaw, self._complaints) for flaw in flaws]
+        self._complaints.update(parts)
         return " ".join(parts)
 
     def _new_problem(self) -> tuple[Problem, str]:

@@ -62,23 +62,23 @@ def write_wanted(run_dir: Path, workers: int) -> None:
     """Replaces the number of judges in one step; other groups stay as they are."""
     path = run_dir / "scale.json"
     temporary = path.with_name(f".scale.{os.getpid()}")
-    temporary.write_bytes(orjson.dumps({**_wanted(path), GROUP: workers}))
+    temporary.write_bytes(orjson.dumps({**_ordered_counts(path), GROUP: workers}))
     temporary.replace(path)
 
 
-def _wanted(path: Path) -> dict[str, Any]:
+def _ordered_counts(path: Path) -> dict[str, Any]:
     try:
-        found = orjson.loads(path.read_bytes())
+        counts = orjson.loads(path.read_bytes())
     except (FileNotFoundError, orjson.JSONDecodeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return counts if isinstance(counts, dict) else {}
 
 
 async def _state(gateway: Gateway, run_dir: Path) -> Response:
     turns = {} if gateway.recorder is None else (await gateway.recorder.counts()).get("turns", {})
     body = {
         "workers": sum(record["role"] == GROUP for record in live_processes(run_dir)),
-        "wanted": _wanted(run_dir / "scale.json").get(GROUP),
+        "wanted": _ordered_counts(run_dir / "scale.json").get(GROUP),
         "waiting": turns.get("answered", 0),
     }
     return Response(orjson.dumps(body), media_type="application/json")

@@ -62,8 +62,8 @@ async def _read(gateway: Gateway, data: bytes, asker: Asker) -> Response:
     content, limit = boolean(body, "content"), integer(body, "limit", 1, MOST_TURNS) or MOST_TURNS
     if gateway.recorder is None:
         raise ClientError("this server records no turns", code="not_recording", status=409)
-    found = await asyncio.to_thread(
-        _found,
+    content_json = await asyncio.to_thread(
+        _found_json,
         gateway.recorder.store,
         sessions,
         group,
@@ -71,10 +71,10 @@ async def _read(gateway: Gateway, data: bytes, asker: Asker) -> Response:
         asker,
         _GIVEN + _CONTENT if content else _GIVEN,
     )
-    return Response(found, media_type="application/json", headers={"cache-control": "no-store"})
+    return Response(content_json, media_type="application/json", headers={"cache-control": "no-store"})
 
 
-def _found(
+def _found_json(
     store: RolloutStore,
     sessions: list[str] | None,
     group: str | None,

@@ -101,7 +101,7 @@ class Ruled:
 
 def read_by_rules(question: JudgeQuestion) -> Ruled:
     """Returns the votes; each text names the rule that decided."""
-    comment = _said(question)
+    comment = _person_text(question)
     if (of_agent := result_of_user(comment)) is not None:
         score, why = read_tool_result(*of_agent)
         return Ruled(vote=Vote(score=score, text=why), on_person=None)
@@ -137,14 +137,18 @@ def hint_by_rules(question: JudgeQuestion) -> str:
 
 def words_of_complaint(question: JudgeQuestion) -> str:
     """Returns the change that a complaint asks for; "" if it asks for none."""
-    comment, asked, response = _said(question), _last_request(question.messages), bounded(question.response)
+    comment, asked, response = (
+        _person_text(question),
+        _last_request(question.messages),
+        bounded(question.response),
+    )
     conversation = f"{asked}\n{response}"
     if asked and not is_repeated(comment, asked) and restates(comment, asked, response):
         return restated(comment, conversation)
     return correction_in(comment, conversation)
 
 
-def _said(question: JudgeQuestion) -> str:
+def _person_text(question: JudgeQuestion) -> str:
     texts = [_text(message) for message in question.next_state if message.get("role") == "user"]
     return bounded("\n".join(texts).strip())
 

@@ -287,7 +287,7 @@ def read_report(text: str) -> Report:
         for name in _BODIES
         if isinstance(inner.get(name), str)
     ]
-    return Report(code, _said("\n".join(parts + inner_parts)))
+    return Report(code, _without_placeholder("\n".join(parts + inner_parts)))
 
 
 def _of_shell(text: str) -> Report | None:
@@ -306,7 +306,7 @@ def _of_shell(text: str) -> Report | None:
     body = "\n".join(part for part in printed if part not in _SHELL_NOTHING)
     signal = _SIGNAL.search(lines, code_at)
     code = int(end[1]) if end[1] != "(none)" else 128 + int(signal[1]) if signal else None
-    return Report(code, _said(body))
+    return Report(code, _without_placeholder(body))
 
 
 def as_object(text: str) -> dict[str, Any] | None:
@@ -338,25 +338,25 @@ def _of_text(text: str) -> Report:
     if tag:
         rest = text[tag.end() :]
         output = _OUTPUT_TAG.match(rest)
-        return Report(int(tag[2]), _said(output[2] if output else rest))
+        return Report(int(tag[2]), _without_placeholder(output[2] if output else rest))
     lines = text.strip("\n").split("\n")
     head = next((i for i, line in enumerate(lines[:_HEAD_LINES]) if _HEAD_END.match(line)), 0)
     for first in range(head or 1):
         found = _LINE.match(lines[first])
         if found:
-            return Report(_number(found), _said("\n".join(lines[(head or first) + 1 :])))
+            return Report(_number(found), _without_placeholder("\n".join(lines[(head or first) + 1 :])))
     filled = [i for i, line in enumerate(lines) if line.strip()]
     found = _LINE.match(lines[filled[-1]]) if filled else None
     if found:
-        return Report(_number(found), _said("\n".join(lines[: filled[-1]])))
-    return Report(None, _said(text))
+        return Report(_number(found), _without_placeholder("\n".join(lines[: filled[-1]])))
+    return Report(None, _without_placeholder(text))
 
 
 def _number(found: re.Match[str]) -> int:
     return int(found[1])
 
 
-def _said(body: str) -> str:
+def _without_placeholder(body: str) -> str:
     bare = body.strip()
     return "" if _NOTHING.match(bare) else bare
 

@@ -33,8 +33,10 @@ class Import:
     model_path: Path | None = None
     person: str | None = None
 
-    def found(self) -> dict[str, Any]:
-        """Counts of what is there; with a model also of what it can be trained on. Raises StoreError, ConfigError."""
+    def summary(self) -> dict[str, Any]:
+        """Returns counts of sessions and turns; with a model also of the turns that can train it. Raises StoreError,
+        ConfigError."""
+
         path = history_at(self.place)
         match _kind(path):
             case _Kind.STORE:

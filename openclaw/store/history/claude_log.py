@@ -57,7 +57,7 @@ def _entries(line: Line) -> list[Entry]:
         if message.get("model") == _SYNTHETIC or line.get("isApiErrorMessage"):
             return [Entry(id=id_, parent=parent)]
         return [Entry(id=id_, parent=parent, message=_answer(message), key=str(message.get("id") or id_))]
-    messages = _said(message)
+    messages = _user_messages(message)
     ids = [*(f"{id_}/{number}" for number in range(1, len(messages))), id_]
     if not messages:
         return [Entry(id=id_, parent=parent)]
@@ -78,7 +78,7 @@ def _answer(message: Line) -> Message:
     return answer_of(text_of(message), calls)
 
 
-def _said(message: Line) -> list[Message]:
+def _user_messages(message: Line) -> list[Message]:
     results = [
         result_of(part.get("tool_use_id"), text_of(part, "\n")) for part in _parts(message, "tool_result")
     ]

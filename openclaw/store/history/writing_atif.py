@@ -53,11 +53,11 @@ def _trajectory(session_id: str, lines: list[TurnLine]) -> Json:
         "schema_version": VERSION,
         "session_id": session_id,
         "agent": {"name": "openclaw-rl", "version": __version__, "model_name": last.policy_id},
-        "steps": [{"step_id": number, **step} for number, step in enumerate(steps.found, 1)],
+        "steps": [{"step_id": number, **step} for number, step in enumerate(steps.steps, 1)],
         "final_metrics": {
             "total_prompt_tokens": sum(len(turn.prompt_ids) for turn in turns),
             "total_completion_tokens": sum(len(turn.completion_ids) for turn in turns),
-            "total_steps": len(steps.found),
+            "total_steps": len(steps.steps),
         },
         "extra": _known(
             {"person": last.person, "group_id": last.group_id, "task_id": last.task_id, "source": last.source}
@@ -70,32 +70,32 @@ class _Steps:
     new in it."""
 
     def __init__(self) -> None:
-        self.found: list[Json] = []
-        self._said: list[Message] = []
+        self.steps: list[Json] = []
+        self._written: list[Message] = []
 
     def add(self, line: TurnLine) -> None:
         """Adds the messages before an answer, and the answer."""
         turn = line.turn
-        self.say(turn.messages[_common(self._said, turn.messages) :])
-        self.found.append(_answer_step(line))
-        self._said = [*turn.messages, turn.response_message]
+        self.say(turn.messages[_common(self._written, turn.messages) :])
+        self.steps.append(_answer_step(line))
+        self._written = [*turn.messages, turn.response_message]
 
     def say(self, messages: list[Message]) -> None:
         """Messages that no turn of ours wrote; results of tools belong to the step that called them."""
         for message in messages:
             text = text_of(message)
             if message["role"] == "assistant":
-                self.found.append(
+                self.steps.append(
                     {"source": "agent", "message": text, "is_copied_context": True, **_calls(message)}
                 )
             elif message["role"] == "tool" and self._took(message, text):
                 continue
             else:
                 role = "system" if message["role"] in ("system", "developer") else "user"
-                self.found.append({"source": role, "message": text})
+                self.steps.append({"source": role, "message": text})
 
     def _took(self, message: Message, text: str) -> bool:
-        for step in reversed(self.found):
+        for step in reversed(self.steps):
             if step["source"] == "agent":
                 called = [call["tool_call_id"] for call in step.get("tool_calls", [])]
                 if message.get("tool_call_id") not in called:

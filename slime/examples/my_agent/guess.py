@@ -19,7 +19,7 @@ class GuessNumber:
     """One episode."""
 
     async def reset(self, task: Task) -> Start:
-        self.number, self.found, self.guesses = int(task.label), False, 0
+        self.number, self.is_solved, self.guesses = int(task.label), False, 0
         return Start([{"role": "user", "content": str(task.prompt)}], (GUESS,))
 
     async def step(self, action: Action) -> Observation:
@@ -27,13 +27,13 @@ class GuessNumber:
             return Observation(done=True)  # the model has stopped guessing
         guess = int(action.calls[0].arguments["number"])
         self.guesses += 1
-        self.found = guess == self.number
-        words = "right" if self.found else "too small" if guess < self.number else "too large"
-        return Observation([{"role": "tool", "content": words}], done=self.found)
+        self.is_solved = guess == self.number
+        words = "right" if self.is_solved else "too small" if guess < self.number else "too large"
+        return Observation([{"role": "tool", "content": words}], done=self.is_solved)
 
     async def evaluate(self) -> Outcome:
         return Outcome(
-            1.0 - 0.1 * self.guesses if self.found else -1.0, self.found, {"guesses": self.guesses}
+            1.0 - 0.1 * self.guesses if self.is_solved else -1.0, self.is_solved, {"guesses": self.guesses}
         )
 
     async def close(self) -> None:

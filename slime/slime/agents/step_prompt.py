@@ -25,8 +25,8 @@ def step_prompt(task: Task, steps: Sequence[Step]) -> list[Message]:
     *before, now = steps
     places = sorted({*range(len(before))[:2], *range(len(before))[-2:]})
     parts = [f"# Task\n{_task(task)}"]
-    parts += [f"# Step {place + 1}\n{_told(before[place], LONGEST // 4)}" for place in places]
-    parts.append(f"# The step to judge: step {len(steps)}\n{_told(now, LONGEST)}")
+    parts += [f"# Step {place + 1}\n{_step_text(before[place], LONGEST // 4)}" for place in places]
+    parts.append(f"# The step to judge: step {len(steps)}\n{_step_text(now, LONGEST)}")
     return [{"role": "system", "content": _RULE}, {"role": "user", "content": "\n\n".join(parts)}]
 
 
@@ -37,7 +37,7 @@ def _task(task: Task) -> str:
     return shortened("\n".join(lines), 2 * LONGEST)
 
 
-def _told(step: Step, most: int) -> str:
+def _step_text(step: Step, most: int) -> str:
     calls = [f"{call.name}({json.dumps(call.arguments, ensure_ascii=False)})" for call in step.calls]
     parts = [f"The agent wrote:\n{shortened(step.text, most)}"]
     parts += [f"It called:\n{shortened(chr(10).join(calls), most)}"] if calls else []

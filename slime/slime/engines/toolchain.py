@@ -55,11 +55,11 @@ class Compiler:
 
 @dataclass(frozen=True)
 class Choice:
-    """`compiler`: None if none can be used; `given`: the one that the engine takes by itself; `cuda`: of its torch;
-    `packaged`: pip installed the compiler."""
+    """The compiler for an engine. `compiler`: None if none can be used; `default`: the engine's own choice; `cuda`: of
+    its torch; `packaged`: pip installed the compiler."""
 
     compiler: Compiler | None
-    given: Compiler | None
+    default: Compiler | None
     cuda: Version | None
     packaged: bool
 
@@ -73,7 +73,7 @@ def compiler_environment(python: str, environ: Mapping[str, str]) -> dict[str, s
     answer = _ask(python)
     packages = None if answer is None else Path(answer[0])
     chosen = choose(packages, environ)
-    if chosen.compiler is None or chosen.compiler == chosen.given:
+    if chosen.compiler is None or chosen.compiler == chosen.default:
         return {}
     home = chosen.compiler.home
     if chosen.packaged:
@@ -191,15 +191,15 @@ def found_compiler(python: str, environ: Mapping[str, str]) -> str:
     chosen = choose(None if answer is None else Path(answer[0]), environ)
     if chosen.compiler is None:
         return "no nvcc"
-    other = _left_out(chosen) if chosen.given and chosen.given != chosen.compiler else ""
+    other = _left_out(chosen) if chosen.default and chosen.default != chosen.compiler else ""
     torch = "" if chosen.cuda is None else f" for a torch of CUDA {_written(chosen.cuda)}"
     return f"nvcc {_written(chosen.compiler.version)} in {chosen.compiler.home}{other}{torch}"
 
 
 def _left_out(chosen: Choice) -> str:
-    if chosen.given is None:
+    if chosen.default is None:
         return ""
-    return f" (nvcc {_written(chosen.given.version)} in {chosen.given.home} is of another CUDA)"
+    return f" (nvcc {_written(chosen.default.version)} in {chosen.default.home} is of another CUDA)"
 
 
 def _written(version: Version | None) -> str:

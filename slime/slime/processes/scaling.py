@@ -26,11 +26,11 @@ def scale_file(run_dir: Path | str) -> Path:
     return Path(run_dir) / "scale.json"
 
 
-def wanted(run_dir: Path | str) -> dict[str, int]:
+def ordered_counts(run_dir: Path | str) -> dict[str, int]:
     """Returns the numbers that the file names; none without a readable file."""
     try:
-        found = json.loads(scale_file(run_dir).read_text(encoding="utf-8"))
-        return {str(group): int(count) for group, count in found.items() if int(count) > 0}
+        counts = json.loads(scale_file(run_dir).read_text(encoding="utf-8"))
+        return {str(group): int(count) for group, count in counts.items() if int(count) > 0}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, AttributeError, TypeError) as error:
@@ -71,7 +71,7 @@ class Scaler:
         self.specs = list(specs)
 
     def target(self) -> list[ServerSpec]:
-        return scaled(self.specs, wanted(self.manager.run_dir))
+        return scaled(self.specs, ordered_counts(self.manager.run_dir))
 
     def follow(self) -> None:
         """Starts what is missing and stops what is too much."""

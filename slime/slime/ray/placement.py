@@ -225,7 +225,7 @@ class Placement:
                 kind = trainers if part.on_gpu else on_cpu
                 sites[part.name] = [kind.pop(0) for _ in range(part.count)]
         if self.split.shared:
-            sites["rollout"] = self.beside(sites["actor"])
+            sites["rollout"] = self.shared_sites(sites["actor"])
         return sites
 
     def at(self, node: str) -> list[int]:
@@ -241,7 +241,7 @@ class Placement:
             found += [own.pop(0) for _ in range(part.each)]
         return found
 
-    def beside(self, trainers: Sequence[BundleSite]) -> list[BundleSite]:
+    def shared_sites(self, trainers: Sequence[BundleSite]) -> list[BundleSite]:
         """The sites of engines that share GPUs with trainers: the last of each machine, the driver's machine first.
 
         Raises:

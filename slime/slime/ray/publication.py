@@ -84,7 +84,7 @@ class Examination:
         whole: the candidate is a model, not an adapter alone.
 
     Attributes:
-        found: the gate's measurements.
+        measurements: of the gate.
         held: seconds that the trainer waited.
         looked: seconds of the second half.
     """
@@ -97,7 +97,7 @@ class Examination:
     make_way: Callable[[], None]
     slot: str | None
     whole: bool
-    found: dict[str, float] = field(default_factory=dict)
+    measurements: dict[str, float] = field(default_factory=dict)
     held: float = 0.0
     looked: float = 0.0
 
@@ -108,7 +108,7 @@ class Examination:
         self.engines, self.ahead = publisher.free_engines, self.may_go_ahead()
         try:
             again = None if publisher.args.train_backend == "rented" else self.write_again
-            self.found = publisher.gate.measure(trainers, self.candidate, publisher.live, again)
+            self.measurements = publisher.gate.measure(trainers, self.candidate, publisher.live, again)
             if self.ahead:
                 trainers.note_state()
             else:
@@ -142,14 +142,14 @@ class Examination:
         began = time.monotonic()
         try:
             gate, live = self.publisher.gate, self.publisher.live
-            self.found = gate.let_answer(self.candidate, live, self.engines, self.found)
+            self.measurements = gate.let_answer(self.candidate, live, self.engines, self.measurements)
         finally:
             self.looked = time.monotonic() - began
 
     def go_live(self) -> None:
         if self.ahead:
             self.let_answer()
-        candidate = replace(self.candidate, measurements=self.found)
+        candidate = replace(self.candidate, measurements=self.measurements)
         self.publisher.make_live(candidate, self.persist if self.due else lambda: None, self.slot)
         self.version.metrics["weights/version"] = candidate.weights.version
         self.version.metrics["perf/update_weights_time"] = time.monotonic() - self.began
@@ -166,8 +166,8 @@ class Examination:
         if rejection is not None:
             self.undo(rejection)
             return
-        self.version.metrics.update(named({**self.found, "held": self.held}))
-        self.publisher.gate.accept(self.trainers, self.found)
+        self.version.metrics.update(named({**self.measurements, "held": self.held}))
+        self.publisher.gate.accept(self.trainers, self.measurements)
 
     def undo(self, rejection: CandidateRejected) -> None:
         """Deletes the candidate's files and brings the trainer back to the live weights, which a due checkpoint holds."""

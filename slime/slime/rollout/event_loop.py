@@ -68,7 +68,7 @@ class Watch:
         self.ask()
 
     def ask(self) -> None:
-        self.asked, self.told = time.monotonic(), False
+        self.asked_at, self.is_logged = time.monotonic(), False
         self.answered.clear()
         self.loop.call_soon_threadsafe(self.answered.set)
 
@@ -77,14 +77,14 @@ class Watch:
         if self.answered.is_set():
             self.ask()
             return
-        still = time.monotonic() - self.asked
+        still = time.monotonic() - self.asked_at
         if still > self.patience:
             raise ConfigError(
                 f"nothing moved in the rollout for {still:.0f} s (--rollout-stall-timeout): {holder()} holds its event "
                 "loop; an async function must await what takes long, or call it by asyncio.to_thread"
             )
-        if still > SLOW and not self.told:
-            self.told = True
+        if still > SLOW and not self.is_logged:
+            self.is_logged = True
             logger.warning("%s has held the event loop of all rollouts for %.0f s", holder(), still)
 
 

@@ -52,7 +52,7 @@ class Seat:
 
     def __init__(self, run: Callable[[Callable[[list[Message]], str]], dict[str, Any]]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._said: asyncio.Queue[list[Message] | Ended] = asyncio.Queue()
+        self._events: asyncio.Queue[list[Message] | Ended] = asyncio.Queue()
         self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, args=(run,), name="mini-swe-agent", daemon=True)
         self._thread.start()
@@ -65,7 +65,7 @@ class Seat:
         """Gives the answer, if there is one; then the messages that the model is to see, or the end."""
         if answer is not None:
             self._answers.put(answer)
-        return await self._said.get()
+        return await self._events.get()
 
     async def close(self) -> None:
         """Ends the agent; a command that runs is waited for."""
@@ -88,7 +88,7 @@ class Seat:
 
     def _say(self, event: list[Message] | Ended) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._said.put_nowait, event)
+            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
 
 
 class MiniSweEnvironment(SweEnvironment):

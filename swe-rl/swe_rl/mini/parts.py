@@ -42,7 +42,7 @@ class AskingModel:
 
     settings: Mapping[str, Any]
     ask: Callable[[list[Message]], str]
-    told: int = 0
+    shown_count: int = 0
     format_errors: int = 0
     _ids: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -52,14 +52,14 @@ class AskingModel:
 
     def query(self, messages: list[dict[str, Any]], **_: Any) -> dict[str, Any]:
         """Returns the answer, with its actions. Raises the package's FormatError."""
-        new = [{"role": one["role"], "content": one["content"]} for one in messages[self.told :]]
+        new = [{"role": one["role"], "content": one["content"]} for one in messages[self.shown_count :]]
         text = self.ask(new)
-        self.told = len(messages) + 1  # the answer itself is not shown to who wrote it
+        self.shown_count = len(messages) + 1  # the answer itself is not shown to who wrote it
         try:
             actions = self._actions(text)
         except module("minisweagent.exceptions").FormatError:
             self.format_errors += 1
-            self.told -= 1  # the agent keeps no answer that it could not read
+            self.shown_count -= 1  # the agent keeps no answer that it could not read
             raise
         return {"role": "assistant", "content": text, "extra": {"actions": actions, "cost": 0.0}}
 

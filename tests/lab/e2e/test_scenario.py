@@ -27,9 +27,9 @@ def _turn(answer, next_state, **more):
 
 def _talk(session_id="s1"):
     talk = Conversation("a", session_id)
-    talk.said("hello", "You said: hello")
-    talk.said("RUN echo one", "The tool answered: one")
-    talk.said("SLOW", "SLOW slow slow")
+    talk.add_exchange("hello", "You said: hello")
+    talk.add_exchange("RUN echo one", "The tool answered: one")
+    talk.add_exchange("SLOW", "SLOW slow slow")
     return talk
 
 
@@ -75,7 +75,7 @@ def test_a_wrong_session_a_wrong_reply_and_an_end_that_was_not_told_are_found():
         "3 main turns" in line for line in found
     )
     talk = _talk()
-    talk.said("Thanks.", "the answer of somebody else")
+    talk.add_exchange("Thanks.", "the answer of somebody else")
     assert "somebody else" in talk.wrong_replies[0]
     ended = _talk()
     ended.ends = True
@@ -84,7 +84,7 @@ def test_a_wrong_session_a_wrong_reply_and_an_end_that_was_not_told_are_found():
 
 def test_a_session_that_was_reset_is_two_conversations_in_their_order():
     before, after = _talk(), Conversation("after", "s1")
-    after.said("new", "You said: new")
+    after.add_exchange("new", "You said: new")
     stored = [*_stored(), _turn({"content": "You said: new"}, None)]
     assert checks.conversation_problems([before, after], stored) == []
     stored[-1].response_message = {"content": "You said: Thanks."}

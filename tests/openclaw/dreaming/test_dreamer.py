@@ -33,7 +33,7 @@ from openclaw.dreaming.wishes import Wish
 from openclaw.methods.hinted_prompt import HINT_HEADER, HintedPrompts
 from openclaw.store import RolloutStore
 from openclaw.store.dreams import Dream
-from openclaw.store.memory import Said
+from openclaw.store.memory import Statement
 from openclaw.types import Message, NewTurn
 from tests.fakes.scripted_engine import FakeEngine
 
@@ -58,7 +58,7 @@ def dreamer(store: RolloutStore, prompts: HintedPrompts, engine: FakeEngine) -> 
 def demand(store: RolloutStore, make_turn: MakeTurn) -> Callable[..., Demand]:
     def make(rollout_id: int, *texts: str, person: str = "ann", complained: bool = True) -> Demand:
         turns = [store.turns.record(make_turn(person=person)) for _ in texts]
-        asked = [Said(text, 0.0, turn.id) for text, turn in zip(texts, turns, strict=True)]
+        asked = [Statement(text, 0.0, turn.id) for text, turn in zip(texts, turns, strict=True)]
         return Demand(rollout_id, {person: asked}, frozenset({person} if complained else ()), False)
 
     return make
@@ -103,7 +103,7 @@ def test_a_complaint_that_is_sure_is_taught_by_a_plain_sentence(
 ) -> None:
     answer: Message = {"role": "assistant", "content": "word " * 60}
     turn = store.turns.record(make_turn(person="ann", response_message=answer))
-    said = [Said("way too long my guy", 0.0, turn.id)]
+    said = [Statement("way too long my guy", 0.0, turn.id)]
     night = dreamer.night(Demand(0, {"ann": said}, frozenset({"ann"}), False))
     questions = {prompt.id: prompt.text for prompt in everyday()}
     (mine,) = night.dreams.values()
@@ -119,7 +119,7 @@ def brief(store: RolloutStore, make_turn: MakeTurn) -> Demand:
     """Somebody who surely wishes shorter answers."""
     answer: Message = {"role": "assistant", "content": "word " * 60}
     turn = store.turns.record(make_turn(person="ann", response_message=answer))
-    return Demand(0, {"ann": [Said("way too long my guy", 0.0, turn.id)]}, frozenset({"ann"}), False)
+    return Demand(0, {"ann": [Statement("way too long my guy", 0.0, turn.id)]}, frozenset({"ann"}), False)
 
 
 def test_the_questions_of_dreams_are_held_with_requests_for_the_contrary(
@@ -157,7 +157,7 @@ def test_the_questions_of_dreams_are_held_with_requests_for_the_contrary(
     assert (
         "length long"
         not in dreamer.night(
-            Demand(2, {"bob": [Said("Talk like a pirate.", 0.0, other.id)]}, frozenset({"bob"}), False)
+            Demand(2, {"bob": [Statement("Talk like a pirate.", 0.0, other.id)]}, frozenset({"bob"}), False)
         ).bank
     )
 
@@ -210,7 +210,7 @@ def test_answers_without_the_form_of_the_plain_sentence_are_no_dreams(
     turn = store.turns.record(
         make_turn(person="ann", response_message={"role": "assistant", "content": "It is 7."})
     )
-    demand = Demand(0, {"ann": [Said("Say hello first.", 0.0, turn.id)]}, frozenset({"ann"}), False)
+    demand = Demand(0, {"ann": [Statement("Say hello first.", 0.0, turn.id)]}, frozenset({"ann"}), False)
     night = dreamer.night(demand)
     assert night.dreams == {} and f"the wish of turn {turn.id} asks, even if a plain sentence" in caplog.text
     again = dreamer.night(dataclasses.replace(demand, rollout_id=1))
@@ -245,13 +245,13 @@ def test_a_known_wish_that_is_said_again_gets_a_few_more_and_one_that_only_stand
 
 def test_two_wordings_of_a_wish_are_dreamt_in_turn_and_two_wishes_together() -> None:
     short, brief, hello = (
-        Said("Shorter!", 0.0, "1"),
-        Said("Be brief.", 0.0, "2"),
-        Said("Say hello first.", 0.0, "3"),
+        Statement("Shorter!", 0.0, "1"),
+        Statement("Be brief.", 0.0, "2"),
+        Statement("Say hello first.", 0.0, "3"),
     )
-    longer = Said("Give me every detail, at length.", 0.0, "4")
+    longer = Statement("Give me every detail, at length.", 0.0, "4")
 
-    def wishes(*asked: Said, **sure: Pole) -> list[Wish]:
+    def wishes(*asked: Statement, **sure: Pole) -> list[Wish]:
         return Wish.of_person("ann", asked, lambda one: sure.get(f"turn{one.turn_id}"))
 
     for sure in ({}, {"turn1": "short", "turn2": "short"}):
@@ -266,7 +266,11 @@ def test_two_wordings_of_a_wish_are_dreamt_in_turn_and_two_wishes_together() -> 
 
 
 def test_a_wish_of_which_it_is_not_sure_what_it_asks_for_gives_way_to_one_of_which_it_is() -> None:
-    short, vague, other = Said("Shorter!", 0.0, "1"), Said("My thumb hurts.", 0.0, "2"), Said("Hm.", 0.0, "3")
+    short, vague, other = (
+        Statement("Shorter!", 0.0, "1"),
+        Statement("My thumb hurts.", 0.0, "2"),
+        Statement("Hm.", 0.0, "3"),
+    )
     for asked in ([short, vague], [vague, short], [vague, short, vague, other]):
         (left,) = Wish.of_person("ann", asked, lambda one: "short" if one is short else None)
         assert left.text == "Shorter!" and left.poles == ("short",)
@@ -351,7 +355,7 @@ def test_while_a_rollout_is_waited_for_the_bank_grows_in_the_background(
 def test_the_policy_is_held_to_the_facts_that_the_model_answers_right(
     store: RolloutStore, prompts: HintedPrompts, engine: FakeEngine, demand: Callable[..., Demand]
 ) -> None:
-    (first, *others) = anchors.wanted_facts("en", (), FACTS_A_BATCH)
+    (first, *others) = anchors.next_facts("en", (), FACTS_A_BATCH)
     engine.say = prompts.tokenizer.encode(f"It is {first.answers[0]}.", add_special_tokens=False)
     dreamer = Dreamer(store, SETTINGS, "trainer", prompts, lambda: [engine.url])
     night = dreamer.night(demand(0, "Shorter, please."))

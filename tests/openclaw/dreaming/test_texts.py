@@ -97,31 +97,31 @@ def test_the_language_of_a_wish_is_that_of_texts_like_it(text: str, language: st
 def test_three_of_four_anchors_are_in_the_persons_language_or_in_english() -> None:
     spoken = {wish.id: wish.language for wish in texts.wishes()}
     for language in ("en", "de"):
-        wanted = anchors.wanted({"length": 1.0}, language, (), 48)
-        own = [spoken[one.id.split("-")[0]] for one in wanted if one.theme == "length"]
+        prompts = anchors.next_anchors({"length": 1.0}, language, (), 48)
+        own = [spoken[one.id.split("-")[0]] for one in prompts if one.theme == "length"]
         assert 20 <= sum(one in (language, "en") for one in own) < len(own) == 32
 
 
 def test_most_anchors_are_of_the_wishs_theme_with_all_its_poles_and_places() -> None:
-    wanted = anchors.wanted({"length": 1.0}, "en", (), 48)
-    themes = Counter(one.theme for one in wanted)
-    assert len({one.id for one in wanted}) == 48 and themes["length"] == 32 and themes[anchors.OTHER] == 8
+    prompts = anchors.next_anchors({"length": 1.0}, "en", (), 48)
+    themes = Counter(one.theme for one in prompts)
+    assert len({one.id for one in prompts}) == 48 and themes["length"] == 32 and themes[anchors.OTHER] == 8
     said = {wish.id: wish for wish in texts.wishes()}
-    own = [said[one.id.split("-")[0]] for one in wanted if one.theme == "length"]
+    own = [said[one.id.split("-")[0]] for one in prompts if one.theme == "length"]
     assert Counter(one.pole for one in own) == {"long": 16, "short": 16}
     assert {one.place for one in own} == {"question", "system", "complaint"}
-    known = [one.id for one in wanted]
-    assert not {one.id for one in anchors.wanted({"length": 1.0}, "en", known, 48)} & set(known)
+    known = [one.id for one in prompts]
+    assert not {one.id for one in anchors.next_anchors({"length": 1.0}, "en", known, 48)} & set(known)
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_facts_that_are_held_are_not_those_that_show_what_a_wish_costs(language: str) -> None:
-    wanted = anchors.wanted_facts(language, (), 40)
-    assert not {one.id for one in wanted} & {one.id for one in anchors.asked_with_wishes(language)}
-    near = sum(one.language in (language, "en") for one in wanted)
+    prompts = anchors.next_facts(language, (), 40)
+    assert not {one.id for one in prompts} & {one.id for one in anchors.asked_with_wishes(language)}
+    near = sum(one.language in (language, "en") for one in prompts)
     assert 28 <= near <= 36
-    assert not {one.id for one in anchors.wanted_facts(language, [one.id for one in wanted], 40)} & {
-        one.id for one in wanted
+    assert not {one.id for one in anchors.next_facts(language, [one.id for one in prompts], 40)} & {
+        one.id for one in prompts
     }
     themes = anchors.drawn_themes(random.Random(0), {"length": 1.0}, ["fact", "length", "other", "tone"], 16)
     assert Counter(themes) == {"length": 8, "fact": 4, "other": 2, "tone": 2}
@@ -140,23 +140,23 @@ def test_no_shipped_fact_is_one_that_the_gate_asks() -> None:
 
 
 def test_a_wish_without_a_theme_takes_anchors_of_all() -> None:
-    themes = {one.theme for one in anchors.wanted({}, "en", (), 120)}
+    themes = {one.theme for one in anchors.next_anchors({}, "en", (), 120)}
     assert themes == {wish.theme for wish in texts.wishes()} | {anchors.OTHER}
 
 
 def test_anchors_end_with_what_there_is() -> None:
     everything = [one.id for some in anchors.by_theme().values() for one in some]
     assert len(everything) == len(set(everything))
-    assert len(anchors.wanted({"length": 1.0}, "en", (), 10_000)) == len(everything)
+    assert len(anchors.next_anchors({"length": 1.0}, "en", (), 10_000)) == len(everything)
 
 
 def test_anchors_mostly_ask_for_something_else_than_what_is_wished() -> None:
     brief = pole_of("Too long. Please keep it to one or two sentences.")
     assert brief == "length short"
-    found = anchors.wanted({"length": 1.0}, "en", (), 48, {brief})
+    found = anchors.next_anchors({"length": 1.0}, "en", (), 48, {brief})
     asked_for = {wish.id: wish.pole for wish in texts.wishes()}
     poles = [asked_for[one.id.partition("-")[0]] for one in found if one.theme == "length"]
     assert poles.count("long") >= 2.5 * poles.count("short") > 0
     everything = [one.id for some in anchors.by_theme("en").values() for one in some]
-    again = anchors.wanted({"length": 1.0}, "en", (), 10_000, {brief})
+    again = anchors.next_anchors({"length": 1.0}, "en", (), 10_000, {brief})
     assert sorted(one.id for one in again) == sorted(everything)

@@ -107,7 +107,7 @@ def test_another_driver_keeps_the_number_and_a_new_run_has_that_of_its_flag(tmp_
 def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
     for text in ("{", "[]", '{"judge": "many"}', '{"judge": 0}'):
         scaling.scale_file(tmp_path).write_text(text)
-        assert scaling.scaled([judge(0)], scaling.wanted(tmp_path)) == [judge(0)]
+        assert scaling.scaled([judge(0)], scaling.ordered_counts(tmp_path)) == [judge(0)]
 
 
 @pytest.mark.parametrize("workers", [0, 65, "4", True, None, 1.5])

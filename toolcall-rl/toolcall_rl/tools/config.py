@@ -22,7 +22,7 @@ from typing import Any
 
 from slime.errors import ConfigError
 from slime.plugins import load_attr
-from slime.rollout.rm_hub.guard import Apart
+from slime.rollout.rm_hub.guard import UserThreads
 from slime.sandbox import Limits
 from toolcall_rl.tools.function import FunctionSource, tool_of
 from toolcall_rl.tools.mcp import McpSource
@@ -146,7 +146,9 @@ def _function(where: str, entry: Mapping[str, Any], limits: CallLimits) -> Sourc
     if not callable(function):
         raise ConfigError(f"{where}: {entry['path']} is a {type(function).__name__}, not a function")
     name = entry.get("name") or function.__name__
-    return FunctionSource(function, tool_of(function, name, entry), limits, Apart(entry.get("parallel", 8)))
+    return FunctionSource(
+        function, tool_of(function, name, entry), limits, UserThreads(entry.get("parallel", 8))
+    )
 
 
 def _mcp(where: str, entry: Mapping[str, Any], limits: CallLimits) -> Source:

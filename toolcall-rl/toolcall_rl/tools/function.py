@@ -14,7 +14,7 @@ from typing import Any
 from slime.agents.protocol import Tool
 from slime.agents.schemas import problem_of
 from slime.errors import ConfigError
-from slime.rollout.rm_hub.guard import Apart
+from slime.rollout.rm_hub.guard import UserThreads
 from toolcall_rl.tools.toolset import CallLimits, Opened
 
 _KINDS = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
@@ -26,13 +26,13 @@ class FunctionSource:
     """One function, with the arguments of `tool` as keywords; what it gives is shown as text, else as JSON.
 
     Attributes:
-        apart: threads in which it runs; one that hangs keeps its place.
+        threads: in which it runs; one that hangs keeps its place.
     """
 
     function: Callable[..., object]
     tool: Tool
     limits: CallLimits = field(default_factory=CallLimits)
-    apart: Apart = field(default_factory=lambda: Apart(8))
+    threads: UserThreads = field(default_factory=lambda: UserThreads(8))
 
     async def tools(self) -> Sequence[Tool]:
         return [self.tool]
@@ -48,14 +48,14 @@ class _Calls:
         self.source = source
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        running = self.source.apart.run(self.source.function, **arguments)
+        running = self.source.threads.run(self.source.function, **arguments)
         try:
-            found = await asyncio.wait_for(running, self.source.limits.seconds)
+            result = await asyncio.wait_for(running, self.source.limits.seconds)
         except TimeoutError:
             return f"Error: {name} ran longer than {self.source.limits.seconds:g} s"
         except Exception as error:  # the tool's own, which the model may mend
             return f"Error: {type(error).__name__}: {error}"[:LONGEST_ERROR]
-        return found if isinstance(found, str) else json.dumps(found, default=str, ensure_ascii=False)
+        return result if isinstance(result, str) else json.dumps(result, default=str, ensure_ascii=False)
 
     async def close(self) -> None:
         """Nothing to free."""

@@ -96,16 +96,16 @@ def measure(chat: ChatModel, seed: int, options: argparse.Namespace, results: Re
 def good(loop: GatedLoop) -> Row:
     """Of the student's own updates."""
     trained = sum(step["train_seconds"] for step in loop.metrics)
-    examined = sum(one["seconds"] for one in loop.found)
+    examined = sum(one["seconds"] for one in loop.measurements)
     return {
-        "updates": len(loop.found) + len(loop.rejections),
+        "updates": len(loop.measurements) + len(loop.rejections),
         "rejected": [list(one) for one in loop.rejections],
         "undone": list(loop.undone),
         "audit_seconds": round(loop.audit_seconds, 3),
         "gate_seconds": round(examined, 3),
         "train_seconds": round(trained, 3),
         "largest": {
-            name: max((one.get(name, 0.0) for one in loop.found), default=0.0)
+            name: max((one.get(name, 0.0) for one in loop.measurements), default=0.0)
             for name in ("change", "kl", "liked_loss")
         },
     }

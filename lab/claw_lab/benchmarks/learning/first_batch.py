@@ -116,7 +116,7 @@ def first_batch(chat: ChatModel, setting: ScriptSetting, seed: int) -> dict[str,
             # the judge by rules finds no hint in some complaints, and the batch waits for one more
             topics = topics[len(asked) :]
             asked = topics[:1]
-        found = loop.found[-1] if loop.found else {}
+        found = loop.measurements[-1] if loop.measurements else {}
         counts = loop.store.status.counts()["samples"]
         return {
             "lr": setting.lr,

@@ -55,8 +55,8 @@ async def measured(
     """Shares from 0 to 1, the mean words of an answer, and the replies."""
     plain = await replies(client, [one.text for one in asked], at_once)
     wished = await replies(client, [f"{one.text} {IN_DETAIL}" for one in asked], at_once)
-    told = await replies(client, [one.text for one in facts], at_once)
-    answered = list(zip(facts, told, strict=True))
+    described = await replies(client, [one.text for one in facts], at_once)
+    answered = list(zip(facts, described, strict=True))
     return {
         "brief": mean([is_brief(reply) for reply in plain]),
         "words": mean([len(reply.split()) for reply in plain]),
@@ -98,7 +98,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     begun = time.monotonic()
     async with ChatClient(options.url, api_key=key, timeout_s=600.0) as client:
         before = await measured(client, asked, facts, options.people)
-        say(f"before: {told(before)}")
+        say(f"before: {described(before)}")
         if not topics:
             return {"before": before, "seconds": round(time.monotonic() - begun, 1)}
         talking = time.monotonic()
@@ -114,7 +114,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         await settled(client, options.settle)
         talked_s = time.monotonic() - talking
         after = await measured(client, asked, facts, options.people)
-        say(f"after: {told(after)}")
+        say(f"after: {described(after)}")
         return {
             "before": before,
             "after": after,
@@ -138,7 +138,7 @@ async def settled(client: ChatClient, seconds: float) -> None:
         await asyncio.sleep(1.0)
 
 
-def told(look: dict[str, Any]) -> str:
+def described(look: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in look.items() if name != "examples")
 
 

@@ -112,12 +112,12 @@ class Watch:
         self._all: list[Counter[str]] = []
 
     def enter(self, stage: str) -> None:
-        stack, spent = self._mine()
+        stack, spent = self._of_this_thread()
         self._charge(stack, spent)
         stack.append(stage)
 
     def leave(self) -> None:
-        stack, spent = self._mine()
+        stack, spent = self._of_this_thread()
         self._charge(stack, spent)
         stack.pop()
 
@@ -133,7 +133,7 @@ class Watch:
         """Seconds by stage so far."""
         return sum(self._all, Counter[str]())
 
-    def _mine(self) -> tuple[list[str], Counter[str]]:
+    def _of_this_thread(self) -> tuple[list[str], Counter[str]]:
         if not hasattr(self._local, "stack"):
             self._local.stack, self._local.spent, self._local.last = [], Counter(), 0.0
             self._all.append(self._local.spent)

@@ -35,7 +35,7 @@ class WithoutGeneration(GRPOTrainer):
     """TRL's update on samples that are given."""
 
     def _prepare_inputs(self, generation_batch):
-        return self.given
+        return self.batch
 
 
 class Clock(TrainerCallback):
@@ -93,7 +93,7 @@ def main():
         processing_class=AutoTokenizer.from_pretrained(settings["model"], trust_remote_code=False),
         callbacks=[clock],
     )
-    trainer.given = batch_of(samples)
+    trainer.batch = batch_of(samples)
     trainer.create_optimizer()
 
     def keep_gradients(optimizer, *_):

@@ -49,7 +49,7 @@ def prepare(folder: Path = FOLDER) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
     how = ["--no-deps", "--only-binary=:all:", "--python-version", "{}.{}".format(*PYTHON), *platforms]
-    command = [sys.executable, "-m", "pip", "download", "-q", *how, "-d", str(folder), *wanted()]
+    command = [sys.executable, "-m", "pip", "download", "-q", *how, "-d", str(folder), *pinned_packages()]
     if status := subprocess.run(command).returncode:
         return status
     for wheel in folder.glob("bitsandbytes-*.whl"):
@@ -59,7 +59,7 @@ def prepare(folder: Path = FOLDER) -> int:
     return 0
 
 
-def wanted() -> list[str]:
+def pinned_packages() -> list[str]:
     """The packages with their pinned versions."""
     lines = LOCK.read_text().splitlines() + (ROOT / "requirements-dev.txt").read_text().splitlines()
     pins = dict(line.split("==", 1) for line in reversed(lines) if "==" in line and not line.startswith("#"))

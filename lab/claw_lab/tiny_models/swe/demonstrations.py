@@ -44,7 +44,7 @@ PRINTED = ("<returncode>0</returncode>\n<output>\n", "\n</output>")
 def demonstration(rng: random.Random) -> Dialogue:
     bug = draw(rng)
     repair = replace(bug, bug.line, body(rng, bug.function.kind))
-    return Dialogue(start_of(bug), [ran(look_for(bug), found(bug)), ran(repair, ""), Answered(DONE)])
+    return Dialogue(start_of(bug), [ran(look_for(bug), grep_output(bug)), ran(repair, ""), Answered(DONE)])
 
 
 def start_of(bug: Bug) -> Start:
@@ -68,8 +68,8 @@ def look_for(bug: Bug) -> str:
     return f"grep -rn -A1 {bug.function.name} ."
 
 
-def found(bug: Bug) -> str:
-    """What it prints."""
+def grep_output(bug: Bug) -> str:
+    """Returns the output of `look_for`."""
     head, line = bug.function.lines
     return f"./{bug.module}.py:{bug.line - 1}:{head}\n./{bug.module}.py-{bug.line}-{line}\n"
 

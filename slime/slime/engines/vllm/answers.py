@@ -54,7 +54,7 @@ class HostedAnswer:
         self, rid: str, request: GenerateRequest, prompt: list[int], most_tokens: int,
         version: Callable[[], int], name: Callable[[int], str],
     ) -> None:  # fmt: skip
-        self.rid, self._request, self._prompt, self._wanted = rid, request, prompt, most_tokens
+        self.rid, self._request, self._prompt, self._max_tokens = rid, request, prompt, most_tokens
         self._version, self._name = version, name
         self.changed = asyncio.Event()
         self.finish: dict[str, Any] | None = None
@@ -81,13 +81,13 @@ class HostedAnswer:
             self._prompt_rows = delta.prompt_rows
         if delta.ids:
             self._live = self._version()
-        if self._wanted:
+        if self._max_tokens:
             self._ids += delta.ids
             self._rows += delta.rows
             self._text += delta.text
         self._cached = max(self._cached, delta.cached)
         if delta.finish is not None:
-            self._spans = delta.spans if self._wanted else []
+            self._spans = delta.spans if self._max_tokens else []
             self.finish = self._finish(*delta.finish)
         self.changed.set()
 
@@ -99,7 +99,7 @@ class HostedAnswer:
     def _finish(self, reason: str, matched: int | str | None) -> dict[str, Any]:
         if reason == "abort":
             return {"type": "abort", "message": "aborted by request"}
-        if not self._wanted or reason == "length":
+        if not self._max_tokens or reason == "length":
             return {"type": "length", "length": len(self._ids)}
         if reason == "stop":
             return {"type": "stop", "matched": self._ids[-1] if matched is None else matched}

@@ -294,7 +294,7 @@ def scaled(sampler: type[Any]) -> type[Any]:
             needs_log_probs = (
                 sampling_metadata.max_num_logprobs is not None or sampling_metadata.logprob_token_ids
             )
-            self._wanted, self._scaled = bool(needs_log_probs), None
+            self._needs_log_probs, self._scaled = bool(needs_log_probs), None
             sampled, _ = super().sample(logits, sampling_metadata, *more, **options)
             if needs_log_probs and self._scaled is None:  # all rows are greedy
                 self._scaled = self.compute_logprobs(logits)
@@ -302,7 +302,7 @@ def scaled(sampler: type[Any]) -> type[Any]:
 
         def apply_temperature(self, logits: Any, *more: Any, **options: Any) -> Any:
             logits = super().apply_temperature(logits, *more, **options)
-            if self._wanted:
+            if self._needs_log_probs:
                 self._scaled = self.compute_logprobs(logits)
             return logits
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from slime.errors import ConfigError
 from slime.rollout.rm_hub.answers import last_boxed
 from slime.rollout.rm_hub.custom import accepted_keywords, arguments_of, load_custom_reward
-from slime.rollout.rm_hub.guard import apart, checked, guarded
+from slime.rollout.rm_hub.guard import checked, guarded, user_threads
 from slime.rollout.rm_hub.ifbench import ifbench_reward
 from slime.rollout.rm_hub.mathematics import dapo_reward, deepscaler_reward, math_reward
 from slime.rollout.rm_hub.remote import remote_reward
@@ -53,7 +53,7 @@ async def async_rm(args: GenerationSide, sample: Sample, **keywords: object) -> 
     if path is not None:
         reward = load_custom_reward(args, path)
         accepted = {} if reward.kind == "model" else accepted_keywords(reward.function, keywords)
-        runner = apart(args.rm_concurrency)
+        runner = user_threads(args.rm_concurrency)
         value = await guarded(
             args,
             path,
@@ -91,7 +91,7 @@ async def batched_async_rm(
                 raise one
         return [one for one in found if not isinstance(one, BaseException)]
     function, accepted = reward.function, accepted_keywords(reward.function, keywords)
-    runner = apart(args.rm_concurrency)
+    runner = user_threads(args.rm_concurrency)
     values = await guarded(args, path, samples, lambda: runner.run(function, args, samples, **accepted))
     values = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(values, list | tuple) or len(values) != len(samples):
@@ -141,7 +141,7 @@ async def _built_in(args: GenerationSide, kind: str, sample: Sample) -> Any:
         kind, sample = kind.removeprefix(BOXED), replace(sample, response=last_boxed(sample.response) or "")
     if kind == "remote_rm":
         return await remote_reward(args, sample)
-    return await apart(args.rm_concurrency).run(RULES[kind], args, sample)
+    return await user_threads(args.rm_concurrency).run(RULES[kind], args, sample)
 
 
 def random_reward(args: DataArguments, sample: Sample) -> float:

@@ -91,9 +91,9 @@ def _named(samples: list[Sample]) -> str:
     return f"sample{'s' if len(samples) > 1 else ''} {names}{', ...' if len(samples) > 8 else ''}"
 
 
-class Apart:
-    """Runs users' functions apart from the rollout, which they cannot harm: those that block in a thread each, those that
-    are async in a second event loop, so that one that blocks by mistake cannot freeze all requests.
+class UserThreads:
+    """Runs users' functions outside the rollout's event loop: blocking ones in a thread each, async ones in a second
+    loop. A function that blocks by mistake cannot freeze all requests.
 
     At most `limit` run at a time; one that hangs keeps its place. The threads end with the process.
     """
@@ -147,10 +147,10 @@ class Apart:
 
 
 _lock = threading.Lock()
-_apart: dict[int, Apart] = {}
+_threads: dict[int, UserThreads] = {}
 
 
-def apart(limit: int) -> Apart:
-    """Returns the one of this process for that limit."""
+def user_threads(limit: int) -> UserThreads:
+    """Returns the threads of this process for that limit."""
     with _lock:
-        return _apart.setdefault(limit, Apart(limit))
+        return _threads.setdefault(limit, UserThreads(limit))

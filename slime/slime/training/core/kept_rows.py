@@ -33,7 +33,7 @@ class KeptRows:
     def __init__(self, rank: int, most_tokens: int = MOST_TOKENS) -> None:
         self._rank, self._most_tokens = rank, most_tokens
         self._tokens: dict[int, OrderedDict[bytes, int]] = {}
-        self._said: dict[bytes, tuple[Tensor, Tensor, Tensor]] = {}
+        self._rows: dict[bytes, tuple[Tensor, Tensor, Tensor]] = {}
 
     def read(
         self,
@@ -63,13 +63,13 @@ class KeptRows:
                 log_probs = torch.split(answer.log_probs[0].cpu(), counts)
                 ids = torch.split(answer.own_ids[0].to("cpu", torch.int32), counts)
                 for i, *parts in zip(own, present, log_probs, ids, strict=True):
-                    self._said[keys[i]] = parts[0], parts[1], parts[2]
+                    self._rows[keys[i]] = parts[0], parts[1], parts[2]
         for rank, micro_batch in enumerate(micro_batches):
             self._use(rank, {keys[i]: samples[i].effective_response_length for i in micro_batch})
         own_keys = [keys[i] for i in micro_batches[self._rank]]
-        found = self._candidates(own_keys, device)
-        self._said = {key: row for key, row in self._said.items() if key in self._tokens[self._rank]}
-        return found
+        candidates = self._candidates(own_keys, device)
+        self._rows = {key: row for key, row in self._rows.items() if key in self._tokens[self._rank]}
+        return candidates
 
     def _candidates(self, keys: Sequence[bytes], device: torch.device) -> Candidates:
         if not keys:
@@ -77,7 +77,7 @@ class KeptRows:
             length = len(pack([], device).targets)
             nothing = torch.zeros(1, length, 1, device=device)
             return Candidates(nothing[..., 0].bool(), nothing, nothing.long())
-        rows = zip(*(self._said[key] for key in keys), strict=True)
+        rows = zip(*(self._rows[key] for key in keys), strict=True)
         present, log_probs, ids = (torch.cat(parts)[None].to(device) for parts in rows)
         return Candidates(present, log_probs, ids.long())
 

@@ -78,7 +78,7 @@ class PackedBatch:
         targets: [T] token ids. temperatures: [T].
         counts: targets of each sample; their sum is T.
         observed: tokens of each sample that the policy did not write and that are to be predicted too: their targets,
-            positions and temperatures follow the T. `apart` cuts them off.
+            positions and temperatures follow the T. `without_observed` cuts them off.
         images: those among the N tokens.
         is_filler: stands in for an empty micro-batch, so that every rank takes part in every collective.
     """
@@ -95,7 +95,7 @@ class PackedBatch:
     images: tuple[ImagePlace, ...] = ()
     observed: tuple[int, ...] = ()
 
-    def apart(self) -> tuple[PackedBatch, Tensor]:
+    def without_observed(self) -> tuple[PackedBatch, Tensor]:
         """Returns the pack with its T targets alone, and the targets that the policy did not write."""
         size = len(self.targets) - sum(self.observed)
         own = replace(

@@ -334,7 +334,7 @@ def split_others(packed: PackedBatch, seen: Distribution) -> tuple[PackedBatch, 
     """Returns the pack and the distribution of its trained tokens, and the other tokens; None if there are none."""
     if not sum(packed.observed):
         return packed, seen, None
-    own, ids = packed.apart()
+    own, ids = packed.without_observed()
     total, size = len(packed.targets), len(own.targets)
     others = Others(Rows(seen, total, size, total - size), ids, packed.observed)
     return own, Rows(seen, total, 0, size), others

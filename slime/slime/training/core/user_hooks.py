@@ -90,10 +90,10 @@ def custom_batch(
         "values": _of_batch(masks, micro_batch, data.values, device),
         "log_probs": _of_batch(masks, micro_batch, data.old_log_probs, device),
         "ref_log_probs": _of_batch(masks, micro_batch, data.ref_log_probs, device),
-        "rollout_log_probs": _given(samples, "rollout_log_probs", device),
-        "teacher_log_probs": _given(samples, "teacher_log_probs", device),
-        "teacher_topk_log_probs": _given(samples, "teacher_topk_log_probs", device),
-        "teacher_topk_indices": _given(samples, "teacher_topk_indices", device),
+        "rollout_log_probs": _optional_tensors(samples, "rollout_log_probs", device),
+        "teacher_log_probs": _optional_tensors(samples, "teacher_log_probs", device),
+        "teacher_topk_log_probs": _optional_tensors(samples, "teacher_topk_log_probs", device),
+        "teacher_topk_indices": _optional_tensors(samples, "teacher_topk_indices", device),
         "group_indices": [sample.group_index for sample in samples],
         "sample_indices": [sample.index for sample in samples],
         "metadata": [sample.metadata for sample in samples],
@@ -116,7 +116,7 @@ def _of_batch(
     return per_sample
 
 
-def _given(samples: Sequence[Sample], name: str, device: torch.device) -> list[Tensor | None]:
+def _optional_tensors(samples: Sequence[Sample], name: str, device: torch.device) -> list[Tensor | None]:
     values = [getattr(sample, name) for sample in samples]
     return [None if value is None else torch.tensor(value, device=device) for value in values]
 

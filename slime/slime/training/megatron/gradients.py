@@ -147,15 +147,15 @@ class Masters:
         shared: bool = False,
         on_cpu: bool = False,
     ) -> None:
-        self.shared, self.apart = shared, on_cpu
+        self.shared, self.on_cpu = shared, on_cpu
         self.pieces = [self._piece(*part) for part in parts]
 
     def _piece(self, trained: Trained, name: str, rows: slice, cut: Cut | None) -> Piece:
         found = trained.parameter.detach()[rows]
         own_slice = own_rows(len(found), trained.copies) if self.shared else slice(0, len(found))
         own = found[own_slice]
-        if self.apart or own.dtype != trained.wide:
-            own = own.to("cpu" if self.apart else own.device, trained.wide, copy=True)
+        if self.on_cpu or own.dtype != trained.wide:
+            own = own.to("cpu" if self.on_cpu else own.device, trained.wide, copy=True)
         return Piece(name, trained, rows, cut, own_slice, nn.Parameter(own))
 
     @property
@@ -194,7 +194,7 @@ class Masters:
     def publish(self) -> None:
         """Copies the weights that the optimizer has moved to those that compute."""
         for piece in self.pieces:
-            target = piece.of(piece.trained.parameter.detach())[piece.mine]
+            target = piece.of(piece.trained.parameter.detach())[piece.own_rows]
             if target.data_ptr() != piece.master.data_ptr():
                 target.copy_(piece.master)
         if self.shared:

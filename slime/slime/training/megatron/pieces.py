@@ -71,7 +71,7 @@ class Piece:
     Attributes:
         name: in the whole model. trained: the parameter. rows: those of this rank's part of it.
         cut: among the ranks that hold one model together; None: whole on each of them.
-        mine: those of `rows` that this rank moves, counted from the first one.
+        own_rows: those of `rows` that this rank moves, counted from the first one.
         master: them, as wide as they are optimized. Shares the parameter's memory if that is as wide.
         gradient: of `master`, but where the model computes.
     """
@@ -80,7 +80,7 @@ class Piece:
     trained: Trained
     rows: slice
     cut: Cut | None
-    mine: slice
+    own_rows: slice
     master: nn.Parameter
     gradient: Tensor | None = None
 
