@@ -51,7 +51,7 @@ class ClientError(ClawError):
     """A request that cannot be served; it becomes an OpenAI error object.
 
     Args:
-        message: what is wrong and how to mend it.
+        message: the fault and its remedy.
         param: the field of the request that is wrong, as OpenAI names it; None for the request as a whole.
         code: machine-readable reason.
         status: HTTP status.

@@ -34,7 +34,7 @@ COLDEST = 1e-6
 _PENALTIES = {"frequency_penalty", "presence_penalty", "repetition_penalty"}
 
 RenderMode = Literal["full", "bridge"]
-"""A prompt rendered from all messages, or the parent turn's own ids and what is new."""
+"""A prompt rendered from all messages, or the parent turn's own ids and the new ones."""
 
 ADAPTER_MARK = "::"
 """In a policy's id, before the name of the adapter that answered."""

@@ -39,8 +39,8 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def new_file(path: Path, mode: int = 0o600) -> int:
-    """Returns a descriptor to write a file that was made just now. Whatever had its name is removed: a link there, or
-    a file that another user keeps open, gets nothing of what is written. Raises OSError."""
+    """Returns a descriptor to write a file that was made just now. An entry of that name is removed first, so that no
+    link, and no file that another user keeps open, receives the data. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), mode)
@@ -77,7 +77,7 @@ def fresh_folder(path: Path) -> Path:
 
 def private_folder(path: Path) -> Path:
     """Returns a folder for this user alone, in a place that all users share. Raises ConfigError if another one has
-    put something there, a link too, to read or to exchange what is kept in it."""
+    put something there, a link too, to read or replace its files."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
     found = path.lstat()
@@ -88,7 +88,8 @@ def private_folder(path: Path) -> Path:
 
 
 def check_can_be_made(path: Path) -> None:
-    """Raises ConfigError if the folder can neither be made nor written. What was not there before is removed."""
+    """Raises ConfigError if the folder can neither be made nor written. Folders that it creates for the check are
+    removed."""
     new = [one for one in (path, *path.parents) if not one.exists() and not one.is_symlink()]
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

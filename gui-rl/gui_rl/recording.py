@@ -1,4 +1,4 @@
-"""Recordings of episodes: a picture before each turn with what was done drawn in, as pages that any browser shows.
+"""Recordings of episodes: a picture before each turn with its actions drawn in, as pages that any browser shows.
 
 python -m gui_rl.recording RESULT_DIR   writes RESULT_DIR/index.html over all episodes in it
 """

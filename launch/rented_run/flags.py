@@ -96,7 +96,7 @@ F = TypeVar("F", bound=RentedFlags)
 def parse(
     kind: type[F], title: str, argv: Sequence[str], env: Mapping[str, str] | None = None
 ) -> tuple[F, list[str]]:
-    """Flags win over variables, these over defaults; what is left goes to the driver.
+    """Flags win over variables, these over defaults; other arguments go to the driver.
 
     Args:
         kind: the cloud's flags. title: what `--help` begins with.

@@ -51,7 +51,7 @@ class Cloud:
 
 
 def main(cloud: Cloud, argv: Sequence[str]) -> int:
-    """Becomes the supervisor of the run; returns 2 for what was refused, in one line."""
+    """Becomes the supervisor of the run; returns 2 after a refusal in one line."""
     try:
         flags, folder, words, args = read(cloud, argv)
         driver = [sys.executable, str(ROOT / "slime" / "train_async.py"), *words]

@@ -105,7 +105,7 @@ class FireworksService:
 
 
 class FireworksTrained(ShapedTrained):
-    """One adapter. Names there are labels of a domain name; what is returned is taken up again by `resume` and `load`."""
+    """One adapter. Names there are labels of a domain name; `resume` and `load` take the returned name."""
 
     def __init__(self, client: Any) -> None:
         from fireworks.training.sdk import types

@@ -44,7 +44,7 @@ _EVENT = re.compile(
     r"|(?:The|This) tool (?:call |execution |use )?(?:cannot be used in|was not executed|execution failed)\b"
     r"|The previous tool call was|Tool (?:call |execution |use )?(?:cancell?ed|rejected|denied|interrupted)\b)"
 )
-"""A report of what happened in a client, about its user in the third person."""
+"""A client's report of events, which names its user in the third person."""
 _AUTOMATED = re.compile(
     r"\bthis is an (?:automated|automatic|auto-generated) (?:message|notification|reminder)\b", re.IGNORECASE
 )

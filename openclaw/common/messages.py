@@ -13,8 +13,8 @@ def text_of(message: Mapping[str, object], between: str = "") -> str:
     none.
 
     Args:
-        between: joins the parts. The default is how chat templates write parts; prompts, and what is compared with
-            them, use it. Judges pass LINE_BREAK, which keeps the words of two parts apart.
+        between: joins the parts. The default is how chat templates write parts; prompts, and texts that are compared
+        with them, use it. Judges pass LINE_BREAK, which keeps the words of two parts apart.
     """
     content = message.get("content")
     if isinstance(content, str):

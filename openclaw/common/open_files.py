@@ -9,7 +9,7 @@ MOST = 65_536
 
 def allow_many() -> None:
     """As many as the system lets this user have, up to `MOST`: the usual limit is 256 on macOS and 1,024 on Linux, and
-    connections beyond it are closed unread. What is started from here has the same."""
+    connections beyond it are closed unread. Child processes inherit it."""
     try:
         import resource
     except ImportError:  # Windows has no such limit

@@ -20,7 +20,7 @@ THEMES: tuple[Theme, ...] = ("layout", "length", "tone")
 
 _PHRASES = Path(__file__).with_suffix(".toml")
 _END = 1000
-"""Characters at either end of a text that are read: what is asked for stands before or after what it is about."""
+"""Characters at either end of a text that are read: a request precedes or follows the text that it is about."""
 _CODE = re.compile(r"```.*?(?:```|$)|`[^`\n]*`", re.DOTALL)
 _QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|„[^“”\n]*[“”]|«[^»\n]*»|「[^」\n]*」|(?<!\w)'[^'\n]*'(?!\w)")
 _PART = re.compile(r"(?<=[?？])|[.!:;。！：；\n]+(?=\s|$|[一-鿿ぁ-ヿ])")

@@ -50,7 +50,7 @@ def connected(
     replace: bool,
     earlier: Mapping[str, Any] | None = None,
 ) -> tuple[Config, Config]:
-    """Returns the new content, and notes of what was there before.
+    """Returns the new content, and notes of the earlier values.
 
     Args:
         default: make the model OpenClaw's default.
@@ -87,8 +87,8 @@ def connected(
 
 
 def disconnected(config: Mapping[str, Any], notes: Mapping[str, Any]) -> Config:
-    """Returns the content without what `connected` added; what was there before is back, what others changed stays: a
-    provider that points elsewhere by now too."""
+    """Returns the content without the changes of `connected`. Earlier values are restored. Changes by others stay,
+    such as a provider that points elsewhere now."""
     new = copy.deepcopy(dict(config))
     name = notes["provider"]
     if _is_ours(config, notes):

@@ -74,7 +74,7 @@ def write_text(file: Path, text: str, keep_old: bool = True) -> Path | None:
 
 
 def readable_by_others(file: Path) -> bool:
-    """Returns whether other users of this machine can read what is in it."""
+    """Returns whether other users of this machine can read the file."""
     return bool(file.stat().st_mode & 0o044)
 
 

@@ -1,10 +1,10 @@
-"""Settings as nested values and as text. Values are put in by their paths, and taken out so that what was there is back.
+"""Settings as nested values and as text. Values are set by their paths, and removed so that the earlier values are
+restored.
 
 Files: JSON, TOML and YAML are read whole, and changed only in the lines that must change.
 
-TOML and YAML are edited line by line, so comments and order stay. The result is read again: it must be what is wanted,
-else nothing is written.
-"""
+TOML and YAML are edited line by line, so comments and order stay. The result is read again: unless it has the wanted
+values, nothing is written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Values = Mapping[Path_, Any]
 Config = dict[str, Any]
 
 ABSENT = {"absent": True}
-"""Stands for what was not there."""
+"""Stands for a missing value."""
 
 
 class NotEditable(ConfigError):
@@ -35,7 +35,7 @@ class NotEditable(ConfigError):
 
 
 def parse(text: str, form: str) -> Config:
-    """Raises NotEditable for what is not of this form, or has comments that JSON does not know."""
+    """Raises NotEditable for text that is not of this form, or has comments, which JSON does not allow."""
     try:
         if form == "json":
             found = json.loads(text) if text.strip() else {}
@@ -172,7 +172,7 @@ def _name(name: str) -> str:
 
 
 def put_in(config: Config, values: Values) -> tuple[Config, list[list[Any]]]:
-    """Returns the new content, and notes of what was there before: (path, value or ABSENT), in the order of the
+    """Returns the new content, and notes of the earlier values: (path, value or ABSENT), in the order of the
     changes."""
     new, before = copy.deepcopy(config), []
     for path, value in values.items():

@@ -93,7 +93,7 @@ def remove(name: str) -> None:
 
 
 def _write(file: Path, text: str | None, edited: str, earlier: Config, notes: Config) -> None:
-    """Notes come first, so that what is written can be undone. Without a digest, only what is ours is taken out."""
+    """Writes the notes first, so that each change can be undone. Without a digest, only our own values are removed."""
     untouched = bool(earlier) and text is not None and _digest(text) == earlier["digest"]
     write_config(file.with_name(NOTES), {**notes, "digest": "", "backup": None}, keep_old=False)
     backup = write_text(file, edited)

@@ -83,11 +83,11 @@ def _poles() -> Mapping[str, str]:
 
 
 def mostly_contrary(there: Sequence[T], poles: Collection[str], id_of: Callable[[T], str]) -> list[T]:
-    """Anchors in their order, but only every fourth asks for what is wished anyway, as long as there are others: it is
-    wishes against a habit that the habit overrules.
+    """Returns anchors in their order, but only every fourth asks for the learned preference itself, as long as there
+    are others: a habit overrules wishes against it, not wishes for it.
 
     Args:
-        poles: what is wished, as `themes.pole_of` names it.
+        poles: of the preference, as `themes.pole_of` names them.
         id_of: the id of an anchor.
     """
     asks = [(_poles().get(id_of(one).partition("-")[0]) in poles, one) for one in there]
@@ -106,7 +106,7 @@ def next_anchors(
     Args:
         language: of the person.
         known: ids of anchors that are there.
-        poles: what is wished, see `mostly_contrary`.
+        poles: of the preference, see `mostly_contrary`.
     """
     left = {
         theme: iter(
@@ -237,7 +237,7 @@ def _mostly_in(language: str, anchors: Sequence[tuple[str, T]]) -> list[T]:
 
 
 def _three_to_one(many: Sequence[T], few: Sequence[T]) -> list[T]:
-    """One of the `few` after every third of the `many`, then what is left of them."""
+    """Returns one of the `few` after every third of the `many`, then the rest of both."""
     left, found = iter(few), []
     for number, one in enumerate(many, 1):
         found += [one, *itertools.islice(left, 1 if number % 3 == 0 else 0)]

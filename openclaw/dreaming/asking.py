@@ -24,7 +24,7 @@ IN_FLIGHT, IDLE_IN_FLIGHT = 16, 1
 READY_SECONDS = 30.0
 """Longest wait for an engine."""
 LIMIT_SECONDS, IDLE_LIMIT_SECONDS = 600.0, 60.0
-"""After that, a batch takes what has been answered; the second while there is none."""
+"""Seconds after which a batch takes the answers so far; the second: while no batch waits."""
 ANSWERING = 2 / 3
 """Share of that time in which answers are sampled; the rest is left to score them."""
 TEMPERATURE = 0.8
@@ -48,7 +48,7 @@ class Answer:
 
 
 class Engines:
-    """Asks the engines until `limit` seconds after it was made; what has no answer by then is None.
+    """Asks the engines until `limit` seconds after it was made; requests without an answer by then give None.
 
     Args:
         stop_ids: tokens that end an answer.

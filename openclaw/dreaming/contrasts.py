@@ -1,5 +1,5 @@
-"""Anchors that ask the very questions of a person's dreams for the contrary of what is wished: a long answer, where the
-person wishes short ones.
+"""Anchors that ask the very questions of a person's dreams for the contrary of the preference: a long answer, if the
+person prefers short ones.
 
 Only the request in the prompt distinguishes such an anchor from a dream, so the policy has to read it. Without
 them one update for short answers cost SmolLM2-135M three of five requests for long ones (lab/findings/dreaming.md).

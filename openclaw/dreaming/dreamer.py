@@ -48,7 +48,7 @@ ENOUGH, ANCHORS_A_BATCH = 48, 24
 ENOUGH_FACTS, FACTS_A_BATCH = 32, 48
 """Facts that the bank should hold, and the most that are asked before a batch. Of these the right ones are held."""
 BESIDE_CONTRASTS = 16
-"""The same as both of the first two, if it is sure what is wished: then contrasts stand in for anchors of its themes."""
+"""The same as both of the first two, if the preference is clear: then contrasts stand in for anchors of its themes."""
 BANK, CHUNK = 96, 4
 """Anchors up to which the bank grows while no batch is due, and how many at a time."""
 REQUEST = 300
@@ -150,8 +150,8 @@ class Dreamer:
         self._language = "en"
 
     def night(self, demand: Demand) -> Night:
-        """Samples what is missing for a batch, unless that was done before, and returns what there is. Engines that do
-        not answer leave the batch with what was sampled for others."""
+        """Samples the missing dreams of a batch, once, and returns all of them. Engines that do
+        not answer leave the batch with dreams that were sampled for others."""
         began, model = time.monotonic(), self._prompts.model(demand.options)
         self._options = demand.options
         wishes = [
@@ -401,7 +401,7 @@ class Dreamer:
         return measures.quotes(answer, dream.wish or "", *all_plain_sentences())
 
     def _checked(self, fact: Dream) -> Dream:
-        """A fact with gain 1 if its answer names what is right."""
+        """Returns a fact with gain 1 if its answer contains the right one."""
         answer_text = self._prompts.tokenizer.decode(fact.completion_ids)
         answers = answers_of()[fact.item]
         return dataclasses.replace(

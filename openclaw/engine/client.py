@@ -1,11 +1,10 @@
 """Client of inference engines over SGLang's native HTTP API: connections, streams, health.
 
-A stream is read whether each answer repeats everything that came before or not. A repeated part is compared
-as bytes, which is cheap, and not parsed again. An answer that does not continue the last one, or has another layout, is
-parsed as a whole. If an engine sends only what is new (SGLang's `--incremental-streaming-output`), an answer
-carries fewer ids than it counts (`completion_tokens`), which gives how many came before it; of several that came together
-none may be left out.
-"""
+Both kinds of streams are read: each answer repeats all earlier tokens, or has only the new ones. A repeated part is
+compared as bytes, which is cheap, and not parsed again. An answer that does not continue the last one, or has another
+layout, is parsed as a whole. If an engine sends only what is new (SGLang's `--incremental-streaming-output`), an
+answer carries fewer ids than it counts (`completion_tokens`), which gives how many came before it; of several that
+came together none may be left out."""
 
 from __future__ import annotations
 
@@ -44,8 +43,8 @@ class CumulativeAnswers:
         self._lists: list[_List] = []
 
     def read(self, data: bytes) -> dict[str, Any]:
-        """Returns the answer, its lists without what was read before (see SKIPPED). Raises JSONDecodeError,
-        AttributeError for what is no JSON object."""
+        """Returns the answer, its lists without the entries read before (see SKIPPED). Raises JSONDecodeError, or
+        AttributeError unless it is a JSON object."""
         if len(data) < READ_WHOLE_BYTES or _WHOLE_ONLY in data:
             self._lists = []
             return {**orjson.loads(data), SKIPPED: 0}
@@ -94,8 +93,8 @@ class _List:
         self.count = count
 
     def grown(self, data: bytes, at: int) -> tuple[int, int, bytes] | None:
-        """(start, end, JSON list of what is new) of this list in a later answer, after `at`; None if it is no longer
-        the same list."""
+        """Returns (start, end, JSON list of the new entries) of this list in a later answer, after `at`; None if it
+        is no longer the same list."""
         start = _begin(data, self._key, at)
         behind = start + len(self._text)
         if start < 0 or not data.startswith(self._text, start):
@@ -145,7 +144,7 @@ def _lists(data: bytes, answer: dict[str, Any]) -> list[_List]:
 
 
 class StreamedAnswers:
-    """Reads the answers of one stream, in order, whether each repeats what came before or not."""
+    """Reads the answers of one stream, in order, cumulative or incremental."""
 
     def __init__(self) -> None:
         self._cumulative = CumulativeAnswers()

@@ -223,7 +223,7 @@ class Generation:
         self.matched = finish.get("matched")
 
     def _end_of_attempt(self) -> None:
-        """Keep what came. The last id may have been the end, only its announcement was lost."""
+        """Keeps the received tokens. The last id may have been the end, only its announcement was lost."""
         self._closed_spans, self._open_spans = self.spans, []
         if self.ids and self.ids[-1] in self._request.stop_ids:
             self.finish_reason, self.matched = "stop", self.ids[-1]

@@ -25,7 +25,7 @@ class _Expect(Enum):
     """A key or the end of the object."""
     COLON = auto()
     COMMA = auto()
-    """A comma or the end of what is open."""
+    """A comma, or the end of the open value."""
     NOTHING = auto()
     """The call's object is complete."""
 

@@ -53,7 +53,7 @@ class _State(Enum):
     """Nothing but white space so far: a `<think>` would open the reasoning."""
     REASONING = auto()
     HELD_TOOL = auto()
-    """A tool call inside reasoning: thought or call, what follows decides."""
+    """A tool call inside reasoning: whether it is a thought or a call depends on the following text."""
     CONTENT = auto()
     TOOL = auto()
     """Inside a call that can still become sound."""

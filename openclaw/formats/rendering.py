@@ -38,7 +38,7 @@ KEPT_RENDERERS = 16
 _STRING_TOGETHER = ("qwen3", "qwen3.5", "qwen3.6", "qwen3.8")
 """Renderers that never look at the ids of a text (their code was read, and a test compares)."""
 _HEADS = ("qwen3", "qwen3.5", "qwen3.6")
-"""Of these, the renderers that write a head as in `heads`. Qwen3.8's adds a system prompt to what has none."""
+"""Of these, the renderers that write a head as in `heads`. Qwen3.8's adds a system prompt if there is none."""
 
 
 _FIRST_TOKEN = {"llama-3": "<|begin_of_text|>"}
@@ -143,8 +143,8 @@ class ChatFormat:
         return self._heads.find(messages, tools or None, [options, self.tokenizer.text_is_plain])
 
     def _with_head(self, head: Head, rendered: Any) -> list[int]:
-        """Returns all ids of a request whose messages after its head were rendered; the head with what was rendered
-        up to the last question is kept for later ones."""
+        """Returns all ids of a request whose messages after its head were rendered; the ids up to the last question
+        are cached for later requests."""
         assert self._heads is not None
         entries, length = rendered.token_ids, head.question - head.length
         if not length:

@@ -115,7 +115,7 @@ def _argument_text(arguments: object) -> str | None:
 
 
 def _loads(text: str) -> Any:
-    """Returns a JSON value; None for what is none, NaN and Infinity included."""
+    """Returns a JSON value; None for invalid JSON, NaN and Infinity included."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):

@@ -46,7 +46,7 @@ class RequestKey:
 @dataclass(frozen=True)
 class Caller:
     """The metadata of a request. `scope` is the session that it names, if any; `done`: the session ends with it;
-    `group` and `task`: what the attempt belongs to; `memory`: what is remembered of the person may stand in the prompt;
+    `group` and `task`: of the attempt; `memory`: remembered preferences of the person may be in the prompt;
     `asker`: whose stored turns the request may touch."""
 
     scope: str | None

@@ -104,7 +104,7 @@ def shows(turn: Turn, wish: Wish) -> bool:
 
 
 class Canaries:
-    """Asks for one person at a time, and lets what is held leave their prompts."""
+    """Tests one person's preferences at a time, and removes those that the weights hold from the prompts."""
 
     def __init__(
         self, store: RolloutStore, chat_format: ChatFormat, model: Model, trainer: str = DEFAULT_TRAINER
@@ -119,8 +119,8 @@ class Canaries:
         return list(dict.fromkeys(Asker(one.key_name, one.person) for one in waiting))
 
     async def look(self, whose: Asker, version: int) -> list[Looked]:
-        """Counts the wishes of a person's prompts under this live version, stores what was found, and returns it; nothing
-        once another version answers. What an engine refuses, as too long, is not counted. Raises StoreError,
+        """Counts the wishes of a person's prompts under this live version, stores the counts and returns them; none
+        once another version answers. Prompts that an engine rejects as too long are not counted. Raises StoreError,
         EngineError."""
         assert whose.person is not None
         remembered, trainer = self._store.memory.remembered, self._trainer
@@ -163,7 +163,7 @@ class Canaries:
                 self._store.memory.note(one.wish.id, one.details())
 
     def _questions(self, whose: Asker) -> list[tuple[Turn, list[int]]]:
-        """The newest prompts of a person, without what was remembered."""
+        """Returns the newest prompts of a person, without remembered preferences."""
         assert whose.person is not None
         turns = self._store.memory.canary_turns(whose.person, QUESTIONS, whose, self._trainer)
         asked = [(turn, self._ids(turn)) for turn in turns]

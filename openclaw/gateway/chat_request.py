@@ -63,8 +63,8 @@ _ESCAPES = re.compile(
 
 
 def _strings_in(data: bytes) -> int:
-    """Returns how many strings valid JSON spells, names of fields included. What was read of it has fewer where a name
-    is repeated: the last value alone is kept."""
+    """Returns how many strings valid JSON spells, names of fields included. The parsed value has fewer if a name is
+    repeated, since only the last value is kept."""
     # A quotation mark behind one backslash is part of a string, behind a pair of them it ends one
     plain = data.replace(b"\\\\", b"") if b'\\\\"' in data else data
     return (plain.count(b'"') - plain.count(b'\\"')) // 2

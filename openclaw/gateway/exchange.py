@@ -89,7 +89,7 @@ class Exchange:
     async def run(self, on_chunk: OnChunk) -> Completion:
         """Sample the answer; `on_chunk` gets it as it comes. The turn is durable when this returns.
 
-        When the caller is cancelled (its client left), what was sampled is stored as aborted. Raises
+        If the caller is cancelled (its client left), the sampled tokens are stored as aborted. Raises
         ClientError when the engine refuses or `timeout` seconds have passed, StoreError when the turn cannot
         be stored.
         """
@@ -227,7 +227,7 @@ class Completion:
         return message
 
     def _note(self, delta: Delta) -> bool:
-        """False for what comes after the only call that is wanted."""
+        """Returns False for text after the only wanted call."""
         if self.has_enough:
             return False
         if isinstance(delta, TextDelta):

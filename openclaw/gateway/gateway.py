@@ -73,7 +73,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Prompt:
-    """Rendered prompt ids [T], and what was remembered of the person in them."""
+    """Rendered prompt ids [T], and the remembered preferences in them."""
 
     ids: list[int]
     mode: RenderMode
@@ -111,7 +111,7 @@ class Gateway:
         self._temperature = DEFAULT_TEMPERATURE if own is None else own
 
     async def prepare(self, request: ChatRequest, caller: Caller, kind: str = "chatcmpl-") -> Exchange:
-        """Everything before the first token; what followed the parent turn is stored with it. `kind` is the beginning
+        """Does all work before the first token, and stores the parent turn's next state. `kind` is the beginning
         of the completion's id. Raises ClientError and, if the store fails, StoreError."""
         if request.stream:
             await self._admission.wait()
@@ -359,8 +359,8 @@ async def active_preferences(
 
 
 def not_yet_stated(wishes: Sequence[str], messages: Sequence[Message]) -> list[str]:
-    """Those that no user message of the conversation contains, and of whose side of an answer's form none asks for
-    anything: what is asked for here comes before what was asked for once."""
+    """Returns the preferences that still apply: those not stated in a user message of the conversation, and not
+    overridden by a request about the same aspect of an answer's form."""
     statements = said_in(messages)
     new = [wish for wish in wishes if not any(wish in text for text in statements)]
     return [wish for wish in new if not gives_way(wish, *statements[-_LOOKED_AT:])]

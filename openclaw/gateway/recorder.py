@@ -49,7 +49,7 @@ class Recorder:
         self._failure: tuple[float, str] | None = None
 
     def close(self) -> None:
-        """Commits what is queued."""
+        """Commits the queued turns."""
         self._writer.close()
         self.store.close()
 
@@ -118,8 +118,8 @@ class Recorder:
         return self._failure[1]
 
     def answer_soon(self, parent: Turn, next_state: list[Message]) -> None:
-        """Store what followed the parent's answer, if anything did, without waiting: its judge need not wait for this
-        turn. A template that several sessions had is nothing."""
+        """Stores the next state of the parent's answer, if there is one, without waiting: its judge need not wait for
+        this turn. A template that several sessions had is nothing."""
         next_state = self._repeated.without(parent.session_id, next_state)
         if not next_state:
             return

@@ -92,7 +92,7 @@ class SharedGeneration(Generation):
 
     Args:
         turn_id: of the turn that all attempts share. first: the attempt to follow; None: there is none.
-        mode: how the prompt was rendered. memory: what was remembered of the person and stands in it.
+        mode: how the prompt was rendered. memory: the remembered preferences in it.
     """
 
     def __init__(

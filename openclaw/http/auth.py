@@ -162,7 +162,7 @@ def _asked_host(request: Request) -> str | None:
 
 
 def _host(url: str) -> str | None:
-    """None if there is none, or what is there is no address at all."""
+    """None if there is none, or it is not an address."""
     try:
         return urlsplit(url).hostname
     except ValueError:

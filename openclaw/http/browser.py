@@ -1,7 +1,7 @@
-"""Browsers: who may see what is stored and change it, and the headers of what they are sent.
+"""Browsers: who may read and change stored data, and the headers of the answers.
 
 Reading: the admin key, as a header or as the cookie that the login gives; without a key set, this machine alone. A change
-comes from the page itself or from a program: what another site lets a browser send is refused.
+comes from the page itself or from a program: requests that another site lets a browser send are rejected.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""Of every answer that a browser shows: it may load and run only what is ours."""
+"""Headers of every answer that a browser shows: it may load and run only this server's files."""
 
 COOKIE = "openclaw_page"
 PASS_SECONDS = 12 * 3600

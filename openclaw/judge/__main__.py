@@ -73,7 +73,7 @@ async def score_lines(args: argparse.Namespace, lines: TextIO) -> int:
 
 
 async def _show(number: int, task: asyncio.Task[str]) -> int:
-    """Prints what came of a line; 1 if it was bad."""
+    """Prints the result of a line; returns 1 if the line is bad."""
     try:
         print(await task, flush=True)
     except BadLine as error:

@@ -31,7 +31,7 @@ _PLAIN = str.maketrans("’‘？！：", "''?!:")
 
 
 def fact_of(turn: Turn, hook: FactsHook | None = None) -> bool | None:
-    """True: what is known of the answer holds. False: something does not. None: nothing is known."""
+    """True: the answer agrees with all known facts. False: it contradicts one. None: no fact is known."""
     found = [tools_worked(turn)] if hook is None else [tools_worked(turn), hook(turn)]
     known = [one for one in found if one is not None]
     return all(known) if known else None

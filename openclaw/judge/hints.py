@@ -1,7 +1,7 @@
 """From hint votes to the hints of a turn. One vote for a hint is enough: there is no quorum, as in OpenClaw-RL.
 
 A judge may always find a hint, never find one, write the markers twice (the last block counts), or write an essay:
-each is counted, and what is no hint is left out.
+each is counted, and replies without a hint are left out.
 """
 
 from __future__ import annotations

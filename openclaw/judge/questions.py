@@ -22,7 +22,7 @@ _RUN = re.compile(rf"(\s{{{RUN_CHARACTERS}}})\s+|((.)\3{{{RUN_CHARACTERS - 1}}})
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeQuestion:
-    """Was this response what was wanted, seeing what followed?
+    """The question whether a response was wanted, given its next state.
 
     `next_state` is every message that followed the response; `role` is user when any of them is a user's,
     else tool. `messages` is the conversation before the response (backends with a model need not look at it).

@@ -27,7 +27,7 @@ _SAFE = ("--judge-", "--prm-", "--majority-")
 
 
 def check_address(url: str) -> None:
-    """Raises ConfigError for what is no http URL."""
+    """Raises ConfigError unless it is an http URL."""
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise ConfigError(f"{url!r} is no address of a judge; it must start with http:// or https://")
 

@@ -1,6 +1,6 @@
 """Judges one answered turn: asks judge, method and teacher, and stores the results in one transaction.
 
-The judgements are the feedback of people, then the judge's for what is missing, score and hints at the same time.
+The judgements are the feedback of people, then the judge's for the missing kinds, score and hints at the same time.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class JudgeWorker:
         self._running: set[asyncio.Task[None]] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set; then what is being judged is finished. A store that fails is asked again
+        """Runs until `stop` is set, then finishes the turns that are being judged. A store that fails is asked again
         later."""
         released = await asyncio.to_thread(self._store.judgements.release_claims_of, self._name)
         log.info("judge started name=%s claims_of_before=%d", self._name, released)
@@ -73,7 +73,7 @@ class JudgeWorker:
         log.info("judge stopped name=%s", self._name)
 
     async def _claim(self) -> int:
-        """Starts judging what is free; returns how many turns."""
+        """Claims free turns and starts to judge them; returns their number."""
         free = self._concurrency - len(self._running)
         if free <= 0 or time.monotonic() < self._judge.rests_until:
             return 0

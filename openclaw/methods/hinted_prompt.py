@@ -34,7 +34,7 @@ def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
 
 
 def with_memory(messages: Sequence[Message], memory: Sequence[str] | None) -> list[Message]:
-    """Returns the conversation with what is remembered of the person, as one hint; as it is if nothing is."""
+    """Returns the conversation with the person's remembered preferences as one hint; unchanged if there are none."""
     return with_hint(messages, "\n".join(memory)) if memory else list(messages)
 
 
@@ -108,7 +108,7 @@ class HintedPrompts:
         return prompt
 
     def candidate(self, turn: Turn, hint: str) -> list[int]:
-        """Hinted prompt ids and the turn's own completion ids [T]. Raises HintError, also for what is too long."""
+        """Hinted prompt ids and the turn's own completion ids [T]. Raises HintError, also if the prompt is too long."""
         return self._fitting(hinted_prompt_ids(self._format, turn, hint) + turn.completion_ids)
 
     def answered(self, turn: Turn, messages: Sequence[Message]) -> list[int]:

@@ -38,8 +38,8 @@ TeacherKind = Literal["none", "token", "topk"]
 class Needs:
     """The judgements and teacher outputs of a turn that a method needs.
 
-    eval: the score of what followed; hint: the hints in it.
-    teacher: what an inference engine is asked for where it is the teacher: `token` log-probs of the answer's own ids,
+    eval: the score by the next state; hint: the hints in it.
+    teacher: the outputs of an inference engine that is the teacher: `token` log-probs of the answer's own ids,
     `topk` the teacher's best ids too, `none` nothing at all. A teacher in the trainer gets the candidates instead.
     """
 

@@ -1,4 +1,5 @@
-"""Templates to responses: everything that was stored is escaped, and a browser may load and run only what is ours."""
+"""Templates to responses: everything that was stored is escaped, and a browser may load and run only this server's
+files."""
 
 from __future__ import annotations
 

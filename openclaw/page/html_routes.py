@@ -139,7 +139,7 @@ async def get_versions(request: Request, note: str = "") -> Response:
 
 @router.get("/page/version")
 async def get_version(request: Request, n: str = "", after: str = "", note: str = "") -> Response:
-    """One version: what it learned from, what was measured, and what may be done about it."""
+    """One version: the turns it learned from, its measurements, and the possible actions."""
     check_reader(request)
     source, number = source_of(request), whole(n or "?", "n", 0, 0, 2**31)
     behind = whole(after, "after", 0, 0, 2**62)

@@ -24,7 +24,7 @@ NOT_ALLOWED = (401, 403)
 Answers = dict[str, Reply]
 """Replies by the id of their prompt."""
 Told = Callable[[str], None]
-"""Takes a line about what is being done."""
+"""Receives a line about the current step."""
 
 
 class Model(Protocol):

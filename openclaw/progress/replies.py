@@ -1,4 +1,4 @@
-"""A reply of a model, and what is measured of texts: words, variety, likeness."""
+"""A reply of a model, and measures of texts: words, variety, likeness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intervals and tests of what was counted."""
+"""Confidence intervals and tests of counts."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ CURVE_ROWS = 8
 
 
 def table(report: dict[str, Any], wishes: Sequence[dict[str, Any]], earlier: Sequence[dict[str, Any]]) -> str:
-    """Returns the whole report: what was asked for, the rows, the summary, and earlier reports."""
+    """Returns the whole report: the settings, the rows, the summary, and earlier reports."""
     lines = [f"{report['model']}, version {report['live']}", ""]
     for number, wish in enumerate(wishes, 1):
         since = "" if wish["at"] is None else f", since {_day(wish['at'])}"

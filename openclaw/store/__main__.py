@@ -56,8 +56,8 @@ class Export(BufferAddress):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportAny(BufferAddress):
-    """Adds what was kept elsewhere: an exported file, conversations, session logs of OpenClaw, Hermes or Claude
-    Code, ATIF. What is known already stays as it is."""
+    """Imports an exported file, conversations, session logs of OpenClaw, Hermes or Claude
+    Code, ATIF. Known entries stay unchanged."""
 
     file: str = flag(
         REQUIRED,

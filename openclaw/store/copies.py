@@ -16,7 +16,7 @@ _ZEROS = bytes(1 << 20)
 
 
 def copy(source: Path, file: Path) -> int:
-    """A whole copy of what is committed, while it is written too; readable by its owner alone. Returns its bytes.
+    """Makes a complete copy of the committed data, while others write; readable by its owner alone. Returns its bytes.
 
     Raises:
         StoreError: the file cannot be written.
@@ -64,7 +64,7 @@ def keep_before_migration(connection: Connection, version: int) -> Path | None:
 
 
 def forget(connection: Connection) -> None:
-    """Removes the copy of before a migration, which still holds what is deleted now. Its bytes are overwritten first."""
+    """Removes the copy of before a migration, which still holds the deleted data. Its bytes are overwritten first."""
     file = _file_of(connection)
     for kept in _kept(file) if file is not None else ():
         _wipe(kept)

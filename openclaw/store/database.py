@@ -293,7 +293,7 @@ class StoreWriter:
         return cast(T, self._put(function).result())
 
     def close(self) -> None:
-        """Commit what is queued, then end the thread. Twice is no error."""
+        """Commits queued writes, then ends the thread. Twice is no error."""
         with self._lock:
             if not self._closed:
                 self._closed = True

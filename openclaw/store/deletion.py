@@ -1,8 +1,7 @@
-"""Deletion, with everything that derives from what is deleted; nothing remains, not even a mark.
+"""Deletion of turns, sessions and people with all derived data; nothing remains, not even a mark.
 
-On SQLite freed space is overwritten with zeros, and a copy of before a migration goes too. What a model has learnt is
-in its weights, not here.
-"""
+On SQLite freed space is overwritten with zeros, and a copy of before a migration goes too. Effects on a model's
+weights are not undone."""
 
 from __future__ import annotations
 
@@ -72,7 +71,7 @@ class Deletion:
     def purge(self, retention_days: float) -> dict[str, int]:
         """Delete turns that are older than `retention_days` and done with, and sessions that this empties.
 
-        Done with: trained, dropped, expired, side, aborted, untrainable, or imported without what followed.
+        Done with: trained, dropped, expired, side, aborted, untrainable, or imported without a next state.
         Ready and leased samples, and turns that wait for an answer or a judge, stay however old they are.
         A purged sample is not trained again when a trainer goes back to an older version.
 

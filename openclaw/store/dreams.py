@@ -62,8 +62,8 @@ class DreamTable:
         self._database = database
 
     def keep(self, trainer: str, model: str, rollout_id: int, dreams: Sequence[Dream]) -> int:
-        """Stores what was sampled for a rollout; returns how many. Dreams of a wish whose turn was deleted meanwhile are
-        left out."""
+        """Stores the dreams sampled for a rollout; returns their number. Dreams of a wish whose turn was deleted
+        meanwhile are left out."""
         now, turn = time.time(), schema.turn.c
         with self._database.transaction() as connection:
             named = sorted({id_ for one in dreams for id_ in one.turn_ids})

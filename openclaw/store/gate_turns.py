@@ -32,10 +32,10 @@ class GateTurnTable:
     def liked(
         self, count: int, excluded: Collection[Person] = (), trainer: str = DEFAULT_TRAINER
     ) -> list[Turn]:
-        """Up to `count` main turns of the trainer's policy whose last judgement is above 0: half from all of the newest
-        2,000, half from the newest 50; one a session, and of one person at most half. What is in quarantine is not held
-        up as an example: who goes back without some turns would be held to them. Nor is what the people in
-        `excluded` liked.
+        """Up to `count` main turns of the trainer's policy whose last judgement is above 0: half from all of the
+        newest 2,000, half from the newest 50; one a session, and of one person at most half. Turns in quarantine are
+        left out: after a rollback without some turns, the gate must not require them. Turns that the people in
+        `excluded` liked are left out too.
 
         The choice follows from the ids alone, so that it changes little from one call to the next.
         """

@@ -64,7 +64,7 @@ _REJUDGED = (SampleState.READY, SampleState.DROPPED)
 
 @dataclass(frozen=True)
 class TurnReward:
-    """A turn's part of the reward of its session, and what became of it (see Feedback); own_score: it
+    """A turn's part of the reward of its session, and its state (see Feedback); own_score: it
     keeps the one it has."""
 
     completion_id: str
@@ -264,7 +264,7 @@ def _insert(connection: Connection, turn_id: str, score: float | None, text: str
 def _apply(
     connection: Connection, turn: RowMapping, score: float | None, new: bool
 ) -> Literal["judging", "waiting", "recorded"]:
-    """Make the turn free for a judge, if that can still change what is trained."""
+    """Makes the turn free for a judge, if that can still change its samples."""
     state = TurnState(turn["state"])
     unfollowed = state in (TurnState.CAPTURED, TurnState.EXPIRED, TurnState.IMPORTED)
     if unfollowed and score is None:

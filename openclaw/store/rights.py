@@ -53,7 +53,8 @@ def asker_of(key_name: str | None, user: str | None, names: frozenset[str]) -> A
 
 
 def may_use(asker: Asker, key_name: str | None, person: str | None) -> bool:
-    """Returns whether a turn, or what was made of one, may be read, continued, judged, ended or forgotten by the asker.
+    """Returns whether a turn, or data derived from one, may be read, continued, judged, ended or forgotten by the
+    asker.
 
     Args:
         key_name: of the key that made the turn; None: not known.

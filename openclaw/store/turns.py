@@ -222,7 +222,7 @@ class TurnTable:
         return None
 
     def last_main(self, session_id: str, asker: Asker = ADMINISTRATOR) -> Turn | None:
-        """The newest main turn of a session that waits for what follows it, and that the asker may use."""
+        """Returns the newest main turn of a session that waits for its next state, and that the asker may use."""
         turn = schema.turn.c
         query = (
             select(turn.id)
@@ -244,7 +244,7 @@ class TurnTable:
     def answer(self, turn_id: str, next_state: list[Message]) -> bool:
         """Give a captured or imported turn its next state. False, and no change, for a turn that waits for none (answered
         already, expired, side, aborted, ...). A turn of an environment stays captured: its reward comes as feedback,
-        and is not judged by what followed. Raises StoreError for an unknown turn."""
+        and is not judged by its next state. Raises StoreError for an unknown turn."""
         with self._database.transaction() as connection:
             state = turn_state(connection, turn_id)
             if state not in (TurnState.CAPTURED, TurnState.IMPORTED):

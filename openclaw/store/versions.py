@@ -1,4 +1,4 @@
-"""Weight versions and their lineage: what is live, what was rejected or rolled back, how people judged each."""
+"""Weight versions and their lineage: which is live, which were rejected or rolled back, how people judged each."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class VersionTable:
 
         restored: the trainer has (re)started from these weights. Every other lease is released, every
         version that is no ancestor is rolled back, and samples that only those trained are ready again.
-        details: what was measured of the version.
+        details: measurements of the version.
         Calling it again with the same arguments changes nothing. Raises StoreError for a number already
         used for something else.
         """

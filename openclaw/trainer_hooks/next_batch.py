@@ -149,7 +149,7 @@ class Cleaning:
         self._searched: tuple[int | None, int] | None = None
 
     def run(self) -> None:
-        """Does what is due now."""
+        """Runs the tasks that are due."""
         if self._is_of_base:
             self._end_old()
         self._drop_stale()

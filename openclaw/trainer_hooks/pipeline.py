@@ -32,10 +32,10 @@ class Batch:
         trust: how far each person is trusted; None without --trust.
         teachers: what the teachers read; None without --standing-wishes.
         earlier: samples of earlier rollouts that may be trained again.
-        steps: what is trained after the batch, one an optimizer step.
+        steps: samples trained after the batch, one list an optimizer step.
         own: rows of the leased samples.
         extra: rows of the extra steps.
-        night: what was dreamt for the batch; None without --dream-steps.
+        night: dreams of the batch; None without --dream-steps.
         dreams: rows of the steps of dreams, which come last.
     """
 
@@ -102,7 +102,7 @@ class BatchPipeline:
             self.dreamer.idle(rollout_id)
 
     def exclude(self, batch: Batch) -> None:
-        """Weighs each person of the batch by trust, which also excludes people from what is looked up for it."""
+        """Weighs each person of the batch by trust, which also excludes people from the data looked up for it."""
         if self.exclusion is not None:
             batch.trust = self.exclusion.trust_at(batch.records)
 

@@ -51,7 +51,8 @@ FLAGS = (*BATCH_FLAGS, JudgeProcessArguments)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that gateway and judge declare; what is not given comes from the environment of the processes."""
+    """Adds the flags that gateway and judge declare; flags that were not given come from the environment of the
+    processes."""
     add_flags(parser.add_argument_group("gateway", "What clients talk to."), GATEWAY_FLAGS)
     judge = parser.add_argument_group("judge", "Scores each turn by what happened next.")
     judge_settings.add_flags(judge)

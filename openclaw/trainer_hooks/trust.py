@@ -1,4 +1,4 @@
-"""Trust by agreement with facts: a person's words count as far as they agreed, lately, with what is known otherwise.
+"""Trust by agreement with facts: a person's judgements count as far as their recent ones agreed with known facts.
 
 Several people share one model, and one may lie: thanks for wrong results, calls right ones wrong. Of a judged turn
 something may be known independently of its person (`openclaw.judge.facts`), and then the person's words are a piece of
@@ -6,12 +6,12 @@ evidence: they agree with the fact, or contradict it. With --trust facts
 
 * a sample's compared reward is multiplied by its person's trust: the share of agreements among the last `WINDOW` pieces
   of evidence, drawn to 1 by `PRIOR` imagined agreements, so that one slip costs little;
-* a person below --trust-bar is excluded: their samples stay ready and are passed over until the trust is back; what was
-  learned from them before is not trained again, and no teacher reads what they asked for; the gate holds no update to
+* a person below --trust-bar is excluded: their samples stay ready and are passed over until the trust is back; their
+earlier turns are not trained again, and no teacher reads their preferences; the gate holds no update to
   what they liked, and probation ignores their complaints.
 
 A person who teaches alone is always trusted. Evidence is of all that was judged, also of excluded people, so trust comes
-back by itself. Only what was known up to the newest judgement of a batch counts: the same batch gives the same rows
+back by itself. Only facts known up to the newest judgement of a batch count: the same batch gives the same rows
 again.
 """
 
@@ -173,7 +173,7 @@ class Exclusion:
         return Trust(self._evidence, self._arguments.bar, self._store.judgements.newest_number())
 
     def trust_at(self, records: Sequence[SampleRecord]) -> Trust:
-        """Trust by what is known up to the judgements of a batch."""
+        """Trust, from facts known up to the judgements of a batch."""
         upto = self._store.judgements.newest_number([record.turn.id for record in records])
         people = frozenset(record.turn.person for record in records)
         return Trust(self._evidence, self._arguments.bar, upto, people)

@@ -1,1 +1,1 @@
-"""Weight versions for people: what became of each, and orders to go back to one, to pin one, to go on."""
+"""Weight versions for people: their states, and orders to roll back to one, to pin one, to continue."""

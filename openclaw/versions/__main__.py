@@ -50,7 +50,7 @@ class All(VersionsSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class One(VersionsSettings):
-    """one version: why it was rejected, what was measured"""
+    """one version: why it was rejected, its measurements"""
 
     version: int = flag(REQUIRED, "the version", positional=True)
 

@@ -58,7 +58,7 @@ async def forget(source: ViewSource, wish_id: int) -> None:
 
 
 async def purge(source: ViewSource, days: float) -> Json:
-    """Deletes what is older and done with, in small transactions. Raises ClientError."""
+    """Deletes older turns that are done with, in small transactions. Raises ClientError."""
     if not 0 <= days < 1e6:
         raise ClientError("retention_days must be a number of days, 0 or more", "retention_days")
     store = source.changeable.store

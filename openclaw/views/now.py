@@ -28,7 +28,7 @@ UPDATES = 8
 
 
 async def now(source: ViewSource) -> Json:
-    """Returns the whole view; what is not there (a store, an engine, a run folder) is None or empty."""
+    """Returns the whole view; missing parts (a store, an engine, a run folder) are None or empty."""
     engines = await _engines(source)
     return await source.in_thread(lambda: _now(source, engines))
 

@@ -50,7 +50,8 @@ def privacy(source: ViewSource) -> Json:
 
 
 def _wishes(source: ViewSource) -> defaultdict[str | None, list[Json]]:
-    """By person, the newest first: what stands in their prompts, and what did until a version held it."""
+    """By person, the newest first: preferences in their prompts, and those that were there until a version held
+    them."""
     found: defaultdict[str | None, list[Json]] = defaultdict(list)
     for wish in source.store.memory.wishes():
         shown = ("id", "text", "created_at", "in_prompt", "held_by")

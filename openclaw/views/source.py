@@ -88,7 +88,7 @@ def _row(line: bytes) -> Row | None:
 @dataclass
 class ViewSource:
     """recorder: None if nothing is recorded. run_dir: None if no run is watched. gateway, metrics: None for a
-    finished run. writable: whether people may change what is stored."""
+    finished run. writable: whether people may change stored data."""
 
     recorder: Recorder | None
     run_dir: Path | None

@@ -1,4 +1,4 @@
-"""Stored texts as they may be shown: nothing in them can hide, turn round or end what is around it."""
+"""Stored texts as they may be shown: nothing in them can hide, reverse or end the surrounding text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One turn in full: what was asked and answered, who judged it how, what it trained."""
+"""One turn in full: request and answer, its judgements, and the versions that it trained."""
 
 from __future__ import annotations
 

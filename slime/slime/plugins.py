@@ -21,7 +21,7 @@ def load_attr(path: str, default_attr: str | None = None) -> Any:
         default_attr: attribute to take when a file is named without one.
 
     Raises:
-        ConfigError: what is missing, where it was looked for and how to name it right.
+        ConfigError: the missing part, the places searched and the right way to name it.
     """
     module_name, attr = split_path(path)
     attr = attr or default_attr

@@ -37,7 +37,7 @@ class SampleStatus(Enum):
 class Sample:
     """One prompt with one response; everything a training step needs to know of it.
 
-    `tokens` = prompt ids + response ids and is what is trained on; `response` is only its text. Lists "per
+    `tokens` = prompt ids + response ids, the training data; `response` is only its text. Lists "per
     response token" have length R = `response_length`; a None means that the value does not exist, and never
     that it is zero. R may include tokens that the model did not write (tool output): their `loss_mask` is 0.
 
@@ -391,7 +391,7 @@ def fresh(sample: Sample) -> Sample:
 
 
 def to_retry(group: Group, keep_partial: bool) -> list[Any]:
-    """Returns the group with what is finished as it is, and the rest to be generated again.
+    """Returns the group with finished samples unchanged, and the others to be generated again.
 
     Args:
         keep_partial: an interrupted answer is continued; otherwise it starts again.

@@ -102,7 +102,7 @@ class Converted:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 after one line about what is wrong."""
+    """Returns the exit status: 0, or 2 after an error in one line."""
     args = parse(Converted, argv, "convert_gguf_to_hf.py", "Convert a GGUF file to a Hugging Face folder.")
     wrong = problem(args.input, args.output, args.force)
     if wrong is not None:

@@ -46,7 +46,7 @@ class Converted:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 after one line about what is wrong."""
+    """Returns the exit status: 0, or 2 after an error in one line."""
     about = "Make a torch_dist checkpoint of a Hugging Face folder."
     parser = parser_of(Converted, "convert_hf_to_torch_dist.py", about)
     known, words = parser.parse_known_args(argv)

@@ -99,7 +99,7 @@ class Files:
             self.total += tensor.nbytes
 
     def finish(self) -> None:
-        """Writes what is left, gives the files their final names, and writes the index if there are several."""
+        """Writes the rest, gives the files their final names, and writes the index if there are several."""
         self._write()
         count = len(self.parts)
         of: dict[str, str] = {}
@@ -133,7 +133,7 @@ class Converted:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 after one line about what is wrong."""
+    """Returns the exit status: 0, or 2 after an error in one line."""
     about = "Make a Hugging Face folder of a torch_dist checkpoint."
     args = parse(Converted, argv, "convert_torch_dist_to_hf.py", about)
     try:

@@ -68,7 +68,7 @@ class Merged:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 after one line about what is wrong."""
+    """Returns the exit status: 0, or 2 after an error in one line."""
     args = parse(Merged, argv, "merge_lora_adapter.py", "Merge a LoRA adapter into its base model.")
     adapter: Path = (
         args.adapter / "adapter" if (args.adapter / "adapter" / CONFIG).is_file() else args.adapter

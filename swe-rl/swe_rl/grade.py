@@ -132,7 +132,7 @@ class Grader:
 
 
 def tests_of(instance: Instance) -> frozenset[str]:
-    """Paths of the tests that decide, beyond what is a test by its name."""
+    """Paths of the tests that decide, beyond files that are tests by their names."""
     named = files_of_tests((*instance.fail_to_pass, *instance.pass_to_pass)) or []
     return frozenset((*instance.test_files, *files_of(instance.test_patch), *named))
 

@@ -1,4 +1,4 @@
-"""An instance: a repository, what is wrong with it, and the tests that decide. Readers of the usual files."""
+"""An instance: a repository, its defect, and the tests that decide. Readers of the usual files."""
 
 from __future__ import annotations
 
@@ -126,7 +126,8 @@ def _text(row: Mapping[str, Any], where: str, *names: str) -> str:
 
 
 def _tests(row: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
-    """SWE-bench stores a list of ids as a text of JSON; Parquet files store a list; R2E a mapping of what is expected."""
+    """SWE-bench stores a list of ids as a text of JSON; Parquet files store a list; R2E a mapping of expected
+    outcomes."""
     found = _json(row.get(name), where, name)
     if found is None and name == "FAIL_TO_PASS":
         expected = _json(row.get("expected_output_json"), where, "expected_output_json") or {}

@@ -140,7 +140,8 @@ def _with_traps(items, traps):  # type: ignore[no-untyped-def]
 
 
 def _is_unearned(item, excinfo):  # type: ignore[no-untyped-def]
-    """Whether a failure is called expected by what is tested, and neither by a mark of the test nor in its own file."""
+    """Returns whether the tested code calls a failure expected, and neither a mark of the test nor its own file
+    does."""
     if excinfo.typename not in ("XFailed", "Exception") or not issubclass(
         excinfo.type, pytest.xfail.Exception
     ):

@@ -87,7 +87,7 @@ def text_of(path: str) -> str | None:
 
 
 def run_all(source: str, seconds: float) -> tuple[list[list[str | None]], bool]:
-    """[name, what went wrong or None] of each test, and whether the time ended before the tests did."""
+    """[name, error or None] of each test, and whether the time ended before the tests did."""
     found: list[list[str | None]] = []
     until = time.monotonic() + seconds
     signal.signal(signal.SIGALRM, ring)

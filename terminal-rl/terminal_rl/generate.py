@@ -1,4 +1,4 @@
-"""The hooks of terminal agents: the generate function, and what is checked before a run begins."""
+"""The hooks of terminal agents: the generate function, and the checks before a run begins."""
 
 from __future__ import annotations
 

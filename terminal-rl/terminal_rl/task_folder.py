@@ -25,7 +25,7 @@ REWARD_FILES = ("reward.json", "reward.txt")
 
 
 class TaskError(DataError):
-    """A task folder that cannot be used; the message names the folder, what is wrong and what it needs."""
+    """A task folder that cannot be used; the message names the folder, the fault and the remedy."""
 
 
 @dataclass(frozen=True)

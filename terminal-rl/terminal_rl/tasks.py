@@ -1,4 +1,4 @@
-"""Tasks as an environment takes them: a workspace to begin with, and a verdict on what became of it."""
+"""Tasks as an environment takes them: a workspace to begin with, and a verdict on its final state."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Calls are `<tool_call>` with JSON, however it is laid out, or `<code>`. A turn with a call and an answer makes the call:
 what it answers was written before the tool did. A Python fence is a call if the turn has no answer; otherwise it only
-shows how the answer was found. What is thought before `</think>` is neither.
+shows how the answer was found. Thoughts before `</think>` are neither.
 """
 
 from __future__ import annotations
@@ -82,5 +82,5 @@ def spoken(text: str) -> str:
 
 
 def answer_in(text: str) -> str | None:
-    """Returns the final answer of a turn: what stands in its last box. None without one."""
+    """Returns the final answer of a turn: the content of its last box. None without one."""
     return last_boxed(text)

@@ -28,7 +28,7 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class VersionOrder:
-    """An order; `drop_turns`: what is undone is not learned again."""
+    """An order; `drop_turns`: turns of the undone versions are not learned again."""
 
     id: str
     action: str

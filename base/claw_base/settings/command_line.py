@@ -224,7 +224,7 @@ def _variable(item: Flag, env: Mapping[str, str]) -> str | None:
 
 
 def as_flags(cls: type[DataclassInstance], values: Mapping[str, object]) -> list[str]:
-    """Returns the command-line words that give these values; None, False and what has no flag are left out."""
+    """Returns the command-line words that give these values; None, False and names without a flag are left out."""
     words: list[str] = []
     for item in flags_of(cls, inherited=True):
         value = None if item.variable_only else values.get(item.name)

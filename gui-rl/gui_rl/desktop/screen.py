@@ -37,7 +37,7 @@ WINDOW = re.compile(r"(.*)\nWINDOW=(\d+)\nX=(-?\d+)\nY=(-?\d+)\nWIDTH=(\d+)\nHEI
 
 
 class DesktopScreen:
-    """It is its own desktop: see `Desktop` for what is below `close`."""
+    """It is its own desktop: see `Desktop` for the methods below `close`."""
 
     def __init__(
         self, display: Display, programs: Programs, size: ScreenSize, after: Callable[[], Awaitable[None]]
@@ -119,7 +119,7 @@ class DesktopScreen:
             raise
 
     async def shown(self, unit: Coordinates) -> Shown:
-        """Windows, and what is in the page where the browser's window is the active one."""
+        """Returns the windows, and the page's elements if the browser's window is the active one."""
         windows = await self.windows(unit)
         tab = await self._front() if await self._browser_is_active() else None
         if tab is None:

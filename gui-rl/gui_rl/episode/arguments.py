@@ -37,14 +37,14 @@ def key(name: object) -> str:
 
 
 def text(value: object) -> str:
-    """Raises CallError for what is no text, or too long."""
+    """Returns a text. Raises CallError for another type, or a text that is too long."""
     if not isinstance(value, str) or len(value) > MOST_TEXT:
         raise CallError(f"what is typed must be a text of at most {MOST_TEXT} characters")
     return value
 
 
 def number(value: object, name: str, most: float) -> float:
-    """Raises CallError for what is no number between -most and most."""
+    """Returns a number. Raises CallError unless it is one between -most and most."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= most:
         raise CallError(f"{name} must be a number of at most {most:g}")
     return float(value)

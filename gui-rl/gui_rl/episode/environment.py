@@ -173,7 +173,7 @@ def screen(tree: str | None, png: bytes | None, before: str = "") -> Message:
     """Returns a message that shows the screen: the tree as text, the picture as a data URL, or both.
 
     Args:
-        before: the task, or what is wrong with the last action.
+        before: the task, or the error of the last action.
     """
     text = before if tree is None else f"{before}\n{tree}".lstrip("\n")
     if png is None:

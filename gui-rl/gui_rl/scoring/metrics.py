@@ -1,4 +1,4 @@
-"""Functions of evaluators, by OSWorld's names: what was got, against the rules, is worth 0 to 1."""
+"""Functions of evaluators, by OSWorld's names: each compares a result with the rules and returns 0 to 1."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def shown_page(
 
     Args:
         tree, snapshot: what the two commands answer.
-        place: left, top, width and height of what is seen, and the height of the whole page, in pixels.
+        place: left, top, width and height of the visible part, and the height of the whole page, in pixels.
         origin: where the page's corner is on the screen.
     """
     left, top, width, height, whole = place

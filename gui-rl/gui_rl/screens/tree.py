@@ -17,7 +17,7 @@ class Element:
     Attributes:
         role: as in ARIA. name: what a screen reader reads.
         x, y: its centre, in the unit in which the model writes coordinates.
-        value: what has been typed or set; None if it has none.
+        value: typed or set; None if it has none.
         states: such as checked, disabled, focused.
     """
 

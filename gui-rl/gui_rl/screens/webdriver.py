@@ -187,7 +187,7 @@ def _session(url: str, options: Any) -> Remote:
 
 
 class SeleniumScreen:
-    """Made by `begin`. Selenium waits for each answer, so a thread of its own does what is asked."""
+    """Made by `begin`. Selenium blocks until each answer, so commands run in a thread of their own."""
 
     desktop = None
 

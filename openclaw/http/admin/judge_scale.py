@@ -28,7 +28,7 @@ GROUP = "judge"
 
 @router.get("/admin/judges")
 async def judges(request: Request) -> Response:
-    """`{"workers": how many live, "wanted": what was asked for here or null, "waiting": answered turns}`."""
+    """`{"workers": how many live, "wanted": the number set here or null, "waiting": answered turns}`."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     return await _state(gateway, _run_dir(gateway))

@@ -1,4 +1,4 @@
-"""GET and DELETE /v1/memory, /admin/memory: what is remembered of people and stands in their prompts (--memory)."""
+"""GET and DELETE /v1/memory, /admin/memory: the remembered preferences in people's prompts (--memory)."""
 
 from __future__ import annotations
 

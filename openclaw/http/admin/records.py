@@ -46,7 +46,7 @@ async def get_sessions(request: Request, limit: str = "", before: str = "") -> R
 
 @router.get("/admin/sessions/{session_id:path}")
 async def get_session(request: Request, session_id: str, limit: str = "", after: str = "") -> Response:
-    """Returns a session with its turns in order: messages, answers, what followed, judgements, what became of each;
+    """Returns a session with its turns in order: messages, answers, next states, judgements and states;
     `after=NEXT` gives the next page."""
     check_reader(request)
     source, most = source_of(request), whole(limit, "limit", TURNS_A_PAGE, 1, MOST)

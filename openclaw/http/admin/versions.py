@@ -1,4 +1,4 @@
-"""Weight versions: what became of each; going back, pinning, and what is in quarantine. For the administrator.
+"""Weight versions: their states, rollback, pinning, and quarantined samples. For the administrator.
 
 With `?adapter=NAME` the routes are about the versions of an adapter that the run trains, which have numbers of their own.
 """

@@ -143,7 +143,7 @@ class _Choice:
 
 
 class Chunks(OpenAIErrors):
-    """The chunks of a streamed answer, as bytes. What is the same in all of them is made once."""
+    """The chunks of a streamed answer, as bytes. Their common part is made once."""
 
     def __init__(self, exchanges: Sequence[Exchange], model: str, tokenizer: Tokenizer) -> None:
         self._exchanges = exchanges

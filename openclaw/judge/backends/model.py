@@ -83,7 +83,7 @@ class ModelBackend(ABC):
 
 
 def _read_all(replies: list[Reply | BaseException], read: Callable[[Reply], Vote]) -> list[Vote]:
-    """A vote a reply. Raises what went wrong when nothing went right, JudgeUnavailable before other errors."""
+    """Returns one vote for each reply. If all failed, raises one of their errors, JudgeUnavailable before others."""
     errors = [reply for reply in replies if isinstance(reply, BaseException)]
     for error in errors:
         if not isinstance(error, JudgeError):

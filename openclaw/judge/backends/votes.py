@@ -1,4 +1,4 @@
-"""Votes read from the replies of judge models. What is no clear vote has no score: a wrong vote would be learned.
+"""Votes read from the replies of judge models. An unclear vote has no score: a wrong vote would be learned.
 
 A vote stands after the model's thinking, in a box, in JSON, or after a word like `Score:`. Boxes that are quoted, that
 define the scale, or that are offered as alternatives are no votes.

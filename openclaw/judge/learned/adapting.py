@@ -30,7 +30,7 @@ L2, STEPS = 0.5, 300
 
 
 def change(features: Array, powers: Array, examples: Sequence[Example]) -> Array:
-    """Returns `[features, kinds]`, what is added to the weights, by gradient descent.
+    """Returns the change of the weights `[features, kinds]`, found by gradient descent.
 
     Args:
         features: `[examples, features]`.

@@ -82,7 +82,7 @@ def read_feedback(text: str, conversation: str = "") -> tuple[int, str]:
 
 
 def _by_words(sentences: list[str], on_topic: list[str]) -> tuple[int, str]:
-    """The sentiment of what is on topic; of a short message that is not, only a good one."""
+    """Returns the sentiment of sentences on topic; of a short message off topic only a positive one."""
     score, why = _sentiment(on_topic)
     if score or sum(len(sentence.split()) for sentence in sentences) > _SHORT_MESSAGE:
         return score, why

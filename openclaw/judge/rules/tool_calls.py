@@ -103,7 +103,7 @@ class ToolCall:
 
     @property
     def shows_texts(self) -> bool:
-        """Whether it only shows what is in files, which may be about errors from the first line on."""
+        """Returns whether a command only prints files, whose text may be about errors from the first line on."""
         return bool(self.working) and all(step.program in _PROGRAMS["texts"] for step in self.working)
 
     @property

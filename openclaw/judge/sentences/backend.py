@@ -25,7 +25,7 @@ from openclaw.judge.sentences.head import Head, Reading
 from openclaw.types import Vote
 
 LONGEST_CHARACTERS = 600
-"""Of what is read: longer messages are requests with a text to work on."""
+"""Longest text that is read: longer messages are requests with a text to work on."""
 POLES: Mapping[str, Pole] = {
     "brief": "short", "long": "long", "prose": "prose", "list": "list", "greeting": "greet",
 }  # fmt: skip

@@ -125,7 +125,7 @@ class Head:
         return Reading(KINDS[best], float(shares[best]), low, high)
 
     def changed(self, change: Array, measured: Mapping[str, object]) -> bytes:
-        """Returns the file of this head with a change `[features, kinds]` of its weights, and what was measured of it."""
+        """Returns the file of this head with a change `[features, kinds]` of its weights, and its measurements."""
         import numpy as np
 
         about = {**self._about, "adapted": measured}

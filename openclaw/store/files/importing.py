@@ -1,4 +1,4 @@
-"""An exported file into a store: checked as a whole, then added; what is known already stays as it is."""
+"""An exported file into a store: checked as a whole, then added; known entries stay unchanged."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _RUNNING = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED)
 
 
 def import_lines(store: RolloutStore, path: Path) -> dict[str, int]:
-    """Add an exported file to a store; what the store knows already (by id) is left as it is.
+    """Add an exported file to a store; entries that the store has already (by id) stay unchanged.
 
     Every line is checked before the first one is stored. The file goes in by batches of whole turns: after a
-    database failure, importing it again adds what is missing.
+    database failure, importing it again adds the missing part.
 
     Returns:
         Added and known: {"sessions", "turns", "versions", "known"}.

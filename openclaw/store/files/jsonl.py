@@ -115,7 +115,7 @@ def read_line(data: bytes, where: str) -> Line:
 
 
 def first_problem(error: ValidationError) -> str:
-    """`field: what is wrong`, of the first field that is wrong; never the content itself."""
+    """Returns `field: reason` for the first invalid field; never the content itself."""
     problem = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(str(part) for part in problem["loc"])
     return f"{field}: {problem['msg']}" if field else problem["msg"]

@@ -57,8 +57,8 @@ class Import:
                 )
 
     def into(self, opened: Callable[[], RolloutStore]) -> dict[str, Any]:
-        """Import it into the store that `opened` opens, once what was asked can be done. Returns counts. Raises
-        StoreError, ConfigError."""
+        """Import it into the store that `opened` opens, after checking that the import can be done. Returns counts.
+        Raises StoreError, ConfigError."""
         path = history_at(self.place)
         kind = _kind(path)
         if kind is _Kind.STORE:

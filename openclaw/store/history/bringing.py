@@ -50,11 +50,11 @@ def import_histories(
         store: None for a dry run, whose counts are those of a first import.
 
     Returns:
-        What `describe` does, and the new turns by what became of them: `answered` (for the judge), `imported`, `known`;
-        in `left_out` also `context_length_exceeded` and `cannot_be_written` (by the model's template).
+        The counts of `describe`, and the new turns by their result: `answered` (for the judge), `imported`,
+        `known`; in `left_out` also `context_length_exceeded` and `cannot_be_written` (by the model's template).
 
     Raises:
-        ConfigError: `model_path` is no model. StoreError: the database failed; importing again adds what is missing.
+        ConfigError: `model_path` is no model. StoreError: the database failed; importing again adds the missing part.
     """
     try:
         tokenizer = ConversationTokenizer(model_path)

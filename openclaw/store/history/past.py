@@ -1,8 +1,7 @@
 """A conversation of before, and its turns.
 
-Logs are trees: an edited message or a retry begins a branch. Every answer is a turn of its own; what it answered is the
-way to it, what followed it the way on, to where the talk went last.
-"""
+Logs are trees: an edited message or a retry begins a branch. Every answer is a turn of its own; the path to it is the
+messages that it answered, the path after it leads to the newest message."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def _trajectory(session_id: str, lines: list[TurnLine]) -> Json:
 
 
 class _Steps:
-    """Steps as they come. A turn whose history is not what came before (a branch, a rewritten history) shows what is
-    new in it."""
+    """Steps as they come. A turn whose history does not continue the earlier one (a branch, a rewritten history)
+    shows its new messages."""
 
     def __init__(self) -> None:
         self.steps: list[Json] = []

@@ -23,8 +23,7 @@ def opening(tokenizer: ChatTokenizer, start: Start) -> list[int]:
 
 
 def continuation(tokenizer: ChatTokenizer, messages: Sequence[Message]) -> list[int]:
-    """Returns ids of what stands between the end of one answer and the beginning of the next [T], by the model's
-    template.
+    """Returns the ids between the end of one answer and the beginning of the next [T], by the model's template.
 
     The template renders `messages` after an answer that is known; what follows its end is taken. So an answer is never
     encoded again, whatever ids it was sampled in.
@@ -69,7 +68,7 @@ class Conversation:
         placed: reads the pictures of rendered messages (`GenerateState.placed`).
 
     Raises:
-        ConfigError: pictures, and a model that does not see. DataError: what is no picture.
+        ConfigError: pictures, and a model that does not see. DataError: a value that is no picture.
     """
 
     def __init__(self, tokenizer: ChatTokenizer, start: Start, placed: Placed = no_pictures) -> None:
@@ -101,7 +100,7 @@ class Conversation:
         return [url for messages in (self.start.messages, *seen) for url in pictures_of(messages)]
 
     def add(self, sampled: list[int], messages: Sequence[Message]) -> list[int]:
-        """Adds an answer and what was shown then; returns the ids of the latter."""
+        """Adds an answer and its observation; returns the ids of the latter."""
         shown, images = self.placed(continuation(self.tokenizer, messages), messages)
         self.exchanges.append(_Exchange(sampled, messages, shown, images))
         self.length += len(sampled) + len(shown)

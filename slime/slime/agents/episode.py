@@ -38,7 +38,7 @@ class EpisodeLimits:
         step_coef: weight of the scores of steps in the reward; None: --prm-step-coef.
         pictures: how many the model still sees, the newest ones; older ones are left out (`Conversation.keep_pictures`),
             which needs one sample a turn. None: all of them.
-        context: what happens when the context is full. "stop": the episode ends as truncated. "fold": old observations
+        context: the action when the context is full. "stop": the episode ends as truncated. "fold": old observations
             are folded first (`Conversation.fold`), which needs one sample a turn.
     """
 

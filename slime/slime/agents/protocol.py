@@ -16,7 +16,7 @@ class Task:
 
     Attributes:
         prompt: a text, or the first messages.
-        label: what is right, for the environment alone.
+        label: the right answer, for the environment alone.
     """
 
     prompt: str | list[Message]
@@ -82,7 +82,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Step:
-    """One turn with what came of it, as a judge of steps sees it.
+    """One turn and its observation, as a judge of steps sees them.
 
     Attributes:
         text, calls: of the action.

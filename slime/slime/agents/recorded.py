@@ -25,7 +25,7 @@ _MARK = "what was shown"
 
 @dataclass
 class SeenTurn:
-    """One answer of the model, and what was shown then.
+    """One answer of the model, and the observation after it.
 
     Attributes:
         ids, log_probs: of the answer [R]. prompt_ids: all that the model saw before it.

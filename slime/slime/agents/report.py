@@ -63,11 +63,11 @@ def of_dataset(run_dir: Path, dataset: str | None = None) -> list[Evaluation]:
 
 
 def summary(run_dir: Path, dataset: str | None = None, seconds: float | None = None) -> dict[str, Any]:
-    """Returns the first evaluation against the last, and what came between, as the tracks print it.
+    """Returns the first and the last evaluation, and the training between them, as the tracks print it.
 
-    `episodes` are the trajectories that were trained on; `infra_failures` are environments that were away, replaced ones
-    included, and attempts at held-out tasks that infrastructure failed. What is after training is None if the run was
-    ended before its second evaluation.
+    `episodes` are the trajectories that were trained on; `infra_failures` are environments that were away, replaced
+    ones included, and attempts at held-out tasks that infrastructure failed. Values after training are None if the
+    run ended before its second evaluation.
 
     Args:
         seconds: that the whole took; by default from the beginning of the first row of metrics to the last one.

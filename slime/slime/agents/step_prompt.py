@@ -21,7 +21,7 @@ _RULE = (
 
 
 def step_prompt(task: Task, steps: Sequence[Step]) -> list[Message]:
-    """For any domain: the task, the first two and the last two earlier steps, the step and what came back."""
+    """For any domain: the task, the first two and the last two earlier steps, the step and its observation."""
     *before, now = steps
     places = sorted({*range(len(before))[:2], *range(len(before))[-2:]})
     parts = [f"# Task\n{_task(task)}"]

@@ -163,8 +163,8 @@ def _finished(
 
 
 def _continue_each_other(turns: Sequence[Turn]) -> bool:
-    """Returns whether each prompt begins with all ids of the turn before, at one temperature; notes what was shown in
-    between."""
+    """Returns whether each prompt begins with all ids of the turn before, at one temperature; notes the observations
+    in between."""
     for before, after in itertools.pairwise(turns):
         ids, prompt = before.sampled.tokens, after.sampled.tokens[: after.sampled.prompt_length]
         if prompt[: len(ids)] != ids or before.sampled.temperature != after.sampled.temperature:

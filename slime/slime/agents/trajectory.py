@@ -13,7 +13,7 @@ from slime.types import Sample, fresh
 
 @dataclass
 class Turn:
-    """One answer of the model and what became of it.
+    """One answer of the model and its result.
 
     Attributes:
         sampled: the ids that the model saw as its prompt; the answer's ids, log-probs and weight versions.

@@ -19,7 +19,7 @@ from slime.plugins import plugin_modules
 
 
 def markdown() -> str:
-    """One table a group: flag, type, default, environment, meaning; then what is not taken, and why."""
+    """One table a group: flag, type, default, environment, meaning; then the flags that are rejected, and why."""
     lines = [
         "# Flags of slime",
         "",

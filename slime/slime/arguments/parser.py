@@ -47,7 +47,7 @@ class Completed(NamedTuple):
 def build_parser(
     groups: Sequence[type], prog: str | None = None, variables: Mapping[str, tuple[str, ...]] | None = None
 ) -> Parser:
-    """Returns a parser of all flags. None has a default: what is not in the result was not given.
+    """Returns a parser of all flags. None has a default: flags that were not given are missing in the result.
 
     Args:
         variables: more names of the environment, by flag.

@@ -27,7 +27,7 @@ silent. They get the time that preparing weights has."""
 
 
 class EmbeddedRoutes:
-    """Two-phase update of the embedded engine, which can answer with what is prepared too."""
+    """Two-phase update of the embedded engine, which can also answer with prepared weights."""
 
     tries = True
 

@@ -237,8 +237,8 @@ class LoadAdapterRequest(UnloadAdapterRequest):
 
 class TryRequest(SwitchRequest):
     """Prompts that weights answer without going live: those that are prepared, or in the folder `model_path`, which
-    leaves alone what is prepared. `drafts`: what another version answered at temperature 0; the same answer then costs
-    less."""
+    does not touch prepared weights. `drafts`: what another version answered at temperature 0; the same answer then
+    costs less."""
 
     model_path: str | None = None
     prompts: list[list[int]] = Field(min_length=1)

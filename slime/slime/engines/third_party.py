@@ -161,7 +161,7 @@ def servable_weights(request: LaunchRequest) -> FirstWeights:
 
 
 def run(serve: Callable[[], int]) -> int:
-    """The exit status of a launcher: 2 for what was refused, in one line on stderr."""
+    """The exit status of a launcher: 2 after a refusal in one line on stderr."""
     try:
         return serve()
     except EngineGone as error:

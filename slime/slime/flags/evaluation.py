@@ -15,7 +15,7 @@ EVALUATED = needs(
 
 @dataclass
 class EvaluationArguments:
-    """Evaluation. What is not given is as in training."""
+    """Evaluation. Values that are not given are those of training."""
 
     eval_interval: int | None = flag(
         None,

@@ -84,7 +84,7 @@ class LoopArguments:
 
 @dataclass
 class CheckpointArguments:
-    """Checkpoints: how they are written, and what is taken over from one."""
+    """Checkpoints: how they are written, and which parts of one are loaded."""
 
     async_save: bool = flag(False, "write checkpoints in the background; the last one of a run is waited for")
     update_weight_disk_dir: str = flag(

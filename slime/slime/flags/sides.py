@@ -37,7 +37,7 @@ class ObjectiveSide(
     HookArguments,
     RolloutArguments,
 ):
-    """What is optimised: losses, advantages, teachers."""
+    """The objective: losses, advantages, teachers."""
 
 
 @dataclass

@@ -96,7 +96,7 @@ class Audit:
 
     def learn_facts(self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries]) -> None:
         """Asks the facts of the pool that were never asked, a few at a time after the questions, until a candidate is
-        to answer: what is right now is held from then on."""
+        to answer: right answers become the reference from then on."""
         self.end_learning()
         facts = unknown_facts(self.answers, samples)
         if not facts or not engines:

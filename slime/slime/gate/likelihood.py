@@ -28,7 +28,7 @@ def key(sample: Sample) -> str:
 
 
 def lasting(sample: Sample) -> str:
-    """Names a prompt and what is expected of its answer, whatever other rows its file holds."""
+    """Names a prompt and its expected answer, whatever other rows its file holds."""
     words = f"{sample.tokens[: sample.prompt_length]} {sample.label}"
     return hashlib.blake2b(words.encode(), digest_size=8).hexdigest()
 

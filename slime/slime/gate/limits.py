@@ -40,7 +40,7 @@ WINDOW = 32
 
 
 def bad_change(found: dict[str, float], accepted: Sequence[float], args: GateArguments) -> str | None:
-    """Adds the bound, `most_change`, to what was found. `accepted`: changes of earlier updates."""
+    """Adds the bound, `most_change`, to the measurements. `accepted`: changes of earlier updates."""
     if "change" not in found:
         return None
     most = found["most_change"] = largest_change(accepted, args.gate_max_change)

@@ -37,8 +37,8 @@ class Shrinks(Protocol):
 
 
 def share_within(found: dict[str, float], args: GateArguments, power: int = 2) -> float:
-    """Returns the share of a step that brings what was measured within the trust region; 1: it is, or something is no
-    number, which no step repairs.
+    """Returns the share of a step that stays within the trust region; 1: the whole step does, or a measure is not
+    finite, which no step repairs.
 
     The KL is kept below its target always, change and fall of liked answers are shrunk when they are beyond their limit.
 
@@ -71,7 +71,8 @@ def shorten(
     """Shrinks the trainer's step until it is within the trust region; returns whether the weights have changed.
 
     Args:
-        found: of the whole step. Gets what was measured last, `step_share`, what is left of the step, and `whole_kl`.
+        found: of the whole step. Adds to the last measurements `step_share`, the remaining share of the step, and
+        `whole_kl`.
         measure: the likelihoods of the present weights.
     """
     found["step_share"] = 1.0

@@ -64,7 +64,7 @@ def look_at_wishes(
 ) -> None:
     """Puts the candidate half of the wishes, and all where it does fewer of them than the reference version or the live
     one. If it seems to have lost too many, the live weights are asked again, for their answers may be of a version
-    before, and what is too few is asked again by sampled answers.
+    before, and counts that are too low are measured again by sampled answers.
 
     Raises:
         CandidateRejected: more wishes are lost than the limits allow; `found` has the measurements.

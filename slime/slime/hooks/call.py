@@ -56,7 +56,7 @@ class Hook:
         name: field of the arguments; its flag is the same with dashes.
         calls: the ways in which it may be written.
         called: when slime calls it.
-        attr: what is taken from a file that is named without an attribute.
+        attr: the attribute that is used if a file is named without one.
         repeatable: the flag may be given several times; the hooks run in that order.
         refused: why no training backend that exists can call it; None if it acts.
     """

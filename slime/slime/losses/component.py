@@ -168,9 +168,9 @@ def policy_component(args: object, clip: tuple[float, float | None] | None = Non
 
 
 def ratio_from(dist: Distribution, batch: LossBatch) -> Tensor | None:
-    """Returns log-probs [T] that the importance ratio counts from: of what is trained again those of the weights that
-    wrote it, else the old ones. So PPO's clip bounds how far all its trainings together move a token. Advantages of a
-    teacher need no such bound: they are nothing where the policy agrees with it."""
+    """Returns log-probs [T] that the importance ratio counts from: for tokens trained again those of the weights that
+    sampled them, else the old ones. So PPO's clip bounds how far all its trainings together move a token. Advantages
+    of a teacher need no such bound: they are nothing where the policy agrees with it."""
     if batch.behaviour_log_probs is None:
         return batch.old_log_probs
     old = dist.log_probs(batch.ids).detach() if batch.old_log_probs is None else batch.old_log_probs

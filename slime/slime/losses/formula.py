@@ -3,7 +3,7 @@
 A loss never touches logits, so the same loss works on a dense distribution and on one whose vocabulary is sharded over
 ranks. All arithmetic is fp32 or better, whatever the dtype of the logits.
 
-A reducer sums weighted tokens and never divides by what happens to be in its micro-batch. So the sum over all
+A reducer sums weighted tokens and never divides by the size of its micro-batch. So the sum over all
 micro-batches and ranks of a step is the step's value, however its samples were packed.
 
 Settings are small frozen records. Each field has the name of the flag that sets it, and the flag's default. So

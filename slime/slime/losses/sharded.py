@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class _Sum(torch.autograd.Function):
-    """Adds the ranks' parts up. What follows is the same on every rank, so a part's gradient is that of the sum."""
+    """Adds the ranks' parts up. The later layers compute the same on every rank, so a part's gradient is that of the
+    sum."""
 
     @staticmethod
     def forward(ctx: object, part: Tensor, group: ProcessGroup) -> Tensor:

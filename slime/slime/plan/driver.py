@@ -1,6 +1,6 @@
 """Whether the GPU's driver is new enough for the CUDA of torch and engines. It needs no package.
 
-`python -m slime.plan.driver VERSION [PYTHON...]` prints what is wrong with this driver version for these Pythons, and has
+`python -m slime.plan.driver VERSION [PYTHON...]` prints the problems of this driver version for these Pythons, and has
 exit status 1 then. A Python that is not there yet gets the CUDA that the requirements bring.
 """
 

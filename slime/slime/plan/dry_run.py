@@ -167,7 +167,7 @@ def origins(
     """Returns every argument that the driver has, those of plug-ins included.
 
     Args:
-        args: what came out of `marked` and `env`.
+        args: parsed from `marked` and `env`.
         script_variables: names of variables that the launch script set by itself.
     """
     parser, flags, filed, _ = complete_parser([word for word, _ in marked], GROUPS, env)

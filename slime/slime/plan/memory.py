@@ -1,10 +1,10 @@
 """Bytes on a GPU that trains or serves, from shapes.
 
 Trainer with --train-backend fsdp (FSDP2 over W ranks, fp32 weights, bf16 computing, AdamW): a rank keeps 1/W of
-weights, gradients and two moments in fp32 (16 bytes a number), and of frozen models 4 bytes a number. What comes on top
-differs between the phases of a micro-batch, of which the fullest counts (`phases`): the output head, one layer's
-backward pass, and the gradients of embedding and head on their way to the other ranks (compared with torch's memory
-tracker).
+weights, gradients and two moments in fp32 (16 bytes a number), and of frozen models 4 bytes a number. The additional
+memory differs between the phases of a micro-batch, of which the fullest counts (`phases`): the output head, one
+layer's backward pass, and the gradients of embedding and head on their way to the other ranks (compared with torch's
+memory tracker).
 
 Activations: what autograd keeps of one Hugging Face decoder layer for each token, 16 H + 10 (Q + K) + 8 I bytes in bf16
 (hidden size, queries, keys, feed-forward; counted on Qwen3 with saved-tensor hooks, to which a test holds it), in every
@@ -56,8 +56,8 @@ Parts = dict[str, float]
 NORMS = 2
 """Bytes a number of queries and keys that their norms keep here and Hugging Face's layers do not; measured."""
 WIDENED = 6
-"""Bytes of gradients in addition to those that stay, for each number of embedding or output head: in bf16 what was
-summed up, what is added and their sum, or the sum in bf16 and in fp32."""
+"""Bytes of gradients in addition to those that stay, for each number of embedding or output head: in bf16 the sum so
+far, the addend and the new sum, or the sum in bf16 and in fp32."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class EngineMemory:
 
 
 def trainer_parts(trainer: TrainerMemory) -> Parts:
-    """Returns bytes of one training GPU by part; what is offloaded to the CPU is not in it (see `host_bytes`)."""
+    """Returns bytes of one training GPU by part; without parts that are offloaded to the CPU (see `host_bytes`)."""
     shape, trained = trainer.shape, _trained(trainer)
     if trainer.division is not None:
         parts = rank_parts(

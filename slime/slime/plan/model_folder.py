@@ -1,6 +1,6 @@
 """Whether a model's folder is whole, before anything is installed or started for it; reads no tensor.
 
-`python -m slime.plan.model_folder FOLDER` prints what is wrong with it, and has exit status 1 then.
+`python -m slime.plan.model_folder FOLDER` prints its problems, and has exit status 1 then.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def model_of(args: ServingSide, part: str) -> str:
 
 
 def missing_models(args: ServingSide) -> list[str]:
-    """Returns what is wrong with the folders of judge and teacher that engines on GPUs would load, of each a sentence."""
+    """Returns the problems of the judge's and teacher's folders that engines on GPUs would load, a sentence each."""
     found = []
     for server in model_servers(args):
         if not server.gpus or server.part not in FOLDERS or server.model == args.hf_checkpoint:

@@ -73,8 +73,8 @@ def refusal(
     machines: Machines | None = None,
     elsewhere: bool = False,
 ) -> str | None:
-    """Returns why a start on these machines would refuse these words and variables; None if it would not, or if what is
-    installed does not suffice to decide it. `elsewhere`: with GPUs the run starts on another machine."""
+    """Returns why a start on these machines would refuse these words and variables; None if it would not, or if the
+    installed packages do not suffice to decide it. `elsewhere`: with GPUs the run starts on another machine."""
     machines = machines or Machines()
     try:
         return _refusal(marked, env, machines, elsewhere, complete=True)

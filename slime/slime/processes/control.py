@@ -105,7 +105,7 @@ def mark_of(run_dir: Path) -> str:
 
 
 def kill_marked(run_dir: Path) -> None:
-    """Kills what is left of a driver of this run folder: the processes that inherited its mark."""
+    """Kills the remaining processes of a driver of this run folder: the processes that inherited its mark."""
     run_mark = mark_of(run_dir)
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Trouble:
-    """`sign`: a regular expression that its texts contain; `advice`: what is the matter, and what to change."""
+    """`sign`: a regular expression that its texts contain; `advice`: the cause, and the remedy."""
 
     name: str
     sign: str

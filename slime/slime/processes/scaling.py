@@ -74,7 +74,7 @@ class Scaler:
         return scaled(self.specs, ordered_counts(self.manager.run_dir))
 
     def follow(self) -> None:
-        """Starts what is missing and stops what is too much."""
+        """Starts missing servers and stops surplus ones."""
         target = {spec.name: spec for spec in self.target()}
         running = {name: watched.spec for name, watched in list(self.manager.servers.items())}
         for name, spec in target.items():

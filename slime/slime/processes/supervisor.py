@@ -226,7 +226,8 @@ def supervise(run_dir: Path, args: Supervised) -> int:
 
 
 def stop_everything(run_dir: Path) -> None:
-    """Ends what is left of a driver, and every server of the run folder; no record of an ended process stays."""
+    """Ends the remaining processes of a driver, and every server of the run folder; no record of an ended process
+    stays."""
     control.kill_marked(run_dir)
     forget_saving(run_dir)
     elsewhere = Thread(target=stop_elsewhere, args=(run_dir,))

@@ -93,5 +93,5 @@ def forget_allocator(environ: MutableMapping[str, str]) -> None:
 
 
 def of_servers(environ: Mapping[str, str]) -> dict[str, str]:
-    """A driver's environment without what is for its trainers alone."""
+    """A driver's environment without the variables of its trainers."""
     return {name: value for name, value in environ.items() if name not in (*VARIABLES, QUEUES)}

@@ -59,7 +59,7 @@ class AdapterEngine:
         return checksum
 
     def discard(self) -> None:
-        """Forgets what is prepared. Raises EngineControlError."""
+        """Forgets prepared weights. Raises EngineControlError."""
         self._prepared.clear()
         _unload(self._engine, self._name + NEXT)
 

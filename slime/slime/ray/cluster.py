@@ -2,7 +2,7 @@
 
     python -m slime.ray.cluster --address HEAD:6379 --nodes 2 --gpus 16 --shared RUN_DIR
 
-Exit status 0 when the machines, the GPUs and the folder are there on time, else 2 with what is missing.
+Exit status 0 when the machines, the GPUs and the folder are there on time, else 2 with a list of missing ones.
 """
 
 from __future__ import annotations

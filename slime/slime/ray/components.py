@@ -1,4 +1,4 @@
-"""The parts of a training run: what is started for it, and who holds the memory of shared GPUs."""
+"""The parts of a training run: the processes started for it, and which of them holds the memory of shared GPUs."""
 
 from __future__ import annotations
 

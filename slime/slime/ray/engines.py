@@ -41,7 +41,7 @@ STREAM_INTERVAL = 4
 """Tokens that SGLang sends at a time, after the first, which it sends at once. Its events are written by the one process
 that also reads all requests."""
 INCREMENTS = "--sglang-incremental-streaming-output"
-"""An event of SGLang's carries what is new alone; without it the whole answer with all log-probs, of which eight to ten
+"""An event of SGLang's carries only new tokens; without it the whole answer with all log-probs, of which eight to ten
 long streams fill that process while the GPU has room for many more."""
 
 

@@ -124,7 +124,7 @@ def needs_gloo(args: ServingSide) -> bool:
 
 
 def check_kind(url: str, backend: str) -> None:
-    """Raises ConfigError if that is an engine of another kind, or an SGLang that lacks what is needed."""
+    """Raises ConfigError if that is an engine of another kind, or an SGLang that lacks a needed feature."""
     from slime.engines.sglang.capabilities import MEASURED_VERSION, check_capabilities
 
     try:

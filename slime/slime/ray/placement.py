@@ -233,7 +233,8 @@ class Placement:
         return [index for index, (key, _) in self.places.items() if key == node]
 
     def engine_sites(self, part: RunPart, left: dict[str, list[BundleSite]]) -> list[BundleSite]:
-        """The sites of a part's engines, one engine after the other; takes them from what is `left` of each machine."""
+        """The sites of a part's engines, one engine after the other; takes them from the sites `left` on each
+        machine."""
         found: list[BundleSite] = []
         for engine in range(part.count // part.each):
             machine, _ = self.engine_bundles[part.name, engine]
@@ -303,7 +304,7 @@ class Placement:
         return ", ".join(f"machine {node} with rank {', '.join(own)}" for node, own in ranks.items())
 
     def make_whole(self, look: Callable[[], None] = lambda: None) -> None:
-        """Returns when every bundle lies on a living machine again; logs meanwhile what is missing.
+        """Returns when every bundle lies on a living machine again; logs the missing ones while it waits.
 
         Args:
             look: called every `LOOK_INTERVAL`; may raise.

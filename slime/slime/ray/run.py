@@ -309,7 +309,7 @@ class TrainingRun(RunComponents):
         self.progress.trained = rollout_id
 
     def take_up(self, version: VersionInFlight) -> None:
-        """The trainer holds the adapter whose turns are in the batch, and what follows is about that adapter.
+        """The trainer holds the adapter whose turns are in the batch, and the next steps are about that adapter.
 
         Raises:
             DataError: no adapter is named.

@@ -122,7 +122,7 @@ class TrainActor:
         self.kept, self.noted = self.noted, None
 
     def go_back(self) -> None:
-        """To what `keep_state` remembered; what was noted since is forgotten."""
+        """To what `keep_state` remembered; later notes are discarded."""
         assert self.kept is not None
         self.noted = None
         self.kept.restore(self.trainer)

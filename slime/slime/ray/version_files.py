@@ -120,7 +120,7 @@ class VersionFiles:
         write_json(self.weights_dir / CHECKSUMS, {**self.checksums(), str(weights.version): weights.checksum})
 
     def tidy(self, live: WeightVersion, *others: int | None) -> None:
-        """Removes what is not kept of older versions. `others`: versions that a rollback may need."""
+        """Removes the files of older versions that are not kept. `others`: versions that a rollback may need."""
         args, spare = self.args, {Path(live.path)}
         if args.keep_versions:
             named = {live.version, *(one for one in others if one is not None)}

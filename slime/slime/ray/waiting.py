@@ -43,7 +43,7 @@ def gather(
     """The values of all references; the first error is raised at once, whatever the others do.
 
     Args:
-        what: what is awaited, for people.
+        what: a name of the awaited result, for people.
         limit: seconds; 0 waits for ever.
         look: called every `LOOK_INTERVAL`; may raise.
 

@@ -8,7 +8,7 @@ Ids of an answer are read where servers are known to put them:
     vLLM      choices[0].token_ids, with "return_token_ids"; log-probs in choices[0].logprobs.token_logprobs
     others    choices[0].raw_output.completion_token_ids, with "raw_output"; logprobs.content[].logprob
 
-An endpoint that returns none is refused when the engine starts: re-tokenised text is not what was sampled.
+An endpoint that returns none is refused when the engine starts: re-tokenised text can differ from the sampled ids.
 Variables: COMPLETIONS_API_KEY, sent as a bearer token.
 """
 

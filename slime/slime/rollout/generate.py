@@ -31,7 +31,7 @@ POOL_SHARE = 0.9
 async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
     """Continues `sample` by one request, up to `max_new_tokens` response tokens in all.
 
-    Sends the ids of the prompt and of what was generated before, so an interrupted answer goes on from there.
+    Sends the ids of the prompt and of the tokens generated so far, so an interrupted answer continues from there.
 
     Raises:
         ConfigError: the prompt is a list of messages, which only a template turns into ids; images, and a model or an

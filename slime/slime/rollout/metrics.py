@@ -1,6 +1,6 @@
 """Numbers about samples and episodes of agents, and the rows that an evaluation leaves of each attempt.
 
-Lengths, what was cut off or failed, groups that teach nothing, how old the weights were, failed rewards.
+Lengths, truncated and failed samples, groups without an advantage, age of the weights, failed rewards.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def speed_metrics(args: EngineArguments, samples: Sequence[Sample], seconds: flo
 
 
 def error_counts(name: str, samples: Iterable[Sample]) -> dict[str, float]:
-    """Failed samples by what went wrong."""
+    """Counts failed samples by error."""
     found = Counter(sample.metadata[FAILURE]["reason"] for sample in samples if FAILURE in sample.metadata)
     return {f"{name}/{reason}": count for reason, count in found.items()}
 

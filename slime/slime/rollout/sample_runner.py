@@ -1,4 +1,4 @@
-"""From a fresh sample to one with answer and reward; what goes wrong becomes a failed sample, not an exception."""
+"""From a fresh sample to one with answer and reward; an error becomes a failed sample, not an exception."""
 
 from __future__ import annotations
 

@@ -130,14 +130,14 @@ class Rollout:
         return True
 
     async def _give_up(self) -> None:
-        """Ends what is under way at once; a closed connection ends a request too."""
+        """Ends running requests at once; a closed connection ends a request too."""
         self.interrupt.set = True
         for task in self.running:
             task.cancel()
         await asyncio.gather(*self.running, return_exceptions=True)
 
     async def _stop(self) -> None:
-        """Interrupts what is under way; the data source gets it, and the surplus, back."""
+        """Interrupts running requests; the data source gets it, and the surplus, back."""
         deadline = time.monotonic() + ABORT_PATIENCE
         pending = set(self.running)
         while pending and time.monotonic() < deadline:

@@ -57,7 +57,7 @@ class GenerateState:
         where the messages have none.
 
         Raises:
-            ConfigError: the model does not see. DataError: what is no picture.
+            ConfigError: the model does not see. DataError: a value that is no picture.
         """
         pictures = pictures_of(messages)
         if not pictures:

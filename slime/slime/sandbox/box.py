@@ -105,7 +105,7 @@ class Box:
 
     def read_line(self, seconds: float, longest: int) -> bytes | None:
         """Returns the next line without its end; None if there is none in time, or a longer one, or the program has
-        ended. What came after it is kept for the next call."""
+        ended. Later data is kept for the next call."""
         line = self.read_until(lambda data: b"\n" in data, seconds, longest)
         if line is None:
             return None

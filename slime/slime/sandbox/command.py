@@ -89,8 +89,8 @@ def launcher(
 
 
 def copy_apart(source: Path, to: Path) -> None:
-    """Copies what is in a folder of an image into an empty one of the box's user, with times and hard links; blocks are
-    shared where the disk can do that. Raises OSError."""
+    """Copies the contents of a folder of an image into an empty one of the box's user, with times and hard links;
+    blocks are shared where the disk can do that. Raises OSError."""
     copy = [
         shutil.which("cp") or "cp",
         "-R",

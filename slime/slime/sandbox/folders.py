@@ -1,4 +1,4 @@
-"""Work on folders that code of a model may write to: links in them are never followed, and what is odd is left out.
+"""Work on folders that code of a model may write to: links in them are never followed, and special files are left out.
 
 A folder is an open descriptor, and every step below it is taken by name with O_NOFOLLOW, so what a box changes in the
 meantime leads nowhere.
@@ -59,7 +59,7 @@ def own(here: int, name: str) -> None:
 
 @contextlib.contextmanager
 def new_file(here: int, name: str, mode: int) -> Iterator[BinaryIO]:
-    """A file of its own under the name, to be written; what was there is removed."""
+    """A file of its own under the name, to be written; an earlier entry is removed."""
     remove(here, name)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(name, flags, mode & 0o777, dir_fd=here), "wb") as file:
@@ -69,7 +69,7 @@ def new_file(here: int, name: str, mode: int) -> Iterator[BinaryIO]:
 
 
 def read_file(here: int, name: str, longest: int) -> bytes:
-    """Returns the first `longest` bytes. Raises OSError, also for what is no ordinary file."""
+    """Returns the first `longest` bytes. Raises OSError, also unless it is a regular file."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with open(os.open(name, flags, dir_fd=here), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -78,7 +78,8 @@ def read_file(here: int, name: str, longest: int) -> bytes:
 
 
 def copy_tree(source: Path, here: int) -> None:
-    """Copies what is in a folder of this machine: files, folders and links as links; without setuid bits and devices."""
+    """Copies the contents of a folder of this machine: files, folders and links as links; without setuid bits and
+    devices."""
     for entry in os.scandir(source):
         about = entry.stat(follow_symlinks=False)
         if entry.is_symlink():

@@ -19,7 +19,7 @@ NAMESPACE: "dict[str, object]" = {"__name__": "__main__", "__builtins__": __buil
 
 
 def capture() -> None:
-    """Makes what is printed, by any process, go to the empty file of outputs."""
+    """Redirects the output of all processes to the empty file of outputs."""
     os.ftruncate(CAPTURED, 0)
     os.lseek(CAPTURED, 0, os.SEEK_SET)
     for descriptor in (1, 2):
@@ -42,7 +42,7 @@ def output_of() -> str:
 
 
 def run(code: str) -> str | None:
-    """None, or what went wrong. The value of a last line that is an expression is printed, as in a console."""
+    """Returns None, or the error. The value of a last line that is an expression is printed, as in a console."""
     try:
         tree = compile(code, "<code>", "exec", ONLY_TREE, dont_inherit=True)
         end = tree.body[-1] if tree.body else None

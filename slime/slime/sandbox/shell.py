@@ -29,12 +29,12 @@ class Shown:
     """The output of a shell.
 
     Attributes:
-        output: what is new since the shell was last shown; the middle of a long one is left out.
+        output: output since the shell was last shown; the middle of a long one is left out.
         running: a command runs.
         exit_code: of the last command that ended, or of the shell; None while one runs.
         ended: the shell has ended; its name begins a new one.
         error: the call could not be made, in a line for the model; None otherwise.
-        restarted: the box was ended with all shells; what is in the workspace is kept.
+        restarted: the box was ended with all shells; files in the workspace are kept.
     """
 
     output: str = ""

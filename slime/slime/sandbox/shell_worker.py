@@ -144,7 +144,7 @@ class Shell:
         self.release()
 
     def release(self) -> None:
-        """Lets go of what has ended; what it left in the background goes on."""
+        """Drops ended processes; what it left in the background goes on."""
         os.close(self.terminal)
         os.close(self.orders)
 
@@ -174,7 +174,7 @@ SHELLS: dict[str, Shell] = {}
 
 
 def pump(seconds: float, orders: int | None = None) -> bool:
-    """Reads what comes in this time; whether an order is there."""
+    """Reads output for this time; whether an order is there."""
     waiting = select.poll()
     by_descriptor = {shell.terminal: shell for shell in SHELLS.values() if not shell.ended}
     for descriptor in by_descriptor:

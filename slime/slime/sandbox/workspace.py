@@ -49,7 +49,7 @@ class Workspace:
         image: Image | None = None,
         writable: Sequence[str] = (),
     ) -> None:
-        """Makes it, with a copy of what is in `template`, or else of what an image has at `place`.
+        """Makes it, with a copy of the files in `template`, or else of the image's files at `place`.
 
         Args:
             most_bytes, most_entries: of all files that do not come from the image; a box that writes more is ended.
@@ -107,7 +107,7 @@ class Workspace:
         self.most_bytes, self.most_entries = self.most_bytes + size, self.most_entries + entries
 
     def again(self) -> Workspace:
-        """Another one, with copies of what is in this. Raises SandboxError."""
+        """Returns another one, with copies of these files. Raises SandboxError."""
         places = [there for _, there in self.folders[1:]]
         new = Workspace(None, self.place, self.most_bytes, self.most_entries, writable=places)
         new.image = self.image
@@ -120,7 +120,7 @@ class Workspace:
         return new
 
     def write(self, path: str, data: bytes, executable: bool = False) -> None:
-        """Writes a file, in place of what was there. Raises ValueError for a path that leads out, OSError."""
+        """Writes or replaces a file. Raises ValueError for a path that leads out, OSError."""
         *way, name = parts_of(path)
         with folder(self.root, tuple(way), make=True) as here:
             with new_file(here, name, 0o755 if executable else 0o644) as file:
@@ -134,7 +134,7 @@ class Workspace:
             return read_file(here, name, longest)
 
     def copy_in(self, source: Path, path: str) -> None:
-        """A copy of a folder of this machine, in place of what was there. Raises ValueError, OSError."""
+        """Writes a copy of a folder of this machine, which replaces an existing one. Raises ValueError, OSError."""
         *way, name = parts_of(path)
         with folder(self.root, tuple(way), make=True) as here:
             remove(here, name)

@@ -33,9 +33,9 @@ COUNTED = {
 
 
 def progress_line(step: int, metrics: Mapping[str, float]) -> str:
-    """`rollout 12 | version 13 | batch 4 | ...`; times in seconds; what was not measured is left out.
+    """`rollout 12 | version 13 | batch 4 | ...`; times in seconds; missing measurements are left out.
 
-    What went wrong stands at the end, such as `failed 4 reward | dropped 1 reward` (samples, groups).
+    Failures are listed at the end, such as `failed 4 reward | dropped 1 reward` (samples, groups).
     """
     parts = [f"rollout {step}"]
     for label, name in SHOWN.items():

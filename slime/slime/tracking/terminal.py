@@ -43,7 +43,7 @@ class Lines:
 
 
 class Bar:
-    """A progress bar below the lines. What is logged meanwhile goes above it."""
+    """A progress bar below the lines. Log lines appear above it."""
 
     def __init__(self, num_rollout: int) -> None:
         self.progress = Progress(

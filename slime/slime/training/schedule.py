@@ -76,7 +76,7 @@ class ScheduleLimits:
             None: count samples instead.
         micro_batch_size: samples of a micro-batch if `max_tokens` is None.
         global_batch_size: trajectories of a step, all samples of each; None makes one step of all.
-        trim: drop what is left over beyond full steps (never below one step) instead of making a smaller
+        trim: drop samples beyond full steps (never below one step) instead of making a smaller
             last step.
         balance: spread the work evenly over ranks; otherwise micro-batches are dealt in order.
     """

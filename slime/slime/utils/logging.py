@@ -1,4 +1,4 @@
-"""Logs: one line an event, `what happened key=value ...`, and a file for those of a process."""
+"""Logs: one line an event, `event key=value ...`, and a file for those of a process."""
 
 from __future__ import annotations
 

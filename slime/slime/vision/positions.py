@@ -14,7 +14,7 @@ def rope_positions(length: int, images: Sequence[ImagePlace]) -> Tensor:
     """[3, length]: times, rows and columns of the tokens of one sequence (Qwen2-VL, arXiv 2409.12191, section 2.1).
 
     Text has the same number three times. An image's tokens share the time at which it begins, and their rows and columns
-    count from there; what follows begins after the larger of both.
+    count from there; the next token has the position after the larger of both.
     """
     found = torch.empty(3, length, dtype=torch.long)
     place = following = 0

@@ -206,7 +206,7 @@ def numbers(save: Path) -> list[int]:
 
 
 def prune(save: Path, keep: int) -> list[Path]:
-    """Removes all but the `keep` newest checkpoints (0: none), never the latest one; returns what went."""
+    """Removes all but the `keep` newest checkpoints (0: none), never the latest one; returns the removed ones."""
     if keep <= 0:
         return []
     link = save / LATEST

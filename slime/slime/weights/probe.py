@@ -29,8 +29,8 @@ TEXT_LENGTH, LENGTH = 64, 24
 """Tokens of the text, and fixed ids of a model whose folder has no tokenizer.json."""
 TOLERANCES = {"float32": 2e-3, "bfloat16": 0.25, "float16": 0.1}
 """Largest mean difference of a log-prob between two correct programs, by dtype of the weights, and half of it for the
-median, which no single id moves. What is smaller than bfloat16's noise, such as one tensor left behind by a tiny step, is
-found by the tensors' checksums instead."""
+median, which no single id moves. Differences below bfloat16's noise, such as one tensor left behind by a tiny step,
+are found by the tensors' checksums instead."""
 TEXT_TOLERANCES = {"float32": 2e-3, "bfloat16": 0.1, "float16": 0.05}
 """The same of a text, of which models are surer. Two bfloat16 programs differ by 0.040 on Qwen2.5-Coder-0.5B and by 0.037
 on SmolLM2-135M (0.079 at most on 200 other texts); on 24 ids at random by 0.26 on average (up to 0.96) and 0.075."""

@@ -1,7 +1,7 @@
 """A safetensors file that is written tensor by tensor, as they come, several at a time.
 
 Nothing but the pieces on their way is held in memory, so weights that lie in parts on many ranks never have to be whole
-on one of them. The space for the header is taken before the names are known; what is left of it stays blank, as the
+on one of them. The space for the header is taken before the names are known; the rest of it stays blank, as the
 format allows (https://github.com/huggingface/safetensors#format).
 """
 
@@ -87,7 +87,7 @@ class TensorFile:
         self._start(write, size)
 
     def _writer(self, at: int) -> Callable[[memoryview], None]:
-        """Writes what comes, from byte `at` of the file on."""
+        """Writes data, from byte `at` of the file on."""
 
         def write_piece(data: memoryview) -> None:
             nonlocal at
@@ -110,7 +110,7 @@ class TensorFile:
         self.bytes_waiting -= size
 
     def finish(self) -> dict[str, TensorDigest]:
-        """Writes what is left, and returns the digests of all tensors by name. Raises as `add`."""
+        """Writes the rest, and returns the digests of all tensors by name. Raises as `add`."""
         while self.waiting:
             self._settle_first()
         os.ftruncate(self.file, self.first + self.end)

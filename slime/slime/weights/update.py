@@ -54,7 +54,7 @@ class Candidate:
 class CandidateRejected(TrainError):
     """A gate rejected the candidate; the live version stays.
 
-    `stage`: which examination found it. `measurements`: what was measured up to then, by name.
+    `stage`: which examination found it. `measurements`: measurements up to then, by name.
     """
 
     def __init__(self, reason: str, stage: str = "", measurements: dict[str, float] | None = None) -> None:

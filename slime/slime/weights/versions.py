@@ -94,7 +94,7 @@ def read_live(run_dir: Path) -> WeightVersion | None:
 
 def forget_lost(run_dir: Path) -> WeightVersion | None:
     """Names no live version where the folder of the one that was live is gone, so that engines start with the model
-    as it was given until the trainer's weights go live again; returns what was lost."""
+    as it was given until the trainer's weights go live again; returns the lost version."""
     live = read_live(run_dir)
     if live is None or Path(live.path).is_dir():
         return None
@@ -117,7 +117,7 @@ def write_live(run_dir: Path, live: WeightVersion | None) -> None:
 def prune(folder: Path, pattern: str, keep: int, spare: set[Path]) -> list[Path]:
     """Removes all but the `keep` newest (by name) folders that match, except those in `spare`.
 
-    Returns what went. `keep` 0 or less keeps everything.
+    Returns the removed ones. `keep` 0 or less keeps everything.
     """
     if keep <= 0:
         return []

@@ -115,7 +115,7 @@ def tests_for(bug: Mutation, sound: set[str]) -> list[str]:
 
 
 def statement(bug: Mutation, failing: list[str], verdicts: Verdicts) -> str:
-    """Returns a person's bug report: where it goes wrong and what was seen, not the tests' code or the kind of bug."""
+    """Returns a person's bug report: where it fails and the observed values, not the tests' code or the kind of bug."""
     module = PurePosixPath(bug.file).with_suffix("").as_posix().removeprefix("src/").replace("/", ".")
     seen = list(
         dict.fromkeys(verdicts.why[test].splitlines()[0] for test in failing if verdicts.why.get(test))

@@ -39,8 +39,8 @@ class Mutation:
     Attributes:
         file: path in the repository, with "/".
         line: of the fragment, from 1. column: characters before it.
-        before, after: the fragment, and what stands there instead.
-        kind: what was done. function: qualified name of what it is in.
+        before, after: the fragment, and its replacement.
+        kind: the kind of change. function: qualified name of what it is in.
     """
 
     file: str
@@ -96,7 +96,7 @@ def mutations(source: str, file: str) -> Iterator[Mutation]:
 
 
 def compiles(source: str) -> bool:
-    """Returns whether this is Python; a mutation may break what stands around its fragment."""
+    """Returns whether this is Python; a mutation may break the code around its fragment."""
     try:
         ast.parse(source)
     except SyntaxError:

@@ -159,7 +159,7 @@ SECTIONS = ("agent", "model")
 
 @functools.cache
 def load() -> None:
-    """Makes `minisweagent` importable. What is installed already comes first.
+    """Makes `minisweagent` importable. Installed packages come first.
 
     Raises:
         ConfigError: it could not be fetched.

@@ -6,7 +6,7 @@
    {"type": "function", "path": "my_tools.py:look_up", "calls": 4},
    {"type": "mcp", "command": ["python", "server.py"], "only": ["search"], "prefix": "web_"}]}
 
-What is wrong with it is one line, at the start of the run.
+An invalid file is reported in one line, at the start of the run.
 """
 
 from __future__ import annotations

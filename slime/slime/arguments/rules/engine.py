@@ -30,7 +30,7 @@ def take_engine_words(
         known: flags that are not the engine's own, whatever their names.
 
     Returns:
-        What is left, and by part the words, each flag written `--sglang-NAME` or `--vllm-NAME`.
+        Returns the other words, and by part its own, each flag written `--sglang-NAME` or `--vllm-NAME`.
     """
     prefixes = {f"{prefix}{backend}-": part for prefix, part in PREFIXES.items()}
     left: list[str] = []
@@ -143,7 +143,7 @@ def check_gate_engine(args: Arguments) -> None:
 
 
 def engine_url(address: str) -> str:
-    """`10.0.0.2:15000` -> `http://10.0.0.2:15000`. Raises ConfigError for what is no address."""
+    """`10.0.0.2:15000` -> `http://10.0.0.2:15000`. Raises ConfigError unless it is an address."""
     url = address.rstrip("/") if "://" in address else f"http://{address}"
     try:
         parts = urlsplit(url)

@@ -91,7 +91,7 @@ def check_evaluation(args: Arguments) -> None:
     """Checks the flags of evaluation; reads --eval-config, not the data sets.
 
     Raises:
-        ConfigError: what is missing or wrong.
+        ConfigError: a part that is missing or wrong.
     """
     from slime.rollout.eval_datasets import eval_datasets
 

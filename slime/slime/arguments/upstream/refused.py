@@ -1,4 +1,5 @@
-"""Flags of slime and Megatron-LM that are not ours: taken where they ask for what happens anyway, else refused.
+"""Flags of slime and Megatron-LM that are not ours: accepted if they ask for the behaviour that is built in, else
+rejected.
 
 A launch script written for the original framework so learns in one line what to drop or what to write instead. The
 table is `refused.tsv`: names (`*` ends a prefix), values that are taken (`(switch)` for a flag without one), reason.
@@ -24,7 +25,7 @@ class Foreign:
 
     Attributes:
         reason: why, and what to write instead.
-        same: values that ask for what happens anyway ("" for a switch); they are taken silently.
+        same: values that ask for the built-in behaviour ("" for a switch); they are taken silently.
     """
 
     reason: str

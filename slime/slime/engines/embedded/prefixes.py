@@ -1,8 +1,7 @@
 """Keys and values of what the engine read and wrote lately, so that a prompt that begins with it is read from there on.
 
-The next turn of a conversation then costs its new tokens, not its length. What is kept was made by the live weights from
-its first token to its last: it is dropped when they are replaced. It serves requests of the same adapter alone.
-"""
+The next turn of a conversation then costs its new tokens, not its length. The live weights made each entry from its
+first token to its last: it is dropped when they are replaced. It serves requests of the same adapter alone."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ class Prefixes:
         self._kept = [one for one in self._kept if one.adapter != adapter]
 
     def copy_into(self, cache: PrefillCache, tokens: Sequence[int], adapter: str | None = None) -> int:
-        """Fills the beginning of a sequence's cache with what is kept of these tokens; returns how many tokens."""
+        """Fills the beginning of a sequence's cache with the stored entry for these tokens; returns how many tokens."""
         prompt_ids = _packed(tokens)
         shared = [_common(one.ids, prompt_ids) if one.adapter == adapter else 0 for one in self._kept]
         count = max(shared, default=0)

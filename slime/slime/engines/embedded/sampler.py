@@ -122,9 +122,8 @@ def adjust(logits: Tensor, rows: Seq[Sequence]) -> Tensor:
 def _adjusted(logits: Tensor, row: Sequence) -> Tensor:
     """One row of logits [V].
 
-    Repetition counts the prompt too (Keskar et al. 2019, section 4.1); frequency and presence count what was
-    sampled, as OpenAI's API documents them.
-    """
+    Repetition counts the prompt too (Keskar et al. 2019, section 4.1); frequency and presence count sampled tokens,
+    as OpenAI's API documents them."""
     params, device = row.sampling, logits.device
     if params.repetition_penalty != 1.0:
         seen = torch.tensor(sorted({*row.prompt_ids, *row.output_ids}), device=device)

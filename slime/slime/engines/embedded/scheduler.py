@@ -118,8 +118,8 @@ class Scheduler:
             self.retract(sequence)
 
     def keep(self, sequence: Sequence) -> None:
-        """Keeps what a sequence that ends has stored, for prompts that begin with it: of one that is scored what comes
-        before the scored tokens, which others share. What older weights had a part in is left out."""
+        """Keeps what a sequence that ends has stored, for prompts that begin with it: of a scored request the tokens
+        before the scored ones, which others share. What older weights had a part in is left out."""
         if not self.limits.kept or not self._is_of_live_weights(sequence) or sequence.images is not None:
             return
         if sequence.slab is not None:
@@ -184,8 +184,8 @@ class Scheduler:
         self._passed.clear()
 
     def _begin(self, sequence: Sequence) -> None:
-        """Gives an admitted sequence its cache, with what is kept of its beginning. The last token is always read, and so
-        is what comes directly before a token that is scored."""
+        """Gives an admitted sequence its cache, with the stored entry of its beginning. The last token is always
+        read, and so is the one directly before a scored token."""
         sequence.prefill = PrefillCache(sequence.length)
         sequence.weights = self._weights
         if self.limits.kept and sequence.images is None:

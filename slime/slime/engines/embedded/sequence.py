@@ -27,7 +27,7 @@ class LogProbs:
 
 @dataclass(eq=False)
 class Sequence:
-    """Prompt, sampled tokens and what was asked about them.
+    """Prompt, sampled tokens and the request's options.
 
     Written by the engine thread only. Other threads read the first `published` output tokens and `finish`;
     the engine sets `finish` before it publishes the last token, so a reader never sees that token unfinished.
@@ -85,7 +85,7 @@ class Sequence:
         self.input.chosen.append(None)
 
     def restart_prompt(self) -> None:
-        """Forget what was read of the prompt; nothing is sampled yet."""
+        """Forgets the cache of the prompt; nothing is sampled yet."""
         self.cached = 0
         self.restarts += 1
         self.input = LogProbs()

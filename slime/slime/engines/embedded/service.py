@@ -130,7 +130,7 @@ def _store_tokens(token_bytes: int, device: torch.device) -> int:
 
 
 def _budget(device: torch.device) -> int:
-    """Bytes for keys and values of running requests: 1 GiB on a CPU, 0.3 of what is free on a GPU. Half as many may
+    """Bytes for keys and values of running requests: 1 GiB on a CPU, 0.3 of the free memory on a GPU. Half as many may
     outlive their requests."""
     return CPU_STORE_BYTES if device.type == "cpu" else int(0.3 * torch.cuda.mem_get_info(device)[0])
 

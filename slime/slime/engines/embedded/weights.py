@@ -24,7 +24,7 @@ class WeightStore:
     """The live version of one model and at most one prepared version.
 
     `replace_weights` runs a function while no forward pass is running and returns when it has. `cast`: versions of
-    another dtype are taken too; their checksum is that of what is computed with.
+    another dtype are taken too; their checksum is that of the loaded weights.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ import sys
 from typing import NoReturn
 
 OPTIONAL = ("--incremental-streaming-output",)
-"""Left out where the installed SGLang does not have it: events of a stream then repeat what came before."""
+"""Left out where the installed SGLang does not have it: events of a stream then repeat earlier tokens."""
 
 
 def refuse(message: str) -> NoReturn:

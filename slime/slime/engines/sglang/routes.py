@@ -1,4 +1,4 @@
-"""Weight updates of an SGLang engine, each with proof that what was written is what serves.
+"""Weight updates of an SGLang engine, each with proof that the engine serves the written weights.
 
 SGLang has one set of weights. `prepare` reads and checks the artifact without telling the engine; `switch` brings it
 into the engine (see `slime.engines.sglang.transport`) while its requests wait (`retract`: they keep their tokens, and
@@ -116,7 +116,7 @@ class SGLangRoutes:
         return new.artifact.checksum
 
     def switch(self, call: HttpCall, version: int) -> str:
-        """Loads the prepared version and proves it. What is proven already is left alone."""
+        """Loads the prepared version and proves it. Proven versions are left alone."""
         new = self.prepared
         live = self.info(call)  # proves what serves now, to compare with
         if new is None or new.version != version:

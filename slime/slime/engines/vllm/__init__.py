@@ -5,8 +5,7 @@ vLLM's HTTP API names neither exact log-probs at the sampling temperature nor wh
 
 * in our Python: `launch` (starts it, with flags checked by vLLM itself);
 * in vLLM's Python: `child` (its flags), `host` (the process), `server` (routes), `engine` (what of vLLM is called),
-  `sampling` (what a request asks of vLLM), `answers` (what comes back, in SGLang's shape), `weights` (two-phase update,
-  with proof);
-* in vLLM's workers: `worker` (loads weights and compares what is live with the files), `log_probs` (of which distribution
-  log-probs are), `lifetime` (they end with the server).
+  `sampling` (what a request asks of vLLM), `answers` (in SGLang's format), `weights` (two-phase update, with proof);
+* in vLLM's workers: `worker` (loads weights and compares the live ones with the files), `log_probs` (of which
+  distribution log-probs are), `lifetime` (they end with the server).
 """

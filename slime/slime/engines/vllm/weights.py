@@ -1,10 +1,10 @@
 """Weights in two phases, with proof: prepare reads and checks a folder, switch loads it while all requests wait.
 
-vLLM has one set of weights. It is paused between two steps; every request keeps its tokens, and its keys and values are
-computed again by the new weights. What is live is compared with the files before the first token of the new version, on a
-CPU bit by bit, on a GPU by fingerprints, which are made of the files beforehand; and with the log-probs that the folder
-must give right after. Weights that were loaded wrong are replaced by the old ones before anything runs.
-"""
+vLLM has one set of weights. It is paused between two steps; every request keeps its tokens, and its keys and values
+are computed again by the new weights. The live weights are compared with the files before the first token of the new
+version, on a CPU bit by bit, on a GPU by fingerprints, which are made of the files beforehand; and with the log-probs
+that the folder must give right after. Weights that were loaded wrong are replaced by the old ones before anything
+runs."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ BIT_BY_BIT = ("cpu",)
 """Devices that compare with the files themselves, which are mapped in their memory. To any other the files would have to
 be copied again while requests wait, so there fingerprints are compared, which were made of the files before."""
 KEPT = 3
-"""Folders whose fingerprints are kept: of what serves, of what is to serve, of what served before."""
+"""Folders whose fingerprints are kept: of the live, the next and the last version."""
 COLUMNS = 64
 """Columns of a packed weight that are read back, by unit vectors: a tensor left behind differs in nearly all of them."""
 
@@ -115,7 +115,7 @@ class LiveWeights:
         threading.Thread(target=_expect, args=(model, expected, done), daemon=True).start()
 
     def slime_expected(self, folder: str) -> bool:
-        """Returns whether it has been looked at. Raises what went wrong meanwhile."""
+        """Returns whether it has been looked at. Raises the error that occurred in between."""
         done = self.slime_known[folder][1]
         if done.done():
             done.result()
@@ -219,7 +219,7 @@ def compare(name: str, module: nn.Module, expected: Wanted) -> tuple[list[str], 
 
 
 def _views(module: Any, full: str, live: Tensor, expected: Wanted) -> Iterator[bool]:
-    """Returns whether the stored tensor and the packed copy that is computed with, where they are, hold what is expected.
+    """Returns whether the stored tensor and the packed copy used for computing, if present, have the expected values.
 
     They are looked at where they are, part by part: nothing is joined, and no live tensor leaves its device.
     """

@@ -101,7 +101,7 @@ class RentedLearner(Learner[RentedModel]):
     def send(
         self, loss: str, clip: tuple[float, float], passages: Sequence[Passage]
     ) -> Callable[[], list[list[float]]]:
-        """Returns the backward pass, under way; what is returned waits for its log-probs."""
+        """Returns the backward pass, under way; the returned handle waits for its log-probs."""
         if not passages:
             return list
         pending = self.model.adapter.policy_gradient(loss, clip, passages)

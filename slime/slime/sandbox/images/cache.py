@@ -1,4 +1,4 @@
-"""Images that are unpacked already, by name and by what is in them; others are got and unpacked once."""
+"""Images that are unpacked already, by name and by digest; others are got and unpacked once."""
 
 from __future__ import annotations
 

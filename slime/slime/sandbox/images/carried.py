@@ -35,7 +35,7 @@ class Carried:
 
     Attributes:
         limiter, python: how prlimit and Python are started there.
-        files: what has to be there for them: files and folders of this machine, and their places below PLACE.
+        files: the requirements for them: files and folders of this machine, and their places below PLACE.
     """
 
     limiter: list[str]

@@ -36,7 +36,7 @@ class Unpacker:
         self._at: tuple[tuple[str, ...], int] | None = None
 
     def add(self, stream: IO[bytes], layer: bool = False) -> None:
-        """Unpacks one tar, compressed or not, over what is there.
+        """Unpacks one tar, compressed or not, over the existing files.
 
         Args:
             layer: names may remove what layers below brought.
@@ -150,7 +150,7 @@ def _opened(root: int, way: tuple[str, ...], make: bool = False) -> Iterator[int
 
 
 def line_of(error: Exception) -> str:
-    """Returns the first line of what went wrong."""
+    """Returns the first line of the error."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
@@ -166,7 +166,7 @@ def _is_folder(here: int, name: str) -> bool:
 
 
 def finish(root: int) -> tuple[int, int]:
-    """Makes the folders that a box mounts its own at, in place of what has their names. Bytes and entries of all."""
+    """Makes the mount points of a box, and removes other entries of these names. Bytes and entries of all."""
     for name in MADE:
         remove(root, name)
         _make(root, name)

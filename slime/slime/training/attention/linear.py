@@ -100,7 +100,7 @@ def _packed_forward(
 
 
 def decay(a: Tensor, log: Tensor, bias: Tensor) -> Tensor:
-    """Logarithm of what is left of the state after each token, [..., heads], in fp32 and below 0.
+    """Logarithm of the remaining share of the state after each token, [..., heads], in fp32 and below 0.
 
     Args:
         a: [..., heads], of the tokens. log, bias: [heads], trained.

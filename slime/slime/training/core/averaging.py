@@ -1,7 +1,7 @@
 """A mean of the weights over the optimizer steps of one update, in place of the last of them.
 
 One step moves a habit back and forth; the mean of the steps lies closer to the middle (Polyak and Juditsky 1992; Zhang et
-al. 2019, "Lookahead Optimizer"). The update ends at the mean, so that the next update starts from what is served.
+al. 2019, "Lookahead Optimizer"). The update ends at the mean, so that the next update starts from the served weights.
 """
 
 from __future__ import annotations

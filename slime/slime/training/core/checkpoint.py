@@ -67,7 +67,7 @@ class CheckpointWriter:
         wait: bool = True,
         hold: bool = False,
     ) -> Path:
-        """Writes a checkpoint of what is trained now and returns its folder.
+        """Writes a checkpoint of the current state and returns its folder.
 
         Args:
             extra: added to `meta.json`.

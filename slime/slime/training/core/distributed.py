@@ -69,7 +69,7 @@ def listen_on(address: str) -> None:
 
 
 def device_of(mesh: DeviceMesh) -> torch.device:
-    """Returns where this rank's part of what is on the mesh lies."""
+    """Returns the device of this rank."""
     if mesh.device_type == "cuda":
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device(mesh.device_type)

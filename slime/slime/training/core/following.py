@@ -21,7 +21,7 @@ from slime.types import Sample
 LIKELY_IDS = 64
 """Ids of the teacher that are compared at a token, if --distill-topk is not given."""
 LOSS = "forward_loss"
-"""The part of what is minimised that these samples contribute."""
+"""The part of the loss that these samples contribute."""
 BY_CASE = {"dream": "dream_kl", "anchor_bank": "anchor_kl"}
 """Metric of the rows whose metadata have this `case`: their mean forward KL a token, in nats."""
 OTHER_CASES = "forward_kl"

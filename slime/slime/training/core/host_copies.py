@@ -1,6 +1,6 @@
 """Copies of tensors in CPU memory that is used again and again.
 
-Fresh memory costs more than what is copied into it: its pages have to be cleared, and a GPU copies into pages that are
+Fresh memory costs more than the copy into it: its pages have to be cleared, and a GPU copies into pages that are
 not pinned by a detour, one tensor after the other.
 """
 

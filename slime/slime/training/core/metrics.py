@@ -125,9 +125,9 @@ class Mismatch:
     largest: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
 
     def add(self, sample: Sample, trainer_log_probs: list[float]) -> None:
-        """Compares the trained tokens of one sample; a sample without engine log-probs is left out, and so are what is
-        trained again, from which the policy has moved on, and tokens of another distribution than the policy's
-        (`unsampled` in the metadata)."""
+        """Compares the trained tokens of one sample; a sample without engine log-probs is left out, and so are
+        samples trained again, from which the policy has moved on, and tokens of another distribution than the
+        policy's (`unsampled` in the metadata)."""
         if sample.rollout_log_probs is None or not sample.counted or sample.metadata.get("unsampled"):
             return
         kind = self._kind(sample)
@@ -191,7 +191,7 @@ class TeacherDistance:
         self.tokens += float(counts.sum())
 
     def metrics(self) -> dict[str, float]:
-        """`teacher_kl`, nats a token, if there was a hint. Every rank must call this; forgets what was taken in."""
+        """`teacher_kl`, nats a token, if there was a hint. Every rank must call this; forgets the samples so far."""
         sums = sum_over_ranks({"total": self.total, "tokens": self.tokens})
         self.total = self.tokens = 0.0
         return {"teacher_kl": sums["total"] / sums["tokens"]} if sums["tokens"] else {}

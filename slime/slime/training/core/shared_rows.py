@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class _Share(torch.autograd.Function):
-    """Rows of all ranks on each. What follows is the same on each, so the sum of all gradients of this rank's rows is its
-    own one, as often as there are ranks."""
+    """Rows of all ranks on each. The later layers compute the same on each, so the sum of all gradients of this
+    rank's rows is its own one, as often as there are ranks."""
 
     @staticmethod
     def forward(ctx: Any, own_rows: Tensor, numbers: Tensor, total: int, group: ProcessGroup) -> Tensor:

@@ -106,7 +106,7 @@ def disagreement(targets: TopKTargets) -> Tensor:
 
 
 def widened(mask: Sequence[int], values: Sequence[float]) -> list[float | None]:
-    """Values of trained tokens as a list over all response tokens, rounded; what is no number stays none."""
+    """Values of trained tokens as a list over all response tokens, rounded; NaN becomes None."""
     rest = iter(values)
     wide = [next(rest) if kept else None for kept in mask]
     return [None if v is None or v != v else float(f"{v:.{DIGITS}g}") for v in wide]

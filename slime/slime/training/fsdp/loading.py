@@ -146,8 +146,8 @@ def choose_trained(model: nn.Module, only: list[str], frozen: list[str]) -> None
 def shard(
     model: PreTrainedModel, mesh: DeviceMesh, args: TrainingSide, sharded: set[nn.Parameter] | None = None
 ) -> None:
-    """Applies FSDP2 to every transformer block, to what wants to compute in fp32 (`in_fp32`), then to what is left.
-    Weights in 4 bits stay whole on every rank, and what is `sharded` already stays as it is."""
+    """Applies FSDP2 to every transformer block, to modules that compute in fp32 (`in_fp32`), then to the rest.
+    Weights in 4 bits stay whole on every rank, and modules that are `sharded` already stay so."""
     dtype = computing_dtype(args, mesh.device_type)
     precision = MixedPrecisionPolicy(
         param_dtype=dtype if dtype == torch.bfloat16 else None, reduce_dtype=torch.float32

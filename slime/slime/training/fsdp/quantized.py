@@ -39,7 +39,7 @@ def keep_packing(model: nn.Module) -> None:
     """Holds every module to the bits that were loaded.
 
     On a CPU that knows bf16 (AVX-512), bitsandbytes packs a weight again when it first computes outside training: in
-    place, with its scales rounded, and only where rows come in 32s. Log-probs would change what is trained on.
+    place, with its scales rounded, and only where rows come in 32s. Log-probs would change the training data.
     """
     module: Any
     for module in model.modules():

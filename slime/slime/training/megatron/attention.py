@@ -37,7 +37,7 @@ class Places:
     sin: Tensor
 
     def rotate(self, x: Tensor) -> Tensor:
-        """Rotary embedding (Su et al. 2021) of [n, 1, heads, D]; what is after the rotated dimensions stays."""
+        """Rotary embedding (Su et al. 2021) of [n, 1, heads, D]; later dimensions stay."""
         width = self.cos.shape[-1]
         turned, rest = x[..., :width], x[..., width:]
         first, second = turned.chunk(2, -1)
@@ -124,8 +124,8 @@ def by_tokens(x: Tensor, group: ProcessGroup) -> Tensor:
 
 
 class _Gather(torch.autograd.Function):
-    """All ranks' tokens on each. What follows is the same on each, so the sum of what all have for the tokens of this one
-    is what it has itself, as often as there are ranks."""
+    """All ranks' tokens on each. The later layers compute the same on each, so the sum over all ranks for this one's
+    tokens is its own value, as often as there are ranks."""
 
     @staticmethod
     def forward(ctx: Any, own_tokens: Tensor, group: ProcessGroup) -> Tensor:

@@ -177,7 +177,7 @@ def _build(
 
 
 def _enter(weights: WeightMap, linear: str, layer: int, own: dict[str, Factors], adapters: Adapters) -> None:
-    """Enters into the map of weights what is stored of the adapters, and their effect on the module's weight."""
+    """Adds the stored adapters to the map of weights, and their effect on the module's weight."""
     weights.changed[f"{linear}.weight"] = adapters.merged
     for name in own:
         for factor, letter, dim in (

@@ -184,7 +184,8 @@ class _Share(torch.autograd.Function):
 
 
 class _Unite(torch.autograd.Function):
-    """The parts of all ranks on each. What follows is the same on each, so a part of its gradient goes back."""
+    """The parts of all ranks on each. The later layers compute the same on each, so a part of its gradient goes
+    back."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, group: ProcessGroup) -> Tensor:

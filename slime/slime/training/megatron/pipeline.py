@@ -174,7 +174,7 @@ class ShardedModel(nn.Module):
 
 
 def _backward(number: int, received: Tensor | None, output: Tensor, gradient: Tensor | None) -> Tensor | None:
-    """Returns the gradient of what was received, for the stage before."""
+    """Returns the gradient of the received activations, for the stage before."""
     torch.autograd.backward(output, gradient)
     return None if received is None else received.grad
 

@@ -80,7 +80,7 @@ class Side:
         return {"messages": seen or [], "done": seen is None, "step_score": None}
 
     async def evaluate(self, episode: str) -> Json:
-        """verifiers' reward; that of an episode which we cut off is what it gives to what was played."""
+        """Returns verifiers' reward; of an episode that was cut off the reward for the played part."""
         played = self._known(episode)
         await played.cut()
         if trouble := played.trouble():
@@ -225,7 +225,7 @@ def _config(env: Json, harness: Mapping[str, Any]) -> Any:
 
 
 def _plain(message: Json) -> Json:
-    """As our chat templates take it. Raises Refused for what is no text."""
+    """As our chat templates take it. Raises Refused unless it is text."""
     content = message.get("content") or ""
     if isinstance(content, list):
         if any(part.get("type") != "text" for part in content):

@@ -1,9 +1,8 @@
 """Linear layers that add to each row of a step what the row's adapter changes.
 
 The base's product is computed once for all rows. The rows that decode, one a sequence, get x A^T B^T of their adapters in
-two products over the factors of all adapters in use, side by side: what is not a row's own adapter is multiplied by zero
-in between. A prompt's chunk has many rows of one adapter and takes that adapter's factors alone.
-"""
+two products over the factors of all adapters in use, side by side: the parts of other adapters are multiplied by zero
+in between. A prompt's chunk has many rows of one adapter and takes that adapter's factors alone."""
 
 from __future__ import annotations
 
