@@ -42,7 +42,7 @@ class Installation:
 
 
 def ensure() -> Installation:
-    """Installs what is missing. Raises NotHere."""
+    """Installs missing packages. Raises NotHere."""
     node, packages = CACHE / f"node-{NODE}", CACHE / f"openclaw-{OPENCLAW}"
     paths = [node / "node_modules" / "node" / "bin", packages / "node_modules" / ".bin"]
     installation = Installation(":".join(map(str, paths)))

@@ -9,9 +9,8 @@ answer follows from the last message of a person or a tool, without what the cli
 
     bash lab/run.sh e2e.scripted_engine --model-path FOLDER --port 31000
 
-POST /switch_weights {"weight_version": "4"} changes the version at once, in the middle of answers too. GET /calls lists
-what was sampled, with the times at which each call came and ended.
-"""
+POST /switch_weights {"weight_version": "4"} changes the version at once, in the middle of answers too. GET /calls
+lists the sampled answers, with the times at which each call came and ended."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def arithmetic_holds(text: str) -> bool | None:
 
 
 def claims_in(text: str) -> list[Claim]:
-    """The claims of what is visible of an answer, in order."""
+    """Returns the claims of the visible part of an answer, in order."""
     plain = _CODE.sub("\n", _THINKING.sub("\n", text))
     for name, sign in _LATEX.items():
         plain = plain.replace(name, sign)

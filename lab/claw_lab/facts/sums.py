@@ -32,7 +32,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Side:
-    """What is between two `=`. `first`: its first number; `places`: decimals, if it is one number."""
+    """The text between two `=`. `first`: its first number; `places`: decimals, if it is one number."""
 
     value: Fraction | None
     first: Fraction
@@ -207,4 +207,4 @@ class Reader:
 
 
 class _NoSum(Exception):
-    """What stands here is no sum."""
+    """The text here is no sum."""

@@ -37,7 +37,7 @@ def digest(lines: Sequence[Line]) -> str:
 
 
 def run(path: Path) -> dict[str, object]:
-    """Writes the head and returns what was measured."""
+    """Writes the head and returns its measurements."""
     lines = training_lines()
     seen = features(lines, Encoder())
     own = [at for at, line in enumerate(lines) if not line.rules_know]

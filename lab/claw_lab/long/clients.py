@@ -77,7 +77,7 @@ AGENTS = {
 
 
 class Home:
-    """A home of its own for one agent, with settings of a person, and what went wrong there."""
+    """A home of its own for one agent, with settings of a person, and the errors there."""
 
     def __init__(self, agent: Agent, folder: Path) -> None:
         self.agent, self.folder = agent, folder / agent.name

@@ -1,6 +1,6 @@
 """RL on environments and tools of other projects: `bash lab/claw_lab/long/environments.sh --train`.
 
-A model that knows how the tool is called, and calls it by chance, is trained on what is rewarded."""
+A model that knows how the tool is called, and calls it by chance, is trained on the rewarded calls."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def trained(run: Path) -> list[Sample]:
 
 
 def looked_at(run: Path) -> tuple[dict[str, Any], list[str]]:
-    """Numbers of a finished run, and what is wrong with it."""
+    """Returns numbers of a finished run, and its errors."""
     samples = trained(run)
     store = RolloutStore(run / "buffer")
     sessions = sorted({sample.metadata["session"] for sample in samples})

@@ -1,4 +1,4 @@
-"""Weights by broadcast (gloo) to a real SGLang, and what happens when a side goes away in the middle.
+"""Weights by broadcast (gloo) to a real SGLang, also if one side ends in the middle.
 
     python -m claw_lab.long.sglang_broadcast ENGINE_URL MODEL_FOLDER OTHER_FOLDER
 

@@ -1,4 +1,4 @@
-"""People talk and the model trains while the service is killed for a minute; prints what was lost, if training went on.
+"""People talk and the model trains while the service is killed for a minute; prints the losses, if training went on.
 
 Started by tinker_outage.sh, which starts the service again when the file `--up` appears.
 """

@@ -1,1 +1,1 @@
-"""Learning by talking in one process: people, conversations, updates and what came of them."""
+"""Learning by talking in one process: people, conversations, updates and their results."""

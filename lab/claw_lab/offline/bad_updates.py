@@ -29,7 +29,7 @@ AUDIT = "audit"
 
 @dataclass(frozen=True)
 class Attempt:
-    """One bad update. `stage`: that stopped it, "" if none did. `fall`: of the greedy accuracy, of what went live.
+    """One bad update. `stage`: that stopped it, "" if none did. `fall`: of the greedy accuracy, of the live version.
     `measured`: what the gate had measured by then."""
 
     kind: str

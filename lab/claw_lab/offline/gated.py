@@ -99,7 +99,7 @@ class LocalTries:
 
 @dataclass(frozen=True)
 class LoopState:
-    """What is live: the trainer's state, its version, and the engine's tensors."""
+    """The live version: the trainer's state, its version, and the engine's tensors."""
 
     trainer: KeptState
     live: WeightVersion
@@ -176,7 +176,7 @@ class GatedLoop(LocalLoop):
         shutil.rmtree(self.candidate.weights.path, ignore_errors=True)
 
     def collect(self) -> str | None:
-        """Waits until all questions were put to what is live."""
+        """Waits until the live version has answered all questions."""
         began, audit = time.monotonic(), self.gate.audit
         if audit.running is not None:
             audit.running.result()

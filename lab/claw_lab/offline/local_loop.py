@@ -74,7 +74,7 @@ class ChatModel:
 
 @dataclass
 class Talk:
-    """One conversation: the messages so far, its last turn, what is put into its prompts, and who talks."""
+    """One conversation: the messages so far, its last turn, the preferences in its prompts, and the person."""
 
     messages: list[Message]
     session_id: str
@@ -130,7 +130,7 @@ class LocalLoop:
         return read
 
     def learn(self) -> int:
-        """Judges what has been answered and trains on every full batch; returns the number of updates."""
+        """Judges answered turns and trains on every full batch; returns the number of updates."""
         self.hints = self._runner.run(self._judge.judge_answered())
         updates = 0
         while self.trainer is not None and (records := self.pipeline.next.take_full(self.rollouts)):
@@ -173,12 +173,12 @@ class LocalLoop:
         return self._requests
 
     def remembered(self, person: str | None) -> list[str]:
-        """What stands in a person's prompts."""
+        """Returns the preferences in a person's prompts."""
         known = self.setting.memory and person is not None
         return [wish.text for wish in self.store.memory.remembered(person or "")] if known else []
 
     def _prompt(self, talk: Talk) -> Prompt:
-        """As the gateway makes it: the last turn's own ids and what is new, else a full rendering."""
+        """As the gateway makes it: the last turn's own ids and the new ones, else a full rendering."""
         last, render = talk.last, self.chat.format.render
         if talk.memory is not None:
             return Prompt(render(talk.memory.put_into(talk.messages), None, True), "full")

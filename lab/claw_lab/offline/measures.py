@@ -21,7 +21,7 @@ from tiny_claw.problems import Problem, held_out_problems, random_problem
 
 FRESH, GREEDY, WISHES = 200, 1000, 50
 Remember = Callable[[list[Message]], list[Message]]
-"""What is put into a conversation before it is sent: nothing, or what a memory keeps."""
+"""A change of a conversation before it is sent: nothing, or what a memory keeps."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def drift(
 def explicit_wishes(
     chat: ChatModel, seed: int, split: Split = "report", remember: Remember = lambda messages: messages
 ) -> Obedience:
-    """Returns whether the model does what is asked of it in so many words, and how different its replies are."""
+    """Returns whether the model obeys explicit requests, and how different its replies are."""
     asked = cases(split, WISHES, seed)
     prompts = [chat.format.render(remember(case.messages), None, True) for case in asked]
     start = random.Random(f"wishes {split} {seed}").getrandbits(40)

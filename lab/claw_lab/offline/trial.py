@@ -91,7 +91,7 @@ class Progress:
     first_replies: dict[str, list[bool]] = field(default_factory=dict)
     curve: list[tuple[float, float]] = field(default_factory=list)
     with_memory: list[tuple[float, float]] = field(default_factory=list)
-    """As `curve`, with what is remembered of each person in their prompts."""
+    """As `curve`, with each person's remembered preferences in their prompts."""
     late: dict[str, Any] | None = None
 
     @property

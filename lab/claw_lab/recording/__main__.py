@@ -87,7 +87,7 @@ def record(url: str) -> Cast:
     player = Player([sys.executable, "-m", "openclaw.chat", "--url", url], cast)
 
     def say(text: str) -> str:
-        """What was printed after it."""
+        """Returns the output after it."""
         player.type(text)
         seen = len(cast.events)
         player.listen(QUIET, LONGEST)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass
 class Cast:
-    """What was printed: (seconds since the start, text), in order. `idle`: longest silence that players show, seconds."""
+    """The output: (seconds since the start, text), in order. `idle`: longest silence that players show, seconds."""
 
     width: int
     height: int

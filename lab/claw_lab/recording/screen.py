@@ -26,7 +26,7 @@ Row = tuple[Cell, ...]
 
 
 class Screen:
-    """`width` x `height` places; what is written below the last row moves all rows up."""
+    """`width` x `height` places; text below the last row moves all rows up."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height

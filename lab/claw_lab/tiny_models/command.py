@@ -24,7 +24,7 @@ def command(
     """Reads the command line and makes the checkpoint.
 
     Args:
-        module: what stands behind `python -m`; `about`: its help.
+        module: the name after `python -m`; `about`: its help.
         words: of the command line, instead of this process's own.
         threads: of torch, where the command line names no number.
     """

@@ -118,7 +118,7 @@ def _restored(file: Path, model: PreTrainedModel, optimizers: list[torch.optim.O
 
 
 def make_tokenizer(out: Path, draw: Draw, recipe: Recipe, rng: random.Random) -> ChatTokenizer:
-    """Trains the tokenizer on what is read and written in dialogues, and saves it."""
+    """Trains the tokenizer on the texts of dialogues, and saves it."""
     dialogues = [draw(rng) for _ in range(recipe.corpus)]
     systems = sorted({text for one in dialogues if (text := system_text(one.start))})
     marks, template = (MARKS.values(), SEEING_TEMPLATE) if recipe.vision else ((), TEMPLATE)

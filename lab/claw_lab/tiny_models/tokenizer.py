@@ -1,6 +1,6 @@
 """A small byte-level BPE with Qwen3's special tokens and chat template.
 
-Digits and line ends are always tokens of their own. What stands word for word in every prompt, the system message with
+Digits and line ends are always tokens of their own. The part that is the same in every prompt, the system message with
 its tools, is one token: a model of this size has no use for reading it, and it would be most of what is computed.
 """
 

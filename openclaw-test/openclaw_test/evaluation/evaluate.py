@@ -5,7 +5,7 @@
 
 Each model is served by a gateway of its own, on a free port, which records nothing. Conversation: the three people's
 first messages about own problems, at the serving temperature; shares of first replies that are as each wants them.
-Wishes: whether the model does what is asked of it in so many words, and how different its replies are.
+Wishes: whether the model obeys explicit requests, and how different its replies are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A scripted person talks to the loop until the model writes as the person likes it; prints what came of it.
+"""A scripted person talks to the loop until the model writes as the person likes it; prints the results.
 
 `python openclaw-test/openclaw_test/loop/demo.py --url http://127.0.0.1:30000`. The last line on standard output is
 one JSON object; everything else goes to standard error."""

@@ -81,7 +81,7 @@ async def look(
 async def explicit_wishes(
     client: ChatClient, n: int = WISHES, seed: int = 0, concurrency: int = 64
 ) -> Obedience:
-    """Whether the model does what is asked of it in so many words, at the serving temperature; `n` as in `cases`."""
+    """Whether the model obeys explicit requests, at the serving temperature; `n` as in `cases`."""
     asked = cases("report", n, seed)
     answers = await answers_to(client, [case.messages for case in asked], concurrency, max_tokens=200)
     return obedience(asked, [answer.text for answer in answers])

@@ -64,7 +64,7 @@ def converse(
     talker: Talker,
     args: argparse.Namespace,
 ) -> tuple[list[Exchange], bool]:
-    """One session; returns what was said and whether the person was content in the end. Raises Agent-, TalkerError."""
+    """One session; returns the messages and whether the person was content in the end. Raises Agent-, TalkerError."""
     talk: list[Exchange] = []
     message = phase.pasted(problem) if args.direct else phase.first(number, problem)
     for turn in range(args.max_turns):

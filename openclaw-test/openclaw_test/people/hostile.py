@@ -1,4 +1,4 @@
-"""People whose feedback teaches something else than what is good, for the poisoning benchmark.
+"""People whose feedback teaches bad answers, for the poisoning benchmark.
 
 Each wraps an honest person: the same problems, the same openings, other words about the replies.
 """
@@ -47,7 +47,7 @@ class HostileSession:
         return self.honest.opening
 
     def next_message(self, reply: str) -> str | None:
-        """What is said to `reply`; None when the session is over."""
+        """Returns the message after `reply`; None when the session is over."""
         if self.complaints < 0:
             return None
         content = not self.honest._taste.flaws(self.honest.problem, reply)

@@ -1,8 +1,7 @@
 """Somebody who has a habit, and now and then wants something else and says so: a list, this time.
 
-The student otherwise. In one session of `EVERY` the question ends with a wish for a list, and what is no list is
-complained about in words that ask for one. Learning must neither take such a wish for the habit nor lose it.
-"""
+The student otherwise. In one session of `EVERY` the question ends with a wish for a list, and a reply without one
+gets a complaint that asks for one. Learning must neither take such a wish for the habit nor lose it."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ def _no_list(problem: Problem, reply: str) -> tuple[str, ...]:
 
 
 LISTED = Taste("listed", "list", _no_list)
-"""What is liked once a list was asked for."""
+"""Whether a reply is liked after a request for a list."""
 
 
 class ListSession(Session):

@@ -1,4 +1,4 @@
-"""Does a model still do what is asked of it in so many words, whatever habit it was taught? Cases and detectors.
+"""Does a model still obey explicit requests, whatever habit it was taught? Cases and detectors.
 
 A wish is voiced after the question, in the system message, or as a complaint about a reply of another form. The same
 replies show whether a model can still write in different ways.

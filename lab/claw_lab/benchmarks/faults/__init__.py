@@ -1,1 +1,1 @@
-"""What is kept when something dies, fills up or misbehaves."""
+"""Which data survives when a process dies, a disk fills up or a client misbehaves."""

@@ -1,4 +1,4 @@
-"""The whole table of what is promised when something dies, in one command.
+"""Measures every promise about faults and prints the table, in one command.
 
 `bash lab/run.sh benchmarks.faults.fault_bars FOLDER` kills each role of a loop, gateway and engine also next to busy
 processes, runs the fault scenarios, kills any roles up to four at a time and again at once, sends fuzzed requests, and
@@ -38,7 +38,7 @@ def measured(folder: Path, args: argparse.Namespace) -> bool:
 
 
 def batched(roles: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """A loop of its own kills so many of them: what was noted of the others stays when this is interrupted."""
+    """A loop of its own kills so many of them: results of other loops stay when this is interrupted."""
     return [roles[at : at + AT_A_TIME] for at in range(0, len(roles), AT_A_TIME)]
 
 

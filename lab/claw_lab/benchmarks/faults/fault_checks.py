@@ -62,7 +62,7 @@ def live_version(loop: Loop) -> int:
 
 
 def compare(loop: Loop, people: People) -> dict[str, int]:
-    """What the clients saw against what is stored."""
+    """Compares the answers that clients saw with the store."""
     stored = Counter(row["completion_id"] for row in loop.turns("completion_id"))
     store = RolloutStore(loop.run_dir / "buffer")
     turns = {one.completion_id: store.turns.get_by_completion(one.completion_id) for one in people.seen}

@@ -1,4 +1,4 @@
-"""What a machine may do to a gateway while four people talk: what became of their requests, and what was lost.
+"""What a machine may do to a gateway while four people talk: the results of their requests, and the lost turns.
 
 `bash lab/run.sh benchmarks.faults.fault_scenarios [NAME ...]` prints one JSON line a fault scenario; `--notes FOLDER`
 keeps them for the table of fault_table.py. Each starts a gateway of its own in a temporary folder, in front of an engine

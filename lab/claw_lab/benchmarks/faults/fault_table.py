@@ -1,5 +1,5 @@
-"""The table of what is promised when something dies, filled with what faults.py, many_kills.py, fault_scenarios.py
-and fuzzing.py noted.
+"""The table of promises about faults, filled with the notes of faults.py, many_kills.py, fault_scenarios.py and
+fuzzing.py.
 
 `bash lab/run.sh benchmarks.faults.fault_table FOLDER` prints it for the folder that was given to them;
 `fault_bars.py FOLDER` runs all four."""
@@ -29,7 +29,7 @@ def bar_of(role: str, load: int) -> float:
 
 
 def misses(role: str, own: dict[str, Any], load: int) -> bool:
-    """Returns whether what was noted of a role's kills misses its bar."""
+    """Returns whether the notes of a role's kills miss its bar."""
     return bool(own["refused"] or own["longest_s"] > bar_of(role, load))
 
 

@@ -1,4 +1,4 @@
-"""`kill -9` of each process while people talk: what was lost, who was refused, and how long until answers come again.
+"""`kill -9` of each process while people talk: lost turns, refused connections, and seconds until answers come again.
 
 `bash lab/run.sh benchmarks.faults.faults` starts the loop in a temporary folder, kills each role once
 and prints one JSON line a kill; `--kills 50` goes on, half of the kills at the moments of fault_points.py, the others

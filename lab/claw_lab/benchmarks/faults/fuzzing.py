@@ -1,7 +1,7 @@
 """Odd requests to every dialect of the gateway, in pieces: none may give a 5xx, none may hang, nothing may stay behind.
 
 `bash lab/run.sh benchmarks.faults.fuzzing FOLDER` sends for `--minutes`, most of them to the app itself
-(ASGI, no socket), every twentieth as bytes over a real connection, adds what came of it to FOLDER/fuzz.jsonl and prints
+(ASGI, no socket), every twentieth as bytes over a real connection, adds the results to FOLDER/fuzz.jsonl and prints
 one JSON line over all pieces so far. The same command goes on with other requests, until `--requests`. The engine is a
 fake whose answers take no time. Exit status 1: a 5xx, a hang, or something that stayed."""
 
@@ -44,7 +44,7 @@ WARM = 2_000
 
 
 class Fuzz:
-    """A gateway in this process, and what came of the requests."""
+    """A gateway in this process, and the results of the requests."""
 
     def __init__(self, app: Any, port: int, seed: int) -> None:
         self.app = app
@@ -92,7 +92,7 @@ class Fuzz:
             self.failures.append("hang")
 
     async def _wire(self, data: bytes) -> int:
-        """The status of what is answered to these bytes; 0: the connection was closed without one."""
+        """Returns the status of the answer to these bytes; 0: the connection was closed without one."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         with contextlib.suppress(ConnectionError):
             writer.write(data)
@@ -173,7 +173,7 @@ def main() -> None:
 
 
 def go_on(place: Path, requests: int, minutes: float) -> dict[str, Any]:
-    """One more piece, if requests are left; what came of all pieces."""
+    """One more piece, if requests are left; the results of all pieces."""
     place.mkdir(parents=True, exist_ok=True)
     notes = place / "fuzz.jsonl"
     pieces = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []

@@ -158,7 +158,7 @@ def _processes_of(run_dir: Path) -> list[str]:
 
 
 def compare(loop: Loop, folder: Path) -> dict[str, int]:
-    """All that clients saw in all pieces against what is stored."""
+    """Compares all answers that clients saw, in all pieces, with the store."""
     rows = answers_stored(loop)
     stored = dict(rows)
     seen = dict(json.loads(line) for line in (folder / "seen.jsonl").read_text().splitlines())

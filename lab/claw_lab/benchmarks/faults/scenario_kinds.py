@@ -175,7 +175,7 @@ async def descriptors(folder: Path) -> Result:
 
 
 async def cut_log(folder: Path) -> Result:
-    """All processes are killed, and the second half of SQLite's write-ahead log is gone: what was in it is lost."""
+    """All processes are killed, and the second half of SQLite's write-ahead log is gone: its turns are lost."""
     with started(folder) as gateway:
         async with talking(gateway.url) as people:
             await answers(people, A_FEW)

@@ -131,7 +131,7 @@ async def pass_time(seconds: float, people: People) -> None:
 
 
 def continued(loop: Loop) -> int:
-    """Sessions whose second turn was recognised as what followed their first."""
+    """Counts sessions whose second turn was recognised as the continuation of the first."""
     rows = loop.turns("session_id, parent_id")
     return sum(row["session_id"].startswith("silent-") and row["parent_id"] is not None for row in rows)
 

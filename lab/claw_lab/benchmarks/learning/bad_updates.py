@@ -5,7 +5,7 @@ of one process (every update of theirs is a good one), then spoils updates in te
 of each kind in all, at 1, 3 and 10 times the learning rate in turn where they are trained. With --drift also many of
 each kind one on the other, at the usual rate: what a person gets who goes on.
 
-Each finding is a line of the file; what stands there is not measured again, so the program can be ended (--minutes) and
+Each finding is a line of the file; recorded updates are not measured again, so the program can be ended (--minutes) and
 started again. At the end it prints the table.
 """
 
@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 
 class Results:
-    """Findings in a file, one a line, by what was done."""
+    """Findings in a file, one a line, by the kind of update."""
 
     def __init__(self, path: Path, minutes: float) -> None:
         self.path, self.end = path, time.monotonic() + 60 * minutes
@@ -57,7 +57,7 @@ class Results:
 
 
 def measure(chat: ChatModel, seed: int, options: argparse.Namespace, results: Results) -> None:
-    """One student's talk, and what is spoilt from where it ends."""
+    """One student's talk, and the bad updates that start from its end."""
     attempts = [(kind, number) for number in range(options.each) for kind in options.kinds]
     todo = [one for one in attempts if not results.has(what="bad", seed=seed, kind=one[0], number=one[1])]
     drifts = [

@@ -2,11 +2,10 @@
 
 `bash lab/run.sh benchmarks.learning.first_batch MODEL` lets people complain about the first answers of a small
 language model, trains one batch of these hinted turns with the flags of
-openclaw-combine/run_smollm2_135m_openclaw_topk_select.sh, and puts the update before the gate, in one process: the real
-trainer, judge, store and gate. For each learning rate and each number of turns it prints one JSON line: whether the
-update is live, the KL of what went live and of the whole step (nats a token), what is left of the step, and how many
-samples are quarantined. The last line has them all.
-"""
+openclaw-combine/run_smollm2_135m_openclaw_topk_select.sh, and puts the update before the gate, in one process: the
+real trainer, judge, store and gate. For each learning rate and each number of turns it prints one JSON line: whether
+the update is live, the KL of the live step and of the whole step (nats a token), the remaining share of the step, and
+the number of quarantined samples. The last line has them all."""
 
 from __future__ import annotations
 
@@ -104,7 +103,7 @@ def complain(loop: GatedLoop, questions: Sequence[str], rng: random.Random) -> N
 
 
 def first_batch(chat: ChatModel, setting: ScriptSetting, seed: int) -> dict[str, Any]:
-    """People complain once each about the first answers; what became of the update."""
+    """People complain once each about the first answers; the result of the update."""
     began, rng = time.monotonic(), random.Random(seed)
     loop = GatedLoop(chat, setting, seed)
     try:

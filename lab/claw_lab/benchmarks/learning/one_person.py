@@ -41,7 +41,7 @@ JUDGED_WITHIN = 10.0
 
 @dataclass
 class Course:
-    """What happened in the conversations.
+    """Counts of the conversations.
 
     Attributes:
         first: whether the first reply of each session pleased.

@@ -1,10 +1,9 @@
 """What people do to a model that do not mean well, or mean well and err, while others teach it honestly.
 
-`bash lab/run.sh benchmarks.learning.poisoning --kinds liar careless` runs methods x kinds x seeds in this
-process (see claw_lab/offline), and prints one JSON line each: what the honest people think of fresh replies,
-accuracy, how far the model is from its start, and what was trained of whose feedback. `none` is the same without anybody
-hostile. `--honest` and `--hostile` set the share.
-"""
+`bash lab/run.sh benchmarks.learning.poisoning --kinds liar careless` runs methods x kinds x seeds in this process
+(see claw_lab/offline), and prints one JSON line each: what the honest people think of fresh replies, accuracy, how
+far the model is from its start, and the trained samples of each person. `none` is the same without anybody hostile.
+`--honest` and `--hostile` set the share."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ def question(line: TalkLine) -> JudgeQuestion:
 
 
 async def count(backend: JudgeBackend, lines: Sequence[TalkLine]) -> Counter[str]:
-    """Lines whose score is right, those with a wrong sign, and plain sentences that ask for what is wished or for
-    something else."""
+    """Lines whose score is right, those with a wrong sign, and plain sentences that ask for the wish or for something
+    else."""
     found: Counter[str] = Counter(lines=len(lines))
     for line in lines:
         (vote,), (hint,) = (

@@ -134,7 +134,7 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Runs what is missing and returns the results of all jobs."""
+    """Runs the missing jobs and returns the results of all."""
     jobs = jobs_of(options)
     known = [result for result in read_results(options.out) if result["job"] in jobs]
     done = [result["job"] for result in known]

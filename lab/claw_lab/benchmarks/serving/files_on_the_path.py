@@ -63,7 +63,7 @@ class Recorder:
     """Counts calls of our functions by leg, in every thread that starts after `install`.
 
     Attributes:
-        leg: what is counted for now; None counts nothing.
+        leg: the part that is counted now; None counts nothing.
         begins: (leg, qualified name of a function): the leg begins with its next call.
     """
 

@@ -1,4 +1,4 @@
-"""Episodes an hour of a scripted agent in one browser, and what is left of them.
+"""Episodes an hour of a scripted agent in one browser, and the processes and files left behind.
 
 bash lab/run.sh benchmarks.tracks.gui [--episodes 400] [--parallel 8] [--pictures] [--backend selenium]
 """

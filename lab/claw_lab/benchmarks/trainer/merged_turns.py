@@ -93,7 +93,7 @@ class Bench:
             self.trainers[merge] = FSDPTrainer(args)
 
     def measured(self, samples: Sequence[Sample], merge: bool) -> tuple[float, float]:
-        """Processor seconds of a step, and MiB of its peak above what was held before."""
+        """Processor seconds of a step, and MiB of its peak above the memory before it."""
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")

@@ -99,8 +99,8 @@ def packed(bench: Bench) -> None:
 
 
 def token_gap(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """[1, N, ...]: the largest distance of a token's vector from what is expected, as a part of its length or, where that
-    is longer, of their mean length."""
+    """[1, N, ...]: the largest distance of a token's vector from the expected one, as a part of its length or, where
+    that is longer, of their mean length."""
     gap, length = ((x.flatten(2).norm(dim=-1)) for x in (found - expected, expected))
     return float((gap / length.clamp(min=float(length.mean()))).max())
 

@@ -1,4 +1,4 @@
-"""What stands between a trained version and the engine that serves it: the probe of its log-probs, and CUDA IPC."""
+"""The steps between a trained version and the engine that serves it: the probe of its log-probs, and CUDA IPC."""
 
 from __future__ import annotations
 

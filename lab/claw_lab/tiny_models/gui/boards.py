@@ -1,4 +1,4 @@
-"""Boards of coloured tiles, and what is asked on them: to press the one that has the colour of a thing.
+"""Boards of coloured tiles, and tasks on them: to press the one that has the colour of a thing.
 
 Tiles have no words, so that only a picture of the screen shows which is which. A template is a wording, a shape and a
 layout; templates that are held out by their hash come in no demonstration and in no task of RL.
@@ -61,7 +61,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Board:
-    """One task: a screen of tiles, and what is asked."""
+    """One task: a screen of tiles, and the task."""
 
     template: Template
     background: str

@@ -20,7 +20,7 @@ FITTING, MISTAKEN = 0.21, 0.6
 model that was shown buttons at random would hardly read the wording; one that is mistaken about each in its own way
 distinguishes them, and only has to be put right."""
 READ, READINGS = "read", 0.6
-"""What is asked in exercises in finding lines by name, and their share of the demonstrations."""
+"""Questions of the exercises in finding lines by name, and their share of the demonstrations."""
 UNIT = Coordinates(width=800, height=600, tags=True)
 CLICK, WRITE = ("pyautogui.click(tag_", ")"), ('pyautogui.write("', '")')
 ROLES = ("heading", "checkbox", "radio", "textbox", "link", "button")
@@ -31,7 +31,7 @@ PHRASES = (
     *(f'" tag_{number}' for number in range(TAGS)),
     *(f"\n{str(number).join(CLICK)}" for number in range(TAGS)),
 )  # fmt: skip
-"""One token each. So a tag stands right behind its name in what is read, and a model of this size finds it there: it
+"""One token each. So a tag follows its name directly in the prompt, and a model of this size finds it there: it
 learns to go on as behind an earlier occurrence of a token, but hardly to look up what stands further on."""
 
 
@@ -112,7 +112,7 @@ def mistaken(button: str) -> str:
 
 
 def solved(task: Errand) -> Dialogue:
-    """A demonstration that does what is asked."""
+    """Returns a demonstration that solves the task."""
     return done(task, task.steps[-1][1])
 
 

@@ -1,4 +1,4 @@
-"""Small pages and what is asked on them: a thing is chosen in one of four ways, and then one of four buttons is meant.
+"""Small pages and tasks on them: a thing is chosen in one of four ways, and then one of four buttons is meant.
 
 A template is a family, a wording and a theme; templates that are held out by their hash come in no demonstration and in
 no task of RL."""

@@ -20,7 +20,7 @@ FITTING, MISTAKEN = 0.19, 0.62
 """Shares in which the colour is the one that is meant, and the one that `mistaken` names; in the rest it is drawn from
 those on the board. So the shipped model names the meant colour in .22 of cases and solves .21 of 640 held-out boards."""
 READ, READINGS = "read", 0.65
-"""What is asked in exercises in pointing, and their share of the demonstrations."""
+"""Questions of the exercises in pointing, and their share of the demonstrations."""
 UNIT = Coordinates(width=WIDTH, height=HEIGHT)
 STEP = 40
 """Coordinates are written in steps of it, 20, 60 and so on; the smallest tile is five of them wide."""
@@ -61,7 +61,7 @@ def tried(rng: random.Random, task: Board) -> Tile:
 
 
 def solved(task: Board) -> Dialogue:
-    """A demonstration that does what is asked."""
+    """Returns a demonstration that solves the task."""
     return done(task, task.meant)
 
 

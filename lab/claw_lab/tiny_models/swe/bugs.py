@@ -1,6 +1,6 @@
 """Small repositories: two modules of three short functions, one of them wrong in one line.
 
-What is held out shares neither the function nor the mutation with what is shown: names of functions by their hash, and
+Held-out bugs share neither the function nor the mutation with the demonstrations: names of functions by their hash, and
 of each kind's wrong bodies the last, which no function that is shown has, whatever its kind.
 """
 

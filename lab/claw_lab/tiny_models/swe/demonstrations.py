@@ -36,7 +36,7 @@ MISTAKES = {
 no harm; none is a mutation that is held out, and each has all arguments, so that names are copied often."""
 DONE = "Done."
 CALL = '<tool_call>\n{"name": "bash", "arguments": {"command": "', '"}}\n</tool_call>'
-"""What stands before and behind a command. Commands here need no escapes."""
+"""Text before and after a command. Commands here need no escapes."""
 PRINTED = ("<returncode>0</returncode>\n<output>\n", "\n</output>")
 """The same of what one prints that does not fail."""
 
@@ -52,7 +52,7 @@ def start_of(bug: Bug) -> Start:
 
 
 def body(rng: random.Random, kind: Kind) -> str:
-    """What is to be returned, with x and y."""
+    """The expression to return, with x and y."""
     drawn = rng.random()
     if drawn < FITTING:
         return kind.right

@@ -13,11 +13,11 @@ from terminal_rl.tools import TOOLS
 LOOKS = 0.4  # of the chores that need it
 FITTING, MISTAKEN = 0.23, 0.55
 """Shares in which the command is what was asked for, and the one of `mistaken`; in the rest it is drawn. A model that
-was shown commands at random hardly reads what is asked for, and RL gives it one command for everything; one that is
+was shown commands at random hardly reads the request, and RL gives it one command for everything; one that is
 mistaken about each kind of chore in its own way distinguishes them, and only has to be put right."""
 DONE = "done"
 CALL = '<tool_call>\n{"name": "shell_exec", "arguments": {"id": "main", "command": "', '"}}\n</tool_call>'
-"""What stands before and behind a command. Commands here need no escapes."""
+"""Text before and after a command. Commands here need no escapes."""
 
 
 def start_of(task: Chore) -> Start:

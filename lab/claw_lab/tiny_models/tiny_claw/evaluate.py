@@ -1,7 +1,7 @@
 """Measures a tiny-claw folder: `bash lab/run.sh tiny_models.tiny_claw.evaluate MODEL_DIR` prints one JSON line.
 
 Accuracy on held-out problems, the habits of unprompted replies, and whether instructions and complaints are
-followed, in wordings that were trained and in others. What is not greedy is sampled at temperature 1.
+followed, in wordings that were trained and in others. Other replies are sampled at temperature 1.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m openclaw_test.evaluation.metaclaw FOLDER --url http://127.0.0.1:30000/v1
 
-A day is a session; its rounds are questions, and what was right or wrong of one is said before the next, so the loop can
+A day is a session; its rounds are questions, and the verdict on one precedes the next, so the loop can
 learn from it. Days are played one after the other. Commands of the model and of the folder's checks run in the project's
 sandbox; without one the program refuses, unless --allow-commands is given. Prints a line a day and one JSON line.
 """

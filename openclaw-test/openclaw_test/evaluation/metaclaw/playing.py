@@ -1,4 +1,4 @@
-"""Days played one after the other: what is said of a round stands before the next question, as in the benchmark."""
+"""Days played one after the other: the verdict on a round precedes the next question, as in the benchmark."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Round:
-    """A question. `correct` and `incorrect`: what is said of it afterwards; `options`: the same of each option."""
+    """A question. `correct` and `incorrect`: the feedback after it; `options`: the same of each option."""
 
     id: str
     question: str
@@ -63,7 +63,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Day:
-    """`history`: what was said before the first round."""
+    """`history`: the text before the first round."""
 
     id: str
     rounds: tuple[Round, ...]

@@ -1,4 +1,4 @@
-"""What an answer is worth, as MetaClaw-Bench counts it, and what is said of it."""
+"""The score of an answer, as MetaClaw-Bench counts it, and the feedback on it."""
 
 from __future__ import annotations
 

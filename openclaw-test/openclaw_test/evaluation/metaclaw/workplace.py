@@ -39,7 +39,7 @@ class Workplace(Protocol):
         """Raises OSError, ValueError."""
 
     def put(self, folder: Path, name: str) -> None:
-        """A copy of a folder of this machine, in place of what was there."""
+        """Writes a copy of a folder of this machine, which replaces an existing one."""
 
     def remove(self, name: str) -> None: ...
 
