@@ -73,12 +73,12 @@ def navigation(names: list[str]) -> Iterator[str]:
     yield "nav:"
     left = list(names)
     for section, beginnings in SECTIONS.items():
-        mine = [name for start in beginnings for name in left if name.startswith(start)]
-        mine = list(dict.fromkeys(mine))
-        left = [name for name in left if name not in mine]
-        if mine:
+        own_names = [name for start in beginnings for name in left if name.startswith(start)]
+        own_names = list(dict.fromkeys(own_names))
+        left = [name for name in left if name not in own_names]
+        if own_names:
             yield f"  - {section}:"
-            yield from (f"      - {name}" for name in mine)
+            yield from (f"      - {name}" for name in own_names)
 
 
 def main() -> int:

@@ -363,13 +363,13 @@ class Settings:
     @functools.cached_property
     def client_keys(self) -> tuple[tuple[str, str], ...]:
         """(name, key) of every client; the name of the common key is empty. Raises ConfigError."""
-        found = [] if self.api_key is None else [("", self.api_key)]
+        keys = [] if self.api_key is None else [("", self.api_key)]
         for entry in self.api_keys.split(",") if self.api_keys else []:
             name, equals, key = entry.partition("=")
             if not (equals and name.strip()):
                 raise ConfigError("OPENCLAW_API_KEYS: write NAME=KEY,NAME=KEY; a key may have no comma")
-            found.append((name.strip(), key))
-        return tuple(found)
+            keys.append((name.strip(), key))
+        return tuple(keys)
 
     @functools.cached_property
     def key_names(self) -> frozenset[str]:

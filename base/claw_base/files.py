@@ -80,8 +80,8 @@ def private_folder(path: Path) -> Path:
     put something there, a link too, to read or replace its files."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise ConfigError(f"{path} was made by another user, or is no folder: have it removed")
     path.chmod(0o700)
     return path
@@ -130,15 +130,15 @@ def own_run_folder(path: Path, variable: str = "RUN_DIR") -> Path:
 
 def _of_others(folder: Path, known: tuple[int, ...]) -> list[Path]:
     """Files and links; a folder below may be a volume of its own."""
-    found = []
+    others = []
     for entry in os.scandir(folder):
         with contextlib.suppress(FileNotFoundError):  # a process of the run has just removed it
             if (
                 not entry.is_dir(follow_symlinks=False)
                 and entry.stat(follow_symlinks=False).st_uid not in known
             ):
-                found.append(Path(entry.path))
-    return found
+                others.append(Path(entry.path))
+    return others
 
 
 def commit_folder(temporary: Path, path: Path) -> None:

@@ -44,10 +44,10 @@ class Verdicts:
 def task_names(folder: Path, only: Sequence[str] = ()) -> list[str]:
     """DOMAIN/ID.json of the tasks in a folder, or those that `only` names. Raises TaskError for none."""
     paths = [path for path in folder.glob("*/*.json") if not only or path.stem in only]
-    found = sorted(path.relative_to(folder).as_posix() for path in paths)
-    if not found:
+    names = sorted(path.relative_to(folder).as_posix() for path in paths)
+    if not names:
         raise TaskError(f"{folder} holds no tasks: DOMAIN/ID.json")
-    return found
+    return names
 
 
 async def check(task: GuiTask, config: object, settings: GuiSettings, surroundings: Surroundings) -> Verdicts:
@@ -95,20 +95,20 @@ class Checked:
 def main(words: Sequence[str] | None = None) -> int:
     flags = parse(Checked, words, "python -m gui_rl.check", __doc__)
     try:
-        found = asyncio.run(check_all(flags.folder, flags.parallel, flags.only, flags.backend))
+        results = asyncio.run(check_all(flags.folder, flags.parallel, flags.only, flags.backend))
     except ClawError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    for one in found:
+    for one in results:
         if not one.trusted:
             print(
                 f"{one.name}: solution {one.solution}, nothing {one.nothing}, cheat {one.cheat} {one.problem}"
             )
-    counts = [sum(getattr(one, kind) for one in found) for kind in ("solution", "nothing", "cheat")]
+    counts = [sum(getattr(one, kind) for one in results) for kind in ("solution", "nothing", "cheat")]
     print(
-        f"{len(found)} tasks: {counts[0]} solutions, {counts[1]} empty attempts and {counts[2]} cheats solve theirs"
+        f"{len(results)} tasks: {counts[0]} solutions, {counts[1]} empty attempts and {counts[2]} cheats solve theirs"
     )
-    return 0 if all(one.trusted for one in found) else 1
+    return 0 if all(one.trusted for one in results) else 1
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ from slime.errors import ClawError
 
 def refusal(task: GuiTask, desktop: bool = False) -> str | None:
     """Returns why a task cannot be used here, in words; None if it can."""
-    if found := refused_step([*task.config, *task.postconfig], desktop):
-        return found
+    if step := refused_step([*task.config, *task.postconfig], desktop):
+        return step
     for check in task.checks:
         if check.func not in METRICS:
             return f"metric {check.func}"
@@ -39,7 +39,7 @@ def refusal(task: GuiTask, desktop: bool = False) -> str | None:
 
 def tasks_of(folder: Path, desktop: bool = False) -> tuple[list[GuiTask], dict[str, str]]:
     """Tasks that can be used, and the reason of each that cannot, by its file."""
-    found, refused = [], {}
+    tasks, refused = [], {}
     for name in sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*.json")):
         try:
             task = task_from(read_json(folder, name), name.partition("/")[0])
@@ -47,10 +47,10 @@ def tasks_of(folder: Path, desktop: bool = False) -> tuple[list[GuiTask], dict[s
         except TaskError as error:
             reason = str(error)
         if reason is None:
-            found.append(task)
+            tasks.append(task)
         else:
             refused[name] = reason
-    return found, refused
+    return tasks, refused
 
 
 def row(task: GuiTask) -> Mapping[str, Any]:

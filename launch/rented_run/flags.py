@@ -118,14 +118,14 @@ def parse(
             values[item.name] = convert(item, set_, env[set_])
     parser.add_argument("--api-key", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     known, rest = parser.parse_known_args(list(argv))
-    given = vars(known)
-    if "api_key" in given:
+    parsed = vars(known)
+    if "api_key" in parsed:
         raise ConfigError(
             "--api-key: everybody on this machine could read it there; export SGLANG_API_KEY (clients must send it)"
         )
-    found = kind(**(values | given))
-    _check_bounds(found)
-    return found, rest
+    flags = kind(**(values | parsed))
+    _check_bounds(flags)
+    return flags, rest
 
 
 def _all_flags(kind: type[RentedFlags]) -> list[Flag]:

@@ -114,9 +114,9 @@ def ask_first(args: Any) -> None:
     except ServiceRefuses as error:
         raise ConfigError(f"the service refuses this run: {error}") from error
     except (ServiceAway, TimeoutError) as error:
-        told = str(error) or f"no answer for {PATIENCE:g} s"
+        reason = str(error) or f"no answer for {PATIENCE:g} s"
         print(
-            f"the service does not answer, the run starts and waits for it: {told}",
+            f"the service does not answer, the run starts and waits for it: {reason}",
             file=sys.stderr,
             flush=True,
         )

@@ -53,10 +53,10 @@ def rent(model: str, rank: int, shape: str, deployment: str, folder: Path) -> Re
 
 def _other_run(deployments: Any, deployment: str, model: str, known: Rented | None) -> str | None:
     """Returns the trainer or the weights of another run that a deployment has."""
-    found = deployments.get(deployment)
-    if found is None:
+    other = deployments.get(deployment)
+    if other is None:
         return None
-    owner = found.hot_load_trainer_job
+    owner = other.hot_load_trainer_job
     if known is not None:
         return None if not owner or owner.split("/")[-1] == known.job else str(owner)
     return owner or current_snapshot(deployments, deployment, model)
@@ -65,8 +65,8 @@ def _other_run(deployments: Any, deployment: str, model: str, known: Rented | No
 def current_snapshot(deployments: Any, deployment: str, model: str) -> str | None:
     """Returns the snapshot that a deployment serves; None: the base model."""
     replicas = deployments.hotload_check_status(deployment, model).get("replicas") or [{}]
-    found = replicas[0].get("current_snapshot_identity")
-    return str(found) if found else None
+    identity = replicas[0].get("current_snapshot_identity")
+    return str(identity) if identity else None
 
 
 def _new_trainer(trainers: Any, model: str, rank: int, profile: Any) -> Any:
@@ -85,7 +85,7 @@ def _new_trainer(trainers: Any, model: str, rank: int, profile: Any) -> Any:
 def _deploy(deployments: Any, model: str, profile: Any, name: str, job: str) -> None:
     from fireworks.training.sdk import DeploymentConfig
 
-    found = deployments.create_or_get(
+    deployed = deployments.create_or_get(
         DeploymentConfig.from_training_profile(
             deployment_id=name, base_model=model, profile=profile,
             hot_load_trainer_job=job, hot_load_transition_type=DRAIN,
@@ -93,7 +93,7 @@ def _deploy(deployments: Any, model: str, profile: Any, name: str, job: str) -> 
     )  # fmt: skip
     deployments.wait_for_ready(name, timeout_s=READY_SECONDS)
     deployments.reattach_trainer(
-        found.deployment_id, base_model=model, trainer_job_name=job, timeout_s=READY_SECONDS,
+        deployed.deployment_id, base_model=model, trainer_job_name=job, timeout_s=READY_SECONDS,
         hot_load_transition_type=DRAIN,
     )  # fmt: skip
 

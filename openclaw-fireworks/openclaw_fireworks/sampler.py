@@ -68,8 +68,8 @@ class BaseSampler:
             if self._base is None:
                 self._base = self._connect()
         with failures_translated():
-            [found] = self._base.forward([Passage(ids)]).result()
-            return found
+            [result] = self._base.forward([Passage(ids)]).result()
+            return result
 
 
 def sampled(completions: list[Any], stop_ids: Sequence[int]) -> Sampled:

@@ -43,8 +43,8 @@ class FireworksService:
 
     def check(self) -> None:
         with failures_translated():
-            found = self.deployments.get(self.deployment)
-        if found is None:
+            deployment = self.deployments.get(self.deployment)
+        if deployment is None:
             raise ConfigError(f"Fireworks has no deployment {self.deployment}")
 
     def sampler(self, address: str | None) -> Sampler:

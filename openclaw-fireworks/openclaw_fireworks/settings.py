@@ -84,13 +84,13 @@ def words_for(flags: FireworksFlags, folder: Path, env: Mapping[str, str]) -> li
         max_steps=math.ceil((flags.max_steps or FOR_EVER) / flags.weight_sync_interval),
         judge_backend=flags.judge_backend if flags.prm_enabled else "rules",
     )
-    found = driver_words(whole, SERVICE, api_url(env), folder, flags.tokenizer_model)
-    found += ["--context-length", str(flags.max_seq_len)]
-    found += ["--num-steps-per-rollout", str(flags.weight_sync_interval)]
+    words = driver_words(whole, SERVICE, api_url(env), folder, flags.tokenizer_model)
+    words += ["--context-length", str(flags.max_seq_len)]
+    words += ["--num-steps-per-rollout", str(flags.weight_sync_interval)]
     if whole.judge_backend == "openai":
-        found += ["--judge-url", env.get("JUDGE_URL") or f"{api_url(env)}/inference/v1"]
-        found += ["--judge-model", env.get("JUDGE_MODEL") or flags.model_name]
-    return found
+        words += ["--judge-url", env.get("JUDGE_URL") or f"{api_url(env)}/inference/v1"]
+        words += ["--judge-model", env.get("JUDGE_MODEL") or flags.model_name]
+    return words
 
 
 def check(flags: FireworksFlags) -> None:
@@ -114,13 +114,13 @@ def check(flags: FireworksFlags) -> None:
 def provision(flags: FireworksFlags, folder: Path) -> dict[str, str]:
     """Variables of the run's processes, once trainer and deployment are rented. Raises ConfigError."""
     rented = rent(flags.model_name, flags.lora_rank, flags.training_shape, flags.deployment, folder)
-    found = {"FIREWORKS_TRAINER_JOB": rented.job, "FIREWORKS_DEPLOYMENT": rented.deployment}
+    variables = {"FIREWORKS_TRAINER_JOB": rented.job, "FIREWORKS_DEPLOYMENT": rented.deployment}
     judge = "JUDGE_API_KEY"
     if not os.environ.get(judge) and not os.environ.get("JUDGE_URL"):
-        found[judge] = read_key()
+        variables[judge] = read_key()
     if key := os.environ.get("EXPECTED_API_KEY"):
-        found.setdefault("SGLANG_API_KEY", os.environ.get("SGLANG_API_KEY") or key)
-    return found
+        variables.setdefault("SGLANG_API_KEY", os.environ.get("SGLANG_API_KEY") or key)
+    return variables
 
 
 FIREWORKS = Cloud(

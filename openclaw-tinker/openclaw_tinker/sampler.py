@@ -46,9 +46,9 @@ def _sampled(response: types.SampleResponse) -> Sampled:
     return Sampled(list(sequence.tokens), list(sequence.logprobs), sequence.stop_reason == "stop")
 
 
-def _of_rest(found: list[float | None], count: int) -> list[float]:
+def _of_rest(log_probs: list[float | None], count: int) -> list[float]:
     """Tinker gives one value for each id, null for the first; other servers leave the first out."""
-    values = found[1:] if len(found) == count else found
+    values = log_probs[1:] if len(log_probs) == count else log_probs
     known = [value for value in values if value is not None]
     if len(known) != count - 1:
         raise ServiceAway(f"{len(known)} log-probs came for {count} ids")

@@ -49,10 +49,10 @@ class Server:
 
     def models(self) -> list[dict[str, Any]]:
         """`[{"id", "max_model_len", ...}]`, at least one."""
-        found = self._json("GET", "/v1/models").get("data")
-        if not isinstance(found, list) or not found:
+        models = self._json("GET", "/v1/models").get("data")
+        if not isinstance(models, list) or not models:
             raise ChatError(f"{self.url}/v1/models names no model: is an OpenClaw-RL server there?")
-        return found
+        return models
 
     def status(self) -> dict[str, Any]:
         return self._json("GET", "/status")
@@ -68,10 +68,10 @@ class Server:
         """Returns the status of the newest turns of all clients, newest first; `admin_key` where the server has
         one."""
         headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
-        found: list[dict[str, Any]] = self._json("GET", f"/admin/turns?limit={limit}", headers=headers)[
+        turns: list[dict[str, Any]] = self._json("GET", f"/admin/turns?limit={limit}", headers=headers)[
             "data"
         ]
-        return found
+        return turns
 
     def feedback(self, completion_id: str, **word: Any) -> str:
         """Sends thumbs or text about an answer; returns what the server does with it."""
@@ -126,11 +126,11 @@ class Server:
         if response.status_code != 200:
             raise _refused(response)
         try:
-            found: dict[str, Any] = response.json()
+            content: dict[str, Any] = response.json()
         except ValueError:
             message = f"{self.url}{path} did not answer in JSON: is an OpenClaw-RL server there?"
             raise ChatError(message) from None
-        return found
+        return content
 
     def _gone(self, error: httpx.HTTPError) -> ChatError:
         cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

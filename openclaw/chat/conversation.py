@@ -110,13 +110,13 @@ class Chat:
             self.show("your messages are not stored or trained on, until /train on")
 
     def status(self, _: str) -> None:
-        found = self.server.status()
-        self.show(f"version  {found['weight_version']}")
+        status = self.server.status()
+        self.show(f"version  {status['weight_version']}")
         for name, counts in (
-            ("turns", found["turns"]),
-            ("samples", found["samples"]),
-            ("dropped", found["dropped"]),
-            ("judge fails", found["judge_failures"]),
+            ("turns", status["turns"]),
+            ("samples", status["samples"]),
+            ("dropped", status["dropped"]),
+            ("judge fails", status["judge_failures"]),
         ):
             if counts:
                 self.show(f"{name:<8} {_counted(counts)}")

@@ -58,17 +58,17 @@ class AllTurns:
     def news(self) -> list[str]:
         """One line for each turn that is new or has changed since the last call, oldest first."""
         lines = []
-        found = self._ask()
-        advised = advice([one.get("unsampled") for one in found if one["turn_type"] == "main"])
+        turns = self._ask()
+        advised = advice([one.get("unsampled") for one in turns if one["turn_type"] == "main"])
         if advised is not None and not self._advised:
             lines.append(advised)
         self._advised = advised is not None
-        for status in reversed(found):
+        for status in reversed(turns):
             description = describe(status)
             if description != self._seen.get(status["completion_id"]):
                 lines.append(description)
                 self._seen[status["completion_id"]] = description
-        self._seen = {status["completion_id"]: self._seen[status["completion_id"]] for status in found}
+        self._seen = {status["completion_id"]: self._seen[status["completion_id"]] for status in turns}
         return lines
 
 

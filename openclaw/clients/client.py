@@ -39,8 +39,8 @@ class Head:
 
     def remove(self, text: str) -> str:
         text = text.lstrip()
-        found = self.pattern.match(text)
-        return text[found.end() :] if found else text
+        match = self.pattern.match(text)
+        return text[match.end() :] if match else text
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,10 @@ class HeaderMark:
 
     def is_side(self, headers: Mapping[str, str]) -> bool:
         """A header that is not there, or does not name the kind, marks nothing."""
-        found: object = headers.get(self.header)
-        if found is not None and self.part is not None:
-            found = _part_of(str(found), self.part)
-        return bool(found) and found not in self.main
+        value: object = headers.get(self.header)
+        if value is not None and self.part is not None:
+            value = _part_of(str(value), self.part)
+        return bool(value) and value not in self.main
 
 
 @dataclass(frozen=True)
@@ -231,8 +231,10 @@ class Client:
         counted = [headers.get(name, "") for name in self.counted_headers]
         named += [value for value in counted if _COUNTER.search(value)]
         named += [body.get(name) for name in self.session_fields]
-        found = next((value for value in named if isinstance(value, str) and value), None)
-        return _COUNTER.sub("", found) if found else self._session_of_first_text(messages_in(body))
+        session_name = next((value for value in named if isinstance(value, str) and value), None)
+        return (
+            _COUNTER.sub("", session_name) if session_name else self._session_of_first_text(messages_in(body))
+        )
 
     def is_side(
         self, messages: Messages, headers: Mapping[str, str] = MappingProxyType({}), has_tools: bool = True
@@ -253,8 +255,8 @@ class Client:
         first = next((text_of(message) for message in messages if message.get("role") == "user"), "")
         at = first.rfind(begins)
         line = first[at:].rstrip() if at >= 0 else ""
-        found = pattern.search(line) if line and "\n" not in line else None
-        return found[1] if found else None
+        match = pattern.search(line) if line and "\n" not in line else None
+        return match[1] if match else None
 
 
 class Clients(tuple[Client, ...]):
@@ -360,10 +362,10 @@ class Clients(tuple[Client, ...]):
 
 def _part_of(text: str, name: str) -> object:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found.get(name) if isinstance(found, dict) else None
+    return value.get(name) if isinstance(value, dict) else None
 
 
 _COUNTER = re.compile(r":\d+\Z")

@@ -15,17 +15,17 @@ _METADATA = "x-codex-turn-metadata"
 
 def entries(link: Link) -> Mapping[tuple[str, ...], object]:
     provider = ("model_providers", link.provider)
-    found: dict[tuple[str, ...], object] = {
+    settings_by_path: dict[tuple[str, ...], object] = {
         (*provider, "name"): "OpenClaw-RL",
         (*provider, "base_url"): link.base_url,
         (*provider, "wire_api"): "responses",
         (*provider, "experimental_bearer_token"): link.key,
     }
     if link.default:
-        found[("model",)] = link.model.id
-        found[("model_provider",)] = link.provider
-        found[("model_context_window",)] = link.model.context
-    return found
+        settings_by_path[("model",)] = link.model.id
+        settings_by_path[("model_provider",)] = link.provider
+        settings_by_path[("model_context_window",)] = link.model.context
+    return settings_by_path
 
 
 CODEX = Client(

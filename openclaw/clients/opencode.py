@@ -13,7 +13,7 @@ from openclaw.clients.client import Client, HeaderMark, Link, OwnFile, SideMark
 def entries(link: Link) -> Mapping[tuple[str, ...], object]:
     provider, model = ("provider", link.provider), link.model
     known = (*provider, "models", model.id)
-    found: dict[tuple[str, ...], object] = {
+    settings_by_path: dict[tuple[str, ...], object] = {
         (*provider, "npm"): "@ai-sdk/openai-compatible",
         (*provider, "name"): "OpenClaw-RL",
         (*provider, "options", "baseURL"): link.base_url,
@@ -24,8 +24,8 @@ def entries(link: Link) -> Mapping[tuple[str, ...], object]:
         (*known, "limit", "output"): min(model.max_tokens, model.context // 2),
     }
     if link.default:
-        found[("model",)] = found[("small_model",)] = f"{link.provider}/{model.id}"
-    return found
+        settings_by_path[("model",)] = settings_by_path[("small_model",)] = f"{link.provider}/{model.id}"
+    return settings_by_path
 
 
 OPENCODE = Client(

@@ -127,15 +127,15 @@ def is_marked(text: str) -> bool:
 
 def _between(text: str, tag: re.Pattern[str]) -> str:
     """Returns the text between such tags; "" if there is none."""
-    found: list[str] = []
+    parts: list[str] = []
     at = 0
-    while len(found) < _MOST_BLOCKS and (opening := tag.search(text, at)) is not None:
+    while len(parts) < _MOST_BLOCKS and (opening := tag.search(text, at)) is not None:
         end = text.find(f"</{opening[1]}>", opening.end())
         if end < 0:
             break
-        found.append(text[opening.end() : end].strip())
+        parts.append(text[opening.end() : end].strip())
         at = end
-    return "\n".join(filter(None, found))
+    return "\n".join(filter(None, parts))
 
 
 def _json_object(text: str) -> dict[str, Any] | None:

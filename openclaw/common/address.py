@@ -39,8 +39,8 @@ class ServerAddress:
         if self.port is not None:
             return _local(self.port)
         folders = [Path(self.run_dir)] if self.run_dir else _newest_first(runs)
-        found = (url for folder in folders if (url := gateway_of(folder)) is not None)
-        return next(found, _local(DEFAULT_PORT))
+        urls = (url for folder in folders if (url := gateway_of(folder)) is not None)
+        return next(urls, _local(DEFAULT_PORT))
 
 
 def admin_key_for(url: str, key: str | None, run_dir: str | None = None, runs: Path = RUNS) -> str | None:

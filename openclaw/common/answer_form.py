@@ -71,11 +71,11 @@ def has_form(pole: Pole, answer: str) -> bool:
 def already_has(answer: str) -> frozenset[Pole]:
     """Returns the forms that a complaint about this answer cannot ask for, because it has them already. `long` is
     never among them: a person may want more of a long answer too."""
-    found: set[Pole] = {"prose"} if is_prose(answer) else set()
+    poles: set[Pole] = {"prose"} if is_prose(answer) else set()
     if is_list(answer):
-        found.add("list")
+        poles.add("list")
     if is_very_short(answer):
-        found.add("short")
+        poles.add("short")
     if greets(answer):
-        found.add("greet")
-    return frozenset(found)
+        poles.add("greet")
+    return frozenset(poles)

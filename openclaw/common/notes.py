@@ -40,8 +40,8 @@ def part_text(part: Mapping[str, Any]) -> str:
         spelled = [source.get("data")] if source.get("type") == "text" else _texts(source.get("content"))
     elif kind == "search_result":
         spelled = [source, *_texts(part.get("content"))]
-    found = [text for text in [part.get("title"), *spelled] if isinstance(text, str) and text]
-    return "\n".join(found) if any(isinstance(text, str) for text in spelled) else note(kind)
+    texts = [text for text in [part.get("title"), *spelled] if isinstance(text, str) and text]
+    return "\n".join(texts) if any(isinstance(text, str) for text in spelled) else note(kind)
 
 
 def _texts(content: object) -> list[object]:

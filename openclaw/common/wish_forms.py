@@ -12,10 +12,10 @@ def forms_of(wish: str) -> tuple[str, ...]:
     """Returns the forms that a wish asks for, at most one each of length (brief, long), layout (prose, list, table,
     headings) and opening (greeting, no_greeting); () if none is known."""
     lowered = wish.lower()
-    found = (
+    forms = (
         next((form for form, pattern in side if pattern.search(lowered)), None) for side in _sides().values()
     )
-    return tuple(form for form in found if form is not None)
+    return tuple(form for form in forms if form is not None)
 
 
 @functools.cache

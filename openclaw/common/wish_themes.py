@@ -57,10 +57,10 @@ def asked_themes(request: str) -> frozenset[Theme]:
 def _asked_themes(request: str) -> frozenset[Theme]:
     read = _QUOTED.sub(" ", _CODE.sub(" ", request)).lower()
     parts = [part for part in _PART.split(read) if part.strip()]
-    found = {
+    themes = {
         name for name, pattern in _patterns("asked").items() if any(_asks_by(pattern, part) for part in parts)
     }
-    return frozenset(theme for theme in THEMES if theme in found or ("alone" in found and theme != "tone"))
+    return frozenset(theme for theme in THEMES if theme in themes or ("alone" in themes and theme != "tone"))
 
 
 def _asks_by(pattern: re.Pattern[str], part: str) -> bool:
@@ -70,16 +70,16 @@ def _asks_by(pattern: re.Pattern[str], part: str) -> bool:
         return pattern.search(part) is not None
     tail = max(part.rfind(sign) for sign in ",，、") + 1
     return any(
-        _MANNER.match(found.group().lstrip())
-        or (tail and found.start() >= tail and not _OWN.search(part, 0, tail))
-        for found in pattern.finditer(part)
+        _MANNER.match(match.group().lstrip())
+        or (tail and match.start() >= tail and not _OWN.search(part, 0, tail))
+        for match in pattern.finditer(part)
     )
 
 
 def wish_themes(wish: str) -> frozenset[Theme]:
     """Returns the sides of an answer's form that a complaint or wish is about."""
-    found = {name for name, pattern in _patterns("complained").items() if pattern.search(wish.lower())}
-    return asked_themes(wish) | {theme for theme in THEMES if theme in found}
+    themes = {name for name, pattern in _patterns("complained").items() if pattern.search(wish.lower())}
+    return asked_themes(wish) | {theme for theme in THEMES if theme in themes}
 
 
 def repeats(request: str, wish: str) -> bool:

@@ -46,9 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = "Connect OpenClaw, or another client, with this server."
     parser = command_line.parser_of(ConnectSettings, "python -m openclaw.connect", about, VERSION)
     command_line.add_flags(parser, FirstWord)
-    found = parser.parse_args(argv)
-    found.client = found.name or found.client
-    settings = command_line.loaded(parser, ConnectSettings, found)
+    args = parser.parse_args(argv)
+    args.client = args.name or args.client
+    settings = command_line.loaded(parser, ConnectSettings, args)
     try:
         if settings.remove and settings.client in WRITTEN:
             own_file.remove(settings.client)
@@ -119,10 +119,10 @@ def put_back_notes(settings: ConnectSettings, earlier: dict[str, Any]) -> None:
         notes_file(settings).unlink()
 
 
-def warn_of(settings: ConnectSettings, found: list[str]) -> None:
+def warn_of(settings: ConnectSettings, warnings: list[str]) -> None:
     if settings.api_key and readable_by_others(settings.config_file):
-        found = [*found, f"other users can read the key in {settings.config_file}: chmod 600 it"]
-    for line in found:
+        warnings = [*warnings, f"other users can read the key in {settings.config_file}: chmod 600 it"]
+    for line in warnings:
         print(f"warning: {line}", file=sys.stderr)
 
 

@@ -112,20 +112,20 @@ def disconnected(config: Mapping[str, Any], notes: Mapping[str, Any]) -> Config:
 
 def remarks(config: Mapping[str, Any], notes: Mapping[str, Any]) -> list[str]:
     """Returns remarks on settings that keep the connection from having its effect; each is for a person to decide."""
-    found = []
+    lines = []
     plugins = config.get("plugins", {})
     if "extension" in notes and (plugins.get("enabled") is False or PLUGIN in (plugins.get("deny") or [])):
         where = (
             "plugins.enabled is false" if plugins.get("enabled") is False else f"plugins.deny names {PLUGIN}"
         )
-        found.append(
+        lines.append(
             f"{where}, so OpenClaw will not load the plug-in; sessions are found by their transcripts"
         )
     agents = config.get("agents", {}).get("list")
     own = [str(one.get("id")) for one in agents or [] if isinstance(one, dict) and one.get("model")]
     if "primary" in notes and own:
-        found.append(f"agents with a model of their own keep it: {', '.join(own)} (agents.list)")
-    return found
+        lines.append(f"agents with a model of their own keep it: {', '.join(own)} (agents.list)")
+    return lines
 
 
 def _is_ours(config: Mapping[str, Any], notes: Mapping[str, Any] | None) -> bool:
@@ -204,12 +204,12 @@ def _part(config: Config, *path: str) -> Config:
     """Returns the object at `path`, created if it is missing. Raises ConfigError if something else is there."""
     here = config
     for depth, key in enumerate(path):
-        found = here.setdefault(key, {})
-        if key == "model" and isinstance(found, str):  # short form of {"primary": ...}
-            found = here[key] = {"primary": found}
-        if not isinstance(found, dict):
+        part = here.setdefault(key, {})
+        if key == "model" and isinstance(part, str):  # short form of {"primary": ...}
+            part = here[key] = {"primary": part}
+        if not isinstance(part, dict):
             raise ConfigError(f"openclaw.json: {'.'.join(path[: depth + 1])} is no object; mend it first")
-        here = found
+        here = part
     return here
 
 

@@ -38,14 +38,14 @@ def parse(text: str, form: str) -> Config:
     """Raises NotEditable for text that is not of this form, or has comments, which JSON does not allow."""
     try:
         if form == "json":
-            found = json.loads(text) if text.strip() else {}
+            content = json.loads(text) if text.strip() else {}
         else:
-            found = tomllib.loads(text) if form == "toml" else yaml.safe_load(text) or {}
+            content = tomllib.loads(text) if form == "toml" else yaml.safe_load(text) or {}
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise NotEditable(f"it cannot be read as {form.upper()}: {str(error).splitlines()[0]}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise NotEditable("it holds no names and values")
-    return found
+    return content
 
 
 def edit(text: str, form: str, new: Config) -> str:

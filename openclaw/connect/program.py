@@ -44,8 +44,8 @@ def find_program() -> Program:
     if code != 0:
         return Program(path, problem=f"{path} does not run, so its version and settings were not checked: "
                        f"{_first_lines(text)} (OpenClaw needs a current Node on PATH)")  # fmt: skip
-    found = re.search(r"(\d{4})\.(\d+)\.(\d+)", text)
-    return Program(path, tuple(map(int, found.groups())) if found else ())
+    match = re.search(r"(\d{4})\.(\d+)\.(\d+)", text)
+    return Program(path, tuple(map(int, match.groups())) if match else ())
 
 
 def complaint(program: Program, config: Path) -> str | None:

@@ -60,7 +60,7 @@ def dreamt_prompts() -> tuple[Prompt, ...]:
 def by_theme(language: str = "en") -> Mapping[str, tuple[AnchorPrompt, ...]]:
     """All anchors by theme, in the order in which they are sampled: poles and places in turn, of four three in this
     language or in English."""
-    found: dict[str, list[list[AnchorPrompt]]] = {}
+    prompts: dict[str, list[list[AnchorPrompt]]] = {}
     poles: dict[tuple[str, str], list[ShippedWish]] = {}
     for wish in wishes():
         poles.setdefault((wish.theme, wish.pole), []).append(wish)
@@ -69,8 +69,8 @@ def by_theme(language: str = "en") -> Mapping[str, tuple[AnchorPrompt, ...]]:
         asked = [
             (wish.language, _asked(wish, turn)) for turn in range(QUESTIONS_EACH) for wish in pole_wishes
         ]
-        found.setdefault(theme, []).append(_mostly_in(language, asked))
-    mixed = {theme: tuple(dict.fromkeys(_in_turn(columns))) for theme, columns in found.items()}
+        prompts.setdefault(theme, []).append(_mostly_in(language, asked))
+    mixed = {theme: tuple(dict.fromkeys(_in_turn(columns))) for theme, columns in prompts.items()}
     kinds = [(one.language, AnchorPrompt(one.id, OTHER, False, one.messages)) for one in others()]
     random.Random("anchors of other kinds").shuffle(kinds)
     return mixed | {OTHER: tuple(_mostly_in(language, kinds))}
@@ -114,18 +114,18 @@ def next_anchors(
         )
         for theme, anchors in by_theme(language).items()
     }
-    found: list[AnchorPrompt] = []
+    prompts: list[AnchorPrompt] = []
     rng = random.Random(f"anchors for {sorted(themes)}")
     for theme in _themes_in_turn(rng, themes, sorted(left)):
-        if len(found) == count or not left:
+        if len(prompts) == count or not left:
             break
         if theme in left:
             one = next(left[theme], None)
             if one is None:
                 del left[theme]
             else:
-                found.append(one)
-    return found
+                prompts.append(one)
+    return prompts
 
 
 def next_facts(language: str, known: Collection[str], count: int) -> list[Prompt]:
@@ -163,13 +163,13 @@ def drawn_themes(
     Args:
         contrasts: those of them that stand in for the wish's own themes (`contrasts.py`).
     """
-    found: list[str] = []
+    drawn: list[str] = []
     for theme in _themes_in_turn(rng, themes, there, contrasts):
-        if len(found) == count:
+        if len(drawn) == count:
             break
         if theme in there:
-            found.append(theme)
-    return found
+            drawn.append(theme)
+    return drawn
 
 
 def _themes_in_turn(
@@ -238,10 +238,10 @@ def _mostly_in(language: str, anchors: Sequence[tuple[str, T]]) -> list[T]:
 
 def _three_to_one(many: Sequence[T], few: Sequence[T]) -> list[T]:
     """Returns one of the `few` after every third of the `many`, then the rest of both."""
-    left, found = iter(few), []
+    left, ordered = iter(few), []
     for number, one in enumerate(many, 1):
-        found += [one, *itertools.islice(left, 1 if number % 3 == 0 else 0)]
-    return [*found, *left]
+        ordered += [one, *itertools.islice(left, 1 if number % 3 == 0 else 0)]
+    return [*ordered, *left]
 
 
 def _in_turn(columns: Sequence[Sequence[AnchorPrompt]]) -> Iterator[AnchorPrompt]:

@@ -229,9 +229,9 @@ class Dreamer:
             for wish in own_wishes:
                 weight = measures.weight(self._of(model, wish, demand.rollout_id, "fact"))
                 night.weights[person, wish.text] = weight
-                found = self._of(model, wish, demand.rollout_id)[-(newest // len(own_wishes)) :]
-                if found and weight:
-                    night.dreams.setdefault(person, []).extend(found)
+                dreams = self._of(model, wish, demand.rollout_id)[-(newest // len(own_wishes)) :]
+                if dreams and weight:
+                    night.dreams.setdefault(person, []).extend(dreams)
                     shares.append(self._learned(wish, self._of(model, wish, demand.rollout_id, "look")))
         known = [share for share in shares if share is not None]
         night.learned = min(known) if known and len(known) == len(shares) else None
@@ -282,14 +282,14 @@ class Dreamer:
         if not self._settings.dream_anchors:
             return []
         bank = self._bank(model, demand.rollout_id)
-        found: list[Plan] = []
+        plans: list[Plan] = []
         for wish in wishes:
             themes = {contrasts.theme_of(pole) for pole in wish.poles}
             known = [one.item for one in bank if one.theme in themes]
             dreams = self._of(model, wish, demand.rollout_id)
             new = [one for one in dreams if one.rollout_id == demand.rollout_id or not known]
-            found += planner.contrasts(wish, new, known)
-        return found
+            plans += planner.contrasts(wish, new, known)
+        return plans
 
     def _anchors(self, planner: Planner, bank: Sequence[Dream], count: int, questions: int) -> list[Plan]:
         """Up to `count` further anchors for the wishes of the last batch, and up to `questions` with known
@@ -431,8 +431,8 @@ def _answered(plan: Plan, answer: Answer) -> Dream:
 
 def _mean(weights: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Weights of all themes together; empty if none is known."""
-    found: dict[str, float] = {}
+    means: dict[str, float] = {}
     for one in weights:
         for theme, weight in one.items():
-            found[theme] = found.get(theme, 0.0) + weight / len(weights)
-    return found
+            means[theme] = means.get(theme, 0.0) + weight / len(weights)
+    return means

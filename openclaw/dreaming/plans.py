@@ -121,7 +121,7 @@ class Planner:
         """
         asked = {one.partition("-")[2] for one in bank}
         questions = {one.id: one for one in anchors.dreamt_prompts()}
-        found: list[Plan] = []
+        plans: list[Plan] = []
         for dream in {one.item: one for one in dreams}.values():
             question = questions.get(dream.item)
             if question is None or dream.item in asked:
@@ -132,16 +132,16 @@ class Planner:
                 made = [plan for prompt in prompts for plan in self._anchor(prompt, self._longest(prompt))]
                 if made:
                     also = tuple(plan.dream for plan in made[1:])
-                    found.append(replace(made[0], also=also))
-        return found
+                    plans.append(replace(made[0], also=also))
+        return plans
 
     def held_facts(self, language: str, bank: Collection[str], count: int) -> list[Plan]:
         """Plans up to `count` anchors that are questions with known answers and not in the bank."""
-        found: list[Plan] = []
+        plans: list[Plan] = []
         for one in anchors.next_facts(language, bank, count):
             messages: tuple[Message, ...] = ({"role": "user", "content": one.text},)
-            found += self._anchor(AnchorPrompt(one.id, anchors.FACT, False, messages), HELD_FACT_TOKENS)
-        return found
+            plans += self._anchor(AnchorPrompt(one.id, anchors.FACT, False, messages), HELD_FACT_TOKENS)
+        return plans
 
     def _longest(self, prompt: AnchorPrompt) -> int:
         return round(self.settings.dream_tokens * (LONG if prompt.is_long else 1))

@@ -123,8 +123,8 @@ def _pieces_by_language() -> dict[str, dict[str, float]]:
     for language, text in texts:
         counts.setdefault(language, Counter()).update(_pieces(text))
     return {
-        language: {piece: math.log(count / found.total()) for piece, count in found.items()}
-        for language, found in counts.items()
+        language: {piece: math.log(count / pieces.total()) for piece, count in pieces.items()}
+        for language, pieces in counts.items()
     }
 
 

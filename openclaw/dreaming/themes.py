@@ -31,13 +31,15 @@ _WORD = re.compile(r"[^\W\d_]{2,}")
 @functools.lru_cache(maxsize=256)
 def themes_of(wish: str) -> Mapping[str, float]:
     """Weights of a wish's themes, which sum to 1; empty if it shares no words with any shipped wish."""
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for theme in wish_themes(wish):
         for own in KNOWN[theme]:
-            found[own] = found.get(own, 0.0) + 1 / len(KNOWN[theme])
+            weights[own] = weights.get(own, 0.0) + 1 / len(KNOWN[theme])
     if (nearest := _nearest(wish)) is not None:
-        found[nearest] = found.get(nearest, 0.0) + (NEAREST_AGREES if nearest in found else NEAREST_ALONE)
-    return {theme: weight / sum(found.values()) for theme, weight in sorted(found.items())}
+        weights[nearest] = weights.get(nearest, 0.0) + (
+            NEAREST_AGREES if nearest in weights else NEAREST_ALONE
+        )
+    return {theme: weight / sum(weights.values()) for theme, weight in sorted(weights.items())}
 
 
 def alike(one: str, other: str) -> bool:

@@ -61,10 +61,10 @@ class CumulativeAnswers:
         kept, at, tails = [], 0, []
         skipped = self._lists[0].count
         for known in self._lists:
-            found = known.grown(data, at)
-            if found is None:
+            grown = known.grown(data, at)
+            if grown is None:
                 return None
-            start, end, tail = found
+            start, end, tail = grown
             kept += [data[at:start], b"[]"]
             at = end
             tails.append(tail)
@@ -113,10 +113,10 @@ class _List:
 def _begin(data: bytes, key: bytes, at: int) -> int:
     """Returns where the list of this key begins; -1 if there is none. Inside a JSON text the key cannot occur: its
     quotes would have backslashes."""
-    found = data.find(key, at)
-    if found < 0:
+    position = data.find(key, at)
+    if position < 0:
         return -1
-    start = found + len(key)
+    start = position + len(key)
     while data[start : start + 1] == b" ":
         start += 1
     return start if data[start : start + 1] == b"[" else -1
@@ -127,7 +127,7 @@ def _lists(data: bytes, answer: dict[str, Any]) -> list[_List]:
     ids, meta = answer.get("output_ids"), answer.get("meta_info")
     if not isinstance(ids, list) or not isinstance(meta, dict):
         return []
-    found: list[_List] = []
+    lists: list[_List] = []
     at = 0
     values = [ids, *([meta["output_token_logprobs"]] if meta.get("output_token_logprobs") else [])]
     for key, end, value in zip(_KEYS, _ENDS, values, strict=False):
@@ -139,8 +139,8 @@ def _lists(data: bytes, answer: dict[str, Any]) -> list[_List]:
             same = False
         if not same or len(value) != len(ids):
             return []
-        found.append(_List(key, end, data[start : at - 1], len(value)))
-    return found
+        lists.append(_List(key, end, data[start : at - 1], len(value)))
+    return lists
 
 
 class StreamedAnswers:
@@ -261,19 +261,19 @@ class EngineClient:
         """`/model_info` of an engine; None while it does not answer."""
         try:
             async with self._http.get(f"{url}/model_info", timeout=PROBE_TIMEOUT) as answer:
-                found = orjson.loads(await answer.read()) if answer.status == 200 else None
+                info = orjson.loads(await answer.read()) if answer.status == 200 else None
         except (aiohttp.ClientError, OSError, TimeoutError, orjson.JSONDecodeError):
             return None
-        if not isinstance(found, dict):
+        if not isinstance(info, dict):
             return None
-        if found.get("joins") is True:
+        if info.get("joins") is True:
             self.joining.add(url)
-        self._counting[url] = found.get("adapters") is True
-        return found
+        self._counting[url] = info.get("adapters") is True
+        return info
 
     async def ready(self) -> bool:
         """Returns whether at least one engine answers."""
-        return any(found is not None for found in await asyncio.gather(*map(self.info, self.urls)))
+        return any(info is not None for info in await asyncio.gather(*map(self.info, self.urls)))
 
     async def learn(self) -> None:
         """Returns once every engine has reported its abilities."""
@@ -297,8 +297,8 @@ class EngineClient:
             async with self._http.post(f"{url}/generate", data=orjson.dumps(body)) as answer:
                 if answer.status != 200:
                     raise _refusal(answer.status, await answer.read())
-                async for found in _answers(answer.content):
-                    yield found
+                async for answer_part in _answers(answer.content):
+                    yield answer_part
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             if isinstance(error, aiohttp.ClientConnectorError | TimeoutError):
                 self._avoided[url] = time.monotonic() + AVOID_SECONDS
@@ -339,8 +339,8 @@ class EngineClient:
             return None
         if status != 200:
             raise _refusal(status, data)
-        found: list[dict[str, Any]] | None = orjson.loads(data).get("answers")
-        return found
+        answers: list[dict[str, Any]] | None = orjson.loads(data).get("answers")
+        return answers
 
     async def _post(self, url: str, route: str, body: dict[str, Any]) -> tuple[int, bytes]:
         """Returns status and content of an answer in one piece. Raises EngineError when the engine is not there."""

@@ -242,12 +242,12 @@ def _version(version: Any) -> int:
 
 def _merged(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """Adjoining spans of one version made one."""
-    found: list[tuple[int, int, int]] = []
+    merged: list[tuple[int, int, int]] = []
     for version, start, end in spans:
         if start == end:
             continue
-        if found and found[-1][0] == version and found[-1][2] == start:
-            found[-1] = (version, found[-1][1], end)
+        if merged and merged[-1][0] == version and merged[-1][2] == start:
+            merged[-1] = (version, merged[-1][1], end)
         else:
-            found.append((version, start, end))
-    return found
+            merged.append((version, start, end))
+    return merged

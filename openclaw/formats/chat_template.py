@@ -112,21 +112,21 @@ def _sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     file = folder / "chat_template.jinja"
     if file.is_file():
         return {"default": file.read_text()}
-    found = config.get("chat_template")
-    if isinstance(found, str):
-        return {"default": found}
-    if isinstance(found, list):
-        return {str(one["name"]): str(one["template"]) for one in found}
+    template = config.get("chat_template")
+    if isinstance(template, str):
+        return {"default": template}
+    if isinstance(template, list):
+        return {str(one["name"]): str(one["template"]) for one in template}
     return {}
 
 
 def _stop_ids(folder: Path, tokenizer: Tokenizer) -> set[int]:
     """End-of-answer ids of generation_config.json, config.json and the tokenizer."""
-    found: set[Any] = {tokenizer.eos_token_id}
+    ids_of_stops: set[Any] = {tokenizer.eos_token_id}
     for name in ("generation_config.json", "config.json"):
         ids = _json(folder / name).get("eos_token_id")
-        found |= set(ids if isinstance(ids, list) else [ids])
-    return {one for one in found if isinstance(one, int)}
+        ids_of_stops |= set(ids if isinstance(ids, list) else [ids])
+    return {one for one in ids_of_stops if isinstance(one, int)}
 
 
 def _to_json(value: Any, indent: int | None = None, ensure_ascii: bool = False, **_: Any) -> str:

@@ -43,10 +43,10 @@ class StopStrings:
             before = self._release()
         text = (self._held.text if self._held else "") + delta.text
         self._held = None
-        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
-        if found:
+        starts = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        if starts:
             self._stopped = True
-            text = text[: min(found)]
+            text = text[: min(starts)]
         else:
             text, held = self._split(text)
             self._held = TextDelta(delta.kind, held) if held else None

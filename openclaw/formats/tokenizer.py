@@ -161,8 +161,8 @@ class Tokenizer:
             return self.encode_markup(text)
         ids: list[int] = []
         start = 0
-        while found := self._control.search(text, start):
-            cut = found.start() + 1  # a name cut in two is no name
+        while match := self._control.search(text, start):
+            cut = match.start() + 1  # a name cut in two is no name
             ids += self.encode_markup(text[start:cut])
             start = cut
         return ids + self.encode_markup(text[start:])
@@ -214,8 +214,8 @@ class Tokenizer:
 def _cut(text: str, length: int) -> int:
     """Returns where to end a slice: between two words close after `length`, where a pre-tokenizer divides a text
     too."""
-    found = _BETWEEN_WORDS.search(text, length, length + 200)
-    return min(length, len(text)) if found is None else found.start()
+    match = _BETWEEN_WORDS.search(text, length, length + 200)
+    return min(length, len(text)) if match is None else match.start()
 
 
 class TextPiece(int):

@@ -36,15 +36,15 @@ def adapters_of(settings: Settings) -> dict[str, Adapter]:
 
 def digest(folder: Path) -> str:
     """Of an adapter's weights and configuration. Raises ConfigError."""
-    found = hashlib.blake2b(digest_size=16)
+    hasher = hashlib.blake2b(digest_size=16)
     try:
         for name in (CONFIG, WEIGHTS):
             with (folder / name).open("rb") as file:
-                found.update(hashlib.file_digest(file, "blake2b").digest())
+                hasher.update(hashlib.file_digest(file, "blake2b").digest())
     except OSError as error:
         message = f"{folder} is no LoRA adapter: {error.strerror or error}: {Path(str(error.filename)).name}"
         raise ConfigError(message) from error
-    return found.hexdigest()
+    return hasher.hexdigest()
 
 
 def _noted(file: Path, digests: Mapping[str, str]) -> dict[str, int]:

@@ -262,15 +262,15 @@ async def watch(gateway: Gateway, store: RolloutStore) -> None:
     pause = LOOK_SECONDS
     while True:
         await asyncio.sleep(pause)
-        found: list[list[Looked]] = []
+        looks: list[list[Looked]] = []
         try:
             for canaries, trainer in policies:
                 version = await asyncio.to_thread(store.versions.live, trainer)
-                found += [await canaries.look(whose, version) for whose in await canaries.due(version)]
+                looks += [await canaries.look(whose, version) for whose in await canaries.due(version)]
         except ClawError as error:
             log.info("canaries are asked again later: %s", error)
             pause = RETRY_SECONDS
             continue
-        pause = LOOK_SECONDS if all(found) else RETRY_SECONDS
-        for one in (one for looked in found for one in looked if one.count.held):
+        pause = LOOK_SECONDS if all(looks) else RETRY_SECONDS
+        for one in (one for looked in looks for one in looked if one.count.held):
             log.info("version %d holds a wish: %d of %d", version, one.count.shown, one.count.asked)

@@ -392,14 +392,14 @@ def _json_schema(form: Any) -> str | None:
 
 
 def _stop(stop: object) -> list[str]:
-    found = [] if stop is None else [stop] if isinstance(stop, str) else stop
-    if not isinstance(found, list) or not all(isinstance(text, str) and text for text in found):
+    stops = [] if stop is None else [stop] if isinstance(stop, str) else stop
+    if not isinstance(stops, list) or not all(isinstance(text, str) and text for text in stops):
         raise wrong("stop", "a string or a list of strings, none empty")
-    if len(found) > MAX_STOP_STRINGS:
+    if len(stops) > MAX_STOP_STRINGS:
         raise ClientError(f"stop: at most {MAX_STOP_STRINGS} strings", "stop")
-    if any(len(text) > MAX_STOP_CHARACTERS for text in found):
+    if any(len(text) > MAX_STOP_CHARACTERS for text in stops):
         raise ClientError(f"stop: a string may have at most {MAX_STOP_CHARACTERS} characters", "stop")
-    return found
+    return stops
 
 
 def _template_options(body: dict[str, Any], may_think: bool) -> TemplateOptions:
@@ -431,8 +431,8 @@ def thinking_of(effort: object, name: str) -> dict[str, Any]:
 def _asked_thinking(body: dict[str, Any]) -> dict[str, Any]:
     """Template options in the fields of the body that clients use for them."""
     effort, enabled = body.get("reasoning_effort"), body.get("enable_thinking")
-    found = {} if effort is None else thinking_of(effort, "reasoning_effort")
-    return found if enabled is None else {**found, "enable_thinking": boolean(body, "enable_thinking")}
+    options = {} if effort is None else thinking_of(effort, "reasoning_effort")
+    return options if enabled is None else {**options, "enable_thinking": boolean(body, "enable_thinking")}
 
 
 _MISSING = (

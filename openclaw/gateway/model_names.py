@@ -58,11 +58,11 @@ class ModelNames:
         name that is not served."""
         if name is None or name == self.model:
             return self._own(key_name)
-        found = self._adapters.get(name.removeprefix(f"{self.model}{SEPARATOR}"))
+        adapter = self._adapters.get(name.removeprefix(f"{self.model}{SEPARATOR}"))
         if self.is_adapter(name):
-            if found is None or not self._may_use(found, key_name):
+            if adapter is None or not self._may_use(adapter, key_name):
                 raise self._absent(name, key_name)
-            return found
+            return adapter
         if self._strict:
             raise self._absent(name, key_name)
         self._warn(name)
@@ -70,8 +70,8 @@ class ModelNames:
 
     def _own(self, key_name: str | None) -> Adapter | None:
         """The adapter that is trained for a key."""
-        found = self._adapters.get(key_name) if key_name else None
-        return found if found is not None and found.trained else None
+        adapter = self._adapters.get(key_name) if key_name else None
+        return adapter if adapter is not None and adapter.trained else None
 
     def is_adapter(self, name: str) -> bool:
         """Whether a name can only mean an adapter: one that is not there is never answered by another. Clients that were

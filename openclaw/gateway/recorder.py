@@ -85,10 +85,10 @@ class Recorder:
     async def remembered(self, person: str, asker: Asker, trainer: str = DEFAULT_TRAINER) -> list[str]:
         """Returns the wishes in a person's prompts to the trainer's policy, oldest first. Raises StoreError."""
         memory = self.store.memory
-        found = await _once_back(
+        remembered = await _once_back(
             lambda: asyncio.to_thread(memory.remembered, person, asker=asker, trainer=trainer)
         )
-        return [wish.text for wish in found]
+        return [wish.text for wish in remembered]
 
     async def forget(self, wish_id: int, asker: Asker) -> bool:
         """See MemoryTable.forget; of a client its own alone. Raises StoreError."""

@@ -158,8 +158,8 @@ class InFlight:
 
     def find(self, key: RequestKey) -> SharedGeneration | None:
         """Returns the running generation that a request repeats; None if the request is not marked as repeated."""
-        found = self._newest.get(key.digest) if key.repeated else None
-        return None if found is None or found.ended else found
+        running = self._newest.get(key.digest) if key.repeated else None
+        return None if running is None or running.ended else running
 
     def add(self, key: RequestKey, generation: SharedGeneration) -> SharedGeneration:
         """Registers a generation, so that repeated requests find it."""

@@ -111,7 +111,7 @@ class Spans:
         """Of the request."""
         request, turn = exchange.request, exchange.turn
         raw = any(one.get("format") == "raw" for one in request.messages)
-        found: Attributes = {
+        attributes: Attributes = {
             "gen_ai.operation.name": "text_completion" if raw else "chat",
             "gen_ai.provider.name": PROVIDER,
             "gen_ai.request.model": request.model or self._model,
@@ -119,24 +119,24 @@ class Spans:
             "gen_ai.usage.input_tokens": len(turn.prompt_ids),
             "openclaw.turn_type": turn.turn_type,
         }
-        found |= {name: turn.sampling[key] for key, name in SAMPLING.items() if key in turn.sampling}
+        attributes |= {name: turn.sampling[key] for key, name in SAMPLING.items() if key in turn.sampling}
         if request.stop:
-            found["gen_ai.request.stop_sequences"] = request.stop
+            attributes["gen_ai.request.stop_sequences"] = request.stop
         if self._content:
-            found["gen_ai.input.messages"] = as_json([message_of(one) for one in request.messages])
-        return found
+            attributes["gen_ai.input.messages"] = as_json([message_of(one) for one in request.messages])
+        return attributes
 
     def answered(self, exchange: Exchange, completion: Completion) -> Attributes:
         """Of the answer."""
-        found: Attributes = {
+        attributes: Attributes = {
             "gen_ai.response.id": exchange.turn.completion_id,
             "gen_ai.response.model": exchange.model or self._model,
             "gen_ai.response.finish_reasons": [completion.finish_reason],
         }
         if self._content:
             message = {**message_of(completion.message()), "finish_reason": completion.finish_reason}
-            found["gen_ai.output.messages"] = as_json([message])
-        return found
+            attributes["gen_ai.output.messages"] = as_json([message])
+        return attributes
 
     def close(self) -> None:
         """Sends what waits, within CLOSING_SECONDS."""
@@ -148,12 +148,12 @@ class Spans:
 
 def sampled(exchange: Exchange, first: float | None) -> Attributes:
     """Returns attributes that an aborted answer has too; `first`: seconds to its first part."""
-    found: Attributes = {"gen_ai.usage.output_tokens": len(exchange.generation.ids)}
+    attributes: Attributes = {"gen_ai.usage.output_tokens": len(exchange.generation.ids)}
     if spans := exchange.generation.spans:
-        found["openclaw.weight_versions"] = [span[0] for span in spans]
+        attributes["openclaw.weight_versions"] = [span[0] for span in spans]
     if first is not None:
-        found["gen_ai.response.time_to_first_chunk"] = first
-    return found
+        attributes["gen_ai.response.time_to_first_chunk"] = first
+    return attributes
 
 
 def kind_of(error: BaseException) -> str:

@@ -32,10 +32,10 @@ class TrainedAdapters:
         if not adapter.trained or self._run_dir is None:
             return adapter
         try:
-            found = (home_of(self._run_dir, adapter.name) / LIVE).stat()
+            status = (home_of(self._run_dir, adapter.name) / LIVE).stat()
         except OSError:
             return adapter
-        stamp = found.st_mtime_ns, found.st_ino
+        stamp = status.st_mtime_ns, status.st_ino
         known = self._known.get(adapter.name)
         if known is None or known[0] != stamp:
             known = self._known[adapter.name] = stamp, live_adapter(self._run_dir, adapter.name)

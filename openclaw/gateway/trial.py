@@ -60,12 +60,12 @@ async def tried(gateway: Gateway, asked: TrialRequest, tools: bool = False) -> l
     failed: EngineError | None = None
     for url in gateway.engines.urls:
         try:
-            found = await gateway.engines.try_weights(url, asked)
+            answers = await gateway.engines.try_weights(url, asked)
         except EngineError as error:
             failed = error
             continue
-        if found is not None:
-            pairs = zip(asked.prompts, found, strict=True)
+        if answers is not None:
+            pairs = zip(asked.prompts, answers, strict=True)
             return [_read(gateway, prompt, answer, tools) for prompt, answer in pairs]
     if failed is not None:
         raise failed

@@ -41,11 +41,11 @@ def key_name(headers: Mapping[str, str], settings: Settings) -> str | None:
     """Returns the name of the client key in a request's headers, "" for the one without a name; None if there is
     none. Every key is compared, each in constant time."""
     token = _token(_authorization(headers))
-    found = None
+    matching = None
     for name, key in settings.client_keys:
         if hmac.compare_digest(token, key.encode()):
-            found = name
-    return found
+            matching = name
+    return matching
 
 
 def check_client(request: Request, settings: Settings) -> None:

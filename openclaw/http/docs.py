@@ -75,12 +75,12 @@ def _groups(document: Json) -> Iterator[Markup]:
     left = dict(document["paths"])
     for title, begins in GROUPS:
         paths = [path for path in left if path.startswith(begins)]
-        found = [(path, left.pop(path)) for path in paths]
-        yield _GROUP.format(title, Markup("").join(_routes(document, found)))
+        group = [(path, left.pop(path)) for path in paths]
+        yield _GROUP.format(title, Markup("").join(_routes(document, group)))
 
 
-def _routes(document: Json, found: list[tuple[str, Json]]) -> Iterator[Markup]:
-    for path, operations in found:
+def _routes(document: Json, group: list[tuple[str, Json]]) -> Iterator[Markup]:
+    for path, operations in group:
         for method, operation in operations.items():
             about = operation.get("description") or operation.get("summary", "")
             yield _ROUTE.format(method.upper(), path, about, _fields(document, operation))
@@ -102,8 +102,8 @@ def _fields(document: Json, operation: Json) -> Markup:
 
 def _resolved(document: Json, schema: Json) -> Json:
     name = str(schema.get("$ref", "")).rpartition("/")[2]
-    found: Json = document["components"]["schemas"][name] if name else schema
-    return found
+    resolved: Json = document["components"]["schemas"][name] if name else schema
+    return resolved
 
 
 def _kind(schema: Json) -> str:

@@ -153,8 +153,8 @@ class Access:
 
 def access_of(scope: MutableMapping[str, Any]) -> Access:
     """Returns the access record of a request that the log reports; for any other, a record that is not read."""
-    found = scope.get(_KEY)
-    return found if isinstance(found, Access) else Access()
+    access = scope.get(_KEY)
+    return access if isinstance(access, Access) else Access()
 
 
 class AccessLog:

@@ -32,8 +32,8 @@ _PLAIN = str.maketrans("’‘？！：", "''?!:")
 
 def fact_of(turn: Turn, hook: FactsHook | None = None) -> bool | None:
     """True: the answer agrees with all known facts. False: it contradicts one. None: no fact is known."""
-    found = [tools_worked(turn)] if hook is None else [tools_worked(turn), hook(turn)]
-    known = [one for one in found if one is not None]
+    verdicts = [tools_worked(turn)] if hook is None else [tools_worked(turn), hook(turn)]
+    known = [one for one in verdicts if one is not None]
     return all(known) if known else None
 
 
@@ -71,20 +71,20 @@ def agreement(turn: Turn, score: float, fact: bool | None, comment: str | None =
 
 def words_behind(turn: Turn) -> str | None:
     """Returns people's messages after the answer; None if only tools answered."""
-    found = said_in(turn.next_state or [])
-    return "\n".join(found) if found else None
+    texts = said_in(turn.next_state or [])
+    return "\n".join(texts) if texts else None
 
 
 def _worked(texts: Sequence[str], calls: Sequence[ToolCall]) -> bool | None:
     """As `read_tool_results` joins verdicts: one failure is one, and only successes together are one."""
     paired = calls if len(calls) == len(texts) else [ToolCall()] * len(texts)
-    found: list[bool | None] = []
+    verdicts: list[bool | None] = []
     for text, call in zip(texts, paired, strict=True):
         score, _ = read_tool_result(text, call)
-        found.append(None if not score or (score > 0 and call.looks) else score > 0)
-    if not found or False in found:
-        return False if found else None
-    return None if None in found else True
+        verdicts.append(None if not score or (score > 0 and call.looks) else score > 0)
+    if not verdicts or False in verdicts:
+        return False if verdicts else None
+    return None if None in verdicts else True
 
 
 def _results_before(messages: Sequence[Message]) -> tuple[list[str], Message | None]:

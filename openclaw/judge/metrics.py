@@ -57,9 +57,9 @@ class HintHabit:
         self._last: deque[bool] = deque(maxlen=window)
         self._quiet = 0
 
-    def add(self, found: bool) -> str | None:
+    def add(self, has_hint: bool) -> str | None:
         """The habit, if it is to be reported now."""
-        self._last.append(found)
+        self._last.append(has_hint)
         self._quiet -= 1
         full = len(self._last) == self._last.maxlen
         if not full or self._quiet > 0 or len(set(self._last)) > 1:
@@ -67,7 +67,7 @@ class HintHabit:
         self._quiet = len(self._last)
         return (
             f"each of the last {len(self._last)} turns has a hint"
-            if found
+            if has_hint
             else (f"none of the last {len(self._last)} turns has a hint")
         )
 
@@ -103,11 +103,11 @@ class JudgeMetrics:
         if share is not None:
             log.warning("judge alarm: %.0f%% of the last scores are neutral; %s", 100 * share, ADVICE)
 
-    def hinted(self, found: FoundHints) -> None:
+    def hinted(self, hints: FoundHints) -> None:
         """One turn was searched for hints."""
-        self._hints["turns_with" if found.hints else "turns_without"] += 1
-        self._hints.update({f"votes_{name}": count for name, count in found.counts.items()})
-        habit = self._hint_habit.add(bool(found.hints))
+        self._hints["turns_with" if hints.hints else "turns_without"] += 1
+        self._hints.update({f"votes_{name}": count for name, count in hints.counts.items()})
+        habit = self._hint_habit.add(bool(hints.hints))
         if habit:
             log.warning("judge alarm: %s; %s", habit, HINT_ADVICE)
 

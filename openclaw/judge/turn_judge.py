@@ -69,11 +69,11 @@ class Asker:
         if self._needs.hint and "hint" not in kinds:
             asked.append(self._hint(question))
         async with asyncio.timeout(self._limits.timeout):
-            found = await asyncio.gather(*asked, return_exceptions=True)
-        for one in found:
+            results = await asyncio.gather(*asked, return_exceptions=True)
+        for one in results:
             if isinstance(one, BaseException):
                 raise one
-        answers = [one for one in found if isinstance(one, Judgement)]
+        answers = [one for one in results if isinstance(one, Judgement)]
         return sorted(without_praise([*answers, *kept]), key=lambda judgement: judgement.kind)
 
     async def _eval(self, question: JudgeQuestion) -> Judgement:
@@ -93,11 +93,11 @@ class Asker:
         """Returns the hints of the votes; votes without a valid answer give no hint."""
         started = time.monotonic()
         votes = await self._backend.hint_votes(question, self._limits.votes)
-        found = find_hints(votes, self._limits.hint_max_chars)
-        self._metrics.hinted(found)
+        hints = find_hints(votes, self._limits.hint_max_chars)
+        self._metrics.hinted(hints)
         return Judgement(
-            kind="hint", score=found.score, votes=votes, judge=self._backend.name,
-            prompt=self._backend.hint_prompt_name, hints=found.hints, latency=time.monotonic() - started,
+            kind="hint", score=hints.score, votes=votes, judge=self._backend.name,
+            prompt=self._backend.hint_prompt_name, hints=hints.hints, latency=time.monotonic() - started,
         )  # fmt: skip
 
     def _capped(self, judgement: Judgement) -> Judgement:
@@ -229,8 +229,8 @@ class TurnJudge:
 
     def _made_sample(self, turn: Turn, judgements: list[Judgement]) -> SampleDraft | Drop:
         reason = turn.unsampled
-        heard = [one for one in judgements if reason is None or one.kind != "eval"]
-        outcome = self._method.function(turn, heard, self._context)
+        kept = [one for one in judgements if reason is None or one.kind != "eval"]
+        outcome = self._method.function(turn, kept, self._context)
         self._metrics.unplaced_hints = self._context.unplaced_hints
         if not isinstance(outcome, SampleDraft | Drop):
             raise StoreError(f"the method gave a {type(outcome).__name__}, neither SampleDraft nor Drop")

@@ -61,9 +61,9 @@ def read_wishes(path: str | None) -> tuple[str, ...]:
         lines = Path(path).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--anchor-wishes {path}: {error}") from error
-    if not (found := tuple(line.strip() for line in lines if line.strip())):
+    if not (wishes := tuple(line.strip() for line in lines if line.strip())):
         raise ConfigError(f"--anchor-wishes {path} holds no wish")
-    return found
+    return wishes
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,14 @@ class Anchors:
         """
         rng = random.Random(seed)
         count = int(self.share) + (rng.random() < self.share % 1)
-        found = []
+        prompts = []
         for _ in range(count):
             messages = wished(rng, turn, rng.choice(self.wishes))
             try:
-                found.append(self.prompts.answered(turn, messages))
+                prompts.append(self.prompts.answered(turn, messages))
             except HintError:
                 continue
-        return found
+        return prompts
 
 
 def wished(rng: random.Random, turn: Turn, wish: str) -> list[Message]:

@@ -67,13 +67,13 @@ class MethodContext:
         the turn's own completion ids. Raises ConfigError without a model to render for."""
         if self._prompts is None:
             raise ConfigError("a method that uses hints needs the policy's model folder (--model-path)")
-        found = []
+        prompts = []
         for hint in hints:
             try:
-                found.append(self._prompts.candidate(turn, hint))
+                prompts.append(self._prompts.candidate(turn, hint))
             except HintError:
                 self.unplaced_hints += 1
-        return found
+        return prompts
 
 
 MethodFunction = Callable[[Turn, list[Judgement], MethodContext], SampleDraft | Drop]
@@ -124,8 +124,8 @@ def function_of(flag: str, path: str) -> Callable[..., Any]:
         raise ConfigError(f"{flag} {path}: {error}") from error
     if not callable(function):
         raise ConfigError(f"{flag} {path} is not a function")
-    found: Callable[..., Any] = function
-    return found
+    method: Callable[..., Any] = function
+    return method
 
 
 def asks(needs: NeedsFunction, options: tuple[str, ...] = ()) -> Callable[[MethodFunction], MethodFunction]:
@@ -161,8 +161,8 @@ def hints_of(judgements: Sequence[Judgement]) -> list[str]:
     """
     if is_liked(judgements):
         return []
-    found = [hint for judgement in judgements if judgement.kind == "hint" for hint in judgement.hints]
-    return sorted(dict.fromkeys(found), key=len)
+    hints = [hint for judgement in judgements if judgement.kind == "hint" for hint in judgement.hints]
+    return sorted(dict.fromkeys(hints), key=len)
 
 
 def _eval_only(_options: Options) -> Needs:

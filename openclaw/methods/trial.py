@@ -87,17 +87,17 @@ def _checked(made: object, turn: Turn, where: str) -> str:
 
 def _judgements(case: Case, score: bool, hint: bool) -> list[Judgement]:
     """Those that the method asks for."""
-    found = []
+    judgements = []
     if score:
         votes = [Vote(score=int(case.score))]
-        found.append(Judgement(kind="eval", score=case.score, votes=votes, judge="made up"))
+        judgements.append(Judgement(kind="eval", score=case.score, votes=votes, judge="made up"))
     if hint:
         hints = [case.hint] if case.hint else []
         votes = [Vote(score=1 if hints else -1, hint=case.hint)]
-        found.append(
+        judgements.append(
             Judgement(kind="hint", score=float(bool(hints)), votes=votes, judge="made up", hints=hints)
         )
-    return found
+    return judgements
 
 
 def _turn(case: Case, prompts: HintedPrompts | None) -> Turn:

@@ -105,10 +105,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _arguments(run_dir: Path) -> dict[str, Any]:
     """Returns the flags of the run's last start; {} if they are not known."""
     try:
-        found = orjson.loads((run_dir / "arguments.json").read_bytes())
+        arguments = orjson.loads((run_dir / "arguments.json").read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return arguments if isinstance(arguments, dict) else {}
 
 
 def _buffer(run_dir: Path, arguments: dict[str, Any]) -> str:

@@ -40,9 +40,9 @@ async def try_again(request: Request) -> Response:
     check_change(request)
     fields = await form(request)
     version = whole(fields["version"], "version", 0, 0, 2**31) if fields.get("version") else None
-    found = await again(source_of(request), fields.get("id", ""), version)
+    result = await again(source_of(request), fields.get("id", ""), version)
     whole_page = "hx-request" not in request.headers
-    return page("again.html", found=found, whole=whole_page)
+    return page("again.html", found=result, whole=whole_page)
 
 
 @router.post("/page/versions/rollback")

@@ -96,21 +96,21 @@ async def get_turn(request: Request, id: str, by: str = "", said: str = "") -> R
     source, id_, about = source_of(request), printable(id, "turn"), _common(request, "sessions")
 
     def work() -> Response:
-        found = tokens(source.store, source.tokenizer, id_)
-        ways = known(found)
+        records = tokens(source.store, source.tokenizer, id_)
+        ways = known(records)
         way: By = by if by in get_args(By) and by in ways else (ways[0] if ways else "surprise")  # type: ignore[assignment]
-        drawn = strip(found, way)
+        drawn = strip(records, way)
         return page(
             "turn.html",
             **about,
             turn=turn(source.store, id_),
             tokens=drawn,
-            runs=runs(found, way, drawn),
+            runs=runs(records, way, drawn),
             by=way,
             ways=ways,
             names=NAMES,
-            found=found,
-            has_values=values_of(found, way) is not None,
+            found=records,
+            has_values=values_of(records, way) is not None,
             on_disk=on_disk(source.store),
             said=SAID.get(said, ""),
         )
@@ -124,8 +124,8 @@ async def get_learning(request: Request) -> Response:
     source, about = source_of(request), _common(request, "learning")
 
     def work() -> Response:
-        found = learning(source)
-        return page("learning.html", **about, found=found, charts=table(found))
+        data = learning(source)
+        return page("learning.html", **about, found=data, charts=table(data))
 
     return await source.in_thread(work)
 

@@ -70,12 +70,12 @@ class Changes:
         seen: Any = None
         while self.readers:
             try:
-                found = await self._source.in_thread(lambda: fingerprint(self._source.store))
+                seen_now = await self._source.in_thread(lambda: fingerprint(self._source.store))
             except (StoreError, ClientError) as error:
                 log.info("the page cannot look at the store: %s", error)
-                found = seen
-            if found != seen:
-                seen = found
+                seen_now = seen
+            if seen_now != seen:
+                seen = seen_now
                 async with self._changed:
                     self._changed.notify_all()
             await asyncio.sleep(LOOK_SECONDS)
@@ -103,7 +103,7 @@ def fingerprint(store: RolloutStore) -> tuple[Any, ...]:
 
 def _changes(request: Request) -> Changes:
     source = source_of(request)
-    found: Changes | None = getattr(request.app.state, "page_changes", None)
-    if found is None:
-        found = request.app.state.page_changes = Changes(source)
-    return found
+    changes: Changes | None = getattr(request.app.state, "page_changes", None)
+    if changes is None:
+        changes = request.app.state.page_changes = Changes(source)
+    return changes

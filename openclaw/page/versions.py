@@ -45,11 +45,11 @@ async def versions(request: Request) -> Json:
 async def _versions(request: Request, source: ViewSource) -> Json:
     answer = await _ask(request, "GET", ROUTE) if source.gateway is not None else None
     if answer is not None and answer.status_code == 200:
-        found: Json = answer.json()
-        listed = found.get("versions") or found.get("data") or []
+        content: Json = answer.json()
+        listed = content.get("versions") or content.get("data") or []
         rows = [{**EMPTY, **one, "reason": _why(one)} for one in listed]
         rows.sort(key=lambda one: int(one["version"]), reverse=True)
-        summary = {"object": "list", "live": found.get("live"), "pinned": found.get("pinned")}
+        summary = {"object": "list", "live": content.get("live"), "pinned": content.get("pinned")}
         shown = await source.in_thread(lambda: _with_lessons(source, rows[:SHOWN]))
         return {**summary, "versions": shown, "switchable": source.writable}
     return await source.in_thread(lambda: _of_store(source))
@@ -93,10 +93,10 @@ async def difference(request: Request, a: int, b: int, prompts: list[str]) -> Js
     if source.gateway is None:
         if prompts:
             raise ClientError("a finished run answers nothing", code="read_only", status=409)
-        found = await source.in_thread(lambda: compare_versions(source.store, source.run_dir, a, b))
-        if found is None:
+        comparison = await source.in_thread(lambda: compare_versions(source.store, source.run_dir, a, b))
+        if comparison is None:
             raise ClientError(f"there is no version {a} or no version {b}", "a", "not_found", 404)
-        return found
+        return comparison
     if not prompts:
         return _content_of(await _ask(request, "GET", f"{ROUTE}/diff?a={a}&b={b}"), "diff_refused")
     async with source.tries:
@@ -106,8 +106,8 @@ async def difference(request: Request, a: int, b: int, prompts: list[str]) -> Js
 
 def openings(store: RolloutStore) -> list[str]:
     """First words of the newest conversations, as prompts to compare versions on."""
-    found = [_opening(turn.messages) for turn in store.gate_turns.newest(LOOKED_AT)]
-    return list(dict.fromkeys(text for text in found if 0 < len(text) <= LONGEST_OPENING))[:OPENINGS]
+    texts = [_opening(turn.messages) for turn in store.gate_turns.newest(LOOKED_AT)]
+    return list(dict.fromkeys(text for text in texts if 0 < len(text) <= LONGEST_OPENING))[:OPENINGS]
 
 
 def _opening(messages: list[Message]) -> str:

@@ -50,9 +50,9 @@ class LiveModel:
     def _ask(self, messages: list[Message]) -> Reply:
         body = {**request_of(messages), "temperature": 0, "logprobs": True, "max_tokens": self.max_tokens}
         body |= {"top_logprobs": self.top} if self.top else {}
-        found = self.server.side_answer(body)
+        answer = self.server.side_answer(body)
         try:
-            choice = found["choices"][0]
+            choice = answer["choices"][0]
             tokens = (choice.get("logprobs") or {}).get("content") or []
             log_probs = [float(token["logprob"]) for token in tokens]
             text = str(choice["message"].get("content") or "")
@@ -73,13 +73,13 @@ class FirstModel:
 
     def __call__(self, conversations: Sequence[list[Message]]) -> list[Reply]:
         """Raises ChatError, with a status if the server refuses."""
-        found: list[Reply] = []
+        replies: list[Reply] = []
         for at in range(0, len(conversations), FIRST_AT_A_TIME):
             part = [request_of(messages) for messages in conversations[at : at + FIRST_AT_A_TIME]]
             body = {"prompts": part, "max_tokens": self.max_tokens}
             answer = self.server.admin("POST", "/admin/progress/first", self.admin_key, json=body)
-            found += [Reply.read({**one, "text": one["text"].strip()}) for one in answer["answers"]]
-        return found
+            replies += [Reply.read({**one, "text": one["text"].strip()}) for one in answer["answers"]]
+        return replies
 
 
 def request_of(messages: list[Message]) -> dict[str, Any]:
@@ -118,13 +118,13 @@ def base_of(
         if error.status is None or error.status in NOT_ALLOWED:
             raise
         why = str(error)
-    found = server.admin("GET", "/admin/progress/recorded", admin_key)
+    recorded = server.admin("GET", "/admin/progress/recorded", admin_key)
     known = {item.id for item in items}
-    kept = {name: Reply.read(one) for name, one in found["answers"].items() if name in known}
-    if not kept or found["max_tokens"] != max_tokens:
+    kept = {name: Reply.read(one) for name, one in recorded["answers"].items() if name in known}
+    if not kept or recorded["max_tokens"] != max_tokens:
         advice = "run this command before the model has learned, with the same --max-tokens"
         return Base(None, f"unknown, and no report of version 0 has these prompts ({advice}); {why}", None)
-    day = time.strftime("%Y-%m-%d %H:%M", time.localtime(found["time"]))
+    day = time.strftime("%Y-%m-%d %H:%M", time.localtime(recorded["time"]))
     return Base(kept, f"the answers of version 0 that were recorded on {day}; {why}", None)
 
 

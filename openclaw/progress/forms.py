@@ -34,8 +34,8 @@ def is_long(reply: Reply) -> bool:
 
 def is_prose(reply: Reply) -> bool:
     """Returns a text without items, headings, bold or a table."""
-    found = (_ITEM, _MARKUP, _TABLE)
-    return bool(reply.text.strip()) and not any(pattern.search(reply.text) for pattern in found)
+    patterns = (_ITEM, _MARKUP, _TABLE)
+    return bool(reply.text.strip()) and not any(pattern.search(reply.text) for pattern in patterns)
 
 
 def is_list(reply: Reply) -> bool:

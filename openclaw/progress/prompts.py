@@ -65,5 +65,5 @@ def chosen(items: Sequence[Item], most: int) -> list[Item]:
     places: dict[tuple[object, ...], list[Item]] = {}
     for item in sorted(items, key=lambda item: hashlib.sha256(item.id.encode()).digest()):
         places.setdefault((item.group, item.pole, item.place), []).append(item)
-    kept = {item.id for found in places.values() for item in found[:most]}
+    kept = {item.id for of_place in places.values() for item in of_place[:most]}
     return [item for item in items if item.id in kept]

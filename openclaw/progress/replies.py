@@ -31,9 +31,9 @@ class Reply:
     entropy: float | None = None
 
     @classmethod
-    def read(cls, found: dict[str, Any]) -> Reply:
+    def read(cls, fields: dict[str, Any]) -> Reply:
         """From `as_dict`."""
-        return cls(str(found["text"]), bool(found["ended"]), found.get("log_prob"), found.get("entropy"))
+        return cls(str(fields["text"]), bool(fields["ended"]), fields.get("log_prob"), fields.get("entropy"))
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -69,8 +69,8 @@ def rouge_l(one: str, other: str) -> float:
 def self_rouge_l(texts: Sequence[str]) -> float | None:
     """Returns the mean ROUGE-L of every two texts: how alike answers to different questions are; None for fewer than
     two."""
-    found = [rouge_l(one, other) for one, other in combinations(texts, 2)]
-    return sum(found) / len(found) if found else None
+    similarities = [rouge_l(one, other) for one, other in combinations(texts, 2)]
+    return sum(similarities) / len(similarities) if similarities else None
 
 
 def _tokens(text: str) -> list[str]:

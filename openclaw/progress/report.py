@@ -113,8 +113,8 @@ class Measured:
         """Returns the mean of a number of each reply; None if no reply has one."""
 
         def values(answers: Answers | None) -> list[float]:
-            found = [of(answers[item.id]) for item in items] if answers is not None else []
-            return [one for one in found if one is not None]
+            values_of = [of(answers[item.id]) for item in items] if answers is not None else []
+            return [one for one in values_of if one is not None]
 
         before, now, prompted = values(self.before), values(self.now), values(self.prompted)
         if not now:
@@ -138,24 +138,22 @@ class Measured:
 
 def rows_of(measured: Measured, wishes: Sequence[Wish]) -> list[Row]:
     """Returns all rows, in the order in which people read them."""
-    found = [_wish_row(measured, numbers, forms) for forms, numbers in _numbered(wishes)]
-    found += _explicit_rows(measured, wishes)
+    rows = [_wish_row(measured, numbers, forms) for forms, numbers in _numbered(wishes)]
+    rows += _explicit_rows(measured, wishes)
     others, near, facts = measured.of("unrelated"), measured.of("near_scope"), measured.of("capability")
-    found.append(measured.share("facts", "facts right", facts, _is_right))
-    found.append(measured.changed("near_changed", "follow-ups, advice: form changed", near, wishes))
-    found.append(
+    rows.append(measured.share("facts", "facts right", facts, _is_right))
+    rows.append(measured.changed("near_changed", "follow-ups, advice: form changed", near, wishes))
+    rows.append(
         measured.changed("unrelated_changed", "code, translation, poems: form changed", others, wishes)
     )
-    found.append(_likeness(measured, others))
+    rows.append(_likeness(measured, others))
     plain = measured.of("in_scope")
-    found.append(measured.whole("distinct_2", "variety (distinct-2)", plain, distinct_2))
-    found.append(measured.whole("self_rouge_l", "likeness of replies (self-ROUGE-L)", plain, self_rouge_l))
-    found.append(
-        measured.number("words", "words a reply", plain, lambda reply: float(word_count(reply.text)))
-    )
-    found.append(measured.number("log_prob", "log-prob a token, nats", plain, lambda reply: reply.log_prob))
-    found.append(measured.number("entropy", "entropy a token, nats", plain, lambda reply: reply.entropy))
-    return [row for row in found if row is not None]
+    rows.append(measured.whole("distinct_2", "variety (distinct-2)", plain, distinct_2))
+    rows.append(measured.whole("self_rouge_l", "likeness of replies (self-ROUGE-L)", plain, self_rouge_l))
+    rows.append(measured.number("words", "words a reply", plain, lambda reply: float(word_count(reply.text))))
+    rows.append(measured.number("log_prob", "log-prob a token, nats", plain, lambda reply: reply.log_prob))
+    rows.append(measured.number("entropy", "entropy a token, nats", plain, lambda reply: reply.entropy))
+    return [row for row in rows if row is not None]
 
 
 def summary_of(measured: Measured, wishes: Sequence[Wish]) -> dict[str, float]:
@@ -176,10 +174,10 @@ def summary_of(measured: Measured, wishes: Sequence[Wish]) -> dict[str, float]:
 
 def _numbered(wishes: Sequence[Wish]) -> list[tuple[tuple[str, ...], list[int]]]:
     """Known forms, each with the numbers of the wishes for it; last those without a known form."""
-    found: dict[tuple[str, ...], list[int]] = {}
+    numbers: dict[tuple[str, ...], list[int]] = {}
     for number, wish in enumerate(wishes, 1):
-        found.setdefault(wish.forms, []).append(number)
-    return sorted(found.items(), key=lambda one: not one[0])
+        numbers.setdefault(wish.forms, []).append(number)
+    return sorted(numbers.items(), key=lambda one: not one[0])
 
 
 def _wish_row(measured: Measured, numbers: Sequence[int], forms: tuple[str, ...]) -> Row | None:

@@ -64,7 +64,7 @@ class Parent:
 def next_state(messages: Sequence[Message], start: int) -> list[Message]:
     """Returns the messages after the answer before `start`: tool results and a person's text up to the next answer,
     without the clients' own texts around and between. Empty if there are none."""
-    found = []
+    messages_after = []
     replies = scaffold_in(messages)
     for index, message in enumerate(messages[start:], start):
         if index in replies:
@@ -72,25 +72,25 @@ def next_state(messages: Sequence[Message], start: int) -> list[Message]:
         if message["role"] == "assistant":
             break
         if message["role"] == "tool":
-            found.append({**message, "content": CLIENTS.clean(text_of(message, LINE_BREAK))})
+            messages_after.append({**message, "content": CLIENTS.clean(text_of(message, LINE_BREAK))})
         elif message["role"] == "user":
             writer, text = CLIENTS.read(text_of(message, LINE_BREAK))
             if text and writer != "program":
                 role = "tool" if writer == "tool" else "user"
-                found.append({**message, "role": role, "content": text})
-    return found
+                messages_after.append({**message, "role": role, "content": text})
+    return messages_after
 
 
 def scaffold_in(messages: Sequence[Message]) -> frozenset[int]:
     """Indices of what a client puts at another place of each request, and of its own answers after it: they belong to
     no history."""
-    begins, found = CLIENTS.scaffold, []
+    begins, scaffolds = CLIENTS.scaffold, []
     for index, message in enumerate(messages):
         if message["role"] == "user" and text_of(message).startswith(begins):
-            found.append(index)
+            scaffolds.append(index)
             if index + 1 < len(messages) and messages[index + 1]["role"] == "assistant":
-                found.append(index + 1)
-    return frozenset(found)
+                scaffolds.append(index + 1)
+    return frozenset(scaffolds)
 
 
 def same_answer(stored: Message, sent: Message, to_the_letter: bool = False) -> bool:

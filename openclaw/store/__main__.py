@@ -198,16 +198,16 @@ def _export_atif(asked: Export, store: RolloutStore) -> dict[str, Any] | None:
     """Into a folder, a file a session."""
     from openclaw.store.history.writing_atif import dump_trajectory, trajectories, trajectory_file
 
-    found = trajectories(store, asked.session, asked.person)
+    written = trajectories(store, asked.session, asked.person)
     if asked.output is None:
-        _to_stdout(dump_trajectory(one, indent=False) for one in found)
+        _to_stdout(dump_trajectory(one, indent=False) for one in written)
         return None
     try:
         asked.output.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot write {asked.output}: {error.strerror}") from error
     count = 0
-    for one in found:
+    for one in written:
         _to_file(asked.output / trajectory_file(one["session_id"]), [dump_trajectory(one, indent=True)])
         count += 1
     return {"trajectories": count}

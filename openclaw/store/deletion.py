@@ -48,10 +48,10 @@ class Deletion:
         session, turn = schema.session.c, schema.turn.c
         with self._database.transaction() as connection:
             take_turns(connection)
-            found = self._delete(connection, turn.session_id == session_id)
+            deleted = self._delete(connection, turn.session_id == session_id)
             sessions = delete(schema.session).where(session.id == session_id)
-            found["sessions"] = connection.execute(sessions).rowcount
-        return found
+            deleted["sessions"] = connection.execute(sessions).rowcount
+        return deleted
 
     def delete_person(self, person: str) -> dict[str, int]:
         """Delete every turn of a person, and the sessions that they began; returns what `delete_session` does. Turns of
@@ -59,14 +59,14 @@ class Deletion:
         session, turn = schema.session.c, schema.turn.c
         with self._database.transaction() as connection:
             take_turns(connection)
-            found = self._delete(connection, of_person(person))
+            deleted = self._delete(connection, of_person(person))
             others = select(turn.person).where(turn.session_id == session.id)
             left = others.order_by(turn.turn_index, turn.created_at).limit(1).scalar_subquery()
             sessions = delete(schema.session).where(session.person == person, ~others.exists())
-            found["sessions"] = connection.execute(sessions).rowcount
+            deleted["sessions"] = connection.execute(sessions).rowcount
             named = update(schema.session).where(session.person == person)
             connection.execute(named.values(person=left))
-        return found
+        return deleted
 
     def purge(self, retention_days: float) -> dict[str, int]:
         """Delete turns that are older than `retention_days` and done with, and sessions that this empties.
@@ -89,9 +89,9 @@ class Deletion:
             with self._database.transaction() as connection:
                 take_turns(connection)
                 ids = list(connection.scalars(_old_turns(before)))
-                found = self._delete(connection, schema.turn.c.id.in_(ids))
-                found["sessions"] = connection.execute(_empty_sessions(before)).rowcount
-            total.update(found)
+                deleted = self._delete(connection, schema.turn.c.id.in_(ids))
+                deleted["sessions"] = connection.execute(_empty_sessions(before)).rowcount
+            total.update(deleted)
             if len(ids) < PURGE_BATCH:
                 break
         return dict(total)
@@ -99,17 +99,19 @@ class Deletion:
     def _delete(self, connection: Connection, which: ColumnElement[bool]) -> dict[str, int]:
         turn, sample = schema.turn, schema.sample
         rows = connection.execute(select(turn.c.id, turn.c.session_id).where(which).with_for_update()).all()
-        found: Counter[str] = Counter(dict.fromkeys(("judgements", "feedback", "samples", "trainings"), 0))
+        counts: Counter[str] = Counter(dict.fromkeys(("judgements", "feedback", "samples", "trainings"), 0))
         if rows:
             self._database.wipe_log()
             copies.forget(connection)
         for ids in slices([row.id for row in rows]):
             samples = list(connection.scalars(select(sample.c.id).where(sample.c.turn_id.in_(ids))))
-            found["trainings"] += _drop(connection, schema.training, schema.training.c.sample_id.in_(samples))
+            counts["trainings"] += _drop(
+                connection, schema.training, schema.training.c.sample_id.in_(samples)
+            )
             _drop(connection, schema.token_record, schema.token_record.c.sample_id.in_(samples))
-            found["samples"] += _drop(connection, sample, sample.c.id.in_(samples))
-            found["judgements"] += _drop(connection, schema.judgement, schema.judgement.c.turn_id.in_(ids))
-            found["feedback"] += _drop(connection, schema.feedback, schema.feedback.c.turn_id.in_(ids))
+            counts["samples"] += _drop(connection, sample, sample.c.id.in_(samples))
+            counts["judgements"] += _drop(connection, schema.judgement, schema.judgement.c.turn_id.in_(ids))
+            counts["feedback"] += _drop(connection, schema.feedback, schema.feedback.c.turn_id.in_(ids))
             _drop(connection, schema.memory, schema.memory.c.turn_id.in_(ids))
             dream = schema.dream.c
             _drop(connection, schema.dream, or_(dream.turn_id.in_(ids), dream.other_turn_id.in_(ids)))
@@ -119,7 +121,7 @@ class Deletion:
             left = select(func.count()).where(turn.c.session_id == schema.session.c.id).scalar_subquery()
             count = update(schema.session).where(schema.session.c.id.in_(sessions)).values(turns=left)
             connection.execute(count)
-        return {"sessions": 0, "turns": len(rows), **found}
+        return {"sessions": 0, "turns": len(rows), **counts}
 
 
 def _drop(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:

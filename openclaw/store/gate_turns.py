@@ -59,8 +59,8 @@ class GateTurnTable:
             choice.take(rows[:NEW], count // 2)
             choice.take(rows, count)
             chosen = choice.ids
-            found = connection.execute(select_turns(schema.turn.c.id.in_(chosen))).mappings()
-            return sorted((turn_from_row(row) for row in found), key=lambda one: chosen.index(one.id))
+            chosen_rows = connection.execute(select_turns(schema.turn.c.id.in_(chosen))).mappings()
+            return sorted((turn_from_row(row) for row in chosen_rows), key=lambda one: chosen.index(one.id))
 
     def newest(self, count: int, trainer: str = DEFAULT_TRAINER) -> list[Turn]:
         """The newest main turns with log-probs of the trainer's policy, newest first."""
@@ -71,8 +71,8 @@ class GateTurnTable:
             select_turns(condition, turn.source == "gateway").order_by(turn.created_at.desc()).limit(count)
         )
         with self._database.reading() as connection:
-            found = [turn_from_row(row) for row in connection.execute(query).mappings()]
-        return [one for one in found if one.completion_log_probs and one.unsampled is None]
+            turns = [turn_from_row(row) for row in connection.execute(query).mappings()]
+        return [one for one in turns if one.completion_log_probs and one.unsampled is None]
 
 
 class _Choice:

@@ -283,11 +283,11 @@ def _withdraw_sample(connection: Connection, turn_id: str) -> bool:
     """Take back the judgement of a turn. False, and no change, when its sample is leased or trained."""
     sample, judgement, training = schema.sample, schema.judgement, schema.training
     own_sample = select(sample.c.id, sample.c.state).where(sample.c.turn_id == turn_id).with_for_update()
-    found = connection.execute(own_sample).one()
-    if found.state not in _REJUDGED:
+    own = connection.execute(own_sample).one()
+    if own.state not in _REJUDGED:
         return False
-    connection.execute(delete(training).where(training.c.sample_id == found.id))
-    connection.execute(delete(schema.token_record).where(schema.token_record.c.sample_id == found.id))
+    connection.execute(delete(training).where(training.c.sample_id == own.id))
+    connection.execute(delete(schema.token_record).where(schema.token_record.c.sample_id == own.id))
     connection.execute(delete(sample).where(sample.c.turn_id == turn_id))
     connection.execute(delete(judgement).where(judgement.c.turn_id == turn_id))
     return True

@@ -123,8 +123,8 @@ class MemoryTable:
             excluded: people to leave out.
         """
         of_trainer = is_of_trainer(trainer)
-        found = self._asked(people, each, _judged_with(turn_ids), others_than(excluded), of_trainer)
-        return {person: [statement.text for statement in wishes] for person, wishes in found.items()}
+        statements = self._asked(people, each, _judged_with(turn_ids), others_than(excluded), of_trainer)
+        return {person: [statement.text for statement in wishes] for person, wishes in statements.items()}
 
     def asked_by(
         self,
@@ -152,16 +152,16 @@ class MemoryTable:
             .order_by(judgement.id.desc())
             .limit(LOOKED_AT)
         )
-        found: dict[Person, list[Statement]] = {}
+        by_person: dict[Person, list[Statement]] = {}
         with self._database.reading() as connection:
             for turn_id, person, packed, at in connection.execute(query).all():
                 hint = max(unpack_json(packed), key=len, default="")
-                statements = found.get(person, [])
-                room = len(statements) < each and (person in found or len(found) < people)
+                statements = by_person.get(person, [])
+                room = len(statements) < each and (person in by_person or len(by_person) < people)
                 may_stand = hint and hint not in [one.text for one in statements] and room
                 if may_stand and not repeats(request_of(connection, turn_id), hint):
-                    found[person] = [Statement(hint, at, turn_id), *statements]
-        return dict(reversed(found.items()))
+                    by_person[person] = [Statement(hint, at, turn_id), *statements]
+        return dict(reversed(by_person.items()))
 
     def forget(self, wish_id: int, person: str | None = None, asker: Asker = ADMINISTRATOR) -> bool:
         """Delete one wish; it stands in no further prompt. False if there is none, or it is not `person`'s, or not the

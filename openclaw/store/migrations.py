@@ -98,19 +98,19 @@ database)."""
 def prepare_schema(connection: Connection) -> None:
     """Make or migrate the tables, within the caller's transaction; a file is copied before it is migrated. Raises
     StoreError for a newer schema, or if there is no room for the copy."""
-    found = _found_version(connection)
-    if found == SCHEMA_VERSION:
+    stored_version = _found_version(connection)
+    if stored_version == SCHEMA_VERSION:
         return
-    if found > SCHEMA_VERSION:
+    if stored_version > SCHEMA_VERSION:
         raise StoreError(
-            f"the rollout store has schema version {found}, this program knows up to {SCHEMA_VERSION}:"
+            f"the rollout store has schema version {stored_version}, this program knows up to {SCHEMA_VERSION}:"
             " use a newer program or another --rl-buffer-dir"
         )
-    if found == 0:
+    if stored_version == 0:
         metadata.create_all(connection)
     else:
-        keep_before_migration(connection, found)
-    for version in range(found + 1, SCHEMA_VERSION + 1) if found else ():
+        keep_before_migration(connection, stored_version)
+    for version in range(stored_version + 1, SCHEMA_VERSION + 1) if stored_version else ():
         MIGRATIONS[version](connection)
     connection.execute(insert(schema_version).values(version=SCHEMA_VERSION, applied_at=time.time()))
 

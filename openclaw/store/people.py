@@ -39,7 +39,7 @@ class PeopleTable:
         """The newest `each` scores of each of these people among the judgements up to `upto`, the oldest first."""
         judgement, turn = schema.judgement.c, schema.turn.c
         newest = func.row_number().over(partition_by=turn.person, order_by=judgement.id.desc())
-        found: list[Score] = []
+        scores: list[Score] = []
         with self._database.reading() as connection:
             for part in slices(list(people)):
                 ranked = (
@@ -54,8 +54,8 @@ class PeopleTable:
                 query = select(ranked).where(ranked.c.place <= each).order_by(ranked.c.id)
                 for row in connection.execute(query):
                     comment = _words(row.votes) if row.judge == USER_JUDGE else None
-                    found.append(Score(row.id, row.turn_id, row.person, row.score, comment))
-        return sorted(found, key=lambda score: score.judgement_id)
+                    scores.append(Score(row.id, row.turn_id, row.person, row.score, comment))
+        return sorted(scores, key=lambda score: score.judgement_id)
 
     def several_scored(self, upto: int) -> bool:
         """Returns whether at least two people have scored turns among the judgements up to `upto`; all without a
@@ -89,9 +89,9 @@ class PeopleTable:
         own = select(func.max(judgement.id)).where(judgement.turn_id == turn_id, judgement.kind == "eval")
         with self._database.reading() as connection:
             whose = select(turn.person, turn.policy_id).where(turn.id == turn_id)
-            if (found := connection.execute(whose).first()) is None:
+            if (row := connection.execute(whose).first()) is None:
                 return []
-            person, policy = found
+            person, policy = row
             same = turn.person.is_(None) if person is None else turn.person == person
             query = (
                 select(judgement.score)

@@ -57,5 +57,5 @@ class PolicyTable:
             .distinct()
         )
         with self._database.reading() as connection:
-            found = {adapter_of(policy) for policy in connection.scalars(query)}
-        return sorted(name for name in found if name)
+            adapters = {adapter_of(policy) for policy in connection.scalars(query)}
+        return sorted(name for name in adapters if name)

@@ -288,8 +288,8 @@ def _learned(connection: Connection, trainer: str) -> dict[Person, int]:
         training.trainer == trainer,
         training.created_at >= time.time() - WINDOW_SECONDS,
     )
-    found: Counter[Person] = Counter()
+    counts: Counter[Person] = Counter()
     for query in (leased, trained):
         for person, count in connection.execute(query.group_by(turn.person)):
-            found[person] += count
-    return dict(found)
+            counts[person] += count
+    return dict(counts)

@@ -57,8 +57,8 @@ class StatusTable:
         """The status of one turn; None when there is no such turn that the asker may use."""
         which = and_(schema.turn.c.completion_id == completion_id, *usable(asker))
         with self._database.reading() as connection:
-            found = _statuses(connection, which, limit=1)
-        return found[0] if found else None
+            statuses = _statuses(connection, which, limit=1)
+        return statuses[0] if statuses else None
 
     def recent(self, limit: int, session_id: str | None = None) -> list[TurnStatus]:
         """Of the `limit` newest turns (of a session), the newest first."""
@@ -128,8 +128,8 @@ def _statuses(connection: Connection, which: Any, limit: int) -> list[TurnStatus
 def _status(connection: Connection, row: RowMapping) -> TurnStatus:
     judgement = schema.judgement
     query = select(judgement).where(judgement.c.turn_id == row["id"])
-    found = connection.execute(query.order_by(judgement.c.id)).mappings().all()
-    evals = [one for one in found if one["kind"] == "eval"]
+    judgements = connection.execute(query.order_by(judgement.c.id)).mappings().all()
+    evals = [one for one in judgements if one["kind"] == "eval"]
     return TurnStatus(
         completion_id=row["completion_id"],
         session_id=row["session_id"],
@@ -143,7 +143,7 @@ def _status(connection: Connection, row: RowMapping) -> TurnStatus:
         score=evals[-1]["score"] if evals else None,
         judge=evals[-1]["judge"] if evals else None,
         reason=_reason(evals[-1]) if evals else None,
-        hints=[hint for one in found for hint in unpack_json(one["hints"])],
+        hints=[hint for one in judgements for hint in unpack_json(one["hints"])],
         sample_state=row["sample_state"],
         drop_reason=row["sample_reason"],
         trained_version=row["trained_version"],
@@ -152,5 +152,5 @@ def _status(connection: Connection, row: RowMapping) -> TurnStatus:
 
 
 def _reason(row: RowMapping) -> str | None:
-    found = judgement_from_row(row)
-    return reason_of(found.score, found.votes) or None
+    parsed = judgement_from_row(row)
+    return reason_of(parsed.score, parsed.votes) or None

@@ -42,8 +42,8 @@ class TokenRecordTable:
         with self._database.transaction() as connection:
             rows = []
             for ids in slices(list(known)):
-                found = connection.execute(select(sample.id, sample.turn_id).where(sample.id.in_(ids)))
-                rows += [row.id for row in found if known[row.id].get("turn_id") == row.turn_id]
+                samples = connection.execute(select(sample.id, sample.turn_id).where(sample.id.in_(ids)))
+                rows += [row.id for row in samples if known[row.id].get("turn_id") == row.turn_id]
             for ids in slices(rows):
                 connection.execute(delete(table).where(table.c.sample_id.in_(ids)))
             if rows:

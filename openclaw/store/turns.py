@@ -215,10 +215,12 @@ class TurnTable:
                 )
                 if session_id is not None:
                     query = query.where(turn.session_id == session_id)
-                found = {digest: id_ for id_, digest in connection.execute(query.order_by(turn.created_at))}
-                first = next((digest for digest in part if digest in found), None)
+                ids_by_digest = {
+                    digest: id_ for id_, digest in connection.execute(query.order_by(turn.created_at))
+                }
+                first = next((digest for digest in part if digest in ids_by_digest), None)
                 if first is not None:
-                    return _turn(connection, found[first])
+                    return _turn(connection, ids_by_digest[first])
         return None
 
     def last_main(self, session_id: str, asker: Asker = ADMINISTRATOR) -> Turn | None:
@@ -232,8 +234,10 @@ class TurnTable:
             .where(*usable(asker))
         )
         with self._database.reading() as connection:
-            found = connection.scalar(query.order_by(turn.turn_index.desc(), turn.created_at.desc()).limit(1))
-            return None if found is None else _one_turn(connection, turn.id == found)
+            turn_id = connection.scalar(
+                query.order_by(turn.turn_index.desc(), turn.created_at.desc()).limit(1)
+            )
+            return None if turn_id is None else _one_turn(connection, turn.id == turn_id)
 
     def next_index(self, session_id: str) -> int:
         """0 for a new session."""
@@ -264,25 +268,25 @@ class TurnTable:
         """Turns by session, in order, and the sessions that are left: whole sessions are read until they have `most`
         turns together, at least one. Only turns of `person`, if given, and of the asker."""
         turn = schema.turn.c
-        found: dict[str, list[Turn]] = {}
+        turns: dict[str, list[Turn]] = {}
         left = list(session_ids)
         read = 0
         while left and read < most:
             query = select_turns(turn.session_id == left[0], *_of(person), *usable(asker))
             with self._database.reading() as connection:
                 rows = connection.execute(query.order_by(turn.turn_index, turn.created_at)).mappings().all()
-            found[left.pop(0)] = [turn_from_row(row) for row in rows]
+            turns[left.pop(0)] = [turn_from_row(row) for row in rows]
             read += len(rows)
-        return found, left
+        return turns, left
 
     def get_many(self, turn_ids: Sequence[str]) -> dict[str, Turn]:
         """Turns with all that is stored of them, by id."""
-        found: dict[str, Turn] = {}
+        turns: dict[str, Turn] = {}
         with self._database.reading() as connection:
             for ids in slices(list(turn_ids)):
                 rows = connection.execute(select_turns(schema.turn.c.id.in_(ids))).mappings()
-                found |= {row["id"]: turn_from_row(row) for row in rows}
-        return found
+                turns |= {row["id"]: turn_from_row(row) for row in rows}
+        return turns
 
 
 def turn_state(connection: Connection, turn_id: str) -> str:

@@ -162,12 +162,12 @@ class VersionTable:
         with self._database.reading() as connection:
             gone = set(connection.scalars(undone))
             rows = connection.execute(query).all()
-        found = []
+        judged = []
         for reason, score, packed, person in reversed(rows):
             spans = unpack_json(packed)
             last = spans[-1][0] if spans else 0
-            found.append(JudgedTurn(last, score, reason == "length", last in gone, person))
-        return found
+            judged.append(JudgedTurn(last, score, reason == "length", last in gone, person))
+        return judged
 
     def learned_by(
         self, versions: Sequence[int], trainer: str = DEFAULT_TRAINER

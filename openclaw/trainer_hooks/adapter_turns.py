@@ -48,14 +48,14 @@ def adapters_turn(args: object, rollout_id: int) -> tuple[str, list[SampleRecord
     """
     while True:
         try:
-            found = due_adapter(args, rollout_id)
+            adapter = due_adapter(args, rollout_id)
         except StoreAway as error:
             log.warning("the next batch waits: %s", error)
             time.sleep(AWAY_SECONDS)
             continue
-        if found is not None:
-            pipeline_of(for_adapter(args, found[0])).next.log_backlog()
-            return found
+        if adapter is not None:
+            pipeline_of(for_adapter(args, adapter[0])).next.log_backlog()
+            return adapter
         time.sleep(POLL_SECONDS)
 
 

@@ -40,12 +40,12 @@ def compare_with_person(args: object, samples: Sequence[ScoredSample]) -> tuple[
     """
     pipeline = pipeline_of(args)
     key = pipeline.settings.trainer.reward_key
-    found = []
+    scores = []
     for sample in samples:
         reward = float(sample.get_reward_value(key))
         before = pipeline.store.people.scores_before(sample.metadata["turn_id"], WINDOW) if reward else []
-        found.append(reward and reward - baseline(before))
-    return [sample.reward for sample in samples], weighed(samples, found)
+        scores.append(reward and reward - baseline(before))
+    return [sample.reward for sample in samples], weighed(samples, scores)
 
 
 def baseline(scores: Sequence[float]) -> float:

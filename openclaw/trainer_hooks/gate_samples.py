@@ -92,7 +92,7 @@ def questions(path: Path, model_path: str, what: str = QUESTION) -> tuple[Row, .
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise ConfigError(f"{flag} {path}: {error.strerror}") from error
-    found = []
+    samples = []
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
@@ -108,8 +108,8 @@ def questions(path: Path, model_path: str, what: str = QUESTION) -> tuple[Row, .
                 "%s %s:%d is left out: the model's template takes no system message", flag, path, number
             )
             continue
-        found.append({"tokens": ids, "response_length": 0, "label": label, "metadata": about})
-    return tuple(found)
+        samples.append({"tokens": ids, "response_length": 0, "label": label, "metadata": about})
+    return tuple(samples)
 
 
 def _prompt(format_: ChatFormat, messages: list[Message], thinking: bool) -> list[int] | None:

@@ -197,21 +197,21 @@ class Backlog:
 
     def advice(self) -> dict[str, str]:
         """Returns the parts that cannot keep up, each with the flag to change; empty while all keep up."""
-        found = {}
+        advice = {}
         if self.ready >= FULL_BATCHES * self.batch:
-            found["trainer"] = (
+            advice["trainer"] = (
                 f"training falls behind: {self.ready} samples are ready, {self.ready // self.batch} batches. A larger "
                 "--rollout-batch-size or --catch-up-batch-size trains more of them a step; more training GPUs "
                 "(ACTOR_GPUS), a larger --max-tokens-per-gpu or LoRA make a step faster; --max-staleness drops what is "
                 "too old"
             )
         if self.answered >= FULL_BATCHES * self.batch:
-            found["judge"] = (
+            advice["judge"] = (
                 f"judging falls behind: {self.answered} answered turns wait. More --num-judge-workers (at once, "
                 "without a restart: PUT /admin/judges) or --judge-concurrency, more judge GPUs (PRM_GPUS), or fewer "
                 "votes (--prm-m)"
             )
-        return found
+        return advice
 
 
 class BacklogWatch:

@@ -17,22 +17,22 @@ def batch_metrics(rows: Sequence[Row]) -> dict[str, float]:
     """Means over a batch of the scores that people and judge gave, of hints and of trust, and how many samples of each
     kind (what a method writes into a sample's metadata as `eval_score` and `case`)."""
     about = [row["metadata"] for row in rows]
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     scores = [float(one["eval_score"]) for one in about if "eval_score" in one]
     if scores:
-        found["rollout/prm_eval_score"] = sum(scores) / len(scores)
+        metrics["rollout/prm_eval_score"] = sum(scores) / len(scores)
     own = [row for row in rows if not row.get("companion")]
     trust = [float(row["metadata"][TRUST]) for row in own if TRUST in row["metadata"]]
     if trust:
-        found["rollout/trust"] = sum(trust) / len(trust)
+        metrics["rollout/trust"] = sum(trust) / len(trust)
     hints = [len(row.get("teacher_tokens_candidates") or ()) for row in own]
     if any(hints):
-        found["rollout/hints"] = sum(hints) / len(hints)
+        metrics["rollout/hints"] = sum(hints) / len(hints)
     for case, count in Counter(one["case"] for one in about if "case" in one).items():
-        found[f"rollout/samples_{case}"] = float(count)
+        metrics[f"rollout/samples_{case}"] = float(count)
     for reason, count in Counter(one[UNSAMPLED] for one in about if UNSAMPLED in one).items():
-        found[f"rollout/samples_{reason}"] = float(count)
-    return found
+        metrics[f"rollout/samples_{reason}"] = float(count)
+    return metrics
 
 
 def sample_dict(record: SampleRecord, rollout_id: int) -> Row:

@@ -149,28 +149,28 @@ def checked_services(
 
 def check_model(folder: Path) -> None:
     """Refuses, before anything starts, a model whose conversations cannot be written. Raises ConfigError."""
-    found = ModelFolder.read(folder)
+    folder_read = ModelFolder.read(folder)
     if (folder / "tokenizer.json").is_file():  # a plan is made without one
-        ChatFormat(found, Tokenizer(folder))
+        ChatFormat(folder_read, Tokenizer(folder))
 
 
 def started_engines(flags: ServedFlags, model: str, endpoints: Mapping[str, list[str]]) -> dict[str, object]:
     """Settings of judge and teacher that name the engines which the driver starts, unless others are named."""
-    found: dict[str, object] = {}
+    engines: dict[str, object] = {}
     if endpoints.get("judge"):
-        found["judge_engine_url"] = flags.judge_engine_url or endpoints["judge"]
-        found["judge_backend"] = flags.judge_backend or "engine"
-        found["prm_model_path"] = flags.prm_model_path or flags.prm_hf_checkpoint or model
+        engines["judge_engine_url"] = flags.judge_engine_url or endpoints["judge"]
+        engines["judge_backend"] = flags.judge_backend or "engine"
+        engines["prm_model_path"] = flags.prm_model_path or flags.prm_hf_checkpoint or model
         context = flags.prm_context_length or flags.context_length
-        found["judge_context_length"] = flags.judge_context_length or context
+        engines["judge_context_length"] = flags.judge_context_length or context
     if judge_settings.SERVED in (flags.judge_reader_url or ()):
-        found["judge_reader_url"] = endpoints["policy"]
-        found["judge_reader_model"] = flags.judge_reader_model or model
+        engines["judge_reader_url"] = endpoints["policy"]
+        engines["judge_reader_model"] = flags.judge_reader_model or model
     if endpoints.get("teacher"):
-        found["opd_teacher_url"] = flags.opd_teacher_url or endpoints["teacher"]
+        engines["opd_teacher_url"] = flags.opd_teacher_url or endpoints["teacher"]
         folder = flags.prm_teacher_hf_checkpoint or model
-        found["opd_teacher_model_path"] = flags.opd_teacher_model_path or folder
-    return found
+        engines["opd_teacher_model_path"] = flags.opd_teacher_model_path or folder
+    return engines
 
 
 @dataclass(frozen=True)

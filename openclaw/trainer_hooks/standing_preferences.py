@@ -73,7 +73,7 @@ class Teachers:
         def ask(excluded: Collection[Person]) -> dict[Person, list[str]]:
             return store.memory.asked_for(turns, PEOPLE, EACH, excluded, trainer)
 
-        wishes = without_untrusted(trust, ask, lambda found: found)
+        wishes = without_untrusted(trust, ask, lambda statements: statements)
         everybody = arguments.standing_wishes == "people"
         return cls(store, prompts, wishes, everybody, arguments.standing_liked)
 
@@ -86,8 +86,8 @@ class Teachers:
         if liked and not self._of_others(record.turn.person):
             return row
         own = hints_of(self.store.judgements.of_turn(record.turn.id)) if count else []
-        found = self.of_turn(record.turn, own[:count] if count > 1 else own[-1:])
-        return row | {"teacher_tokens_candidates": found} if found else row
+        prompts = self.of_turn(record.turn, own[:count] if count > 1 else own[-1:])
+        return row | {"teacher_tokens_candidates": prompts} if prompts else row
 
     def of_turn(self, turn: Turn, own: Sequence[str]) -> list[list[int]]:
         """Returns ids of what the teachers of a turn read, one for each of its own hints, else one; none without any
@@ -96,15 +96,15 @@ class Teachers:
         before = self._of_others(turn.person) + self.wishes.get(turn.person, [])
         if before and asked_themes(self.store.memory.request_of(turn.id)):
             before = []
-        found = []
+        prompts = []
         for last in [[hint] for hint in own] or [[]]:
             read = dict.fromkeys([*(wish for wish in before if wish not in last), *last])
             known = [wish for wish in read if wish not in (turn.memory or ())]
             try:
-                found += [self.prompts.candidate(turn, "\n".join(known))] if known else []
+                prompts += [self.prompts.candidate(turn, "\n".join(known))] if known else []
             except HintError:
                 continue
-        return found
+        return prompts
 
     def _of_others(self, person: Person) -> list[str]:
         """Returns other people's wishes, if teachers read them."""

@@ -88,13 +88,13 @@ class Evidence:
     def up_to(self, people: Collection[Person], judgement: int) -> dict[Person, list[bool]]:
         """Returns each person's pieces of evidence up to a judgement, the newest last; none for a person who teaches
         alone."""
-        found: dict[Person, list[bool]] = {person: [] for person in people}
+        agreements: dict[Person, list[bool]] = {person: [] for person in people}
         if people and self._store.people.several_scored(judgement):
             scores = self._store.people.scores_of(set(people), judgement, LOOKED_AT)
             for score, agrees in zip(scores, self._agreements(scores), strict=True):
                 if agrees is not None:
-                    found[score.person].append(agrees)
-        return found
+                    agreements[score.person].append(agrees)
+        return agreements
 
     def _agreements(self, scores: Sequence[Score]) -> list[bool | None]:
         """Returns whether each score agrees with the facts; None if it is no evidence."""
@@ -153,9 +153,9 @@ def without_untrusted(
     """
     excluded: frozenset[Person] = frozenset()
     while True:
-        found = ask(excluded)
-        if trust is None or not (more := trust.below(people_in(found)) - excluded):
-            return found
+        statements = ask(excluded)
+        if trust is None or not (more := trust.below(people_in(statements)) - excluded):
+            return statements
         excluded |= more
 
 

@@ -129,16 +129,16 @@ def _answer(command: str, asked: VersionsSettings) -> str:
             return table(_call(asked, "GET", "/admin/versions"))
         case Rollback():
             path = f"/admin/versions/{asked.version}/rollback"
-            found = _call(asked, "POST", path, {"drop_turns": asked.drop_turns})
+            answer = _call(asked, "POST", path, {"drop_turns": asked.drop_turns})
         case Delete():
-            found = _call(asked, "DELETE", f"/admin/versions/{asked.version}/quarantine")
+            answer = _call(asked, "DELETE", f"/admin/versions/{asked.version}/quarantine")
         case Pin() | Release():
-            found = _call(asked, "POST", f"/admin/versions/{asked.version}/{command}", {})
+            answer = _call(asked, "POST", f"/admin/versions/{asked.version}/{command}", {})
         case One():
             return json.dumps(_call(asked, "GET", f"/admin/versions/{asked.version}"), indent=1)
         case _:
-            found = _call(asked, "POST", f"/admin/versions/{command}", {})
-    return json.dumps(found)
+            answer = _call(asked, "POST", f"/admin/versions/{command}", {})
+    return json.dumps(answer)
 
 
 def _compared(asked: Diff) -> dict[str, Any]:
@@ -154,21 +154,21 @@ def read_prompts(path: Path) -> list[Any]:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise VersionsError(f"--prompts {path} cannot be read: {error}") from error
-    found: list[Any] = []
+    prompts: list[Any] = []
     for line in lines:
         try:
             prompt = json.loads(line)
         except ValueError:
             prompt = line
         known = isinstance(prompt, dict) and "messages" in prompt
-        found.append({"messages": prompt["messages"]} if known else line)
-    return found
+        prompts.append({"messages": prompt["messages"]} if known else line)
+    return prompts
 
 
-def table(found: dict[str, Any]) -> str:
+def table(answer: dict[str, Any]) -> str:
     """One line a version."""
-    lines = [f"live {found['live']}" + ("" if found["pinned"] is None else f", pinned {found['pinned']}")]
-    for one in found["data"]:
+    lines = [f"live {answer['live']}" + ("" if answer["pinned"] is None else f", pinned {answer['pinned']}")]
+    for one in answer["data"]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["created_at"]))
         parent = "-" if one["parent"] is None else one["parent"]
         notes = [one.get("reason") or one.get("undone") or ""]
@@ -196,16 +196,16 @@ def _call(
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise VersionsError(f"no answer from {url} ({error or type(error).__name__}); give --url") from error
     try:
-        found = answer.json() if answer.content else {}
+        content = answer.json() if answer.content else {}
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise VersionsError(f"{url} is no server of OpenClaw-RL: {answer.text[:80]!r}; give --url")
     if answer.status_code not in (200, 202):
-        error_body = found.get("error")
+        error_body = content.get("error")
         reason = error_body.get("message") if isinstance(error_body, dict) else f"HTTP {answer.status_code}"
         raise VersionsError(str(reason))
-    return found
+    return content
 
 
 if __name__ == "__main__":

@@ -53,19 +53,19 @@ def _line(parents: dict[int, int | None], number: int) -> list[int]:
     return line[::-1]
 
 
-def as_text(found: dict[str, Any]) -> str:
+def as_text(comparison: dict[str, Any]) -> str:
     """For a terminal: what lies between, then every prompt with both answers."""
-    a, b = found["a"]["version"], found["b"]["version"]
+    a, b = comparison["a"]["version"], comparison["b"]["version"]
     lines = [
-        f"{a} ({found['a']['status']}) and {b} ({found['b']['status']}); both come from {found['common']}"
+        f"{a} ({comparison['a']['status']}) and {b} ({comparison['b']['status']}); both come from {comparison['common']}"
     ]
     for name, number in (("only_a", a), ("only_b", b)):
-        for one in found[name]:
+        for one in comparison[name]:
             counts = f"{one['turns']} turns, {one['good']} good, {one['bad']} bad"
             lines.append(f"  on the way to {number}: version {one['version']} learned from {counts}")
-    for name, pair in found["measurements"].items():
+    for name, pair in comparison["measurements"].items():
         lines.append(f"  {name}: " + ", ".join("-" if one is None else f"{one:.4g}" for one in pair))
-    for one in found.get("answers", []):
+    for one in comparison.get("answers", []):
         lines += ["", f"> {one['prompt']}"]
         if one["same"]:
             lines.append(_labelled(f"{a} and {b}", one["a"]))

@@ -40,13 +40,13 @@ async def again(source: ViewSource, completion_id: str, version: int | None = No
     if any(message.get("format") == "raw" for message in turn.messages):
         raise ClientError("a text completion cannot be tried again here", code="not_a_chat", status=409)
     async with source.tries:
-        found = await (
+        answers = await (
             _sampled(gateway, turn) if version is None else _likeliest(source, gateway, turn, version)
         )
     return {
         "object": "try",
         "completion_id": completion_id,
-        **found,
+        **answers,
         "before": {
             "answer": shown_message(turn.response_message),
             "weight_versions": [span[0] for span in turn.version_spans],
@@ -69,10 +69,10 @@ async def _sampled(gateway: Gateway, turn: Turn) -> Json:
 async def _likeliest(source: ViewSource, gateway: Gateway, turn: Turn, version: int) -> Json:
     """Behind the very token ids of the stored prompt."""
     known = await source.in_thread(source.store.versions.all)
-    found = next((one for one in known if one.version == version), None)
-    if found is None:
+    likeliest = next((one for one in known if one.version == version), None)
+    if likeliest is None:
         raise ClientError(f"there is no version {version}", "version", "not_found", 404)
-    [answer] = await answers_of(gateway, found, [turn.prompt_ids], tools=turn.tools is not None)
+    [answer] = await answers_of(gateway, likeliest, [turn.prompt_ids], tools=turn.tools is not None)
     return {"answer": shown_message(answer), "weight_versions": [version], "finish_reason": "greedy"}
 
 

@@ -25,39 +25,41 @@ ROLES = ("engine", "judge", "driver", "trainer")
 
 def alarms(source: ViewSource, now: Json) -> list[Json]:
     """`[{"name", "text"}]` of a view of the moment; [] when all is well."""
-    found: dict[str, str] = {}
+    alarms_by_kind: dict[str, str] = {}
     engines = now["serving"]["engines"]
     if engines and not any(engine["ready"] for engine in engines):
-        found["engine"] = "no engine answers: requests wait until one does; look at its log"
+        alarms_by_kind["engine"] = "no engine answers: requests wait until one does; look at its log"
     if not now["recording"]:
-        found["recording"] = "turns are not recorded, so nothing is learned: start with --enable-rl-intercept"
+        alarms_by_kind["recording"] = (
+            "turns are not recorded, so nothing is learned: start with --enable-rl-intercept"
+        )
     if source.recorder is not None:
         newest = source.store.status.recent(LOOKED_AT)
         advice_text = advice([one.unsampled for one in newest if one.turn_type == "main"])
-        found |= {} if advice_text is None else {"greedy": advice_text}
+        alarms_by_kind |= {} if advice_text is None else {"greedy": advice_text}
     if now["judging"] and not now["finished"]:
-        found |= _of_loops(source, now)
+        alarms_by_kind |= _of_loops(source, now)
     if source.run_dir is not None and not now["finished"]:
-        found |= _of_processes(source.run_dir)
-    found |= _of_training(source)
-    return [{"name": name, "text": text} for name, text in found.items()]
+        alarms_by_kind |= _of_processes(source.run_dir)
+    alarms_by_kind |= _of_training(source)
+    return [{"name": name, "text": text} for name, text in alarms_by_kind.items()]
 
 
 def _of_loops(source: ViewSource, now: Json) -> dict[str, str]:
     judging = now["judging"]
-    found = {}
+    alarms_by_kind = {}
     limit = JudgeSettings.judge_neutral_limit
     if judging["scores"] >= JudgeSettings.judge_neutral_window and judging["neutral"] >= limit:
-        found["neutral"] = (
+        alarms_by_kind["neutral"] = (
             f"{judging['neutral']:.0%} of the last {judging['scores']} judgements say nothing: the judge finds "
             "no sign of what people think; look at some turns, or give another judge (JUDGE_BACKEND)"
         )
-    found |= _of_updates(now["training"])
+    alarms_by_kind |= _of_updates(now["training"])
     batch = _batch_size(source.run_dir)
     return (
-        found
+        alarms_by_kind
         if batch is None
-        else found | Backlog(now["training"]["ready"], judging["waiting"], batch).advice()
+        else alarms_by_kind | Backlog(now["training"]["ready"], judging["waiting"], batch).advice()
     )
 
 

@@ -88,14 +88,14 @@ def learning(source: ViewSource) -> Json:
     }
 
 
-def table(found: Json) -> list[Json]:
+def table(learning: Json) -> list[Json]:
     """Returns the last values of each chart, newest first, for those who do not see lines."""
     shown = []
-    for chart in found["charts"]:
+    for chart in learning["charts"]:
         rows = []
-        for index in reversed(range(len(found["x"]))):
+        for index in reversed(range(len(learning["x"]))):
             values = [line["values"][index] for line in chart["lines"]]
-            rows.append({"version": found["x"][index], "values": values})
+            rows.append({"version": learning["x"][index], "values": values})
         shown.append({**chart, "rows": rows[:LAST_ROWS]})
     return shown
 
@@ -104,8 +104,8 @@ def _lines(chart: Chart, rows: list[dict[str, float]]) -> list[Json]:
     names: dict[str, str] = {}
     for metric, name in chart.lines.items():
         if metric.endswith("/"):
-            found = sorted({one for row in rows for one in row if one.startswith(metric)})
-            names |= {one: one.removeprefix(metric).replace("_", " ") for one in found}
+            metric_names = sorted({one for row in rows for one in row if one.startswith(metric)})
+            names |= {one: one.removeprefix(metric).replace("_", " ") for one in metric_names}
         else:
             names[metric] = name
     lines = [

@@ -40,7 +40,7 @@ def lessons(store: RolloutStore, number: int, after: int = 0, limit: int = TURNS
             connection.execute(query.where(sample.id.in_(ids[:limit])).order_by(sample.id)).mappings().all()
         )
         judged = judgements(connection, [row["id"] for row in rows])
-    found = [{"session_id": row["session_id"], **shown_turn(row, judged[row["id"]])} for row in rows]
+    turns = [{"session_id": row["session_id"], **shown_turn(row, judged[row["id"]])} for row in rows]
     counted = store.versions.learned_by([number]).get(number, NOTHING)
     further = ids[limit - 1] if len(ids) > limit else None
-    return {"object": "lessons", "version": number, **counted, "data": found, "next": further}
+    return {"object": "lessons", "version": number, **counted, "data": turns, "next": further}

@@ -37,10 +37,10 @@ async def _engines(source: ViewSource) -> list[Json]:
     gateway = source.gateway
     if gateway is None:
         return []
-    found = await asyncio.gather(*map(gateway.engines.info, gateway.engines.urls))
+    infos = await asyncio.gather(*map(gateway.engines.info, gateway.engines.urls))
     return [
         {"url": url, "ready": info is not None, "weight_version": (info or {}).get("weight_version")}
-        for url, info in zip(gateway.engines.urls, found, strict=True)
+        for url, info in zip(gateway.engines.urls, infos, strict=True)
     ]
 
 
@@ -48,7 +48,7 @@ def _now(source: ViewSource, engines: list[Json]) -> Json:
     at = time.time()
     run = source.run_dir
     processes = [] if run is None else [str(one.get("role")) for one in live_processes(run)]
-    found: Json = {
+    state: Json = {
         "object": "now",
         "at": at,
         "model": source.model_name,
@@ -66,13 +66,13 @@ def _now(source: ViewSource, engines: list[Json]) -> Json:
     if source.recorder is not None:
         store = source.store
         with store.database.reading() as connection:
-            found["counts"] = store.status.counts()
-            found["collecting"] = _collecting(connection, found["counts"]["turns"], at)
-            found["judging"] = _judging(connection, found["counts"]["turns"])
-            found["training"] = _training(connection, found["counts"]["samples"])
-        found["sessions"] = open_sessions(store, SHOWN_SESSIONS)
-    found["alarms"] = alarms(source, found)
-    return found
+            state["counts"] = store.status.counts()
+            state["collecting"] = _collecting(connection, state["counts"]["turns"], at)
+            state["judging"] = _judging(connection, state["counts"]["turns"])
+            state["training"] = _training(connection, state["counts"]["samples"])
+        state["sessions"] = open_sessions(store, SHOWN_SESSIONS)
+    state["alarms"] = alarms(source, state)
+    return state
 
 
 def _served(source: ViewSource) -> Json:

@@ -52,11 +52,11 @@ def privacy(source: ViewSource) -> Json:
 def _wishes(source: ViewSource) -> defaultdict[str | None, list[Json]]:
     """By person, the newest first: preferences in their prompts, and those that were there until a version held
     them."""
-    found: defaultdict[str | None, list[Json]] = defaultdict(list)
+    by_person: defaultdict[str | None, list[Json]] = defaultdict(list)
     for wish in source.store.memory.wishes():
         shown = ("id", "text", "created_at", "in_prompt", "held_by")
-        found[wish.person].append({name: getattr(wish, name) for name in shown})
-    return found
+        by_person[wish.person].append({name: getattr(wish, name) for name in shown})
+    return by_person
 
 
 def _retention_days(source: ViewSource) -> float | None:

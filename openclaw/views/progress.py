@@ -52,15 +52,15 @@ def kept(source: ViewSource) -> list[Json]:
     """Returns the newest reports, the oldest first; files that are none are left out."""
     if source.run_dir is None:
         return []
-    found = []
+    rows = []
     for path in sorted((source.run_dir / FOLDER).glob("*.json"))[-MOST_REPORTS:]:
         try:
             one = orjson.loads(path.read_bytes()) if path.stat().st_size <= MOST_BYTES else None
         except (OSError, orjson.JSONDecodeError):
             continue
         if isinstance(one, dict):
-            found.append(one)
-    return found
+            rows.append(one)
+    return rows
 
 
 def keep(source: ViewSource, report: Json) -> Path:

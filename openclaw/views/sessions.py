@@ -68,11 +68,11 @@ def session(store: RolloutStore, session_id: str, after: int = -1, limit: int = 
 def judgements(connection: Connection, turn_ids: Sequence[str]) -> defaultdict[str, list[Json]]:
     """Votes, score, why, hints and judge of each turn, in order."""
     table = schema.judgement
-    found: defaultdict[str, list[Json]] = defaultdict(list)
+    by_turn: defaultdict[str, list[Json]] = defaultdict(list)
     query = select(table).where(table.c.turn_id.in_(turn_ids)).order_by(table.c.id)
     for row in connection.execute(query).mappings():
         judged = judgement_from_row(row)
-        found[row["turn_id"]].append(
+        by_turn[row["turn_id"]].append(
             {
                 "kind": row["kind"],
                 "score": row["score"],
@@ -85,7 +85,7 @@ def judgements(connection: Connection, turn_ids: Sequence[str]) -> defaultdict[s
                 "created_at": row["created_at"],
             }
         )
-    return found
+    return by_turn
 
 
 def outcome(row: Mapping[Any, Any]) -> Json:

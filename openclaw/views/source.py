@@ -77,12 +77,12 @@ class MetricsFile:
 def _row(line: bytes) -> Row | None:
     """Returns the numbers of a line; None for one that is none, as a crash may leave it."""
     try:
-        found: Any = orjson.loads(line)
+        row: Any = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(found, dict) or "step" not in found:
+    if not isinstance(row, dict) or "step" not in row:
         return None
-    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+    return {name: float(value) for name, value in row.items() if isinstance(value, int | float)}
 
 
 @dataclass

@@ -31,12 +31,12 @@ def token_text(data: bytes) -> str:
 
 def calls_of(message: Message) -> list[dict[str, str]]:
     """Tool calls as `{"name", "arguments"}`."""
-    found = []
+    calls = []
     for call in message.get("tool_calls") or []:
         function = call.get("function", {}) if isinstance(call, dict) else {}
         arguments: Any = function.get("arguments")
-        found.append({"name": str(function.get("name", "")), "arguments": str(arguments or "")})
-    return found
+        calls.append({"name": str(function.get("name", "")), "arguments": str(arguments or "")})
+    return calls
 
 
 def new_messages(messages: list[Message]) -> list[Message]:

@@ -70,25 +70,27 @@ def tokens(store: RolloutStore, tokenizer: Tokenizer | None, completion_id: str)
     }
 
 
-def strip(found: Json, by: By) -> list[ShownToken]:
+def strip(recorded: Json, by: By) -> list[ShownToken]:
     """Returns the tokens to draw, coloured by one of their values."""
-    texts = found["texts"] or [f"{one} " for one in found["ids"]]
-    values = values_of(found, by)
-    first = {version: number for number, version in enumerate(dict.fromkeys(found["versions"]))}
+    texts = recorded["texts"] or [f"{one} " for one in recorded["ids"]]
+    values = values_of(recorded, by)
+    first = {version: number for number, version in enumerate(dict.fromkeys(recorded["versions"]))}
     rows = []
     for index, text in enumerate(texts):
         if by == "version":
-            kind = f"v{first[found['versions'][index]] % COLOURS}"
+            kind = f"v{first[recorded['versions'][index]] % COLOURS}"
         else:
             kind = _kind(None if values is None else values[index], LEVELS[by])
-        rows.append(ShownToken(text or f"⟨{found['ids'][index]}⟩", kind, _about(found, index)))
+        rows.append(ShownToken(text or f"⟨{recorded['ids'][index]}⟩", kind, _about(recorded, index)))
     return rows
 
 
-def runs(found: Json, by: By, rows: list[ShownToken]) -> list[Json]:
+def runs(recorded: Json, by: By, rows: list[ShownToken]) -> list[Json]:
     """Neighbours of one colour as `{"start", "end", "text", "mean"}`, for those who read and do not see them. `rows`: the
     drawn tokens."""
-    values: Sequence[float | None] | None = found["versions"] if by == "version" else values_of(found, by)
+    values: Sequence[float | None] | None = (
+        recorded["versions"] if by == "version" else values_of(recorded, by)
+    )
     parts = []
     for _, group in groupby(range(len(rows)), key=lambda index: rows[index].kind):
         indexes = list(group)
@@ -101,18 +103,18 @@ def runs(found: Json, by: By, rows: list[ShownToken]) -> list[Json]:
     return parts
 
 
-def values_of(found: Json, by: By) -> Sequence[float | None] | None:
+def values_of(recorded: Json, by: By) -> Sequence[float | None] | None:
     """Returns the values behind a colour, one number for each token; None if this turn has none."""
     if by == "surprise":
-        return None if found["log_probs"] is None else [-value for value in found["log_probs"]]
-    values: Sequence[float | None] | None = found["versions" if by == "version" else by]
+        return None if recorded["log_probs"] is None else [-value for value in recorded["log_probs"]]
+    values: Sequence[float | None] | None = recorded["versions" if by == "version" else by]
     return values
 
 
-def known(found: Json) -> list[By]:
+def known(recorded: Json) -> list[By]:
     """By what these tokens can be coloured, the most telling first."""
     order: tuple[By, ...] = ("advantage", "teacher", "gap", "version", "surprise")
-    return [by for by in order if values_of(found, by) is not None]
+    return [by for by in order if values_of(recorded, by) is not None]
 
 
 def _kind(value: float | None, levels: Sequence[float]) -> str:
@@ -121,21 +123,21 @@ def _kind(value: float | None, levels: Sequence[float]) -> str:
     return f"{'m' if value < 0 else 'p'}{bisect_right(levels, abs(value))}"
 
 
-def _about(found: Json, index: int) -> str:
-    parts = [f"{index + 1} of {len(found['ids'])}", f"id {found['ids'][index]}"]
+def _about(recorded: Json, index: int) -> str:
+    parts = [f"{index + 1} of {len(recorded['ids'])}", f"id {recorded['ids'][index]}"]
     for name, label in (
         ("log_probs", "log-prob"),
         ("advantage", "advantage"),
         ("gap", "gap"),
         ("teacher", "teacher"),
     ):
-        values = found[name]
+        values = recorded[name]
         if values is not None and values[index] is not None:
             parts.append(f"{label} {values[index]:.3g}")
-    if found["hint"] is not None and found["hint"][index] is not None:
-        parts.append(f"hint {found['hint'][index] + 1}")
-    if found["versions"][index] is not None:
-        parts.append(f"v{found['versions'][index]}")
+    if recorded["hint"] is not None and recorded["hint"][index] is not None:
+        parts.append(f"hint {recorded['hint'][index] + 1}")
+    if recorded["versions"][index] is not None:
+        parts.append(f"v{recorded['versions'][index]}")
     return ", ".join(parts)
 
 

@@ -19,9 +19,9 @@ Json = dict[str, Any]
 def turn(store: RolloutStore, completion_id: str) -> Json:
     """Raises ClientError (404)."""
     with store.database.reading() as connection:
-        found = find(store, completion_id)
+        stored = find(store, completion_id)
         sample = schema.sample
-        query = select(sample).where(sample.c.turn_id == found.id)
+        query = select(sample).where(sample.c.turn_id == stored.id)
         row = connection.execute(query).mappings().first()
         about = None if row is None else {str(name): value for name, value in row.items()}
         trainings: list[Json] = []
@@ -33,23 +33,25 @@ def turn(store: RolloutStore, completion_id: str) -> Json:
             trainings = [{str(name): value for name, value in one.items()} for one in rows]
         feedback = schema.feedback
         words = connection.execute(
-            select(feedback).where(feedback.c.turn_id == found.id).order_by(feedback.c.id)
+            select(feedback).where(feedback.c.turn_id == stored.id).order_by(feedback.c.id)
         ).mappings()
         return {
             "object": "turn",
-            **_small(found),
-            "prompt": [shown_message(message) for message in found.messages],
-            "tools": [str(tool.get("function", {}).get("name", "")) for tool in found.tools or []],
-            "answer": shown_message(found.response_message),
-            "next_state": None if found.next_state is None else [shown_message(m) for m in found.next_state],
-            "judgements": judgements(connection, [found.id])[found.id],
+            **_small(stored),
+            "prompt": [shown_message(message) for message in stored.messages],
+            "tools": [str(tool.get("function", {}).get("name", "")) for tool in stored.tools or []],
+            "answer": shown_message(stored.response_message),
+            "next_state": None
+            if stored.next_state is None
+            else [shown_message(m) for m in stored.next_state],
+            "judgements": judgements(connection, [stored.id])[stored.id],
             "feedback": [
                 {"score": one["score"], "text": unpack_json(one["text"]), "created_at": one["created_at"]}
                 for one in words
             ],
             "sample": None if about is None else _sample(about),
             "trainings": trainings,
-            "outcome": outcome({**_states(found), **_sample_states(about)}),
+            "outcome": outcome({**_states(stored), **_sample_states(about)}),
         }
 
 
@@ -64,23 +66,23 @@ def find(store: RolloutStore, completion_id: str) -> Turn:
     return turn_from_row(row)
 
 
-def _small(found: Turn) -> Json:
+def _small(stored: Turn) -> Json:
     return {
-        "completion_id": found.completion_id,
-        "session_id": found.session_id,
-        "person": found.person,
-        "turn_index": found.turn_index,
-        "turn_type": found.turn_type,
-        "created_at": found.created_at,
-        "answered_at": found.answered_at,
-        "judged_at": found.judged_at,
-        "finish_reason": found.finish_reason,
-        "render_mode": found.render_mode,
-        "sampling": found.sampling,
-        "memory": found.memory,
-        "prompt_tokens": len(found.prompt_ids),
-        "completion_tokens": len(found.completion_ids),
-        "weight_versions": [span[0] for span in found.version_spans],
+        "completion_id": stored.completion_id,
+        "session_id": stored.session_id,
+        "person": stored.person,
+        "turn_index": stored.turn_index,
+        "turn_type": stored.turn_type,
+        "created_at": stored.created_at,
+        "answered_at": stored.answered_at,
+        "judged_at": stored.judged_at,
+        "finish_reason": stored.finish_reason,
+        "render_mode": stored.render_mode,
+        "sampling": stored.sampling,
+        "memory": stored.memory,
+        "prompt_tokens": len(stored.prompt_ids),
+        "completion_tokens": len(stored.completion_ids),
+        "weight_versions": [span[0] for span in stored.version_spans],
     }
 
 
@@ -98,8 +100,8 @@ def _sample(row: Json) -> Json:
     }
 
 
-def _states(found: Turn) -> Json:
-    return {"state": str(found.state), "state_reason": found.state_reason}
+def _states(stored: Turn) -> Json:
+    return {"state": str(stored.state), "state_reason": stored.state_reason}
 
 
 def _sample_states(row: Json | None) -> Json:

@@ -60,8 +60,8 @@ def plugin_modules(paths: list[str]) -> list[ModuleType]:
     modules: dict[str, ModuleType] = {}
     for path in paths:
         module = load_module(path)
-        found = getattr(module, split_path(path)[1] or "", None)
-        origin = sys.modules.get(getattr(found, "__module__", None) or "")
+        names = getattr(module, split_path(path)[1] or "", None)
+        origin = sys.modules.get(getattr(names, "__module__", None) or "")
         modules |= {each.__name__: each for each in (module, origin) if each is not None}
     return list(modules.values())
 

@@ -334,10 +334,10 @@ def trajectories_of(samples: Iterable[Sample]) -> list[Hashable]:
 
 def by_trajectory(samples: Sequence[Sample]) -> list[list[Sample]]:
     """Returns the samples of each trajectory, in the order of the first of each."""
-    found: dict[Hashable, list[Sample]] = defaultdict(list)
+    trajectories: dict[Hashable, list[Sample]] = defaultdict(list)
     for sample, trajectory in zip(samples, trajectories_of(samples), strict=True):
-        found[trajectory].append(sample)
-    return list(found.values())
+        trajectories[trajectory].append(sample)
+    return list(trajectories.values())
 
 
 Group: TypeAlias = Sequence[Any]
@@ -359,12 +359,12 @@ def flatten(groups: Any) -> Iterator[Sample]:
 
 def group_id(group: Group) -> int | str:
     """Returns the group index of its samples. Raises DataError if it has none or several."""
-    found = {sample.group_index for sample in flatten(group)}
-    if len(found) != 1 or None in found:
+    ids = {sample.group_index for sample in flatten(group)}
+    if len(ids) != 1 or None in ids:
         raise DataError(
-            f"the samples of a group must share one group_index, these have {sorted(map(str, found))}"
+            f"the samples of a group must share one group_index, these have {sorted(map(str, ids))}"
         )
-    (index,) = found
+    (index,) = ids
     assert index is not None
     return index
 
@@ -426,10 +426,10 @@ def _is_finite(reward: object, key: str | None) -> bool:
 
 def rewards_of(samples: Iterable[Sample], reward_key: str | None) -> list[float]:
     """Returns the rewards that are finite numbers; the trainer decides whether a missing one matters."""
-    found = []
+    rewards = []
     for sample in samples:
         try:
-            found.append(sample.get_reward_value(reward_key))
+            rewards.append(sample.get_reward_value(reward_key))
         except DataError:
             continue
-    return found
+    return rewards

@@ -25,12 +25,12 @@ def main() -> int:
     pytest = importlib.import_module("pytest")
     plugin = types.ModuleType("boxed")
     exec(compile(order["plugin"], "<verdicts>", "exec"), plugin.__dict__)
-    found = types.ModuleType("hooks")
-    found.__dict__.update(plugin.hooks(order.pop("secret")))
+    module = types.ModuleType("hooks")
+    module.__dict__.update(plugin.hooks(order.pop("secret")))
     if not order["own"]:
         sys.path[:0] = order["repository"]
     sys.argv[:] = ["pytest"]
-    return int(pytest.main(order["arguments"], plugins=[found]))
+    return int(pytest.main(order["arguments"], plugins=[module]))
 
 
 sys.exit(main())

@@ -88,7 +88,7 @@ _CODE = re.compile(
 def entries_of(workspace: Workspace) -> dict[str, Entry]:
     """Returns every file, folder and link below it by path, without the repository's own .git. No box may run in
     it."""
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for folder, folders, files in os.walk(workspace.path):
         below = os.path.relpath(folder, workspace.path)
         if below == ".":
@@ -98,8 +98,8 @@ def entries_of(workspace: Workspace) -> dict[str, Entry]:
             path = name if below == "." else f"{below}/{name}"
             size = 0 if stat.S_ISDIR(about.st_mode) else about.st_size
             time = 0 if stat.S_ISDIR(about.st_mode) else about.st_mtime_ns
-            found[path] = (about.st_mode, about.st_ino, size, time)
-    return found
+            entries[path] = (about.st_mode, about.st_ino, size, time)
+    return entries
 
 
 def changed(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> list[str]:
@@ -172,7 +172,7 @@ def named_in(source: bytes) -> set[str]:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):  # of another Python, or no Python at all
-        return {found.decode() for found in _CODE.findall(source)}
+        return {match.decode() for match in _CODE.findall(source)}
     return {
         name
         for node in ast.walk(tree)

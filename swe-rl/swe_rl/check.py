@@ -61,12 +61,12 @@ def _edited(instance: Instance, how: str) -> str:
 def grades(instance: Instance) -> dict[str, str]:
     """Returns the reason of each patch's grade. One that edits tests is graded without a policy too: it must fail
     then."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for name, patch in patches(instance):
-        found[name] = Grader().grade(instance, patch).reason
+        results[name] = Grader().grade(instance, patch).reason
         if name == "tests edited":
-            found["tests edited, no policy"] = _without_policy(instance, patch)
-    return found
+            results["tests edited, no policy"] = _without_policy(instance, patch)
+    return results
 
 
 def _without_policy(instance: Instance, patch: str) -> str:

@@ -96,10 +96,10 @@ def installed_in(workspace: Workspace) -> frozenset[str]:
         return frozenset()
     places = (f"{CONDA}/envs/testbed", f"{workspace.place}/.venv", "/usr", "/usr/local")
     folders = [
-        found
+        packages
         for place in places
         if (root := image.folder(place)) is not None
-        for found in root.glob("lib/python3*/*-packages")
+        for packages in root.glob("lib/python3*/*-packages")
     ]
     return frozenset(name for folder in folders for name in top_names(folder))
 

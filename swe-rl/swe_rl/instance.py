@@ -87,9 +87,9 @@ def read_instances(path: Path) -> Iterator[Instance]:
 def to_instance(row: Mapping[str, Any], where: str) -> Instance:
     """Raises DataError for a row that is none."""
     inner = _json(row.get("metadata"), where, "metadata") or {}
-    found = _json(inner.get("instance") if isinstance(inner, Mapping) else None, where, "metadata.instance")
+    nested = _json(inner.get("instance") if isinstance(inner, Mapping) else None, where, "metadata.instance")
     source = str(inner.get("data_source", "")) if isinstance(inner, Mapping) else ""
-    row = found or _json(row.get("instance"), where, "instance") or row
+    row = nested or _json(row.get("instance"), where, "instance") or row
     tests = {name: _tests(row, name, where) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
     script = str(row.get("eval_script") or "")
     if not tests["FAIL_TO_PASS"] and not script:
@@ -128,14 +128,14 @@ def _text(row: Mapping[str, Any], where: str, *names: str) -> str:
 def _tests(row: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
     """SWE-bench stores a list of ids as a text of JSON; Parquet files store a list; R2E a mapping of expected
     outcomes."""
-    found = _json(row.get(name), where, name)
-    if found is None and name == "FAIL_TO_PASS":
+    tests = _json(row.get(name), where, name)
+    if tests is None and name == "FAIL_TO_PASS":
         expected = _json(row.get("expected_output_json"), where, "expected_output_json") or {}
-        found = [test for test, verdict in expected.items() if verdict == "PASSED"]
-    found = [] if found is None else list(found)
-    if not all(isinstance(test, str) and test for test in found):
+        tests = [test for test, verdict in expected.items() if verdict == "PASSED"]
+    tests = [] if tests is None else list(tests)
+    if not all(isinstance(test, str) and test for test in tests):
         raise DataError(f"{where}: {name} must be a list of ids of tests")
-    return tuple(found)
+    return tuple(tests)
 
 
 def _json(value: Any, where: str, name: str) -> Any:

@@ -38,7 +38,7 @@ def passed_of(outcomes: Mapping[str, str], loose: bool = False) -> set[str]:
 def outcomes_of_log(text: str) -> dict[str, str]:
     """Verdicts by name in what pytest (-rA), unittest (-v) or sympy's runner printed. What a patch prints counts here, as
     it does in the benchmarks' own harnesses."""
-    found: dict[str, str] = {}
+    outcomes: dict[str, str] = {}
     for line in _COLOURS.sub("", text).splitlines():
         if match := _PYTEST.match(line):
             name, word = match[2], match[1]
@@ -46,8 +46,8 @@ def outcomes_of_log(text: str) -> dict[str, str]:
             name, word = match[1], match[2]
         else:
             continue
-        found[name] = "passed" if word in _GOOD and found.get(name) != "failed" else "failed"
-    return found
+        outcomes[name] = "passed" if word in _GOOD and outcomes.get(name) != "failed" else "failed"
+    return outcomes
 
 
 def files_of_tests(tests: Iterable[str]) -> list[str] | None:

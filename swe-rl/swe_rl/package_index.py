@@ -92,15 +92,15 @@ def pip_settings() -> dict[str, list[str]]:
     """pip's own settings, by name; those of variables before those of a command, and these before all others."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    found: dict[str, tuple[int, list[str]]] = {}
+    settings: dict[str, tuple[int, list[str]]] = {}
     ranks = {"global": 0, "install": 1, "download": 2, ":env:": 3}
     for line in done.stdout.splitlines():
         key, _, value = line.partition("=")
         section, _, name = key.partition(".")
         rank = ranks.get(section, -1)
-        if rank >= found.get(name, (-1, []))[0] and rank >= 0:
-            found[name] = rank, str(ast.literal_eval(value)).split()
-    return {name: values for name, (_, values) in found.items()}
+        if rank >= settings.get(name, (-1, []))[0] and rank >= 0:
+            settings[name] = rank, str(ast.literal_eval(value)).split()
+    return {name: values for name, (_, values) in settings.items()}
 
 
 def places(name: str, settings: dict[str, list[str]]) -> Iterator[str]:
@@ -116,8 +116,8 @@ def places(name: str, settings: dict[str, list[str]]) -> Iterator[str]:
 def is_source(file: str, name: str, version: str) -> bool:
     """Returns whether an archive's name is that of this version of a package."""
     stem = next((file.removesuffix(suffix) for suffix in SUFFIXES if file.endswith(suffix)), "")
-    found, _, number = stem.rpartition("-")
-    plain = re.sub(r"[-_.]+", "-", found).lower() == re.sub(r"[-_.]+", "-", name).lower()
+    project, _, number = stem.rpartition("-")
+    plain = re.sub(r"[-_.]+", "-", project).lower() == re.sub(r"[-_.]+", "-", name).lower()
     return plain and _version(number) == _version(version)
 
 

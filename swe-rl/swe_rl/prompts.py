@@ -43,8 +43,8 @@ def write_prompts(
     Raises:
         ConfigError: too few instances for two sides.
     """
-    found = split((place_of(one) for one in instances), share, seed)
-    held = set(found.held_out)
+    parts = split((place_of(one) for one in instances), share, seed)
+    held = set(parts.held_out)
     sides = {
         "train": [one for one in instances if place_of(one) not in held],
         "heldout": [one for one in instances if place_of(one) in held],

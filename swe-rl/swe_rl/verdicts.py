@@ -114,16 +114,16 @@ def hooks(secret):  # type: (str) -> dict[str, object]
         say({"end": len(worst), "fooled": len(fooled), "traps": len(traps)})
 
     say({"begin": True})
-    return {name: found for name, found in locals().items() if name.startswith("pytest_")}
+    return {name: hook for name, hook in locals().items() if name.startswith("pytest_")}
 
 
 def _with_traps(items, traps):  # type: ignore[no-untyped-def]
     """The tests, and after the last of each module those that must fail; their names go to `traps`."""
     modules = [item.getparent(pytest.Module) if isinstance(item, pytest.Function) else None for item in items]
     last = {id(module): place for place, module in enumerate(modules) if module is not None}
-    found = []
+    trapped = []
     for place, module in enumerate(modules):
-        found.append(items[place])
+        trapped.append(items[place])
         if module is None or last[id(module)] != place:
             continue
         for function in FIRST + (FURTHER if place == max(last.values()) else ()):
@@ -135,8 +135,8 @@ def _with_traps(items, traps):  # type: ignore[no-untyped-def]
                 else pytest.Function(name, parent=module, callobj=function)
             )
             traps[trap.nodeid] = ""
-            found.append(trap)
-    return found
+            trapped.append(trap)
+    return trapped
 
 
 def _is_unearned(item, excinfo):  # type: ignore[no-untyped-def]

@@ -44,8 +44,8 @@ def main() -> None:
     if order["script"]:
         report = run_script(seconds)
     else:
-        found, late = run_all(order.pop("source"), seconds)
-        report = {"results": found, "late": late}
+        outcomes, late = run_all(order.pop("source"), seconds)
+        report = {"results": outcomes, "late": late}
     results.write(json.dumps({"key": order["key"], **report}) + "\n")
     results.flush()
 
@@ -88,7 +88,7 @@ def text_of(path: str) -> str | None:
 
 def run_all(source: str, seconds: float) -> tuple[list[list[str | None]], bool]:
     """[name, error or None] of each test, and whether the time ended before the tests did."""
-    found: list[list[str | None]] = []
+    results: list[list[str | None]] = []
     until = time.monotonic() + seconds
     signal.signal(signal.SIGALRM, ring)
     sys.path.insert(0, "/tests")
@@ -99,17 +99,17 @@ def run_all(source: str, seconds: float) -> tuple[list[list[str | None]], bool]:
         exec(compile(source, TESTS, "exec"), tests)
         for name, test in list(tests.items()):
             if name.startswith("test_") and callable(test):
-                found.append([name, outcome(test)])
+                results.append([name, outcome(test)])
                 if time.monotonic() > until:
                     raise Late
     except Late:
-        found.append([name, f"not done after {seconds:g} s"])
-        return found, True
+        results.append([name, f"not done after {seconds:g} s"])
+        return results, True
     except BaseException as error:
-        found.append([name, complaint(error)])
+        results.append([name, complaint(error)])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return found, False
+    return results, False
 
 
 def outcome(test) -> str | None:  # type: ignore[no-untyped-def]

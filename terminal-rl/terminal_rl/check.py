@@ -82,10 +82,10 @@ def problems(path: Path) -> Iterator[str]:
 
 def report(path: Path) -> str | None:
     try:
-        found = "; ".join(problems(path))
+        problem = "; ".join(problems(path))
     except ClawError as error:
-        found = str(error)
-    return found or None
+        problem = str(error)
+    return problem or None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +103,10 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     with ThreadPoolExecutor(2) as threads:
-        found = list(zip(paths, threads.map(report, paths), strict=True))
-    for path, wrong in found:
+        reports = list(zip(paths, threads.map(report, paths), strict=True))
+    for path, wrong in reports:
         print(f"{'WRONG' if wrong else 'good '} {path.name}{': ' + wrong if wrong else ''}")
-    return int(any(wrong for _, wrong in found))
+    return int(any(wrong for _, wrong in reports))
 
 
 if __name__ == "__main__":

@@ -36,22 +36,22 @@ def rewards_of(files: Mapping[str, str | None]) -> dict[str, float]:
         if not text:
             raise NoReward(f"{name} is empty")
         try:
-            found = read(text)
+            rewards = read(text)
         except ValueError as error:
             raise NoReward(f"{name} cannot be read: {error}") from error
-        if not all(math.isfinite(value) for value in found.values()):
+        if not all(math.isfinite(value) for value in rewards.values()):
             raise NoReward(f"{name} holds a reward that is not finite")
-        return found
+        return rewards
     raise NoReward("test.sh wrote neither reward.txt nor reward.json")
 
 
 def _of_json(text: str) -> dict[str, float]:
-    found = json.loads(text)
-    if not isinstance(found, dict) or not found:
+    content = json.loads(text)
+    if not isinstance(content, dict) or not content:
         raise ValueError("it must map names to numbers")
-    if wrong := [name for name, value in found.items() if not isinstance(value, int | float)]:
+    if wrong := [name for name, value in content.items() if not isinstance(value, int | float)]:
         raise ValueError(f"{wrong[0]} is no number")
-    return {str(name): float(value) for name, value in found.items()}
+    return {str(name): float(value) for name, value in content.items()}
 
 
 def reward_of(rewards: Mapping[str, float]) -> float:
@@ -66,8 +66,8 @@ def needs_more_than_a_box(script: Path) -> str | None:
     for number, line in enumerate(script.read_text(errors="replace").splitlines(), 1):
         if line.lstrip().startswith("#"):
             continue
-        if found := _NETWORK.search(line) or _DOWNLOADS.search(line):
-            return f"line {number}: {found[1]} needs the network, which boxes do not have"
-        if (found := _PYTEST.search(line)) and shutil.which("pytest", path=BOX_PATH) is None:
-            return f"line {number}: {found[1]} needs pytest, which boxes of this machine do not have"
+        if match := _NETWORK.search(line) or _DOWNLOADS.search(line):
+            return f"line {number}: {match[1]} needs the network, which boxes do not have"
+        if (match := _PYTEST.search(line)) and shutil.which("pytest", path=BOX_PATH) is None:
+            return f"line {number}: {match[1]} needs pytest, which boxes of this machine do not have"
     return None

@@ -68,30 +68,30 @@ _ALLOWED = {
 def digest(workspace: Workspace, path: str) -> str:
     """Returns the digest of a file, or of a folder with all in it: names, kinds, rights and contents. No link is
     followed."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     parts = parts_of(path)
     try:
         with folder(workspace.root, parts[:-1]) as here:
-            _add(found, here, parts[-1])
+            _add(hasher, here, parts[-1])
     except (OSError, TooLarge) as error:
         return f"{type(error).__name__}"
-    return found.hexdigest()
+    return hasher.hexdigest()
 
 
-def _add(found: hashlib._Hash, here: int, name: str) -> None:
+def _add(hasher: hashlib._Hash, here: int, name: str) -> None:
     about = os.lstat(name, dir_fd=here)
-    found.update(f"{name}\0{about.st_mode:o}\0".encode(errors="surrogateescape"))
+    hasher.update(f"{name}\0{about.st_mode:o}\0".encode(errors="surrogateescape"))
     if stat.S_ISLNK(about.st_mode):
-        found.update(os.readlink(name, dir_fd=here).encode(errors="surrogateescape"))
+        hasher.update(os.readlink(name, dir_fd=here).encode(errors="surrogateescape"))
     elif stat.S_ISREG(about.st_mode):
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with open(os.open(name, flags, dir_fd=here), "rb") as file:
-            found.update(hashlib.sha256(file.read(LONGEST)).digest())
+            hasher.update(hashlib.sha256(file.read(LONGEST)).digest())
     elif stat.S_ISDIR(about.st_mode):
         with folder(here, (name,)) as below:
             for entry in sorted(os.listdir(below)):
-                _add(found, below, entry)
-    found.update(b"\0end\0")
+                _add(hasher, below, entry)
+    hasher.update(b"\0end\0")
 
 
 def changed_input(inputs: Iterable[str], workspace: Workspace, fresh: Workspace) -> str | None:
@@ -139,11 +139,11 @@ def kept_settings(text: str) -> str:
             dropped_on = True
         elif not line.strip() or line.lstrip().startswith(("#", ";")):
             kept.append(line)
-        elif found := _SECTION.match(line):
-            section = found[1].lower()
+        elif match := _SECTION.match(line):
+            section = match[1].lower()
             kept.append(line if section in _ALLOWED else f"# {section}")
-        elif (found := _SETTING.match(line)) and section in _ALLOWED:
+        elif (match := _SETTING.match(line)) and section in _ALLOWED:
             allowed = _ALLOWED[section]
-            if allowed is None or found[1].lower() in allowed:
+            if allowed is None or match[1].lower() in allowed:
                 kept.append(line)
     return "\n".join(kept) + "\n"

@@ -41,14 +41,14 @@ def check_speed() -> None:
 
 def writable_of(image: Image, workdir: str) -> tuple[str, ...]:
     """Places of an image that are copied into a workspace. None holds another, and none is a link."""
-    found = []
+    folders = []
     for place in WRITABLE:
         nested = f"{workdir}/".startswith(f"{place}/") or f"{place}/".startswith(f"{workdir}/")
         with contextlib.suppress(ConfigError):
             folder = image.folder(place)
             if folder is not None and not nested and size_of(folder) <= MOST_COPIED:
-                found.append(place)
-    return tuple(found)
+                folders.append(place)
+    return tuple(folders)
 
 
 def size_of(folder: Path) -> int:

@@ -111,10 +111,10 @@ def task_folders(folder: Path, depth: int = 0) -> list[Path]:
         TaskError: there is none.
     """
     places = folder.glob("*/" * (depth + 1)) if folder.is_dir() else iter(())
-    found = [path for path in places if any((path / name).is_file() for name in ("task.yaml", "task.toml"))]
-    if not found:
+    folders = [path for path in places if any((path / name).is_file() for name in ("task.yaml", "task.toml"))]
+    if not folders:
         raise TaskError(f"{folder}: no folder with a task.yaml or task.toml at depth {depth}")
-    return sorted(found)
+    return sorted(folders)
 
 
 def _yaml(text: str) -> Any:
@@ -126,12 +126,12 @@ def _yaml(text: str) -> Any:
 
 def _mapping(path: Path, name: str, load: Any) -> Mapping[str, Any]:
     try:
-        found = load(_text(path / name))
+        content = load(_text(path / name))
     except ValueError as error:
         raise TaskError(f"{path}: {name} cannot be read: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise TaskError(f"{path}: {name} must map names to values")
-    return found
+    return content
 
 
 def _text(path: Path) -> str:
@@ -142,8 +142,8 @@ def _text(path: Path) -> str:
 
 
 def _part(about: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = about.get(name)
-    return found if isinstance(found, dict) else {}
+    part = about.get(name)
+    return part if isinstance(part, dict) else {}
 
 
 def _seconds(path: Path, what: str, value: object, usual: float) -> float:
@@ -156,15 +156,15 @@ def _seconds(path: Path, what: str, value: object, usual: float) -> float:
     return float(value)
 
 
-def _inputs(path: Path, found: object) -> tuple[str, ...]:
-    if found is None:
+def _inputs(path: Path, value: object) -> tuple[str, ...]:
+    if value is None:
         return ()
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise TaskError(f"{path}: inputs must be a list of paths in the working folder")
-    for one in found:
+    for one in value:
         if not one or one.startswith("/") or ".." in Path(one).parts or Path(one) == Path("."):
             raise TaskError(f"{path}: the input {one!r} is no path in the working folder")
-    return tuple(found)
+    return tuple(value)
 
 
 def _files(path: Path) -> tuple[str, tuple[tuple[Path, str], ...], Path | None]:
@@ -206,16 +206,16 @@ def _spoken_of(tests: Path) -> tuple[str, ...]:
     return tuple(name for name in REWARD_FILES if any(name.encode() in text for text in texts))
 
 
-def _variables(path: Path, found: object) -> Mapping[str, str]:
-    if found is None:
+def _variables(path: Path, section: object) -> Mapping[str, str]:
+    if section is None:
         return {}
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+    if not isinstance(section, dict) or not all(isinstance(value, str) for value in section.values()):
         raise TaskError(f"{path}: [verifier.env] must map names to texts")
-    if outer := [name for name, value in found.items() if "${" in value]:
+    if outer := [name for name, value in section.items() if "${" in value]:
         raise TaskError(
             f"{path}: {outer[0]} of [verifier.env] asks for a variable of this machine, which boxes do not get"
         )
-    return found
+    return section
 
 
 def _test_names(file: Path) -> tuple[str, ...]:
@@ -233,15 +233,15 @@ def _test_names(file: Path) -> tuple[str, ...]:
             raise TaskError(
                 f"{file}: line {node.lineno} imports pytest, which boxes do not have; use plain asserts"
             )
-    found = [
+    names = [
         node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
     ]
-    if not found:
+    if not names:
         raise TaskError(f"{file}: no function whose name begins with test_")
-    for test in found:
+    for test in names:
         if len(test.args.args) > len(test.args.defaults) or None in test.args.kw_defaults:
             raise TaskError(f"{file}: {test.name} asks for a fixture, which boxes do not have")
-    return tuple(test.name for test in found)
+    return tuple(test.name for test in names)
 
 
 def _imports_pytest(node: ast.Import | ast.ImportFrom) -> bool:
@@ -280,22 +280,22 @@ def copies_of(file: Path, usual: str) -> tuple[str, tuple[tuple[Path, str], ...]
 
 
 def _copy(context: Path, workdir: str, number: int, source: str, target: str, into: bool) -> tuple[Path, str]:
-    found = (context / source.lstrip("/")).resolve()
-    if not found.is_relative_to(context.resolve()) or not found.exists():
+    path_in_context = (context / source.lstrip("/")).resolve()
+    if not path_in_context.is_relative_to(context.resolve()) or not path_in_context.exists():
         raise ValueError(f"line {number}: there is no {source} next to the Dockerfile")
-    if into and found.is_file():
-        target = posixpath.join(target, found.name)
+    if into and path_in_context.is_file():
+        target = posixpath.join(target, path_in_context.name)
     place = posixpath.relpath(posixpath.normpath(target), workdir)
     if place == ".." or place.startswith("../"):
         raise NeedsBuild(
             f"line {number}: {target} is outside the working folder {workdir}, which is all that a box keeps"
         )
-    return found, place
+    return path_in_context, place
 
 
 def _instructions(text: str) -> list[tuple[int, list[str]]]:
     """Words of each instruction with the number of its line; lines that end in a backslash go on."""
-    found: list[tuple[int, list[str]]] = []
+    copies: list[tuple[int, list[str]]] = []
     held, begun = "", 0
     for number, line in enumerate(text.splitlines(), 1):
         if not held and (not line.strip() or line.lstrip().startswith("#")):
@@ -303,6 +303,6 @@ def _instructions(text: str) -> list[tuple[int, list[str]]]:
         begun = begun if held else number
         held += line.strip().removesuffix("\\") + " "
         if not line.rstrip().endswith("\\"):
-            found.append((begun, shlex.split(held, comments=False)))
+            copies.append((begun, shlex.split(held, comments=False)))
             held = ""
-    return found
+    return copies

@@ -96,9 +96,9 @@ class FilesTask:
         return workspace
 
     def verdict(self, workspace: Workspace) -> Verdict:
-        found = tree(workspace.path)
+        files = tree(workspace.path)
         wrong = sorted(
-            path for path in found.keys() | self.expected.keys() if found.get(path) != self.expected.get(path)
+            path for path in files.keys() | self.expected.keys() if files.get(path) != self.expected.get(path)
         )
         return Verdict(int(not wrong), 1, tuple(f"{path}: not as asked for" for path in wrong))
 
@@ -118,12 +118,12 @@ def prepared(folder: TaskFolder) -> Workspace:
     with _lock:
         own = _preparing.setdefault(folder.path, threading.Lock())
     with own:
-        found = _prepared.get(folder.path) or _new(folder)
+        image = _prepared.get(folder.path) or _new(folder)
         with _lock:
-            _prepared[folder.path] = found
+            _prepared[folder.path] = image
             while len(_prepared) > MOST_PREPARED:
                 del _prepared[next(iter(_prepared))]
-        return found
+        return image
 
 
 def _new(folder: TaskFolder) -> Workspace:
@@ -177,16 +177,16 @@ def copy_in(workspace: Workspace, source: Path, place: str) -> None:
 
 def tree(root: Path) -> dict[str, str]:
     """Texts by path; folders end in /. Links and what cannot be read equal no file that is asked for."""
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
         if path.is_symlink() or not (path.is_dir() or path.is_file()):
-            found[name] = "\0link"
+            files[name] = "\0link"
         elif path.is_dir():
-            found[f"{name}/"] = ""
+            files[f"{name}/"] = ""
         else:
-            found[name] = _text(path)
-    return found
+            files[name] = _text(path)
+    return files
 
 
 def _text(path: Path) -> str:

@@ -108,10 +108,10 @@ def _runner(task: TaskFolder, tests: Workspace, workspace: Workspace) -> Box:
 
 def _line(box: Box, key: str, seconds: float) -> dict[str, Any] | None:
     try:
-        found = json.loads(box.read_line(seconds, LONGEST_REPORT) or b"")
+        content = json.loads(box.read_line(seconds, LONGEST_REPORT) or b"")
     except ValueError:
         return None
-    return found if isinstance(found, dict) and found.get("key") == key else None
+    return content if isinstance(content, dict) and content.get("key") == key else None
 
 
 def _read(outcome: dict[str, Any], task: TaskFolder) -> Verdict:
@@ -147,9 +147,9 @@ def judge(task: TaskFolder, workspace: Workspace, fresh: Workspace) -> Verdict:
     """
     if changed := changed_input(task.inputs, workspace, fresh):
         return Verdict(0, len(task.test_names) or 1, (f"inputs: {changed} is not as it was given",))
-    found = run_tests(task, workspace)
-    if not (found.late or found.silent):
-        return found
+    results = run_tests(task, workspace)
+    if not (results.late or results.silent):
+        return results
     untouched = run_tests(task, fresh)
     if untouched.late:
         raise EnvironmentAway(
@@ -157,4 +157,4 @@ def judge(task: TaskFolder, workspace: Workspace, fresh: Workspace) -> Verdict:
         )
     if untouched.silent:
         raise EnvironmentAway(f"the tests in {task.tests} give no reward: {untouched.failures[0]}")
-    return found
+    return results

@@ -42,18 +42,18 @@ class ReToolFormat(CallFormat):
         if OPEN in spoken_text:
             return calls_in(spoken_text, tools)
         answered = answer_in(spoken_text) is not None
-        found = self._code(spoken_text, answered) if self.python else []
-        if not found and not answered:
+        calls = self._code(spoken_text, answered) if self.python else []
+        if not calls and not answered:
             raise Neither(NEITHER)
-        assert self.python is not None or not found
-        return tuple(ToolCall(str(self.python), {"code": code}) for code in found)
+        assert self.python is not None or not calls
+        return tuple(ToolCall(str(self.python), {"code": code}) for code in calls)
 
     def _code(self, text: str, answered: bool) -> list[str]:
         if CODE_OPEN in text:
-            found = _CODE.findall(text)
-            if len(found) != text.count(CODE_OPEN):
+            blocks = _CODE.findall(text)
+            if len(blocks) != text.count(CODE_OPEN):
                 raise CallError(f"a piece of code does not end with {CODE_CLOSE}")
-            return [_unfenced(code) for code in found]
+            return [_unfenced(code) for code in blocks]
         return [] if answered else [code.strip("\n") for code in _FENCE.findall(text)]
 
     def complaint(self, error: CallError) -> list[Message]:

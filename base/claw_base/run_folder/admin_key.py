@@ -25,10 +25,10 @@ def made_key(folder: Path) -> tuple[str, bool]:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        found = read_key(folder)
-        if found is None:
+        key = read_key(folder)
+        if key is None:
             raise ConfigError(f"{path} is empty, a link, or another user's: remove it") from None
-        return found, False
+        return key, False
     with open(descriptor, "w", encoding="ascii") as file:
         file.write(made + "\n")
     return made, True
@@ -68,8 +68,8 @@ def _is_same(one: str, other: str) -> bool:
 def local_port(url: str) -> int | None:
     """Returns the port of an address of this machine's loopback; None for any other."""
     try:
-        found = urlsplit(url)
-        host, port = found.hostname or "", found.port
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
         here = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return None

@@ -86,24 +86,24 @@ def read_prices(path: str, model: str) -> Prices:
         known = ", ".join(table) if isinstance(table, dict) else "nothing"
         raise ConfigError(f"--rented-prices {path} has no price of {model}; it has {known or 'nothing'}")
     try:
-        found = Prices(**{kind: float(table[model][kind]) for kind in KINDS})
+        prices = Prices(**{kind: float(table[model][kind]) for kind in KINDS})
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"--rented-prices {path}: {model} needs {', '.join(KINDS)}, in US dollars for a million tokens: {error!r}"
         ) from error
-    if not all(0 <= getattr(found, kind) < float("inf") for kind in KINDS):
+    if not all(0 <= getattr(prices, kind) < float("inf") for kind in KINDS):
         raise ConfigError(f"--rented-prices {path}: a price of {model} is no number of dollars from 0 on")
-    return found
+    return prices
 
 
 def usage_of(run_dir: str | Path) -> dict[str, dict[str, int]]:
     """Returns tokens by role and kind, over all processes of a run."""
-    found: dict[str, dict[str, int]] = {}
+    usage: dict[str, dict[str, int]] = {}
     for role, tokens in _files(Path(run_dir) / FOLDER):
-        counts = found.setdefault(role, dict.fromkeys(KINDS, 0))
+        counts = usage.setdefault(role, dict.fromkeys(KINDS, 0))
         for kind, count in tokens.items():
             counts[kind] += count
-    return found
+    return usage
 
 
 def cost_of(run_dir: str | Path, prices: Prices) -> float:

@@ -179,15 +179,15 @@ def parse_command(
         help = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
         one = parsers.add_parser(name, help=help, description=help, allow_abbrev=False)
         add_flags(one, cls, {item.name for item in flags_of(cls, inherited=True)} - before)
-    found = parser.parse_args(argv)
-    command = str(found._command or default)
-    return command, loaded(parser, commands[command], found)
+    namespace = parser.parse_args(argv)
+    command = str(namespace._command or default)
+    return command, loaded(parser, commands[command], namespace)
 
 
-def loaded(parser: argparse.ArgumentParser, cls: type[S], found: argparse.Namespace) -> S:
+def loaded(parser: argparse.ArgumentParser, cls: type[S], namespace: argparse.Namespace) -> S:
     """As `load`, but leaves the process with status 2 after a value that the settings refuse."""
     try:
-        settings = load(cls, vars(found))
+        settings = load(cls, vars(namespace))
         check(settings)
         return settings
     except ConfigError as error:

@@ -156,8 +156,8 @@ def flags_of(group: type, inherited: bool = False) -> list[Flag]:
 @cache
 def _declared(group: type, inherited: bool) -> tuple[Flag, ...]:
     hints = get_type_hints(group)
-    found = flag_fields(group)
-    own = found if inherited else [field for field in found if field.name in group.__annotations__]
+    declared = flag_fields(group)
+    own = declared if inherited else [field for field in declared if field.name in group.__annotations__]
     return tuple(_flag(field, hints[field.name]) for field in own)
 
 
@@ -201,10 +201,10 @@ def read(group: type[Group], args: object) -> Group:
     """
     fields = flag_fields(group)
     values = vars(args)
-    found = group(**{field.name: values[field.name] for field in fields if field.name in values})
+    settings = group(**{field.name: values[field.name] for field in fields if field.name in values})
     known = [*fields, *(flag_fields(args) if dataclasses.is_dataclass(args) else ())]
-    check_fields(SimpleNamespace(**(values | vars(found))), fields, known)
-    return found
+    check_fields(SimpleNamespace(**(values | vars(settings))), fields, known)
+    return settings
 
 
 def check(settings: DataclassInstance) -> None:

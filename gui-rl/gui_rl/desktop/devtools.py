@@ -65,15 +65,15 @@ class DevTools:
     async def tabs(self) -> list[Target]:
         """Returns the tabs. Closes developer tools that the agent opened: a page may only be changed by using it.
         Raises EnvironmentAway."""
-        found = {}
+        tabs = {}
         for one in await self._got("GET", "/json/list"):
             if one["url"].startswith(TOOLS):
                 await self._got("GET", f"/json/close/{one['id']}", text=True)
             elif one["type"] == "page":
-                found[one["id"]] = Target(one["id"], one["title"], one["url"], one["webSocketDebuggerUrl"])
-        known = [one.id for one in self.targets if one.id in found]
-        new = [name for name in reversed(found) if name not in known]  # the newest comes first
-        self.targets = [found[name] for name in [*known, *new]]
+                tabs[one["id"]] = Target(one["id"], one["title"], one["url"], one["webSocketDebuggerUrl"])
+        known = [one.id for one in self.targets if one.id in tabs]
+        new = [name for name in reversed(tabs) if name not in known]  # the newest comes first
+        self.targets = [tabs[name] for name in [*known, *new]]
         return self.targets
 
     async def open(self, url: str) -> None:

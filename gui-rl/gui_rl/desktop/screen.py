@@ -141,14 +141,14 @@ class DesktopScreen:
     async def windows(self, unit: Coordinates) -> list[Element]:
         """Each with the place of its title."""
         active = (await self.display.hand("getactivewindow")).strip()
-        found = []
+        windows = []
         for name, number, x, y, width, _ in await self._geometry():
             at = unit.written(
                 min(max(x + width / 2, 0), self.size.width - 1), min(max(y + TITLE, 0), self.size.height - 1)
             )
             states = ("active",) if str(number) == active else ()
-            found.append(Element("window", name, *at, None, states))
-        return found
+            windows.append(Element("window", name, *at, None, states))
+        return windows
 
     async def _geometry(self) -> list[tuple[str, int, int, int, int, int]]:
         numbers = (await self.display.hand("search", "--onlyvisible", "--name", ".")).split()
@@ -156,16 +156,16 @@ class DesktopScreen:
             word for one in numbers for word in ("getwindowname", one, "getwindowgeometry", "--shell", one)
         ]
         output = await self.display.hand(*words) if words else ""
-        found = [(name, *map(int, rest)) for name, *rest in WINDOW.findall(output)]
-        return [one for one in found if one[4] > 1 and one[5] > 1]  # type: ignore[misc]
+        geometries = [(name, *map(int, rest)) for name, *rest in WINDOW.findall(output)]
+        return [one for one in geometries if one[4] > 1 and one[5] > 1]  # type: ignore[misc]
 
     async def png(self) -> bytes:
         return await asyncio.to_thread(self.display.png)
 
     async def tabs(self) -> list[Tab]:
         browser = self._browser()
-        found = await self._unless_closed(browser.tabs()) if browser else None
-        return [Tab(one.title, one.url) for one in found or []]
+        tabs = await self._unless_closed(browser.tabs()) if browser else None
+        return [Tab(one.title, one.url) for one in tabs or []]
 
     async def active(self) -> Tab:
         tab = await self._front()

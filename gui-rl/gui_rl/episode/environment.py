@@ -117,11 +117,11 @@ class GuiEnvironment:
         assert self.task is not None
         gave_up = self.finish is not None and not self.finish.success
         if self.task.infeasible or gave_up:
-            found = float(self.task.infeasible and gave_up)
+            score = float(self.task.infeasible and gave_up)
         else:
-            found = await self._checked(self.task)
-        details = {"gui_score": found, "gave_up": float(gave_up), "actions": self.acted}
-        outcome = Outcome(1.0 if found == 1.0 else -1.0, found == 1.0, details)
+            score = await self._checked(self.task)
+        details = {"gui_score": score, "gave_up": float(gave_up), "actions": self.acted}
+        outcome = Outcome(1.0 if score == 1.0 else -1.0, score == 1.0, details)
         if self.recording is not None and self.screen is not None:
             await asyncio.to_thread(self.recording.end, await self.screen.png(), outcome)
         return outcome

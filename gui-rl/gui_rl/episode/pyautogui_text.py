@@ -57,10 +57,10 @@ def actions_in(code: str, unit: Coordinates) -> list[GuiAction]:
         lines = ast.parse(code).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise CallError(f"the code cannot be read: {getattr(error, 'msg', error)}") from error
-    found = [_action(line, unit) for line in lines if not isinstance(line, ast.Import | ast.ImportFrom)]
-    if not found:
+    actions = [_action(line, unit) for line in lines if not isinstance(line, ast.Import | ast.ImportFrom)]
+    if not actions:
         raise CallError("the code does nothing")
-    return found
+    return actions
 
 
 def _action(line: ast.stmt, unit: Coordinates) -> GuiAction:

@@ -66,13 +66,13 @@ class GuiFormat(CallFormat):
         """Returns the calls of a turn, which all can be read. Raises CallError."""
         spoken = THOUGHT.sub("", text)
         if OPEN in spoken:
-            found = calls_in(spoken, (COMPUTER_USE,))
+            calls = calls_in(spoken, (COMPUTER_USE,))
         elif code := code_in(spoken):
-            found = (ToolCall(PYAUTOGUI, {"code": code}),)
+            calls = (ToolCall(PYAUTOGUI, {"code": code}),)
         else:
             raise CallError(NEITHER)
-        actions_of(found, self.unit)
-        return found
+        actions_of(calls, self.unit)
+        return calls
 
     def complaint(self, error: CallError) -> list[Message]:
         return [{"role": "user", "content": f"Error: {error}"}]
@@ -87,18 +87,18 @@ def code_in(text: str) -> str:
 
 def actions_of(calls: Sequence[ToolCall], unit: Coordinates) -> list[GuiAction]:
     """Returns the actions of a turn, in order. Raises CallError."""
-    found: list[GuiAction] = []
+    actions: list[GuiAction] = []
     for call in calls:
         arguments: Mapping[str, Any] = call.arguments
         if call.name == PYAUTOGUI:
-            found += actions_in(str(arguments.get("code", "")), unit)
+            actions += actions_in(str(arguments.get("code", "")), unit)
         elif call.name == COMPUTER_USE.name:
-            found.append(computer_use(dict(arguments), unit))
+            actions.append(computer_use(dict(arguments), unit))
         else:
             raise CallError(f"there is no function {call.name!r:.40}")
-    if len(found) > MOST_ACTIONS:
-        raise CallError(f"a turn has at most {MOST_ACTIONS} actions, this one has {len(found)}")
-    return found
+    if len(actions) > MOST_ACTIONS:
+        raise CallError(f"a turn has at most {MOST_ACTIONS} actions, this one has {len(actions)}")
+    return actions
 
 
 def computer_use(arguments: dict[str, Any], unit: Coordinates) -> GuiAction:

@@ -35,15 +35,15 @@ class Seen:
 
     @classmethod
     def of(cls, text: str) -> Seen:
-        found = [(role, json.loads(name), int(x), int(y)) for role, name, x, y in LINE.findall(text)]
-        return cls(found)
+        elements = [(role, json.loads(name), int(x), int(y)) for role, name, x, y in LINE.findall(text)]
+        return cls(elements)
 
     def place(self, role: str, name: str, which: int = 0) -> str:
         """Raises ScriptError."""
-        found = [f"{x}, {y}" for its, called, x, y in self.elements if (its, called) == (role, name)]
-        if which >= len(found):
+        places = [f"{x}, {y}" for its, called, x, y in self.elements if (its, called) == (role, name)]
+        if which >= len(places):
             raise ScriptError(f"there is no {role} {name!r} on the screen")
-        return found[which]
+        return places[which]
 
 
 def turn(step: Sequence[Any], seen: Seen) -> str:

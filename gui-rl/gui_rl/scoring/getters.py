@@ -52,12 +52,12 @@ async def _open_tabs_info(screen: OpenScreen, visit: Visit, settings: Json) -> A
 async def _url_parse(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
     """Values of `parse_keys` in the address's query, renamed by `replace`; those of `split_list` as lists."""
     asked = parse_qs(urlsplit((await screen.active()).url).query)
-    found: dict[str, Any] = {key: asked.get(key, [""])[0] for key in settings["parse_keys"]}
+    parsed: dict[str, Any] = {key: asked.get(key, [""])[0] for key in settings["parse_keys"]}
     for key in settings.get("split_list", []) if isinstance(settings.get("split_list"), list) else []:
-        found[key] = found[key].split(",")
+        parsed[key] = parsed[key].split(",")
     for old, new in settings.get("replace", {}).items():
-        found[new] = found.pop(old)
-    return found
+        parsed[new] = parsed.pop(old)
+    return parsed
 
 
 async def _command_line(screen: OpenScreen, visit: Visit, settings: Json) -> Any:

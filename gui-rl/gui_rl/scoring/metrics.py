@@ -76,24 +76,24 @@ def check_json(result: Any, rules: Any, **options: Any) -> float:
     """The file is JSON with all that `expect` names and nothing that `unexpect` names: {"key": [path], "method": "eq" or
     "ne", "ref": value}."""
     try:
-        found = json.loads(result or "")
+        document = json.loads(result or "")
     except ValueError:
         return 0.0
     rules = _rules(rules)
-    has_expected = all(_holds(found, one) for one in rules.get("expect", []))
-    return float(has_expected and not any(_holds(found, one) for one in rules.get("unexpect", [])))
+    has_expected = all(_holds(document, one) for one in rules.get("expect", []))
+    return float(has_expected and not any(_holds(document, one) for one in rules.get("unexpect", [])))
 
 
-def _holds(found: Any, rule: Mapping[str, Any]) -> bool:
+def _holds(value: Any, rule: Mapping[str, Any]) -> bool:
     for key in rule["key"]:
-        inside = isinstance(found, Mapping) and key in found
-        if not inside and not (isinstance(found, list) and isinstance(key, int) and key < len(found)):
+        inside = isinstance(value, Mapping) and key in value
+        if not inside and not (isinstance(value, list) and isinstance(key, int) and key < len(value)):
             return False
-        found = found[key]
+        value = value[key]
     method = rule.get("method", "eq")
     if method not in ("eq", "ne"):
         raise TypeError(f"there is no method {method!r}")
-    return bool((found == rule["ref"]) == (method == "eq"))
+    return bool((value == rule["ref"]) == (method == "eq"))
 
 
 def is_expected_active_tab(result: Any, rules: Any, **options: Any) -> float:

@@ -81,12 +81,12 @@ def read_json(folder: Path, name: str) -> Json:
     if not file.is_relative_to(folder.resolve()):
         raise TaskError(f"{name} leads out of {folder}")
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TaskError(f"{file} cannot be read: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise TaskError(f"{file} holds no task")
-    return found
+    return document
 
 
 def task_from(config: object, domain: str) -> GuiTask:
@@ -124,10 +124,10 @@ def _checks(evaluator: Json) -> list[Check]:
     names = [func] if isinstance(func, str) else list(func)
 
     def each(key: str) -> list[Json]:
-        found = evaluator.get(key) or {}
-        parts = [found] if isinstance(found, Mapping) else list(found)
+        entry = evaluator.get(key) or {}
+        parts = [entry] if isinstance(entry, Mapping) else list(entry)
         parts = parts or [{}]
         return parts * len(names) if len(parts) == 1 else parts
 
-    found = list(zip(names, each("result"), each("expected"), each("options"), strict=True))
-    return [Check(name, result, expected, options or {}) for name, result, expected, options in found]
+    checks = list(zip(names, each("result"), each("expected"), each("options"), strict=True))
+    return [Check(name, result, expected, options or {}) for name, result, expected, options in checks]

@@ -109,7 +109,7 @@ def elements_of(
     """Returns the visible elements, in the order of the document."""
     by_id = {node["nodeId"]: node for node in nodes}
     roots = [node for node in nodes if node.get("parentId") not in by_id]
-    found = []
+    elements = []
     for node, inside in (pair for root in roots for pair in _walk(root, by_id, "")):
         name = _value(node, "name")
         role = str(node["role"]["value"])
@@ -118,8 +118,8 @@ def elements_of(
         box = boxes.get(node.get("backendDOMNodeId", -1))
         centre = None if box is None else view.centre(box)
         if centre is not None:
-            found.append(_element(node, role, " ".join(name.split()), unit.written(*centre)))
-    return found
+            elements.append(_element(node, role, " ".join(name.split()), unit.written(*centre)))
+    return elements
 
 
 def _walk(node: Node, by_id: Mapping[str, Node], inside: str) -> Iterator[tuple[Node, str]]:

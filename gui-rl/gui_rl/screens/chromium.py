@@ -54,8 +54,8 @@ def executable() -> str:
         raise ConfigError(
             "SCREENSHOT_BACKEND=playwright needs its package: pip install playwright"
         ) from error
-    if found := next(filter(None, map(shutil.which, NAMES)), None):
-        return found
+    if browser := next(filter(None, map(shutil.which, NAMES)), None):
+        return browser
     raise ConfigError("SCREENSHOT_BACKEND=playwright needs a browser; Debian: apt-get install chromium")
 
 
@@ -301,8 +301,8 @@ class PlaywrightScreen:
             return [Tab(await page.title(), page.url) for page in self.pages]
 
     async def active(self) -> Tab:
-        found = await self.tabs()
-        return found[-1] if found else Tab("", "")
+        tabs = await self.tabs()
+        return tabs[-1] if tabs else Tab("", "")
 
     async def read(self, selector: str, name: str) -> list[Any]:
         async with reaching_the_browser():

@@ -368,11 +368,11 @@ class SeleniumScreen:
             return False  # the page went away under the question, or asks one itself
 
     async def shown(self, unit: Coordinates) -> Shown:
-        found = await self._done(self._looked)
+        view = await self._done(self._looked)
         notes, self.notes = self.notes, []
-        if found is None:
+        if view is None:
             return Shown([], [*notes, "(no window is open)"])
-        place, tree, snapshot = found
+        place, tree, snapshot = view
         return shown_page(tree, snapshot, place, unit, notes)
 
     def _looked(self) -> tuple[Any, Any, Any] | None:
@@ -392,16 +392,16 @@ class SeleniumScreen:
         return list(await self._done(self._listed))
 
     def _listed(self) -> list[Tab]:
-        found = []
+        tabs = []
         if self._front():
             for window in self.windows:
                 self.driver.switch_to.window(window)
-                found.append(Tab(self.driver.title, self.driver.current_url))
-        return found
+                tabs.append(Tab(self.driver.title, self.driver.current_url))
+        return tabs
 
     async def active(self) -> Tab:
-        found = await self.tabs()
-        return found[-1] if found else Tab("", "")
+        tabs = await self.tabs()
+        return tabs[-1] if tabs else Tab("", "")
 
     async def read(self, selector: str, name: str) -> list[Any]:
         return list(await self._done(self._values, selector, name))

@@ -98,13 +98,13 @@ async def feedback(request: Request) -> Response:
         )
         param = "completion_id" if word.completion_id else "session_id"
         raise ClientError(f"there is no recorded answer of {where}", param, "not_found", 404)
-    found = {
+    answer = {
         "object": "feedback",
         "completion_id": stored.completion_id,
         "session_id": stored.session_id,
         "status": stored.status,
     }
-    return Response(orjson.dumps(found), media_type="application/json")
+    return Response(orjson.dumps(answer), media_type="application/json")
 
 
 async def _reward_session(recorder: Recorder, word: Word, asker: Asker) -> Response:
@@ -113,9 +113,10 @@ async def _reward_session(recorder: Recorder, word: Word, asker: Asker) -> Respo
     if not rewards:
         message = f"there is no recorded answer of session_id {word.session_id!r}"
         raise ClientError(message, "session_id", "not_found", 404)
-    found = {"object": "feedback", "scope": "session", "session_id": word.session_id}
+    answer = {"object": "feedback", "scope": "session", "session_id": word.session_id}
     return Response(
-        orjson.dumps(found | {"turns": [asdict(reward) for reward in rewards]}), media_type="application/json"
+        orjson.dumps(answer | {"turns": [asdict(reward) for reward in rewards]}),
+        media_type="application/json",
     )
 
 

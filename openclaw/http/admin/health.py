@@ -111,13 +111,13 @@ async def processes(request: Request) -> Response:
     settings = _gateway(request).settings
     check_admin(request, settings)
     records = live_processes(Path(settings.run_dir)) if settings.run_dir else []
-    found = {int(record["pid"]): str(record["role"]) for record in records}
-    found[os.getpid()] = "gateway"
+    roles = {int(record["pid"]): str(record["role"]) for record in records}
+    roles[os.getpid()] = "gateway"
     launched = request.app.state.launched_url
     info = None if launched is None else await _gateway(request).engines.info(launched)
     if info is not None and isinstance(info.get("pid"), int):
-        found[info["pid"]] = "engine"
-    return _json([{"role": role, "pid": pid} for pid, role in found.items()])
+        roles[info["pid"]] = "engine"
+    return _json([{"role": role, "pid": pid} for pid, role in roles.items()])
 
 
 _CONTENT = "/content"
@@ -180,14 +180,14 @@ def _gateway(request: Request) -> Gateway:
 
 def _model(gateway: Gateway, name: str, created: float) -> dict[str, Any]:
     """As vLLM lists them: an adapter names its base as `parent`."""
-    found = {
+    model = {
         "id": name,
         "object": "model",
         "created": int(created),
         "owned_by": "openclaw-rl",
         "max_model_len": gateway.context_length,
     }
-    return found if name == gateway.model_name else found | {"parent": gateway.model_name}
+    return model if name == gateway.model_name else model | {"parent": gateway.model_name}
 
 
 def _live_adapters(gateway: Gateway, key_name: str | None) -> dict[str, int]:

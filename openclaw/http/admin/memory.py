@@ -74,8 +74,8 @@ def _recorder(gateway: Gateway) -> Recorder:
 
 
 async def _listed(recorder: Recorder, person: str | None, asker: Asker, names: tuple[str, ...]) -> Response:
-    found = await asyncio.to_thread(recorder.store.memory.wishes, person, asker=asker)
-    return _json({"object": "list", "data": [_shown(wish, names) for wish in found]})
+    wishes = await asyncio.to_thread(recorder.store.memory.wishes, person, asker=asker)
+    return _json({"object": "list", "data": [_shown(wish, names) for wish in wishes]})
 
 
 def _shown(wish: Wish, names: tuple[str, ...]) -> dict[str, Any]:

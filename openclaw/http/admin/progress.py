@@ -65,8 +65,8 @@ async def ask_first(request: Request) -> Response:
     prompts = [await gateway.prompt_ids(chat_request(one)) for one in requests]
     versions = source_of(request).store.versions
     known = await asyncio.to_thread(versions.all)
-    found = await first_answers(gateway, known, prompts, most)
-    return _json({"answers": [_shown(one) for one in found]})
+    answers = await first_answers(gateway, known, prompts, most)
+    return _json({"answers": [_shown(one) for one in answers]})
 
 
 def _shown(answer: TrialAnswer) -> dict[str, Any]:

@@ -55,18 +55,18 @@ async def side_by_side(request: Request) -> Response:
     body = parse_body(await request.body())
     first, second = (_number(str(body.get(name))) for name in ("a", "b"))
     asked = _prompts(body.get("prompts"))
-    found = await _compared(request, first, second)
-    return _json({**found, "answers": await _answers(request, (first, second), asked)})
+    comparison = await _compared(request, first, second)
+    return _json({**comparison, "answers": await _answers(request, (first, second), asked)})
 
 
 @router.get("/admin/versions/{number}")
 async def version(request: Request, number: str) -> Response:
     """One version with all that was measured; 404 when there is none."""
     store, run_dir = _places(request)
-    found = await asyncio.to_thread(show_version, store, run_dir, _number(number), _adapter(request))
-    if found is None:
+    shown = await asyncio.to_thread(show_version, store, run_dir, _number(number), _adapter(request))
+    if shown is None:
         raise ClientError(f"there is no version {number}", "version", "not_found", 404)
-    return _json({"object": "version", **found})
+    return _json({"object": "version", **shown})
 
 
 @router.post("/admin/versions/unpin")
@@ -115,10 +115,10 @@ async def _compared(request: Request, first: int, second: int) -> dict[str, Any]
     store, run_dir = _places(request)
     if _adapter(request) is not None:
         raise ClientError("versions of an adapter are not compared", "adapter", "unsupported_value")
-    found = await asyncio.to_thread(compare_versions, store, run_dir, first, second)
-    if found is None:
+    comparison = await asyncio.to_thread(compare_versions, store, run_dir, first, second)
+    if comparison is None:
         raise ClientError(f"there is no version {first} or no version {second}", "a", "not_found", 404)
-    return found
+    return comparison
 
 
 def _prompts(prompts: Any) -> list[ChatRequest]:

@@ -94,7 +94,7 @@ def _prompts(prompt: object, tokenizer: Tokenizer, context_length: int) -> list[
         prompt = [prompt]
     if not isinstance(prompt, list) or not prompt:
         raise ClientError("prompt must be a string, a list of strings, token ids or a list of them", "prompt")
-    found = []
+    prompts = []
     for one in prompt:
         if isinstance(one, str):
             if len(one) > SURELY_READ * context_length and tokenizer.exceeds([one], context_length):
@@ -106,8 +106,8 @@ def _prompts(prompt: object, tokenizer: Tokenizer, context_length: int) -> list[
             raise ClientError("prompt: neither text nor token ids of this model", "prompt")
         if not ids:
             raise ClientError("prompt: there is an empty one", "prompt")
-        found.append(RawPrompt(one if isinstance(one, str) else tokenizer.decode(ids), ids))
-    return found
+        prompts.append(RawPrompt(one if isinstance(one, str) else tokenizer.decode(ids), ids))
+    return prompts
 
 
 def _is_id(value: object) -> bool:

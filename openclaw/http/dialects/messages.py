@@ -96,15 +96,15 @@ async def _count(request: Request, body: Json) -> Response:
 
 def chat_body(body: Json) -> Json:
     """Returns the chat request that asks for the same. Raises ClientError."""
-    found: Json = {name: body[name] for name in _SAME if name in body}
-    found["messages"] = [*_system(body.get("system")), *_messages(body.get("messages"))]
-    found["stop"] = body.get("stop_sequences")
-    found["tools"] = function_tools(_run_by_clients(body.get("tools")), _function)
-    found["tool_choice"], found["parallel_tool_calls"] = _choice(body.get("tool_choice"))
-    found["chat_template_kwargs"] = {"enable_thinking": _thinks(body.get("thinking"))}
+    chat: Json = {name: body[name] for name in _SAME if name in body}
+    chat["messages"] = [*_system(body.get("system")), *_messages(body.get("messages"))]
+    chat["stop"] = body.get("stop_sequences")
+    chat["tools"] = function_tools(_run_by_clients(body.get("tools")), _function)
+    chat["tool_choice"], chat["parallel_tool_calls"] = _choice(body.get("tool_choice"))
+    chat["chat_template_kwargs"] = {"enable_thinking": _thinks(body.get("thinking"))}
     metadata = body.get("metadata")
     person = _person(metadata.get("user_id")) if isinstance(metadata, dict) else None
-    return found if person is None else {**found, "user": person}
+    return chat if person is None else {**chat, "user": person}
 
 
 def _person(user_id: object) -> object:
@@ -128,7 +128,7 @@ def _system(system: object) -> list[Json]:
 def _messages(messages: object) -> list[Json]:
     if not isinstance(messages, list) or not messages:
         raise ClientError("messages must be a list with at least one message", "messages")
-    found: list[Json] = []
+    chat_messages: list[Json] = []
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         role = message.get("role") if isinstance(message, dict) else None
@@ -136,11 +136,13 @@ def _messages(messages: object) -> list[Json]:
             raise ClientError(f"{where}.role must be user or assistant", f"{where}.role")
         content, where = message.get("content"), f"{where}.content"
         if isinstance(content, str):
-            found.append({"role": role, "content": content})
+            chat_messages.append({"role": role, "content": content})
         else:
             blocks = _blocks(content, where)
-            found += [_assistant(blocks, where)] if role == "assistant" else _user(role, blocks, where)
-    return found
+            chat_messages += (
+                [_assistant(blocks, where)] if role == "assistant" else _user(role, blocks, where)
+            )
+    return chat_messages
 
 
 def _blocks(content: Any, where: str) -> list[Json]:
@@ -155,17 +157,17 @@ def _blocks(content: Any, where: str) -> list[Json]:
 
 def _user(role: str, blocks: list[Json], where: str) -> list[Json]:
     """Returns a user message, with its tool results as messages of their own before it."""
-    found: list[Json] = []
+    messages: list[Json] = []
     texts: list[str] = []
     for index, block in enumerate(blocks):
         if block["type"] == "tool_result":
             content = block.get("content")
             results = [] if content is None else _texts(content, f"{where}[{index}].content")
             id_ = str(block.get("tool_use_id"))
-            found.append({"role": "tool", "tool_call_id": id_, "content": content_of(results)})
+            messages.append({"role": "tool", "tool_call_id": id_, "content": content_of(results)})
         else:
             texts += _texts([block], f"{where}[{index}]")
-    return [*found, {"role": role, "content": content_of(texts)}] if texts or not found else found
+    return [*messages, {"role": role, "content": content_of(texts)}] if texts or not messages else messages
 
 
 def _assistant(blocks: list[Json], where: str) -> Json:

@@ -99,14 +99,14 @@ async def _referenced(gateway: Gateway, items: object, asker: Asker) -> object:
     if not isinstance(items, list) or not any(map(is_reference, items)) or gateway.recorder is None:
         return items
     ids = {turn_of(item["id"]): None for item in items if is_reference(item)}
-    found = {}
+    by_id = {}
     for turn_id in list(ids)[:MOST_REFERENCES]:
         turn = await asyncio.to_thread(gateway.recorder.store.turns.get_by_completion, f"resp_{turn_id}")
         if turn is not None and may_use(asker, turn.key_name, turn.person):
-            found[turn_id] = turn.response_message
+            by_id[turn_id] = turn.response_message
     return [
-        item_of(found[turn_of(item["id"])], item["id"]) or item
-        if is_reference(item) and turn_of(item["id"]) in found
+        item_of(by_id[turn_of(item["id"])], item["id"]) or item
+        if is_reference(item) and turn_of(item["id"]) in by_id
         else item
         for item in items
     ]
@@ -118,22 +118,22 @@ def chat_body(body: Json, previous: Turn | None) -> Json:
         if body.get(name):
             raise ClientError(f"{name}: this server does not have it", name, "unsupported_value")
     _check_included(body)
-    found: Json = {name: body[name] for name in _SAME if name in body}
-    found["messages"] = [*_history(body.get("instructions"), previous), *_messages(body.get("input"))]
-    found["max_completion_tokens"] = body.get("max_output_tokens")
-    found["tools"] = chat_tools(body.get("tools"))
-    found["tool_choice"] = _choice(body.get("tool_choice"))
-    found["response_format"] = _form(body.get("text"))
+    chat: Json = {name: body[name] for name in _SAME if name in body}
+    chat["messages"] = [*_history(body.get("instructions"), previous), *_messages(body.get("input"))]
+    chat["max_completion_tokens"] = body.get("max_output_tokens")
+    chat["tools"] = chat_tools(body.get("tools"))
+    chat["tool_choice"] = _choice(body.get("tool_choice"))
+    chat["response_format"] = _form(body.get("text"))
     reasoning = body.get("reasoning")
     effort = reasoning.get("effort") if isinstance(reasoning, dict) else None
     if effort is not None:
         options = thinking_of(effort, "reasoning.effort")
-        template_options = found.get("chat_template_kwargs")
-        found["chat_template_kwargs"] = {
+        template_options = chat.get("chat_template_kwargs")
+        chat["chat_template_kwargs"] = {
             **options,
             **(template_options if isinstance(template_options, dict) else {}),
         }
-    return found
+    return chat
 
 
 def _check_included(body: Json) -> None:
@@ -165,28 +165,28 @@ def _messages(items: object) -> list[Json]:
         return [{"role": "user", "content": items}]
     if not isinstance(items, list) or not items:
         raise ClientError("input must be a string or a list with at least one item", "input")
-    found: list[Json] = []
+    messages: list[Json] = []
     for index, item in enumerate(items):
         where = f"input[{index}]"
         if not isinstance(item, dict) or not isinstance(item.get("type") or "message", str):
             raise ClientError(f"{where} must be an object with a type", where)
         kind = item.get("type") or "message"
         if is_result(kind):
-            found.append(result_of(item))
+            messages.append(result_of(item))
         elif kind == "message" and item.get("role") != "assistant":
             content = content_of(_texts(item.get("content"), f"{where}.content"))
-            found.append({"role": item.get("role"), "content": content})
+            messages.append({"role": item.get("role"), "content": content})
         else:
-            _add_to_answer(found, kind, item, where)
-    return found
+            _add_to_answer(messages, kind, item, where)
+    return messages
 
 
-def _add_to_answer(found: list[Json], kind: str, item: Json, where: str) -> None:
+def _add_to_answer(messages: list[Json], kind: str, item: Json, where: str) -> None:
     """Reasoning, text and calls that follow each other are one assistant message."""
-    last = found[-1] if found and found[-1]["role"] == "assistant" else None
+    last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
     if last is None or (kind == "reasoning" and (last["content"] or "tool_calls" in last)):
         last = {"role": "assistant", "content": None}
-        found.append(last)
+        messages.append(last)
     if kind == "message":
         last["content"] = (last["content"] or "") + _text(item.get("content"), f"{where}.content")
     elif kind == "reasoning":
@@ -200,7 +200,7 @@ def _add_to_answer(found: list[Json], kind: str, item: Json, where: str) -> None
         last.setdefault("tool_calls", []).append(function_call(item.get("call_id"), name, arguments))
     elif (call := call_of(item)) is not None:
         last.setdefault("tool_calls", []).append(call)
-        found += own_result_of(item)
+        messages += own_result_of(item)
     else:
         last["content"] = (last["content"] or "") + note(kind)
 

@@ -27,8 +27,8 @@ def chat_tools(tools: object) -> list[Json] | None:
 
 def namespaces(tools: object) -> dict[str, tuple[str, str]]:
     """Returns (namespace, name) of each function that has a namespace, by the name that the model sees."""
-    found = _functions(tools) if isinstance(tools, list) else ()
-    return {joined(space, tool["name"]): (space, tool["name"]) for tool, space, _ in found if space}
+    functions = _functions(tools) if isinstance(tools, list) else ()
+    return {joined(space, tool["name"]): (space, tool["name"]) for tool, space, _ in functions if space}
 
 
 def joined(namespace: object, name: str) -> str:

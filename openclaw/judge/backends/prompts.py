@@ -114,8 +114,8 @@ class PromptSet:
         files = {name: own / f"{name}.md" for name in ("eval", "hint")}
         if not any(path.is_file() for path in files.values()):
             raise ConfigError(f"--judge-prompt-dir {own} has neither eval.md nor hint.md")
-        found = [path if path.is_file() else SHIPPED / path.name for path in files.values()]
-        return cls(*map(Prompt.read, found))
+        paths = [path if path.is_file() else SHIPPED / path.name for path in files.values()]
+        return cls(*map(Prompt.read, paths))
 
 
 def shorten(text: str, longest: int | None) -> str:

@@ -155,7 +155,7 @@ def _score(answer: str) -> int | None:
     if objects:
         return _score_of(objects)
     plain = "".join(_outside(answer)).translate(_MINUS)
-    scored = [found[1] for found in _SCORED.finditer(unicodedata.normalize("NFKC", plain))]
+    scored = [match[1] for match in _SCORED.finditer(unicodedata.normalize("NFKC", plain))]
     if scored:
         return _number(scored[-1])
     signed = _MARKUP.sub("", bare.translate(_MINUS)).strip()
@@ -188,8 +188,8 @@ def _content(inside: str) -> int | None:
     """1, -1 or 0 in a box or a JSON value; None for anything else."""
     boxed = _BOX.search(inside)
     plain = unicodedata.normalize("NFKC", _MARKUP.sub("", boxed[1] if boxed else inside)).translate(_MINUS)
-    found = _IN_A_BOX.fullmatch(plain.strip())
-    return _number(found[1]) if found else None
+    match = _IN_A_BOX.fullmatch(plain.strip())
+    return _number(match[1]) if match else None
 
 
 def _number(text: str) -> int | None:
@@ -198,8 +198,8 @@ def _number(text: str) -> int | None:
 
 
 def _score_of(objects: list[dict[str, Any]]) -> int | None:
-    for found in reversed(objects):
-        for key, value in found.items():
+    for candidate in reversed(objects):
+        for key, value in candidate.items():
             if key.lower().replace(" ", "_") in _KEYS and not isinstance(value, bool):
                 return _content(str(value)) if isinstance(value, int | float | str) else None
     return None
@@ -222,7 +222,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _quoted_spans(text: str) -> list[tuple[int, int]]:
-    spans = [found.span() for found in _QUOTED.finditer(text)]
+    spans = [match.span() for match in _QUOTED.finditer(text)]
     start = 0
     for line in text.split("\n"):
         marks = [start + place for place, sign in enumerate(line) if sign == '"']

@@ -70,13 +70,13 @@ def run(args: Learning) -> None:
     head = Head(encoder)
     rows = [features_of(one.remark, encoder) for one in examples]
     features = np.stack(rows) if rows else np.zeros((0, 1), dtype=np.float32)
-    found = measured(head, features, examples)
-    content = head.changed(change(features, head.powers(features), examples), found)
+    measurements = measured(head, features, examples)
+    content = head.changed(change(features, head.powers(features), examples), measurements)
     try:
         write_bytes(Path(args.output), content)  # whole or not at all: a judge worker may start meanwhile
     except OSError as error:
         raise ConfigError(f"--output {args.output}: {error.strerror or error}") from error
-    print(orjson.dumps(found).decode())
+    print(orjson.dumps(measurements).decode())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -45,13 +45,13 @@ def change(features: Array, powers: Array, examples: Sequence[Example]) -> Array
     fits = np.array([[SCORES.get(kind, -1) == one.label for kind in KINDS] for one in examples])
     # The slope of the loss by a logit changes by at most half of the weight; row sums bound the largest eigenvalue.
     step = 1 / (0.5 * float(weight.max() * np.abs(kernel).sum(axis=1).max()) + L2)
-    found = np.zeros_like(powers)
+    delta = np.zeros_like(powers)
     for _ in range(STEPS):
-        shares = shares_of((powers + kernel @ found).astype(np.float32))
+        shares = shares_of((powers + kernel @ delta).astype(np.float32))
         right = shares * fits
         slope = shares - right / np.maximum(right.sum(axis=1, keepdims=True), 1e-9)
-        found -= step * (weight * slope + L2 * found)
-    combined: Array = words.T @ found
+        delta -= step * (weight * slope + L2 * delta)
+    combined: Array = words.T @ delta
     return combined
 
 

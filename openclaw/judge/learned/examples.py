@@ -48,13 +48,13 @@ def stored_examples(store: RolloutStore, most: int) -> list[Example]:
     )
     with store.database.reading() as connection:
         rows = connection.execute(query.order_by(turn.judged_at.desc(), turn.id).limit(most)).all()
-    found: list[Example] = []
+    examples: list[Example] = []
     for row in reversed(rows):
         one = store.turns.get(row.id)
         meant = target_of(store.judgements.of_turn(row.id))
         if one is not None and one.next_state and meant is not None:
-            found += example_of(question_about(one), *meant, group=row.session_id)
-    return found
+            examples += example_of(question_about(one), *meant, group=row.session_id)
+    return examples
 
 
 def target_of(judgements: Sequence[Judgement]) -> tuple[int, float] | None:

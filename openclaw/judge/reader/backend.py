@@ -67,8 +67,8 @@ class ReadingBackend(RulesBackend):
 
 def _sentence(reading: Reading) -> str:
     """The plain sentence that asks for what a complaint about the form asks for; "" for other complaints."""
-    found = [plain_sentences(pole, EXAMPLES_IN) for pole in _POLES if pole == reading.kind.name]
-    return found[0][0] if found else ""
+    sentences = [plain_sentences(pole, EXAMPLES_IN) for pole in _POLES if pole == reading.kind.name]
+    return sentences[0][0] if sentences else ""
 
 
 def _said_before(question: JudgeQuestion) -> str:

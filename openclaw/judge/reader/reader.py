@@ -131,5 +131,5 @@ class Reader:
                 return await self._client.log_prob(url, context, sentence)
 
         asked = pairs(comment, self._tokenizer.encode)
-        found = await asyncio.gather(*[score(*pair) for pair in asked.values()])
-        return dict(zip(asked, found, strict=True))
+        log_probs = await asyncio.gather(*[score(*pair) for pair in asked.values()])
+        return dict(zip(asked, log_probs, strict=True))

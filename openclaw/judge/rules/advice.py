@@ -194,9 +194,9 @@ class Advice:
     def _limits(self, kind: str, clause: str) -> bool:
         """Whether a word that takes away or counts stands shortly before a part of an answer (or after it, if the
         language allows it)."""
-        parts = [found.span() for found in self._find[kind].finditer(clause)]
+        parts = [match.span() for match in self._find[kind].finditer(clause)]
         limits = (
-            [found.span() for name in ("less", "count") for found in self._find[name].finditer(clause)]
+            [match.span() for name in ("less", "count") for match in self._find[name].finditer(clause)]
             if parts
             else ()
         )
@@ -223,11 +223,13 @@ def advice_for(text: str, conversation: str) -> Advice | None:
     """The lists for the language of a message. A few words that wish for a form in another language than the
     conversation's ("kürzer" in an English one) are read in theirs."""
     zh = is_chinese(text) and not is_japanese(conversation)
-    found = advice_in("zh" if zh else language_of(text, conversation))
-    if zh or len(text) > _FEW_LETTERS or (found and found.wishes_form(text)):
-        return found
+    advice = advice_in("zh" if zh else language_of(text, conversation))
+    if zh or len(text) > _FEW_LETTERS or (advice and advice.wishes_form(text)):
+        return advice
     others = (advice_in(name) for name in _tables())
-    return next((one for one in others if one and one.wishes_form(text) and not one.unknown(text, "")), found)
+    return next(
+        (one for one in others if one and one.wishes_form(text) and not one.unknown(text, "")), advice
+    )
 
 
 def wish_for_form(text: str, conversation: str) -> str:

@@ -60,12 +60,12 @@ def _first_praise(clauses: list[str]) -> str:
 def _complaint(plain: str, clauses: list[str], conversation: str) -> str:
     for name in ("complaint", "wish"):
         for clause in clauses:
-            found = CHINESE[name].search(clause)
-            if found and _is_tied(clause.replace(found.group(), ""), conversation, _SOME_NEW_SIGNS):
-                return found.group()
-    found = _CORRECTION.search(plain)
+            match = CHINESE[name].search(clause)
+            if match and _is_tied(clause.replace(match.group(), ""), conversation, _SOME_NEW_SIGNS):
+                return match.group()
+    match = _CORRECTION.search(plain)
     denied = next((clause for clause in clauses if _denies(clause, conversation)), "")
-    return denied or (found.group() if found and clauses else "")
+    return denied or (match.group() if match and clauses else "")
 
 
 def _denies(clause: str, conversation: str) -> bool:
@@ -104,22 +104,22 @@ def _is_new_request(sentence: str, conversation: str) -> bool:
 
 def _about_the_answer(plain: str, conversation: str) -> list[str]:
     """Returns the clauses before the first one that sets a new task or begins the text of a problem."""
-    found: list[str] = []
+    clauses_about: list[str] = []
     for sentence in _SENTENCE.split(plain):
         if _PROBLEM.search(sentence) and len(_NUMBER.findall(sentence)) > 1:
-            return found
+            return clauses_about
         if _is_new_request(sentence, conversation):
-            return found
+            return clauses_about
         for clause in filter(None, _CLAUSE.split(sentence)):
             if _CONDITION.search(clause):
                 continue
             complains = CHINESE["complaint"].search(clause)
-            if len(found) == _CLAUSES or (CHINESE["new_task"].search(clause) and not complains):
-                return found
-            if _is_story(clause) and not found:
-                return found
-            found.append(clause)
-    return found
+            if len(clauses_about) == _CLAUSES or (CHINESE["new_task"].search(clause) and not complains):
+                return clauses_about
+            if _is_story(clause) and not clauses_about:
+                return clauses_about
+            clauses_about.append(clause)
+    return clauses_about
 
 
 def _is_story(clause: str) -> bool:

@@ -93,18 +93,18 @@ def _by_words(sentences: list[str], on_topic: list[str]) -> tuple[int, str]:
 def _complaint(sentences: list[str], on_topic: list[str]) -> tuple[str, bool]:
     """Returns the words that complain, and whether they decide alone, whatever else the message contains."""
     sentences = [_QUOTED.sub(" ", sentence) for sentence in sentences]
-    found = _first(ENGLISH["complaint"], sentences)
-    if found:
-        return found, True
+    words = _first(ENGLISH["complaint"], sentences)
+    if words:
+        return words, True
     for pattern, where in (
         (ENGLISH_WORK["fault"], sentences),
         (ENGLISH["wish"], on_topic),
         (ENGLISH_WORK["slip"], on_topic),
         (ENGLISH_WORK["change"], on_topic),
     ):
-        found = _first(pattern, where)
-        if found:
-            return found, False
+        words = _first(pattern, where)
+        if words:
+            return words, False
     return "", False
 
 
@@ -114,9 +114,9 @@ def _praise(sentences: list[str], on_topic: list[str]) -> str:
         (ENGLISH["praise_inside"], on_topic),
         (ENGLISH_WORK["success"], sentences),
     ):
-        found = _first(pattern, [_QUOTED.sub(" ", sentence) for sentence in where])
-        if found:
-            return found
+        words = _first(pattern, [_QUOTED.sub(" ", sentence) for sentence in where])
+        if words:
+            return words
     return ""
 
 
@@ -124,14 +124,14 @@ def _denial(clauses: list[str], known: frozenset[str]) -> str:
     """A denial that refers to the answer or has a word of the conversation."""
     before = ""
     for clause in clauses:
-        found = _DENIAL.search(clause)
-        if found and found.start() == 0:
+        match = _DENIAL.search(clause)
+        if match and match.start() == 0:
             clause = f"{before} {clause}"
         before = clause
-        if found:
-            named = {word for word in words_of(clause) if len(word) >= _TIE_LETTERS and word != found.group()}
+        if match:
+            named = {word for word in words_of(clause) if len(word) >= _TIE_LETTERS and word != match.group()}
             if _TIE.search(clause) or named & known:
-                return found.group()
+                return match.group()
     return ""
 
 
@@ -143,16 +143,16 @@ def about_the_answer(text: str, known: frozenset[str] = frozenset()) -> list[str
     plain = _NO_APOSTROPHE.sub(r"\1n't", plain)
     plain = re.sub(r"\b(that|what)s\b", r"\1's", plain)
     plain = ENGLISH_ASIDES["innocent"].sub(" ", ENGLISH_ASIDES["delight"].sub(" thanks ", plain))
-    found: list[str] = []
+    about: list[str] = []
     for sentence in _SENTENCE.split(plain):
-        if found and is_new_request(f"{sentence} {' '.join(found)}", known):
+        if about and is_new_request(f"{sentence} {' '.join(about)}", known):
             break
         before, is_task = before_task(sentence[:_SENTENCE_LENGTH].strip(" ,;:-"), known)
         if before:
-            found.append(before)
+            about.append(before)
         if is_task:
             break
-    return found
+    return about
 
 
 def before_task(sentence: str, known: frozenset[str] = frozenset()) -> tuple[str, bool]:

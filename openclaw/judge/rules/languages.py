@@ -106,8 +106,8 @@ def read_signs(text: str) -> tuple[int, str]:
     read = text[:_TEXT_LENGTH].lower()
     good, bad = SIGNS["praise"].search(read), SIGNS["complaint"].search(read)
     if bool(good) != bool(bad):
-        found = good or bad
-        return (1 if good else -1), f"sign: {found.group() if found else ''}"
+        sign = good or bad
+        return (1 if good else -1), f"sign: {sign.group() if sign else ''}"
     if not bad and "?" not in read and len(_WORD.findall(read)) <= _SHORT_WORDS:
         thanks = SIGNS["short_thanks"].search(read)
         if thanks:
@@ -132,9 +132,9 @@ def read_listed(text: str, language: str, conversation: str) -> tuple[int, str]:
         return score, why
     if any("☺" in part for part in plain):
         return 1, "praise"
-    found = _first(reader.wordings["praise"], plain)
-    if found:
-        return 1, f"praise: {found}"
+    praise = _first(reader.wordings["praise"], plain)
+    if praise:
+        return 1, f"praise: {praise}"
     denied = reader.denial(plain)
     return (-1, f"complaint: {denied}") if denied else (score, why)
 
@@ -183,13 +183,13 @@ class _Reader:
         return _first(self.wordings["denial"], tied)
 
     def sentences_before_task(self, text: str) -> list[str]:
-        found = []
+        before = []
         for sentence in _SENTENCE.split(text[:_TEXT_LENGTH].lower().translate(_PLAIN)):
             bare = sentence.strip(" ,;:-¡¿،।")
             if self._is_task(bare):
                 break
-            found.append(bare)
-        return found
+            before.append(bare)
+        return before
 
     def _is_task(self, sentence: str) -> bool:
         asks = sentence.endswith("?") or self.wordings["asks"].search(sentence) is not None

@@ -57,8 +57,8 @@ def unwrapped(text: str) -> str:
 def agent_says_failed(text: str) -> str | None:
     """Returns the words in which an agent itself reports that a call failed; None if it does not."""
     ends = text if len(text) <= 2 * _EDGE else f"{text[:_EDGE]}\n{text[-_EDGE:]}"
-    found = next((match for pattern in _FAILED if (match := pattern.search(ends))), None)
-    return found.group().strip().split("\n")[-1][:60] if found else None
+    failure = next((match for pattern in _FAILED if (match := pattern.search(ends))), None)
+    return failure.group().strip().split("\n")[-1][:60] if failure else None
 
 
 def result_of_user(message: str) -> tuple[str, ToolCall] | None:

@@ -121,7 +121,7 @@ class ToolCall:
 
 def calls_in(response: str) -> list[ToolCall]:
     """The calls that a response ends with, as `question_about` writes them."""
-    found = []
+    calls = []
     for match in _NAME.finditer(response):
         try:
             arguments, _ = json.JSONDecoder().raw_decode(response, match.end())
@@ -129,8 +129,8 @@ def calls_in(response: str) -> list[ToolCall]:
             continue
         fields = [name for name in _COMMAND_FIELDS if arguments.get(name)]
         command = _line_of(arguments[fields[0]]) if fields else ""
-        found.append(ToolCall(match[1], command, match[1] in _SAYS_EVERY_FAILURE and "command" in fields))
-    return found
+        calls.append(ToolCall(match[1], command, match[1] in _SAYS_EVERY_FAILURE and "command" in fields))
+    return calls
 
 
 def _line_of(command: object) -> str:

@@ -114,9 +114,9 @@ def read_tool_results(texts: list[str], calls: list[ToolCall]) -> Verdict:
     paired = calls if len(calls) == len(texts) else [ToolCall()] * len(texts)
     verdicts = [read_tool_result(text, call) for text, call in zip(texts, paired, strict=True)]
     for sign in (-1, 0):
-        found = next((verdict for verdict in verdicts if verdict[0] == sign), None)
-        if found:
-            return found
+        verdict_of_sign = next((verdict for verdict in verdicts if verdict[0] == sign), None)
+        if verdict_of_sign:
+            return verdict_of_sign
     return verdicts[0]
 
 
@@ -297,11 +297,11 @@ def _of_shell(text: str) -> Report | None:
     lines = f"\n{text}"
     code_at = lines.rfind("\nExit Code: ")
     error_at = max(lines.rfind(f"\n{name}: ", 0, max(code_at, 0)) for name in ("Error", "Stderr"))
-    found = [at for name in ("Output", "Stdout") if 0 <= (at := lines.find(f"\n{name}: ")) < error_at]
+    starts = [at for name in ("Output", "Stdout") if 0 <= (at := lines.find(f"\n{name}: ")) < error_at]
     end = _SHELL_END.match(lines, code_at + len("\nExit Code: ")) if code_at >= 0 else None
-    if not found or end is None:
+    if not starts or end is None:
         return None
-    parts = (lines[min(found) : error_at], lines[error_at:code_at])
+    parts = (lines[min(starts) : error_at], lines[error_at:code_at])
     printed = [part.partition(": ")[2].strip() for part in parts]
     body = "\n".join(part for part in printed if part not in _SHELL_NOTHING)
     signal = _SIGNAL.search(lines, code_at)
@@ -342,18 +342,18 @@ def _of_text(text: str) -> Report:
     lines = text.strip("\n").split("\n")
     head = next((i for i, line in enumerate(lines[:_HEAD_LINES]) if _HEAD_END.match(line)), 0)
     for first in range(head or 1):
-        found = _LINE.match(lines[first])
-        if found:
-            return Report(_number(found), _without_placeholder("\n".join(lines[(head or first) + 1 :])))
+        match = _LINE.match(lines[first])
+        if match:
+            return Report(_number(match), _without_placeholder("\n".join(lines[(head or first) + 1 :])))
     filled = [i for i, line in enumerate(lines) if line.strip()]
-    found = _LINE.match(lines[filled[-1]]) if filled else None
-    if found:
-        return Report(_number(found), _without_placeholder("\n".join(lines[: filled[-1]])))
+    match = _LINE.match(lines[filled[-1]]) if filled else None
+    if match:
+        return Report(_number(match), _without_placeholder("\n".join(lines[: filled[-1]])))
     return Report(None, _without_placeholder(text))
 
 
-def _number(found: re.Match[str]) -> int:
-    return int(found[1])
+def _number(match: re.Match[str]) -> int:
+    return int(match[1])
 
 
 def _without_placeholder(body: str) -> str:
@@ -364,24 +364,24 @@ def _without_placeholder(body: str) -> str:
 def text_failed(text: str) -> str | None:
     """Returns why a tool's plain text is a failure, in a few words; None without evidence."""
     read = _NO_FAILURE.sub(" ", _ends(text))
-    found = TOOLS["failure"].search(read)
-    if found is None and is_report(read):
+    match = TOOLS["failure"].search(read)
+    if match is None and is_report(read):
         first = read.strip().split("\n", 1)[0]
-        found = TOOLS["report"].search(first)
-    return None if found is None else f"error text: {found.group().strip()[:60]}"
+        match = TOOLS["report"].search(first)
+    return None if match is None else f"error text: {match.group().strip()[:60]}"
 
 
 def text_succeeded(text: str) -> str | None:
     """Returns the evidence of success in a tool's plain text; None if there is none."""
-    found = TOOLS["success"].search(_ends(text))
-    return None if found is None else f"success text: {found.group().strip()[:60]}"
+    match = TOOLS["success"].search(_ends(text))
+    return None if match is None else f"success text: {match.group().strip()[:60]}"
 
 
 def summary_failed(text: str) -> str | None:
     """Why the last lines, the summary of a check, prove a failure whatever the exit code was."""
     last = "\n".join(_ends(text).rstrip().split("\n")[-_SUMMARY_LINES:])
-    found = TOOLS["summary_failure"].search(_NO_FAILURE.sub(" ", last))
-    return None if found is None else f"summary: {found.group().strip()[:60]}"
+    match = TOOLS["summary_failure"].search(_NO_FAILURE.sub(" ", last))
+    return None if match is None else f"summary: {match.group().strip()[:60]}"
 
 
 def own_failure(text: str, programs: list[str]) -> str | None:
@@ -392,8 +392,8 @@ def own_failure(text: str, programs: list[str]) -> str | None:
     git = "|(?:fatal|error): " if "git" in named else ""
     own = rf"^\W{{0,4}}(?:{shell}\S|(?:\S*/)?(?:{names})(?:\[\d+\])?: {_HARMLESS}\S{git})"
     first = next((line for line in text.split("\n") if line.strip()), "")
-    found = re.match(own, first, re.IGNORECASE)
-    return f"error text: {first.strip()[:60]}" if found else None
+    match = re.match(own, first, re.IGNORECASE)
+    return f"error text: {first.strip()[:60]}" if match else None
 
 
 def is_report(text: str) -> bool:

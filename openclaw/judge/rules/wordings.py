@@ -23,14 +23,14 @@ class Wordings(dict[str, re.Pattern[str]]):
         parts: dict[str, str] = {}
 
         def whole(entry: str | list[str]) -> str:
-            return _PART.sub(lambda found: parts[found[1]], "".join(entry))
+            return _PART.sub(lambda wordings: parts[wordings[1]], "".join(entry))
 
         for key, value in content.get("parts", {}).items():
             parts[key] = whole(value)
         lists = {key: "|".join(map(whole, entries)) for key, entries in content["lists"].items()}
-        found = cls({key: re.compile(text, flags) for key, text in lists.items()})
-        found.parts = parts
-        return found
+        wordings = cls({key: re.compile(text, flags) for key, text in lists.items()})
+        wordings.parts = parts
+        return wordings
 
 
 ENGLISH = Wordings.read("en")

@@ -58,10 +58,10 @@ class Encoder:
         with self._lock:
             if new := [text for text in dict.fromkeys(read) if text not in self._known]:
                 self._known.update(zip(new, self._model.encode(new), strict=True))
-            found = np.stack([self._known[text] for text in read])
+            stacked = np.stack([self._known[text] for text in read])
             while len(self._known) > _KNOWN:
                 self._known.popitem(last=False)
-        return found
+        return stacked
 
     @functools.cached_property
     def _model(self) -> Any:

@@ -79,24 +79,24 @@ def _runs(text: str) -> Row:
     padded = f" {plain} "
     names = {padded[at : at + length] for length in lengths for at in range(len(padded) - length + 1)}
     names |= {f"word {word}" for word in _WORD.findall(plain)}
-    found: Row = np.zeros(_BUCKETS, dtype=np.float32)
+    counts: Row = np.zeros(_BUCKETS, dtype=np.float32)
     for name in names:
         bucket = zlib.crc32(name.encode())
         # The sign of a hash keeps two runs in one bucket from always adding up.
-        found[bucket % _BUCKETS] += 1 if bucket >> 31 else -1
-    return found / max(float(np.linalg.norm(found)), 1.0)
+        counts[bucket % _BUCKETS] += 1 if bucket >> 31 else -1
+    return counts / max(float(np.linalg.norm(counts)), 1.0)
 
 
 def _rule(vote: Vote | None) -> list[float]:
     """One of the places is 1, or none."""
-    found = [0.0] * len(_BY_RULE)
+    row = [0.0] * len(_BY_RULE)
     if vote is not None:
         score = vote.score or 0
         fits = (
             at for at, (begins, sign) in enumerate(_BY_RULE) if sign == score and vote.text.startswith(begins)
         )
-        found[next(fits)] = 1.0
-    return found
+        row[next(fits)] = 1.0
+    return row
 
 
 def _signs(remark: Remark) -> list[float]:

@@ -114,8 +114,8 @@ class Head:
 
     def powers(self, features: Array) -> Array:
         """Returns the logits, `[..., kinds]`, of features `[..., features]`."""
-        found: Array = features @ self._weights + self._bias
-        return found
+        powers: Array = features @ self._weights + self._bias
+        return powers
 
     def of_powers(self, powers: Array) -> Reading:
         """`powers`: `[kinds]`."""
@@ -143,6 +143,6 @@ def shares_of(powers: Array) -> Array:
     """Returns the probability of each kind, `[..., kinds]`, from logits of that shape (softmax)."""
     import numpy as np
 
-    found = np.exp(powers - powers.max(axis=-1, keepdims=True))
-    shares: Array = found / found.sum(axis=-1, keepdims=True)
+    exponentials = np.exp(powers - powers.max(axis=-1, keepdims=True))
+    shares: Array = exponentials / exponentials.sum(axis=-1, keepdims=True)
     return shares

@@ -66,12 +66,12 @@ class Teacher:
         log_probs = [
             _number(entry, token_id) for entry, token_id in zip(scored, turn.completion_ids, strict=True)
         ]
-        found: dict[str, Any] = {"teacher_tokens_candidates": None, "teacher_log_probs": log_probs}
+        fields: dict[str, Any] = {"teacher_tokens_candidates": None, "teacher_log_probs": log_probs}
         if self._top_k:
             best = [_best(row, self._top_k) for row in _rows(meta, "input_top_logprobs", len(log_probs))]
-            found["teacher_topk_log_probs"] = [[value for value, _ in row] for row in best]
-            found["teacher_topk_indices"] = [[token for _, token in row] for row in best]
-        return dataclasses.replace(draft, **found)
+            fields["teacher_topk_log_probs"] = [[value for value, _ in row] for row in best]
+            fields["teacher_topk_indices"] = [[token for _, token in row] for row in best]
+        return dataclasses.replace(draft, **fields)
 
     def _body(self, ids: list[int], start: int, temperature: float) -> dict[str, Any]:
         body: dict[str, Any] = {

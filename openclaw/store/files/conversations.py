@@ -58,7 +58,7 @@ class Conversation(BaseModel):
 def read_conversations(path: Path) -> list[tuple[str, Conversation]]:
     """(where, conversation) of a file or folder. Raises StoreError that names file, line (or number) and field;
     a session id may occur once."""
-    found: list[tuple[str, Conversation]] = []
+    conversations: list[tuple[str, Conversation]] = []
     seen: dict[str, str] = {}
     for file in _files(path):
         for where, value in _values(file):
@@ -70,8 +70,8 @@ def read_conversations(path: Path) -> list[tuple[str, Conversation]]:
             if id_ in seen:
                 raise StoreError(f"{where}: session_id: {id_!r} is in {seen[id_]} already")
             seen[id_] = where
-            found.append((where, conversation))
-    return found
+            conversations.append((where, conversation))
+    return conversations
 
 
 def _files(path: Path) -> list[Path]:

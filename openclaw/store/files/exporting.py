@@ -130,11 +130,11 @@ def _turn_lines(connection: Connection, ids: Sequence[str]) -> Iterator[TurnLine
 
 
 def _by_turn(connection: Connection, table: Table, ids: Sequence[str]) -> defaultdict[str, list[RowMapping]]:
-    found: defaultdict[str, list[RowMapping]] = defaultdict(list)
+    rows_by_turn: defaultdict[str, list[RowMapping]] = defaultdict(list)
     query = select(table).where(table.c.turn_id.in_(ids)).order_by(table.c.id)
     for row in connection.execute(query).mappings():
-        found[row["turn_id"]].append(row)
-    return found
+        rows_by_turn[row["turn_id"]].append(row)
+    return rows_by_turn
 
 
 def _wish_entry(row: RowMapping) -> WishEntry:

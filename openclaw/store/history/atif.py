@@ -43,11 +43,11 @@ def read_atif(value: Line, name: str) -> list[PastSession]:
                 own = str(len(entries))
                 learn = not step.get("is_copied_context") and step.get("llm_call_count") != 0
                 entries.append(Entry(id=own, parent=last, message=message, key=own, learn=learn))
-    found = [past_session("atif", id_, entries)]
+    sessions = [past_session("atif", id_, entries)]
     for number, sub in enumerate(value.get("subagent_trajectories") or []):
         if is_atif(sub):
-            found += read_atif(sub | {"session_id": sub.get("trajectory_id") or f"{id_}-{number}"}, name)
-    return found
+            sessions += read_atif(sub | {"session_id": sub.get("trajectory_id") or f"{id_}-{number}"}, name)
+    return sessions
 
 
 def _messages(step: Line) -> list[Message]:

@@ -21,25 +21,25 @@ from openclaw.types import NewTurn, TurnState
 Counts = dict[str, int | dict[str, int]]
 
 
-def describe(found: Histories) -> Counts:
+def describe(histories: Histories) -> Counts:
     """Returns what an import would contain, before it is tokenised."""
-    turns = [turn for session in found.sessions for turn in session.turns]
+    turns = [turn for session in histories.sessions for turn in session.turns]
     return {
-        "files": dict(found.files),
-        "sessions": len(found.sessions),
+        "files": dict(histories.files),
+        "sessions": len(histories.sessions),
         "turns": len(turns),
         "with_next_state": sum(bool(turn.next_state) for turn in turns),
         "with_tool_calls": sum(bool(turn.answer.get("tool_calls")) for turn in turns),
-        "left_out": dict(_left_out(found)),
+        "left_out": dict(_left_out(histories)),
     }
 
 
-def _left_out(found: Histories) -> Counter[str]:
-    return sum((session.left_out for session in found.sessions), Counter[str]())
+def _left_out(histories: Histories) -> Counter[str]:
+    return sum((session.left_out for session in histories.sessions), Counter[str]())
 
 
 def import_histories(
-    store: RolloutStore | None, found: Histories, model_path: Path, person: str | None = None
+    store: RolloutStore | None, histories: Histories, model_path: Path, person: str | None = None
 ) -> Counts:
     """Add past sessions. A turn with a next state goes to the judge; the last one of a session is stored as imported, and
     goes to the judge when a later import of the grown log brings what followed it.
@@ -60,10 +60,10 @@ def import_histories(
         tokenizer = ConversationTokenizer(model_path)
     except OSError as error:
         raise ConfigError(f"{model_path}: {error}") from error
-    counts = describe(found)
+    counts = describe(histories)
     became: Counter[str] = Counter(answered=0, imported=0, known=0)
-    left_out = _left_out(found)
-    for session in found.sessions:
+    left_out = _left_out(histories)
+    for session in histories.sessions:
         prepared = _prepared(tokenizer, session, person, left_out)
         if store is None:
             became.update("answered" if past.next_state else "imported" for _, past in prepared)
@@ -76,7 +76,7 @@ def import_histories(
 def _prepared(
     tokenizer: ConversationTokenizer, session: PastSession, person: str | None, left_out: Counter[str]
 ) -> list[tuple[NewTurn, PastTurn]]:
-    found = []
+    prepared = []
     for past in session.turns:
         if tokenizer.surely_exceeds(past.messages):
             left_out["context_length_exceeded"] += 1
@@ -90,10 +90,10 @@ def _prepared(
             left_out["cannot_be_written"] += 1
             continue
         if turn.state is TurnState.IMPORTED:
-            found.append((turn, past))
+            prepared.append((turn, past))
         else:
             left_out[turn.state_reason or ""] += 1
-    return found
+    return prepared
 
 
 def _store(store: RolloutStore, turn: NewTurn, past: PastTurn) -> str:

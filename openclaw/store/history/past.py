@@ -103,23 +103,23 @@ def _last_key(way: list[Entry]) -> str | None:
 
 def _folded(way: list[Entry]) -> list[Entry]:
     """Entries with messages: summaries in place of what they stand for, parts of one answer as one."""
-    found: list[Entry] = []
+    entries_left: list[Entry] = []
     for entry in way:
         if entry.summary is not None:
-            ids: list[str | None] = [one.id for one in found]
-            kept = ids.index(entry.kept_from) if entry.kept_from in ids else len(found)
+            ids: list[str | None] = [one.id for one in entries_left]
+            kept = ids.index(entry.kept_from) if entry.kept_from in ids else len(entries_left)
             stands = Entry(id=entry.id, parent=None, message={"role": "user", "content": entry.summary})
-            found = [stands, *found[kept:]]
+            entries_left = [stands, *entries_left[kept:]]
         elif entry.message is not None:
-            last = found[-1] if found else None
+            last = entries_left[-1] if entries_left else None
             if last is not None and last.message and _is_same_answer(last, entry):
-                found[-1] = Entry(
+                entries_left[-1] = Entry(
                     id=entry.id, parent=None, message=_joined(last.message, entry.message), key=entry.key,
                     learn=last.learn and entry.learn,
                 )  # fmt: skip
             else:
-                found.append(entry)
-    return found
+                entries_left.append(entry)
+    return entries_left
 
 
 def _is_same_answer(last: Entry, entry: Entry) -> bool:

@@ -54,21 +54,21 @@ def history_at(name: str) -> Path:
 def read_histories(path: Path) -> Histories:
     """Of a folder every file below it that is a history. Raises StoreError for a file that is none, or broken, and
     for a folder without any."""
-    found = Histories()
+    histories = Histories()
     if path.is_file():
         kind, sessions = _read(path)
         if kind == "unknown":
             raise StoreError(f"{path} is not {KNOWN}")
-        found.files[kind] += 1
-        found.sessions += sessions
-        return found
+        histories.files[kind] += 1
+        histories.sessions += sessions
+        return histories
     for file in sorted(one for one in path.rglob("*") if one.suffix in _SUFFIXES and one.is_file()):
         kind, sessions = _read(file, lenient=True)
-        found.files[kind] += 1
-        found.sessions += sessions
-    if not found.sessions:
+        histories.files[kind] += 1
+        histories.sessions += sessions
+    if not histories.sessions:
         raise StoreError(f"{path} has no session of OpenClaw, Hermes or Claude Code, and no ATIF")
-    return found
+    return histories
 
 
 def _read(file: Path, lenient: bool = False) -> tuple[str, list[PastSession]]:
@@ -106,11 +106,11 @@ def _sessions(values: list[Any], name: str) -> tuple[str, list[PastSession]]:
 
 
 def _each(lines: list[Line], name: str, fits: Callable[[object], bool], read: Reader) -> list[PastSession]:
-    found: list[PastSession] = []
+    sessions: list[PastSession] = []
     for number, line in enumerate(lines):
         if fits(line):
-            found += read(line, f"{name}-{number}" if number else name)
-    return found
+            sessions += read(line, f"{name}-{number}" if number else name)
+    return sessions
 
 
 def values_of(file: Path) -> Iterator[Any]:

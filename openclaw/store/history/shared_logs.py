@@ -37,23 +37,23 @@ def is_sharegpt(value: object) -> bool:
 
 def read_sharegpt(value: Line, name: str) -> list[PastSession]:
     """The session of a conversation; `name` is its id if it has none."""
-    found: list[Message] = []
+    messages: list[Message] = []
     if isinstance(system := value.get("system"), str) and system:
-        found.append({"role": "system", "content": system})
+        messages.append({"role": "system", "content": system})
     for number, one in enumerate(value["conversations"]):
         if not isinstance(one, dict) or not isinstance(one.get("value"), str):
             continue
         who = str(one.get("from")).lower()
         if who in _TOOLS:
-            found.append(result_of(number, one["value"]))
+            messages.append(result_of(number, one["value"]))
         elif who in _ROLES:
             role = _ROLES[who]
-            found.append(
+            messages.append(
                 answer_of(one["value"], [])
                 if role == "assistant"
                 else {"role": role, "content": one["value"]}
             )
-    return [past_session("sharegpt", str(value.get("id") or name), chain(found))]
+    return [past_session("sharegpt", str(value.get("id") or name), chain(messages))]
 
 
 def _entry(id_: str, node: Line) -> Entry:

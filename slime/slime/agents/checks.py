@@ -13,9 +13,9 @@ from slime.errors import EnvironmentAway
 Answer = TypeVar("Answer")
 
 
-def checked_start(found: object) -> Start:
+def checked_start(value: object) -> Start:
     """Raises EnvironmentAway."""
-    start = _of(found, Start, "reset of the environment")
+    start = _of(value, Start, "reset of the environment")
     if not _messages(start.messages) or not start.messages:
         raise EnvironmentAway(
             f"reset of the environment gave no messages to begin with: {start.messages!r:.80}"
@@ -25,9 +25,9 @@ def checked_start(found: object) -> Start:
     return start
 
 
-def checked_observation(found: object) -> Observation:
+def checked_observation(value: object) -> Observation:
     """Raises EnvironmentAway."""
-    seen = _of(found, Observation, "step of the environment")
+    seen = _of(value, Observation, "step of the environment")
     if not _messages(seen.messages):
         raise EnvironmentAway(f"step of the environment gave no list of messages: {seen.messages!r:.80}")
     if seen.step_score is None:
@@ -35,28 +35,28 @@ def checked_observation(found: object) -> Observation:
     return replace(seen, step_score=_number(seen.step_score, "the score of a step"))
 
 
-def checked_outcome(found: object, giver: str = "evaluate of the environment") -> Outcome:
+def checked_outcome(value: object, giver: str = "evaluate of the environment") -> Outcome:
     """Raises EnvironmentAway."""
-    outcome = _of(found, Outcome, giver)
+    outcome = _of(value, Outcome, giver)
     if not isinstance(outcome.details, Mapping):
         raise EnvironmentAway(f"the details of an outcome must be a mapping, got {outcome.details!r:.80}")
     solved = _number(outcome.solved, "whether an episode is solved")
     return replace(outcome, score=_number(outcome.score, "the score of an outcome"), solved=bool(solved))
 
 
-def _of(found: object, kind: type[Answer], giver: str) -> Answer:
-    if not isinstance(found, kind):
-        raise EnvironmentAway(f"{giver} gave {found!r:.80}, not an object of {kind.__name__}")
-    return found
+def _of(value: object, kind: type[Answer], giver: str) -> Answer:
+    if not isinstance(value, kind):
+        raise EnvironmentAway(f"{giver} gave {value!r:.80}, not an object of {kind.__name__}")
+    return value
 
 
-def _messages(found: object) -> bool:
-    return isinstance(found, Sequence) and all(isinstance(one, Mapping) for one in found)
+def _messages(value: object) -> bool:
+    return isinstance(value, Sequence) and all(isinstance(one, Mapping) for one in value)
 
 
-def _number(found: object, what: str) -> float:
+def _number(value: object, what: str) -> float:
     """Numpy's and torch's scalars are numbers too."""
-    plain = found.item() if hasattr(found, "item") else found
+    plain = value.item() if hasattr(value, "item") else value
     if not isinstance(plain, int | float) or not math.isfinite(plain):
-        raise EnvironmentAway(f"{what} must be a finite number, got {found!r:.80}")
+        raise EnvironmentAway(f"{what} must be a finite number, got {value!r:.80}")
     return float(plain)

@@ -32,8 +32,8 @@ def continuation(tokenizer: ChatTokenizer, messages: Sequence[Message]) -> list[
         DataError: the template does not end an answer with the token that ends sampling.
     """
     end_of_answer = _ANSWER + tokenizer.eos_token
-    _, found, behind = tokenizer.render([*_ASKED, *messages], answer_next=True).partition(end_of_answer)
-    if not found:
+    _, between, behind = tokenizer.render([*_ASKED, *messages], answer_next=True).partition(end_of_answer)
+    if not between:
         raise DataError(
             f"the chat template does not end an answer with {tokenizer.eos_token}, so its ids cannot be continued"
         )
@@ -88,11 +88,11 @@ class Conversation:
 
     def images(self) -> list[ImagePlace]:
         """Those among `ids`."""
-        found, before = list(self.first_images), len(self.opening)
+        images, before = list(self.first_images), len(self.opening)
         for exchange in self.exchanges:
-            found += behind(exchange.images, before + len(exchange.sampled))
+            images += behind(exchange.images, before + len(exchange.sampled))
             before += len(exchange.sampled) + len(exchange.shown)
-        return found
+        return images
 
     def pictures(self) -> list[str]:
         """Of `images`."""

@@ -176,9 +176,9 @@ class Episode:
         body = {"input_ids": answer.tokens, "sampling_params": params, "return_logprob": True}
         body |= image_fields(self.args.rollout_backend, answer.tokens, images, conversation.pictures())
         timeout = self.args.rollout_sample_timeout * POOL_SHARE
-        found = await state.pool.generate(body, timeout, current_interrupt.get())
-        check_prompt(found, images, len(answer.tokens))
-        add_answer(answer, found)
+        generated = await state.pool.generate(body, timeout, current_interrupt.get())
+        check_prompt(generated, images, len(answer.tokens))
+        add_answer(answer, generated)
         return Turn(answer)
 
     @staticmethod

@@ -79,7 +79,7 @@ def read_run(run_dir: Path, rollout: str | None = None) -> Iterator[SeenTrajecto
         raise ConfigError(f"{run_dir} kept no trajectories; start it with --save-debug-rollout-data {where}")
     files = _files(str(pattern))
     if rollout is not None:
-        files = [found for found in files if found[0] == rollout]
+        files = [numbered_file for numbered_file in files if numbered_file[0] == rollout]
     if not files:
         raise ConfigError(f"there is no file {pattern}" + (f" of rollout {rollout}" if rollout else ""))
     tokenizer = load_tokenizer(arguments["hf_checkpoint"])
@@ -93,18 +93,22 @@ def _files(pattern: str) -> list[tuple[str, Path]]:
     """(rollout, file), evaluations before the rollouts that follow them."""
     path = Path(pattern)
     shape = re.compile(re.escape(path.name).replace(re.escape(_PLACE), r"((?:eval_)?\d+)") + "$")
-    found = [(match.group(1), file) for file in path.parent.glob("*") if (match := shape.match(file.name))]
-    return sorted(found, key=lambda one: (int(one[0].removeprefix("eval_")), not one[0].startswith("eval_")))
+    numbered_files = [
+        (match.group(1), file) for file in path.parent.glob("*") if (match := shape.match(file.name))
+    ]
+    return sorted(
+        numbered_files, key=lambda one: (int(one[0].removeprefix("eval_")), not one[0].startswith("eval_"))
+    )
 
 
 def _advantages(run_dir: Path, rollout: str) -> dict[str, list[list[float | None]]]:
     """By index of the sample, one list [R] for each of its samples in order."""
     path = run_dir / TOKEN_RECORDS / f"rollout-{rollout:0>6}.jsonl"
-    found: dict[str, list[list[float | None]]] = defaultdict(list)
+    advantages: dict[str, list[list[float | None]]] = defaultdict(list)
     for row in json_lines(path) if path.is_file() else []:
         if "advantage" in row:
-            found[str(row["sample"])].append(row["advantage"])
-    return found
+            advantages[str(row["sample"])].append(row["advantage"])
+    return advantages
 
 
 def seen(
@@ -115,27 +119,27 @@ def seen(
 ) -> SeenTrajectory:
     """Turns of a trajectory, whether it was written as one sample or as one a turn."""
     first = samples[0]
-    found = SeenTrajectory(rollout, list(samples), tokenizer.decode(first.tokens[: first.prompt_length]))
+    trajectory = SeenTrajectory(rollout, list(samples), tokenizer.decode(first.tokens[: first.prompt_length]))
     before: list[int] = []
     for place, sample in enumerate(samples):
         scores = (sample.metadata.get("step_wise") or {}).get("step_scores") or []
         verdicts = {step["step_index"]: step for step in (sample.metadata.get("prm") or {}).get("steps", [])}
         row = advantages[place] if place < len(advantages) else []
-        if found.turns:
+        if trajectory.turns:
             new = sample.tokens[_common(before, sample.tokens) : sample.prompt_length]
-            found.turns[-1].shown = _shown(tokenizer, new)
+            trajectory.turns[-1].shown = _shown(tokenizer, new)
         response, ended = sample.tokens[sample.prompt_length :], 0
         for number, (begin, end) in enumerate(_model_spans(sample)):
             if number:
-                found.turns[-1].shown = _shown(tokenizer, response[ended:begin])
+                trajectory.turns[-1].shown = _shown(tokenizer, response[ended:begin])
             turn, ended = _turn(sample, begin, end, tokenizer), end
             turn.score = scores[number] if number < len(scores) else None
-            turn.judge = verdicts.get(len(found.turns))
+            turn.judge = verdicts.get(len(trajectory.turns))
             known = [value for value in row[begin:end] if value is not None]
             turn.advantage = statistics.fmean(known) if known else None
-            found.turns.append(turn)
+            trajectory.turns.append(turn)
         before = sample.tokens
-    return found
+    return trajectory
 
 
 def _model_spans(sample: Sample) -> list[tuple[int, int]]:

@@ -31,10 +31,10 @@ def table(evaluations: Sequence[Evaluation]) -> str:
     best = [] if k == 1 else [f"pass@{k}"]
     lines = [_cells(["rollouts", "pass@1", *best, "tasks", "turns", "tool use", "lost to infrastructure"])]
     lines.append(_cells(["--:"] * (6 + len(best))))
-    for found in evaluations:
-        shares = [str(found.pass_at(1)), *(str(found.pass_at(k)) for _ in best)]
-        counts = [str(found.tasks), f"{found.steps:.1f}", f"{found.tool_use:.2f}", str(found.failed)]
-        lines.append(_cells([str(found.rollout_id), *shares, *counts]))
+    for one in evaluations:
+        shares = [str(one.pass_at(1)), *(str(one.pass_at(k)) for _ in best)]
+        counts = [str(one.tasks), f"{one.steps:.1f}", f"{one.tool_use:.2f}", str(one.failed)]
+        lines.append(_cells([str(one.rollout_id), *shares, *counts]))
     if len(evaluations) > 1:
         lines.append(f"\npass@1 changed by {change(evaluations[0], evaluations[-1])} (paired over tasks)")
     lines.append("Brackets are 95 % intervals over tasks.")
@@ -51,15 +51,15 @@ def of_dataset(run_dir: Path, dataset: str | None = None) -> list[Evaluation]:
     Raises:
         ConfigError: there is none, or several to choose from.
     """
-    found = read_evaluations(run_dir)
-    names = sorted({evaluation.dataset for evaluation in found})
+    all_evaluations = read_evaluations(run_dir)
+    names = sorted({evaluation.dataset for evaluation in all_evaluations})
     if dataset is None and len(names) > 1:
         raise ConfigError(f"the run was evaluated on {', '.join(names)}; choose one of them")
     if not names or dataset not in (None, *names):
         raise ConfigError(
             f"the run was not evaluated on {dataset or 'anything'}; on: {', '.join(names) or 'nothing'}"
         )
-    return [evaluation for evaluation in found if dataset in (None, evaluation.dataset)]
+    return [evaluation for evaluation in all_evaluations if dataset in (None, evaluation.dataset)]
 
 
 def summary(run_dir: Path, dataset: str | None = None, seconds: float | None = None) -> dict[str, Any]:
@@ -152,10 +152,10 @@ BLUE, ORANGE = COLOURS[:2]
 def curve(evaluations: Sequence[Evaluation]) -> str:
     """Returns an SVG text: pass@1 with its 95 % band, and the share of attempts that called a tool, of one data
     set."""
-    known = [found for found in evaluations if found.solved]
-    last = max([1, *(found.rollout_id for found in known)])
+    known = [evaluation for evaluation in evaluations if evaluation.solved]
+    last = max([1, *(evaluation.rollout_id for evaluation in known)])
     chart = LineChart(last)
-    scores = [(found.rollout_id, found.pass_at(1)) for found in known]
+    scores = [(evaluation.rollout_id, evaluation.pass_at(1)) for evaluation in known]
     upper = [(x, score.high) for x, score in scores]
     lower = [(x, score.low) for x, score in reversed(scores)]
     above = chart.top - 16
@@ -164,7 +164,9 @@ def curve(evaluations: Sequence[Evaluation]) -> str:
             *chart.axes(max(1, round(last / 8)), "rollouts"),
             chart.band([*upper, *lower], BLUE),
             chart.line([(x, score.value) for x, score in scores], BLUE),
-            chart.line([(found.rollout_id, found.tool_use) for found in known], ORANGE, dashed=True),
+            chart.line(
+                [(evaluation.rollout_id, evaluation.tool_use) for evaluation in known], ORANGE, dashed=True
+            ),
             words(chart.left, above, f"{evaluations[0].dataset}: pass@1 with 95 % interval", "start", BLUE),
             words(chart.width - chart.right, above, "share that called a tool", "end", ORANGE),
         ]

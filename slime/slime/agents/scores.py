@@ -103,8 +103,8 @@ def read_evaluations(run_dir: Path) -> list[Evaluation]:
     for row in json_lines(path):
         rows[row["dataset"], row["rollout_id"], row["row"], row["attempt_id"]] = row
     groups: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    for (dataset, rollout_id, *_), found in rows.items():
-        groups[dataset, rollout_id].append(found)
+    for (dataset, rollout_id, *_), by_task in rows.items():
+        groups[dataset, rollout_id].append(by_task)
     return [_evaluation(*key, groups[key]) for key in sorted(groups)]
 
 
@@ -131,10 +131,10 @@ def _evaluation(dataset: str, rollout_id: int, rows: Sequence[Row]) -> Evaluatio
 
 def json_lines(path: Path) -> list[dict[str, Any]]:
     """Returns the objects of a JSON Lines file, without lines that were cut off."""
-    found = []
+    parsed = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
-            found.append(json.loads(line))
+            parsed.append(json.loads(line))
         except ValueError:
             continue
-    return found
+    return parsed

@@ -57,12 +57,12 @@ def split_rows(
         ConfigError: a row without that name; else as `split`.
     """
     names = [_name_of(row, name, number) for number, row in enumerate(rows, 1)]
-    found = split(names, share, seed)
-    held_out = set(found.held_out)
+    parts = split(names, share, seed)
+    held_out = set(parts.held_out)
     sides: tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]] = [], []
     for row, its in zip(rows, names, strict=True):
         sides[its in held_out].append(row)
-    return *sides, found
+    return *sides, parts
 
 
 def _name_of(row: Mapping[str, Any], name: str, number: int) -> str:
@@ -81,13 +81,13 @@ def write_split(source: Path, folder: Path, name: str, share: float = SHARE, see
         rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, ValueError) as error:
         raise ConfigError(f"{source} is no file of JSON Lines that can be read: {error}") from error
-    train, held_out, found = split_rows(rows, name, share, seed)
+    train, held_out, parts = split_rows(rows, name, share, seed)
     folder.mkdir(parents=True, exist_ok=True)
     for file, part in (("train.jsonl", train), ("heldout.jsonl", held_out)):
         write_text(folder / file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in part))
-    manifest = {"seed": seed, "share": share, "train": found.train, "heldout": found.held_out}
+    manifest = {"seed": seed, "share": share, "train": parts.train, "heldout": parts.held_out}
     write_text(folder / "split_manifest.json", json.dumps(manifest, indent=2) + "\n")
-    return found
+    return parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,11 +104,11 @@ class Splitting:
 def main() -> int:
     args = parse(Splitting, None, "python -m slime.agents.splits", __doc__)
     try:
-        found = write_split(args.tasks, args.out, args.name, args.share, args.seed)
+        counts = write_split(args.tasks, args.out, args.name, args.share, args.seed)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{len(found.train)} tasks to train on, {len(found.held_out)} held out, in {args.out}")
+    print(f"{len(counts.train)} tasks to train on, {len(counts.held_out)} held out, in {args.out}")
     return 0
 
 

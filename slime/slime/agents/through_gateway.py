@@ -130,12 +130,10 @@ async def _read(url: str, session: str, admin_key: str | None) -> list[Turn]:
         answer = await client.post(f"{url.rstrip('/')}/admin/trajectories", json={"session_ids": [session]})
     if answer.status_code != 200:
         raise EnvironmentAway(f"the gateway gives no turns, status {answer.status_code}: {answer.text[:200]}")
-    found = [row for part in answer.json()["data"] for row in part["turns"]]
-    turns = [
-        _turn(row) for row in found if row["state"] not in _NEVER_TRAINED and row["completion_log_probs"]
-    ]
+    rows = [row for part in answer.json()["data"] for row in part["turns"]]
+    turns = [_turn(row) for row in rows if row["state"] not in _NEVER_TRAINED and row["completion_log_probs"]]
     if not turns:
-        raise EnvironmentAway(f"none of the {len(found)} turns of session {session} can be trained on")
+        raise EnvironmentAway(f"none of the {len(rows)} turns of session {session} can be trained on")
     return turns
 
 

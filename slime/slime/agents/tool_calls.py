@@ -41,10 +41,10 @@ def calls_in(text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
     """
     if OPEN not in text:
         return ()
-    found = _CALL.findall(text)
-    if len(found) != text.count(OPEN):
+    texts = _CALL.findall(text)
+    if len(texts) != text.count(OPEN):
         raise CallError(f"a tool call does not end with {CLOSE}")
-    return tuple(_call(body, {tool.name: tool for tool in tools}) for body in found)
+    return tuple(_call(body, {tool.name: tool for tool in tools}) for body in texts)
 
 
 def _call(body: str, tools: Mapping[str, Tool]) -> ToolCall:

@@ -48,7 +48,7 @@ def as_one(sample: Sample, turns: Sequence[Turn]) -> list[list[int]]:
 def one_each(sample: Sample, turns: Sequence[Turn]) -> list[Sample]:
     """Returns a sample a turn: what the model saw is its prompt, what it sampled its response. They share the
     trajectory."""
-    found = []
+    samples = []
     for number, turn in enumerate(turns):
         made = fresh(sample)
         made.tokens = turn.sampled.tokens[: turn.sampled.prompt_length]
@@ -56,8 +56,8 @@ def one_each(sample: Sample, turns: Sequence[Turn]) -> list[Sample]:
         made.status, made.temperature = turn.sampled.status, turn.sampled.temperature
         made.images = list(turn.sampled.images)
         made.metadata["turn"] = number
-        found.append(made)
-    return found
+        samples.append(made)
+    return samples
 
 
 def _append(sample: Sample, answer: Sample) -> None:

@@ -83,10 +83,10 @@ class View:
 
 def chosen(args: View) -> Iterator[SeenTrajectory]:
     """Yields the trajectories that the command line asks for."""
-    for found in read_run(args.run, args.rollout):
-        is_sample = args.sample is None or str(found.first.index) == args.sample
-        if is_sample and (args.solved is None or found.solved is args.solved):
-            yield found
+    for trajectory in read_run(args.run, args.rollout):
+        is_sample = args.sample is None or str(trajectory.first.index) == args.sample
+        if is_sample and (args.solved is None or trajectory.solved is args.solved):
+            yield trajectory
 
 
 def export(args: View, folder: Path) -> int:
@@ -94,9 +94,9 @@ def export(args: View, folder: Path) -> int:
     model = Path(read_arguments(args.run)["hf_checkpoint"]).name
     folder.mkdir(parents=True, exist_ok=True)
     names = set()
-    for found in chosen(args):
-        name = f"rollout-{found.rollout}-sample-{found.first.index}".replace("/", "_")
-        write_text(folder / f"{name}.json", atif_text(found, model))
+    for trajectory in chosen(args):
+        name = f"rollout-{trajectory.rollout}-sample-{trajectory.first.index}".replace("/", "_")
+        write_text(folder / f"{name}.json", atif_text(trajectory, model))
         names.add(name)
     return len(names)
 
@@ -107,8 +107,8 @@ def main() -> int:
         if args.atif is not None:
             print(f"{export(args, args.atif)} trajectories in {args.atif}")
         elif args.list:
-            for found in chosen(args):
-                print(heading(found))
+            for trajectory in chosen(args):
+                print(heading(trajectory))
         else:
             print("\n".join(map(shown, itertools.islice(chosen(args), args.most))), end="")
     except BrokenPipeError:

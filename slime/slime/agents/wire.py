@@ -32,18 +32,18 @@ class Refusal(Exception):
 
 def text_of(body: Mapping[str, Any], name: str) -> str:
     """Returns a field that must be there. Raises Refusal."""
-    found = body.get(name)
-    if not isinstance(found, str) or not found:
+    value = body.get(name)
+    if not isinstance(value, str) or not value:
         raise Refusal(400, "BAD_REQUEST", f"the request needs a text {name}")
-    return found
+    return value
 
 
 def object_of(body: Mapping[str, Any], name: str) -> Json:
     """Returns a field that must be an object. Raises Refusal."""
-    found = body.get(name)
-    if not isinstance(found, dict):
+    value = body.get(name)
+    if not isinstance(value, dict):
         raise Refusal(400, "BAD_REQUEST", f"the request needs an object {name}")
-    return found
+    return value
 
 
 def task_meta(task: Task) -> Json:

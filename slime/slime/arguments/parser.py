@@ -214,22 +214,22 @@ def config_file(path: str | None, flags: Sequence[Flag]) -> dict[str, Any]:
 
     file = Path(path).expanduser()
     try:
-        found = yaml.safe_load(file.read_text())
+        content = yaml.safe_load(file.read_text())
     except OSError as error:
         raise ConfigError(f"--custom-config-path {path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"--custom-config-path {path} is not YAML: {' '.join(str(error).split())}"
         ) from error
-    if found is None:
+    if content is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ConfigError(
-            f"--custom-config-path {path} must map names to values, and holds a {type(found).__name__}"
+            f"--custom-config-path {path} must map names to values, and holds a {type(content).__name__}"
         )
     by_name = {item.name: item for item in flags}
     values: dict[str, Any] = {}
-    for key, value in found.items():
+    for key, value in content.items():
         name = str(key).replace("-", "_")
         values[name] = _typed(by_name[name], value, path) if name in by_name else value
     return values

@@ -40,11 +40,11 @@ def check_plugin_flags(args: object) -> None:
 
 def plugin_variables(modules: Sequence[ModuleType]) -> dict[str, tuple[str, ...]]:
     """More names of the environment for slime's own flags, which plug-ins name in `VARIABLES`, by flag."""
-    found: dict[str, tuple[str, ...]] = {}
+    names_by_flag: dict[str, tuple[str, ...]] = {}
     for module in modules:
         for name, variables in getattr(module, "VARIABLES", {}).items():
-            found[name] = tuple(dict.fromkeys((*found.get(name, ()), *variables)))
-    return found
+            names_by_flag[name] = tuple(dict.fromkeys((*names_by_flag.get(name, ()), *variables)))
+    return names_by_flag
 
 
 def add_plugin_flags(parser: argparse.ArgumentParser, modules: Sequence[ModuleType]) -> None:

@@ -60,16 +60,16 @@ def _all_samples(args: Arguments, function: Callable[..., object], path: str) ->
 
 def _sample_hook(args: Arguments, function: Callable[..., object], path: str) -> None:
     async def ask() -> Any:
-        found = function(args, example_group()[0], rollout_id=0, evaluation=False)
-        return await found if inspect.isawaitable(found) else found
+        result = function(args, example_group()[0], rollout_id=0, evaluation=False)
+        return await result if inspect.isawaitable(result) else result
 
-    found = asyncio.run(ask())
+    hook_result = asyncio.run(ask())
     _expect(
-        found is None or isinstance(found, Sample),
-        f"returned a {type(found).__name__}; it must be a Sample or None",
+        hook_result is None or isinstance(hook_result, Sample),
+        f"returned a {type(hook_result).__name__}; it must be a Sample or None",
     )
-    if found is not None:
-        found.validate()
+    if hook_result is not None:
+        hook_result.validate()
 
 
 def _data_source(args: ModelArguments, function: Callable[..., Any], path: str) -> None:

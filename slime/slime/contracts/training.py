@@ -125,9 +125,9 @@ def _pack_loss(args: Arguments, function: Callable[..., object]) -> tuple[Any, A
 
 def _advantages(args: ObjectiveSide, function: Callable[..., object], path: str) -> None:
     data = _data()
-    found = token_advantages(args, data, list(range(len(data.samples))), lambda values: values)
+    advantages = token_advantages(args, data, list(range(len(data.samples))), lambda values: values)
     _expect(
-        all(bool(torch.isfinite(values).all()) for values in found.values()),
+        all(bool(torch.isfinite(values).all()) for values in advantages.values()),
         "set advantages that are not finite",
     )
 

@@ -188,14 +188,14 @@ class EngineControl:
             "return_logprob": True,
         }
         body |= {} if adapter is None else {"lora_path": adapter}
-        found = self._call_with(self._prepare_timeout)("POST", "/generate", body)
+        content = self._call_with(self._prepare_timeout)("POST", "/generate", body)
         try:
-            rows = found["meta_info"]["output_token_logprobs"]
-            finish = found["meta_info"].get("finish_reason") or {}
+            rows = content["meta_info"]["output_token_logprobs"]
+            finish = content["meta_info"].get("finish_reason") or {}
             return {
                 "ids": [int(row[1]) for row in rows],
                 "log_probs": [float(row[0]) for row in rows],
-                "text": str(found["text"]),
+                "text": str(content["text"]),
                 "ended": finish.get("type") == "stop",
             }
         except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -207,8 +207,10 @@ class EngineControl:
 
     def adapters(self) -> dict[str, dict[str, Any]]:
         """Version (`weight_version`), path and checksum of every adapter, by name."""
-        found: dict[str, dict[str, Any]] = self._call_with(self._timeout)("GET", "/lora_adapters")["adapters"]
-        return found
+        adapters: dict[str, dict[str, Any]] = self._call_with(self._timeout)("GET", "/lora_adapters")[
+            "adapters"
+        ]
+        return adapters
 
     def release_memory(self) -> None:
         """Gives back what the engine keeps in memory; its requests wait. Repeating it is harmless."""

@@ -55,9 +55,9 @@ class SpareEngine:
         """
         self._ended.clear()
         control = self.control()
-        found = control.try_weights(path, version, prompts, max_new_tokens, drafts, temperature)
-        if found is not None:
-            return found
+        answers = control.try_weights(path, version, prompts, max_new_tokens, drafts, temperature)
+        if answers is not None:
+            return answers
         control.prepare(path, version)
         control.switch(version)
         return answer_each(control, prompts, max_new_tokens, temperature, self._ended, AT_ONCE)

@@ -117,7 +117,7 @@ class ThirdPartyEngine:
 
     def translate(self, words: list[str]) -> list[str]:
         """`--sglang-tp-size 2` -> `--tp-size 2`. Raises ConfigError for other flags and for ours."""
-        found: list[str] = []
+        translated: list[str] = []
         for word in words:
             name = word.split("=", 1)[0].replace("_", "-")
             if word.startswith("--") and not name.startswith(self.prefix):
@@ -127,8 +127,8 @@ class ThirdPartyEngine:
             bare = name.removeprefix(self.prefix)
             if word.startswith("--") and bare in self.ours:
                 raise ConfigError(f"{self.prefix}{bare} is not taken: {self.ours[bare]}")
-            found.append("--" + word[len(self.prefix) :] if word.startswith("--") else word)
-        return found
+            translated.append("--" + word[len(self.prefix) :] if word.startswith("--") else word)
+        return translated
 
     def check(self, python: str, words: list[str]) -> str:
         """Lets the installed engine check flags without starting; returns its version.

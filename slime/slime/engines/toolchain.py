@@ -103,8 +103,8 @@ def cuda_of(packages: Path) -> Version | None:
         text = (packages / "torch" / "version.py").read_text()
     except OSError:
         return None
-    found = re.search(r"""^cuda\b[^=]*=\s*['"](\d+)\.(\d+)""", text, re.M)
-    return None if found is None else (int(found[1]), int(found[2]))
+    match = re.search(r"""^cuda\b[^=]*=\s*['"](\d+)\.(\d+)""", text, re.M)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def nvcc_version(home: Path) -> Version | None:
@@ -115,8 +115,8 @@ def nvcc_version(home: Path) -> Version | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r"release (\d+)\.(\d+)", done.stdout)
-    return None if found is None else (int(found[1]), int(found[2]))
+    match = re.search(r"release (\d+)\.(\d+)", done.stdout)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def _system_homes(environ: Mapping[str, str]) -> Iterator[Path]:
@@ -152,8 +152,8 @@ def driver_library(environ: Mapping[str, str]) -> Path | None:
     if any(Path(folder, "libcuda.so").is_file() for folder in linked):
         return None
     loaded = [*_folders(environ.get("LD_LIBRARY_PATH", "")), *DRIVER_FOLDERS]
-    found = (Path(folder, "libcuda.so.1") for folder in loaded)
-    return next((library for library in found if library.is_file()), None)
+    files = (Path(folder, "libcuda.so.1") for folder in loaded)
+    return next((library for library in files if library.is_file()), None)
 
 
 def packaged_home(python: str) -> Path | None:
@@ -164,25 +164,25 @@ def packaged_home(python: str) -> Path | None:
 
 def problems(python: str, environ: Mapping[str, str]) -> list[str]:
     """Returns the problems that keep the engine in `python` from building kernels, each with its remedy; empty: none."""
-    found, path = [], search_path(python, environ)
+    lines, path = [], search_path(python, environ)
     answer = _ask(python)
     if answer is None:
         return [f"{python} cannot be run: set SGLANG_PYTHON to the Python that has SGLang"]
     chosen = choose(Path(answer[0]), environ)
     if chosen.compiler is None:
-        found.append(
+        lines.append(
             f"no nvcc{_left_out(chosen)}: {python} -m pip install -r instructions/requirements-sglang.txt brings one "
             f"({PACKAGES}); or install the CUDA toolkit{' ' + _written(chosen.cuda) if chosen.cuda else ''}"
         )
     if shutil.which("ninja", path=path) is None:
-        found.append(f"no ninja: {python} -m pip install ninja, or apt-get install ninja-build")
+        lines.append(f"no ninja: {python} -m pip install ninja, or apt-get install ninja-build")
     if not any(shutil.which(name, path=path) for name in ("c++", "g++")):
-        found.append("no C++ compiler: apt-get install g++")
+        lines.append("no C++ compiler: apt-get install g++")
     if answer[1] != "True":
-        found.append(
+        lines.append(
             "no Python.h of the engine's Python, which Triton compiles against: apt-get install python3-dev"
         )
-    return found
+    return lines
 
 
 def found_compiler(python: str, environ: Mapping[str, str]) -> str:
@@ -244,12 +244,12 @@ def _link(link: Path, target: str) -> None:
 
 def main() -> int:
     python = sys.argv[1] if len(sys.argv) > 1 else sys.executable
-    found = problems(python, os.environ)
+    lines = problems(python, os.environ)
     print(
-        "\n".join(found)
+        "\n".join(lines)
         or f"{found_compiler(python, os.environ)}; ninja, C++ compiler and Python.h are there"
     )
-    return 1 if found else 0
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

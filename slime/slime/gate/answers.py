@@ -67,7 +67,7 @@ class AnswerCheck:
         weights: WeightVersion,
         live: WeightVersion,
         engines: Sequence[Tries],
-        found: dict[str, float],
+        measurements: dict[str, float],
         due: bool,
         near: bool,
     ) -> None:
@@ -76,7 +76,7 @@ class AnswerCheck:
         until a version has passed all of them.
 
         Raises:
-            CandidateRejected: `found` has the measurements.
+            CandidateRejected: `measurements` has them.
         """
         self.candidate_answers, self.live_right = {}, None
         questions = [one for one in samples if purpose(one) == QUESTION]
@@ -96,22 +96,22 @@ class AnswerCheck:
         self.liked = []
         complete = all(key(one) in self.candidate_answers for one in questions)
         try:
-            self.judge(asked, found, complete)
+            self.judge(asked, measurements, complete)
         except CandidateRejected:
             self.live_right = self.right_now(questions, live, engines) if complete else None
             raise
 
-    def judge(self, asked: Sequence[Sample], found: dict[str, float], complete: bool) -> None:
+    def judge(self, asked: Sequence[Sample], measurements: dict[str, float], complete: bool) -> None:
         """Compares the candidate's answers with the live ones, questions and prompts of people each for themselves, so
         that many of the one do not hide a few of the other; `complete`: all questions are among it."""
-        found |= self.measured(asked, complete)[0]
+        measurements |= self.measured(asked, complete)[0]
         for what in (QUESTION, LIKED):
             group = [one for one in asked if purpose(one) == what]
             if group:
                 now, then = self.measured(group, complete)
                 then |= self.liked_length
-                if "taught_length" in found:
-                    then["taught_length"] = found["taught_length"]
+                if "taught_length" in measurements:
+                    then["taught_length"] = measurements["taught_length"]
                 reason = bad_answers(now, then, self.history.best_right(then), self.args)
                 if reason is None and what == QUESTION and complete:
                     reason = self.lost_questions(group)
@@ -124,12 +124,16 @@ class AnswerCheck:
         weights: WeightVersion,
         live: WeightVersion,
         engines: Sequence[Tries],
-        found: dict[str, float],
+        measurements: dict[str, float],
     ) -> None:
         """Whether the candidate, any one, still does what it is asked for in so many words, and still knows some of the
         facts that the model knew. Raises as `look`."""
-        look_at_wishes(self, [one for one in samples if purpose(one) == WISH], weights, live, engines, found)
-        look_at_facts(self, [one for one in samples if purpose(one) == FACT], weights, live, engines, found)
+        look_at_wishes(
+            self, [one for one in samples if purpose(one) == WISH], weights, live, engines, measurements
+        )
+        look_at_facts(
+            self, [one for one in samples if purpose(one) == FACT], weights, live, engines, measurements
+        )
 
     def lost_questions(self, questions: Sequence[Sample]) -> str | None:
         """Returns the paired test against the reference version."""
@@ -157,9 +161,9 @@ class AnswerCheck:
     def few(self, questions: Sequence[Sample], count: int) -> list[Sample]:
         """Returns the next ones in turn."""
         count = min(count, len(questions))
-        found = [questions[(self.at + i) % len(questions)] for i in range(count)]
+        chosen = [questions[(self.at + i) % len(questions)] for i in range(count)]
         self.at += count
-        return found
+        return chosen
 
     def is_worse(self, one: Sample) -> bool:
         """Returns whether a question is answered wrong that was answered right."""
@@ -192,14 +196,14 @@ class AnswerCheck:
     ) -> dict[str, Tried] | None:
         """Answers by key, of the first engine that can; None: of none. An engine that cannot read the files refuses
         them when they are to go live, so its error is left to that moment."""
-        found: dict[str, Tried] = {}
+        results: dict[str, Tried] = {}
         for most in sorted({self.longest(one) for one in asked}):
             group = [one for one in asked if self.longest(one) == most]
             answers = self.put(engines, weights, group, most, temperature)
             if answers is None:
                 return None
-            found |= answers
-        return found
+            results |= answers
+        return results
 
     def longest(self, sample: Sample) -> int:
         """Returns tokens of the longest answer that is looked at."""
@@ -229,8 +233,8 @@ class AnswerCheck:
                     logger.warning("no answers of version %d are looked at: %s", weights.version, error)
                 return None
             if answers is not None:
-                found = [Tried(**answer) for answer in answers]
-                return {key(sample): answer for sample, answer in zip(asked, found, strict=True)}
+                results = [Tried(**answer) for answer in answers]
+                return {key(sample): answer for sample, answer in zip(asked, results, strict=True)}
         return None
 
     def draft(self, name: str) -> list[int]:

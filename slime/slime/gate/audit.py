@@ -129,9 +129,9 @@ class Audit:
         if whole or self.history.closer or self.history.questions != count:
             return self.questions
         size = -(-count // VERSIONS)
-        found = [self.questions[(self.at + i) % count] for i in range(size)]
+        part = [self.questions[(self.at + i) % count] for i in range(size)]
         self.at += size
-        return found
+        return part
 
     @property
     def busy(self) -> bool:
@@ -171,8 +171,8 @@ class Audit:
             # none of those that were put was worse
             self.history.good = self.version
             return None
-        found = share_of(self.questions, answers)
-        reason = too_few_right(found, self.history.best_right(found), self.args)
+        share = share_of(self.questions, answers)
+        reason = too_few_right(share, self.history.best_right(share), self.args)
         now = right_answers(self.questions, answers)
         before = self.history.compared_with(QUESTION, now)
         if reason is None:
@@ -180,7 +180,7 @@ class Audit:
         if reason is None:
             self.history.note_better(QUESTION, now, SPLIT[QUESTION] * self.args.gate_false_alarms)
             self.history.good = self.version
-            self.history.note_right(found["right"])
+            self.history.note_right(share["right"])
         else:
             self.history.suspect = True
             logger.warning("version %d has fallen behind its switch: %s", self.version, reason)

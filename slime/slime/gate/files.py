@@ -85,13 +85,13 @@ def squares(now: Tensor, before: Tensor) -> tuple[float, float]:
 def _open(folder: Path) -> Files:
     """Each tensor's open file; they are closed when nothing refers to them any more."""
     try:
-        found: Files = {}
+        files: Files = {}
         for file in weight_files(folder):
             handle: Opened = safe_open(file, framework="pt")
-            found |= dict.fromkeys(handle.keys(), handle)
+            files |= dict.fromkeys(handle.keys(), handle)
     except (EngineError, SafetensorError, OSError, ValueError, KeyError) as error:
         raise CandidateRejected(f"cannot read {folder}: {error}", STAGE) from error
-    return found
+    return files
 
 
 def _tensor(files: Files, name: str) -> Tensor:

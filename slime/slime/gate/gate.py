@@ -157,27 +157,27 @@ class CandidateGate:
         """
         if not self.on:
             return {}
-        with self.measuring({"rejected": 0.0}, live) as found:
+        with self.measuring({"rejected": 0.0}, live) as measurements:
             self.watch()
             check_orders(self.ordered)
-            found |= trainers.measure_files(candidate.weights.path, live.path)
-            too_far = bad_change(found, self.history.changes, self.args)
+            measurements |= trainers.measure_files(candidate.weights.path, live.path)
+            too_far = bad_change(measurements, self.history.changes, self.args)
             if write_again is None:
                 _refuse(too_far, "files")
             self.compared = self.samples(candidate.rollout_id, live.version)
             for name in ("teacher_kl", "taught_length"):
                 if (measured := candidate.metrics.get(f"train/{name}")) is not None:
-                    found[name] = measured
-            found["most_kl"] = largest_kl(found, self.args)
-            found |= self.compare(trainers)
+                    measurements[name] = measured
+            measurements["most_kl"] = largest_kl(measurements, self.args)
+            measurements |= self.compare(trainers)
             if write_again is not None and shorten(
-                trainers, found, self.args, lambda: self.compare(trainers)
+                trainers, measurements, self.args, lambda: self.compare(trainers)
             ):
                 write_again()
-                found |= trainers.measure_files(candidate.weights.path, live.path)
-            _refuse(bad_change(found, self.history.changes, self.args), "files")
-            _refuse(bad_likelihood(found, self.args), "likelihood")
-        return found
+                measurements |= trainers.measure_files(candidate.weights.path, live.path)
+            _refuse(bad_change(measurements, self.history.changes, self.args), "files")
+            _refuse(bad_likelihood(measurements, self.args), "likelihood")
+        return measurements
 
     def compare(self, trainers: Examined) -> dict[str, float]:
         """Compares likelihoods under the trainer's present weights with those under the live ones."""
@@ -185,40 +185,46 @@ class CandidateGate:
         return measure_likelihood(self.compared, self.now, self.known)
 
     def let_answer(
-        self, candidate: Candidate, live: WeightVersion, engines: Sequence[Tries], found: dict[str, float]
+        self,
+        candidate: Candidate,
+        live: WeightVersion,
+        engines: Sequence[Tries],
+        measurements: dict[str, float],
     ) -> dict[str, float]:
-        """The second half, which needs no trainer: sampled answers. Adds to `found`; raises as `examine`."""
+        """The second half, which needs no trainer: sampled answers. Adds to `measurements`; raises as `examine`."""
         if not self.on:
             return {}
-        with self.measuring(found, live) as found:
+        with self.measuring(measurements, live) as measurements:
             self.audit.wait_for_first()
             self.watch()
             check_orders(self.ordered)
-            near = is_near(found, self.args)
+            near = is_near(measurements, self.args)
             due = self.history.suspect or self.is_due(near)
             if due or near or any(purpose(one) == WISH for one in self.compared):
                 self.audit.make_way()
-            self.answers.look(self.compared, candidate.weights, live, engines, found, due or near, near)
-            self.answers.look_at_wishes(self.compared, candidate.weights, live, engines, found)
-            found["looked"] = float(due or near)
+            self.answers.look(
+                self.compared, candidate.weights, live, engines, measurements, due or near, near
+            )
+            self.answers.look_at_wishes(self.compared, candidate.weights, live, engines, measurements)
+            measurements["looked"] = float(due or near)
             self.watch()
             check_orders(self.ordered)
             self.examined = self.compared, candidate.weights, engines, near
-        return found
+        return measurements
 
     @contextmanager
-    def measuring(self, found: dict[str, float], live: WeightVersion) -> Iterator[dict[str, float]]:
+    def measuring(self, measurements: dict[str, float], live: WeightVersion) -> Iterator[dict[str, float]]:
         """Adds the `seconds` of its body; a rejection in it gets everything measured so far."""
-        began, before = time.monotonic(), found.get("seconds", 0.0)
+        began, before = time.monotonic(), measurements.get("seconds", 0.0)
         try:
-            yield found
+            yield measurements
         except CandidateRejected as rejection:
             if rejection.stage == ANSWERS:
                 self.check_live(live)
-            found["seconds"] = before + time.monotonic() - began
-            rejection.measurements = {**found, **rejection.measurements, "rejected": 1.0}
+            measurements["seconds"] = before + time.monotonic() - began
+            rejection.measurements = {**measurements, **rejection.measurements, "rejected": 1.0}
             raise
-        found["seconds"] = before + time.monotonic() - began
+        measurements["seconds"] = before + time.monotonic() - began
 
     def check_live(self, live: WeightVersion) -> None:
         """Orders the way back from a live version that had fallen unseen before this candidate did (the engine ended
@@ -252,16 +258,16 @@ class CandidateGate:
         """Returns log-probs of all stored answers under the trainer's weights, in one pass."""
         read = [sample for sample in samples if sample.response_length]
         values = trainers.log_probs(read) if read else []
-        return {key(sample): list(found) for sample, found in zip(read, values, strict=True)}
+        return {key(sample): list(row) for sample, row in zip(read, values, strict=True)}
 
-    def accept(self, trainers: Examined, found: dict[str, float]) -> None:
+    def accept(self, trainers: Examined, measurements: dict[str, float]) -> None:
         """The candidate is live everywhere."""
         if not self.on:
             return
         before = self.rate()
-        self.history.accept(found)
+        self.history.accept(measurements)
         if self.args.gate_adapt_lr:
-            self.history.rate = adapted_rate(self.history.rate, found, self.args)
+            self.history.rate = adapted_rate(self.history.rate, measurements, self.args)
         self.known, self.answers.live_answers = (
             self.now,
             {**self.answers.live_answers, **self.answers.candidate_answers},

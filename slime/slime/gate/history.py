@@ -88,14 +88,14 @@ class GateHistory:
         if is_better(self.compared_with(purpose, now), now, alarms):
             self.reference[purpose] |= now
 
-    def accept(self, found: dict[str, float]) -> None:
+    def accept(self, measurements: dict[str, float]) -> None:
         """Takes over the measurements of an update that is live."""
         self.in_a_row = 0
-        self.unanswered = 0 if found.get("looked") else self.unanswered + 1
-        if "right" in found:
+        self.unanswered = 0 if measurements.get("looked") else self.unanswered + 1
+        if "right" in measurements:
             self.suspect = False
-        if "change" in found:
-            self.changes = [*self.changes, found["change"]][-WINDOW:]
+        if "change" in measurements:
+            self.changes = [*self.changes, measurements["change"]][-WINDOW:]
 
     def reject(self) -> None:
         self.in_a_row += 1

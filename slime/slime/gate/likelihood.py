@@ -59,16 +59,16 @@ def measure_likelihood(samples: Sequence[Sample], now: Known, live: Known) -> di
         for sample in samples
         if purpose(sample) == LIKED and live.get(key(sample))
     ]
-    found: dict[str, float] = {}
+    measurements: dict[str, float] = {}
     terms = [
         _k3(new - old) for old_ones, new_ones in recent for old, new in zip(old_ones, new_ones, strict=True)
     ]
     if terms:
-        found |= {"kl": sum(terms) / len(terms), "recent": float(len(recent))}
+        measurements |= {"kl": sum(terms) / len(terms), "recent": float(len(recent))}
     if liked:
         falls = [(sum(old) - sum(new)) / len(old) for old, new in liked]
-        found |= {"liked_loss": sum(falls) / len(falls), "liked": float(len(liked))}
-    return found
+        measurements |= {"liked_loss": sum(falls) / len(falls), "liked": float(len(liked))}
+    return measurements
 
 
 def _k3(log_ratio: float) -> float:

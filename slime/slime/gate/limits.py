@@ -39,38 +39,38 @@ WINDOW = 32
 """Newest accepted changes that count."""
 
 
-def bad_change(found: dict[str, float], accepted: Sequence[float], args: GateArguments) -> str | None:
+def bad_change(measurements: dict[str, float], accepted: Sequence[float], args: GateArguments) -> str | None:
     """Adds the bound, `most_change`, to the measurements. `accepted`: changes of earlier updates."""
-    if "change" not in found:
+    if "change" not in measurements:
         return None
-    most = found["most_change"] = largest_change(accepted, args.gate_max_change)
-    if found["change"] <= most:
+    most = measurements["most_change"] = largest_change(accepted, args.gate_max_change)
+    if measurements["change"] <= most:
         return None
-    return f"the weights changed by {found['change']:.3g} of their norm, more than {most:.3g}"
+    return f"the weights changed by {measurements['change']:.3g} of their norm, more than {most:.3g}"
 
 
-def bad_likelihood(found: dict[str, float], args: GateArguments) -> str | None:
+def bad_likelihood(measurements: dict[str, float], args: GateArguments) -> str | None:
     """Not-a-number is never below a limit."""
-    most = largest_kl(found, args)
-    if "kl" in found and not found["kl"] <= most:
-        return f"the KL to the live weights is {found['kl']:.3g} nats a token, more than {most:g}"
-    if "liked_loss" in found and not found["liked_loss"] <= args.gate_max_canary_loss:
+    most = largest_kl(measurements, args)
+    if "kl" in measurements and not measurements["kl"] <= most:
+        return f"the KL to the live weights is {measurements['kl']:.3g} nats a token, more than {most:g}"
+    if "liked_loss" in measurements and not measurements["liked_loss"] <= args.gate_max_canary_loss:
         return (
-            f"liked answers became less likely by {found['liked_loss']:.3g} nats a token, "
+            f"liked answers became less likely by {measurements['liked_loss']:.3g} nats a token, "
             f"more than {args.gate_max_canary_loss:g}"
         )
     return None
 
 
-def is_near(found: dict[str, float], args: GateArguments) -> bool:
+def is_near(measurements: dict[str, float], args: GateArguments) -> bool:
     """Returns whether an update came near a limit of the first two stages."""
-    near = found.get("kl", 0.0) > NEAR * largest_kl(found, args)
-    near |= found.get("liked_loss", 0.0) > NEAR * args.gate_max_canary_loss
-    return near or found.get("change", 0.0) > 2 * NEAR * found.get("most_change", float("inf"))
+    near = measurements.get("kl", 0.0) > NEAR * largest_kl(measurements, args)
+    near |= measurements.get("liked_loss", 0.0) > NEAR * args.gate_max_canary_loss
+    return near or measurements.get("change", 0.0) > 2 * NEAR * measurements.get("most_change", float("inf"))
 
 
 def bad_answers(
-    found: dict[str, float], live: dict[str, float], best: float | None, args: GateArguments
+    measurements: dict[str, float], live: dict[str, float], best: float | None, args: GateArguments
 ) -> str | None:
     """Returns the fault of sampled answers.
 
@@ -78,19 +78,19 @@ def bad_answers(
         live: the same measures of the live weights.
         best: the highest share of right answers that an accepted version had.
     """
-    one = 1 / found["answers"]
+    one = 1 / measurements["answers"]
     for name, what in SHARES.items():
-        if found[name] > live[name] + max(WORSE, one):
-            return f"{found[name]:.0%} of the answers {what}, of the live ones {live[name]:.0%}"
+        if measurements[name] > live[name] + max(WORSE, one):
+            return f"{measurements[name]:.0%} of the answers {what}, of the live ones {live[name]:.0%}"
     least, most = lengths_allowed(live)
-    if not least <= found["length"] <= most:
-        return f"answers have {found['length']:.0f} tokens, those of the live weights {live['length']:.0f}"
-    if not abs(found["surprise"] - live["surprise"]) <= SURPRISE:
+    if not least <= measurements["length"] <= most:
+        return f"answers have {measurements['length']:.0f} tokens, those of the live weights {live['length']:.0f}"
+    if not abs(measurements["surprise"] - live["surprise"]) <= SURPRISE:
         return (
-            f"the candidate's own tokens are {found['surprise']:.2g} nats unlikely, "
+            f"the candidate's own tokens are {measurements['surprise']:.2g} nats unlikely, "
             f"the live ones {live['surprise']:.2g}"
         )
-    return too_few_right(found, best, args)
+    return too_few_right(measurements, best, args)
 
 
 def lengths_allowed(live: dict[str, float]) -> tuple[float, float]:
@@ -146,9 +146,11 @@ def lost_facts(lost: int, asked: int, args: GateArguments) -> str | None:
     return f"{lost} of {asked} facts that the model knew are lost: by chance in {chance:.2g} of updates"
 
 
-def too_few_right(found: dict[str, float], best: float | None, args: GateArguments) -> str | None:
-    if "right" in found and best is not None and found["right"] < best - args.gate_max_wrong:
-        return f"{found['right']:.0%} of the questions are answered right, of the best version {best:.0%}"
+def too_few_right(measurements: dict[str, float], best: float | None, args: GateArguments) -> str | None:
+    if "right" in measurements and best is not None and measurements["right"] < best - args.gate_max_wrong:
+        return (
+            f"{measurements['right']:.0%} of the questions are answered right, of the best version {best:.0%}"
+        )
     return None
 
 
@@ -161,18 +163,20 @@ def largest_change(accepted: Sequence[float], most: float) -> float:
     return min(most, FACTOR * max(moved)) if len(moved) >= ENOUGH else most
 
 
-def largest_kl(found: dict[str, float], args: GateArguments) -> float:
+def largest_kl(measurements: dict[str, float], args: GateArguments) -> float:
     """Returns the bound of an update's KL, nats a token: --gate-max-kl, or the KL of the live weights' hinted teacher
     to them (`teacher_kl`, if it was measured), which is how far the habit lies that people ask for; of a teacher that
     is far away a share of it."""
-    return max(args.gate_max_kl, kl_of_near_teacher(found, args), TEACHER_SHARE * _teacher_kl(found))
+    return max(
+        args.gate_max_kl, kl_of_near_teacher(measurements, args), TEACHER_SHARE * _teacher_kl(measurements)
+    )
 
 
-def kl_of_near_teacher(found: dict[str, float], args: GateArguments) -> float:
+def kl_of_near_teacher(measurements: dict[str, float], args: GateArguments) -> float:
     """Returns how far, in nats a token, an update may go toward the hinted teacher; 0 if its KL was not measured."""
-    return min(_teacher_kl(found), NEAR_TEACHER * args.gate_max_kl)
+    return min(_teacher_kl(measurements), NEAR_TEACHER * args.gate_max_kl)
 
 
-def _teacher_kl(found: dict[str, float]) -> float:
-    taught = found.get("teacher_kl", 0.0)
+def _teacher_kl(measurements: dict[str, float]) -> float:
+    taught = measurements.get("teacher_kl", 0.0)
     return taught if math.isfinite(taught) else 0.0

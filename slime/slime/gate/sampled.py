@@ -42,7 +42,7 @@ def measure_sampled(
         `answers`, how many; `right` and `questions` where an answer is known.
     """
     count = len(answers)
-    found = {
+    measurements = {
         "empty": sum(not answer.text.strip() for answer in answers) / count,
         "endless": sum(not answer.ended for answer in answers) / count,
         "repeating": sum(repeats(answer.ids) for answer in answers) / count,
@@ -56,8 +56,8 @@ def measure_sampled(
         "answers": float(count),
     }
     tokens = sum(len(answer.log_probs) for answer in answers)
-    found["surprise"] = -sum(sum(answer.log_probs) for answer in answers) / tokens if tokens else 0.0
-    return found | share_right(answers, expected)
+    measurements["surprise"] = -sum(sum(answer.log_probs) for answer in answers) / tokens if tokens else 0.0
+    return measurements | share_right(answers, expected)
 
 
 def share_right(answers: Sequence[Tried], expected: Sequence[str | None]) -> dict[str, float]:

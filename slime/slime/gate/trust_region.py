@@ -36,7 +36,7 @@ class Shrinks(Protocol):
     def shrink(self, share: float) -> None: ...
 
 
-def share_within(found: dict[str, float], args: GateArguments, power: int = 2) -> float:
+def share_within(measurements: dict[str, float], args: GateArguments, power: int = 2) -> float:
     """Returns the share of a step that stays within the trust region; 1: the whole step does, or a measure is not
     finite, which no step repairs.
 
@@ -45,59 +45,68 @@ def share_within(found: dict[str, float], args: GateArguments, power: int = 2) -
     Args:
         power: of the step's length, with which its KL grows.
     """
-    target = radius(found, args)
+    target = radius(measurements, args)
     measures = [
-        (found.get("kl", 0.0), target, AIM * target, power),
-        (found.get("change", 0.0), most := found.get("most_change", math.inf), TARGET * most, 1),
-        (found.get("liked_loss", 0.0), most := args.gate_max_canary_loss, TARGET * most, 1),
+        (measurements.get("kl", 0.0), target, AIM * target, power),
+        (
+            measurements.get("change", 0.0),
+            most := measurements.get("most_change", math.inf),
+            TARGET * most,
+            1,
+        ),
+        (measurements.get("liked_loss", 0.0), most := args.gate_max_canary_loss, TARGET * most, 1),
     ]
     if not all(math.isfinite(value) for value, *_ in measures):
         return 1.0
     return min((aim / value) ** (1 / grows) if value > most else 1.0 for value, most, aim, grows in measures)
 
 
-def radius(found: dict[str, float], args: GateArguments) -> float:
+def radius(measurements: dict[str, float], args: GateArguments) -> float:
     """Returns the KL up to which a step is not shrunk: a share of the limit, or as far as a hinted teacher that is near.
 
     With half of that way a wish needs several sessions, though explicit wishes and facts are as they were at its end
     (lab/findings/dreaming.md).
     """
-    return max(TARGET * largest_kl(found, args), kl_of_near_teacher(found, args))
+    return max(TARGET * largest_kl(measurements, args), kl_of_near_teacher(measurements, args))
 
 
 def shorten(
-    trainers: Shrinks, found: dict[str, float], args: GateArguments, measure: Callable[[], dict[str, float]]
+    trainers: Shrinks,
+    measurements: dict[str, float],
+    args: GateArguments,
+    measure: Callable[[], dict[str, float]],
 ) -> bool:
     """Shrinks the trainer's step until it is within the trust region; returns whether the weights have changed.
 
-    Args:
-        found: of the whole step. Adds to the last measurements `step_share`, the remaining share of the step, and
-        `whole_kl`.
-        measure: the likelihoods of the present weights.
+       Args:
+           measurements: of the whole step. Adds
+    to the last measurements `step_share`, the remaining share of the step, and
+           `whole_kl`.
+           measure: the likelihoods of the present weights.
     """
-    found["step_share"] = 1.0
-    if "kl" in found:
-        found["whole_kl"] = found["kl"]
+    measurements["step_share"] = 1.0
+    if "kl" in measurements:
+        measurements["whole_kl"] = measurements["kl"]
     for tried in range(TRIES):
         # The KL of a long step grows more slowly than the square, since each of its tokens counts `MOST` at most.
-        share = share_within(found, args, power=1 if tried else 2)
+        share = share_within(measurements, args, power=1 if tried else 2)
         if share == 1:
             break
-        logger.info("the step is shrunk to %.3g of its length: %s", share, found)
+        logger.info("the step is shrunk to %.3g of its length: %s", share, measurements)
         trainers.shrink(share)
-        found["step_share"] *= share
-        if "change" in found:
-            found["change"] *= share
-        found |= measure()
-    return found["step_share"] < 1
+        measurements["step_share"] *= share
+        if "change" in measurements:
+            measurements["change"] *= share
+        measurements |= measure()
+    return measurements["step_share"] < 1
 
 
-def adapted_rate(rate: float, found: dict[str, float], args: GateArguments) -> float:
+def adapted_rate(rate: float, measurements: dict[str, float], args: GateArguments) -> float:
     """Returns the factor of --lr after an accepted update, from the KL of its whole step."""
-    kl = found.get("whole_kl", found.get("kl"))
+    kl = measurements.get("whole_kl", measurements.get("kl"))
     if kl is None:
         return rate
-    target = radius(found, args)
+    target = radius(measurements, args)
     factor = FASTER if kl < target / 4 else 1 / FASTER if kl > target else 1.0
     least, most = RATES
     return min(most, max(least, rate * factor))

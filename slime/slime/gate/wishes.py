@@ -60,14 +60,14 @@ def look_at_wishes(
     weights: WeightVersion,
     live: WeightVersion,
     engines: Sequence[Tries],
-    found: dict[str, float],
+    measurements: dict[str, float],
 ) -> None:
     """Puts the candidate half of the wishes, and all where it does fewer of them than the reference version or the live
     one. If it seems to have lost too many, the live weights are asked again, for their answers may be of a version
     before, and counts that are too low are measured again by sampled answers.
 
     Raises:
-        CandidateRejected: more wishes are lost than the limits allow; `found` has the measurements.
+        CandidateRejected: more wishes are lost than the limits allow; `measurements` has them.
     """
     asked = first_half(check, wishes, weights.version)
     if not asked or not check.ask(asked, weights, live, engines):
@@ -77,7 +77,7 @@ def look_at_wishes(
         if not check.ask(asked, weights, live, engines):
             return
     now = outcomes(asked, check.candidate_answers)
-    found |= {"obeyed": share(now), "wishes": float(len(asked))}
+    measurements |= {"obeyed": share(now), "wishes": float(len(asked))}
     if len(asked) < len(wishes):
         return
     before = outcomes(asked, check.live_answers)
@@ -89,7 +89,7 @@ def look_at_wishes(
     before = outcomes(asked, check.live_answers)
     reason = lost_more_wishes(now, before, reference, check.args)
     if reason is None and too_few_obeyed(share(now), share(before), best, check.args) is not None:
-        reason = too_few_sampled(check, asked, weights, live, engines, best, found)
+        reason = too_few_sampled(check, asked, weights, live, engines, best, measurements)
     if reason is not None:
         raise CandidateRejected(reason, WISHES)
 
@@ -101,7 +101,7 @@ def too_few_sampled(
     live: WeightVersion,
     engines: Sequence[Tries],
     best: float,
-    found: dict[str, float],
+    measurements: dict[str, float],
 ) -> str | None:
     """Whether the candidate obeys too few wishes, if those whose answer differs from the live one are answered again by
     sampling; the others count as they are. None: enough, or no engine answers."""
@@ -114,7 +114,7 @@ def too_few_sampled(
         if obeyed is None:
             return None
         shares.append((same + obeyed) / len(asked))
-    found["obeyed_sampled"] = shares[1]
+    measurements["obeyed_sampled"] = shares[1]
     return too_few_obeyed(shares[1], shares[0], best, check.args)
 
 
@@ -156,7 +156,7 @@ def look_at_facts(
     weights: WeightVersion,
     live: WeightVersion,
     engines: Sequence[Tries],
-    found: dict[str, float],
+    measurements: dict[str, float],
 ) -> None:
     """Puts the candidate some of the facts that the model knew when it was first asked.
 
@@ -168,7 +168,7 @@ def look_at_facts(
     if not answers:
         return
     lost = count_lost(asked, answers)
-    found |= {"facts_kept": 1 - lost / len(asked), "facts": float(len(asked))}
+    measurements |= {"facts_kept": 1 - lost / len(asked), "facts": float(len(asked))}
     reason = lost_facts(lost, len(asked), check.args)
     if reason is None:
         return

@@ -24,8 +24,8 @@ def load_hook(args: object, name: str) -> Any:
     Raises:
         ConfigError: it cannot be loaded, or could not be called as slime calls it.
     """
-    found = load_hooks(args, name)
-    return found[0] if found else None
+    hooks = load_hooks(args, name)
+    return hooks[0] if hooks else None
 
 
 def load_hooks(args: object, name: str) -> list[Any]:

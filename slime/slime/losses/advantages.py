@@ -79,15 +79,15 @@ def _of_trajectories(
     """Returns the reward of each trajectory among the samples at `positions`, in their order."""
     if trajectories is None:
         return [rewards[position] for position in positions]
-    found: dict[Hashable, float] = {}
+    by_trajectory: dict[Hashable, float] = {}
     for position in positions:
         name = trajectories[position]
-        if found.setdefault(name, rewards[position]) != rewards[position]:
+        if by_trajectory.setdefault(name, rewards[position]) != rewards[position]:
             raise DataError(
-                f"the samples of trajectory {name!r} have rewards {found[name]!r} and {rewards[position]!r}; "
+                f"the samples of trajectory {name!r} have rewards {by_trajectory[name]!r} and {rewards[position]!r}; "
                 "give each the reward of the whole trajectory, or rewards of steps with --advantage-estimator step_wise"
             )
-    return list(found.values())
+    return list(by_trajectory.values())
 
 
 def _members(groups: Sequence[Hashable]) -> list[list[int]]:

@@ -50,11 +50,11 @@ class ChunkedDistribution:
                 return values
         if wants_grad and self._entropy is None:
             pairs = self._each(_log_probs_and_entropy, ids)
-            found, self._entropy = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+            log_probs, self._entropy = (torch.cat(parts) for parts in zip(*pairs, strict=True))
         else:
-            found = torch.cat(self._each(lambda dist, part: dist.log_probs(part), ids))
-        self._known = ids, wants_grad, found
-        return found
+            log_probs = torch.cat(self._each(lambda dist, part: dist.log_probs(part), ids))
+        self._known = ids, wants_grad, log_probs
+        return log_probs
 
     def logsumexp(self) -> Tensor:
         """Log-normaliser of the tempered logits, [T]."""

@@ -55,13 +55,13 @@ ONLY_OLDER = {"all": False, "older": True}
 
 def corrections_of(settings: CorrectionSettings) -> list[Correction]:
     """Returns the corrections that the settings ask for, in the order in which they apply."""
-    found: list[Correction] = []
+    corrections: list[Correction] = []
     if settings.use_opsm:
-        found.append(opsm(settings.opsm_delta))
+        corrections.append(opsm(settings.opsm_delta))
     if settings.use_tis or settings.get_mismatch_metrics:
         weigh = _engine_weights(settings)
-        found.append(weigh if settings.use_tis else measured_only(weigh))
-    return found
+        corrections.append(weigh if settings.use_tis else measured_only(weigh))
+    return corrections
 
 
 def _engine_weights(settings: CorrectionSettings) -> Correction:

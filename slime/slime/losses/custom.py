@@ -34,9 +34,9 @@ def load_custom_loss(path: str) -> tuple[Callable[..., Any], Signature]:
     """
     hook = HOOKS["custom_loss_function_path"]
     function: Callable[..., Any] = load_attr(path, hook.attr)
-    found = hook.calls.index(call_of(hook, function, path))
+    place = hook.calls.index(call_of(hook, function, path))
     signatures: tuple[Signature, ...] = ("sample", "pack", "spec")
-    return function, signatures[found]
+    return function, signatures[place]
 
 
 def sample_loss(
@@ -119,11 +119,11 @@ def get_log_probs_and_entropy(
     **_: object,
 ) -> tuple[Tensor, dict[str, list[Tensor]]]:
     """Returns an empty tensor (slime's second loss output), and "log_probs" (and "entropy"): [R] for every sample."""
-    found: dict[str, list[Tensor]] = {"log_probs": [], **({"entropy": []} if with_entropy else {})}
+    results: dict[str, list[Tensor]] = {"log_probs": [], **({"entropy": []} if with_entropy else {})}
     layout = {"unconcat_tokens": unconcat_tokens, "total_lengths": total_lengths}
     for chunk, tokens in get_responses(logits, args=args, response_lengths=response_lengths, **layout):  # type: ignore[arg-type]
         dist = DenseDistribution(chunk)
-        found["log_probs"].append(dist.log_probs(tokens))
+        results["log_probs"].append(dist.log_probs(tokens))
         if with_entropy:
-            found["entropy"].append(dist.entropy())
-    return torch.empty(0, device=logits.device), found
+            results["entropy"].append(dist.entropy())
+    return torch.empty(0, device=logits.device), results

@@ -46,8 +46,8 @@ class DenseDistribution:
 
     def log_probs(self, ids: Tensor) -> Tensor:
         columns = ids if ids.dim() == 2 else ids.unsqueeze(-1)
-        found: Tensor = _LogProbs.apply(self._raw, self._temperature, columns, self._normaliser())  # type: ignore[no-untyped-call]
-        return found if ids.dim() == 2 else found.squeeze(-1)
+        log_probs: Tensor = _LogProbs.apply(self._raw, self._temperature, columns, self._normaliser())  # type: ignore[no-untyped-call]
+        return log_probs if ids.dim() == 2 else log_probs.squeeze(-1)
 
     def entropy(self) -> Tensor:
         if torch.is_grad_enabled() and self._raw.requires_grad:
@@ -59,8 +59,8 @@ class DenseDistribution:
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """See Distribution. Without gradients."""
         with torch.no_grad():
-            found = [block.topk(k, dim=-1) for _, block in self._blocks()]
-            values, ids = (torch.cat(parts) for parts in zip(*found, strict=True))
+            best = [block.topk(k, dim=-1) for _, block in self._blocks()]
+            values, ids = (torch.cat(parts) for parts in zip(*best, strict=True))
             return values - self._normaliser().unsqueeze(-1), ids
 
     def guided(self, plain: DenseDistribution, strength: float) -> DenseDistribution:
@@ -95,12 +95,12 @@ class _LogProbs(torch.autograd.Function):
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         (logits, ids, normaliser), (grad,) = ctx.saved_tensors, grads
-        found, mass = torch.empty_like(logits), -grad.sum(-1, keepdim=True)
+        gradient, mass = torch.empty_like(logits), -grad.sum(-1, keepdim=True)
         for rows, block in blocks(logits, ctx.temperature):
             probabilities = block.sub(normaliser[rows].unsqueeze(-1)).exp_()
             block = probabilities.mul_(mass[rows]).scatter_add_(-1, ids[rows], grad[rows])
-            found[rows] = tempered(block, ctx.temperature, rows)
-        return found, None, None, None
+            gradient[rows] = tempered(block, ctx.temperature, rows)
+        return gradient, None, None, None
 
 
 def exact(dtype: torch.dtype) -> torch.dtype:

@@ -67,8 +67,8 @@ class ShardedDistribution:
         """Log-probabilities of `ids` [T] or [T, K], in the same shape. Differentiable."""
         columns = (ids if ids.dim() == 2 else ids.unsqueeze(-1)) - self.first
         own = (columns >= 0) & (columns < self.logits.shape[1])
-        found = self.logits.gather(-1, columns.where(own, 0)).masked_fill(~own, 0.0)
-        gathered = self._sum(found) - self.logsumexp().unsqueeze(-1)
+        own_logits = self.logits.gather(-1, columns.where(own, 0)).masked_fill(~own, 0.0)
+        gathered = self._sum(own_logits) - self.logsumexp().unsqueeze(-1)
         return gathered if ids.dim() == 2 else gathered.squeeze(-1)
 
     def logsumexp(self) -> Tensor:

@@ -34,11 +34,11 @@ class Span:
 def steps_of(samples: Sequence[Sample], reward_key: str | None) -> list[tuple[Span, ...]]:
     """Returns the steps of each sample; numbered over all samples of a trajectory. Raises DataError as `spans_of`."""
     before: dict[Hashable, int] = defaultdict(int)
-    found = []
+    steps = []
     for sample, trajectory in zip(samples, trajectories_of(samples), strict=True):
-        found.append(spans_of(sample, reward_key, before[trajectory]))
-        before[trajectory] += max(len(found[-1]), 1)
-    return found
+        steps.append(spans_of(sample, reward_key, before[trajectory]))
+        before[trajectory] += max(len(steps[-1]), 1)
+    return steps
 
 
 def spans_of(sample: Sample, reward_key: str | None, first: int = 0) -> tuple[Span, ...]:

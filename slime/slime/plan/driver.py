@@ -33,8 +33,8 @@ def problem(driver: str, needed: int, loaded: int) -> str:
     oldest = OLDEST_DRIVER.get(needed, 0)
     if branch is None or int(branch[0]) >= oldest or loaded >= needed:
         return ""
-    found = f"the GPU driver is {driver}; CUDA {needed}, for which torch and the engines are built, needs {oldest}"
-    return f"{found}: {WAY_OUT.format(oldest=oldest, major=needed)}"
+    text = f"the GPU driver is {driver}; CUDA {needed}, for which torch and the engines are built, needs {oldest}"
+    return f"{text}: {WAY_OUT.format(oldest=oldest, major=needed)}"
 
 
 def loaded_cuda() -> int:
@@ -59,8 +59,8 @@ def _cuda_of(python: str, environ: Mapping[str, str]) -> int:
         named = re.search(r"/cu(\d\d)\d/?$", environ.get("TORCH_INDEX_URL", ""))
         return int(named[1]) if named else INSTALLED
     for version in sorted(Path(python).parents[1].glob("lib/python3*/site-packages/torch/version.py")):
-        if found := re.search(r"""^cuda\b[^=]*=\s*['"](\d+)\.""", version.read_text(), re.M):
-            return int(found[1])
+        if match := re.search(r"""^cuda\b[^=]*=\s*['"](\d+)\.""", version.read_text(), re.M):
+            return int(match[1])
         return 0
     unfinished = Path(python).parents[1].joinpath("pyvenv.cfg").is_file()
     return INSTALLED if unfinished else 0

@@ -99,21 +99,21 @@ def planned(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tup
     none."""
     here = gpus_here()
     gpu = named_gpu(name) if name else (here[0] if here else named_gpu(usual))
-    found = plan_of(args, count or len(here), gpu)
+    plan = plan_of(args, count or len(here), gpu)
     environments = environments_of(args)
     lines = [] if environments is None else [environments.line()]
-    if found is not None and (judging := judging_line(args, found)):
+    if plan is not None and (judging := judging_line(args, plan)):
         lines.append(judging)
     if args.gate and args.gate_samples_path is not None:
         lines.append(
             f"gate     {unexamined(args) or f'explicit wishes are put to updates by {in_words(args)}'}"
         )
-    if found is None:
+    if plan is None:
         return "\n".join(["plan     trains on the CPU", *lines]), True
-    text, wrong = "\n".join([as_text(found), *lines]), problems(found)
+    text, wrong = "\n".join([as_text(plan), *lines]), problems(plan)
     if here:  # this is the machine
         folder = next(one for one in (Path(args.save), *Path(args.save).absolute().parents) if one.is_dir())
-        small = host_problems(found, psutil.virtual_memory().total, shutil.disk_usage(folder).free)
+        small = host_problems(plan, psutil.virtual_memory().total, shutil.disk_usage(folder).free)
         text = "\n".join([text, *(f"problem  {one}" for one in small)])
         wrong = [*wrong, *small]
     return text, not wrong
@@ -178,12 +178,12 @@ def origins(
         by_option[name]: source for word, source in marked if (name := word.split("=", 1)[0]) in by_option
     }
     sources |= dict.fromkeys(filed, "--custom-config-path")
-    found = [
+    known = [
         _origin(action, args, sources, env, defaults.get(name, action.default))
         for name, action in actions.items()
     ]
     own = {f"variable {name}" for name in script_variables}
-    return [replace(one, source="script") if one.source in own else one for one in found]
+    return [replace(one, source="script") if one.source in own else one for one in known]
 
 
 def _origin(

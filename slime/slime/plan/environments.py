@@ -56,9 +56,10 @@ def environments_of(args: Arguments) -> EnvironmentUse | None:
     if args.custom_generate_function_path is None:
         return None
     use = getattr(load_module(args.custom_generate_function_path), "environment_use", None)
-    found = None if use is None else use(args)
-    if not isinstance(found, EnvironmentUse | None):
+    environments = None if use is None else use(args)
+    if not isinstance(environments, EnvironmentUse | None):
         raise ConfigError(
-            f"environment_use of {args.custom_generate_function_path} must return an EnvironmentUse, got {found!r:.80}"
+            f"environment_use of {args.custom_generate_function_path} must return an EnvironmentUse, "
+            f"got {environments!r:.80}"
         )
-    return found
+    return environments

@@ -48,10 +48,10 @@ def parse_gpus(text: str) -> tuple[int, Gpu]:
     Raises:
         ConfigError: a GPU that is not known and names no memory.
     """
-    found = re.fullmatch(r"(?:(\d+)x)?(.+)", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(?:(\d+)x)?(.+)", text.strip())
+    if match is None:
         raise ConfigError("--gpus is empty; write for example 8xH100")
-    return int(found[1] or 1), named_gpu(found[2])
+    return int(match[1] or 1), named_gpu(match[2])
 
 
 def named_gpu(name: str) -> Gpu:
@@ -72,8 +72,8 @@ def gpus_here() -> list[Gpu]:
     answer = subprocess.run(query, capture_output=True, text=True, check=False, timeout=30)
     if answer.returncode != 0:
         return []
-    found = [_listed(line) for line in answer.stdout.splitlines() if line.count(",") == 1]
-    return [gpu for gpu in found if gpu is not None]
+    gpus = [_listed(line) for line in answer.stdout.splitlines() if line.count(",") == 1]
+    return [gpu for gpu in gpus if gpu is not None]
 
 
 def _listed(line: str) -> Gpu | None:

@@ -236,11 +236,11 @@ def rank_parts(trainer: TrainerMemory, division: Division, layer: int, backward:
     Args:
         layer, backward: bytes that one layer keeps of one token, and that its backward pass holds more. logit: of one.
     """
-    found = []
+    of_ranks = []
     for first in (True, False):
         stays = _stage_parts(trainer, division, first)
-        found += [stays | phase for phase in _phases(trainer, division, (layer, backward), logit, first)]
-    return max(found, key=lambda parts: sum(parts.values()))
+        of_ranks += [stays | phase for phase in _phases(trainer, division, (layer, backward), logit, first)]
+    return max(of_ranks, key=lambda parts: sum(parts.values()))
 
 
 def optimizer_bytes(trainer: TrainerMemory, division: Division, first: bool = False) -> float:
@@ -287,7 +287,7 @@ def _phases(
     halves = 2 * max(shape.mlp, shape.used_experts * shape.expert_mlp + shape.shared_mlp)
     inside = tokens * (layer[1] + halves) / division.tp + 4 * shape.hidden * tokens
     outside = kept + (8 * shape.hidden * tokens if head else 0)
-    found: list[Parts] = [
+    phases: list[Parts] = [
         {
             "activations": kept + again + inside,
             "gradients on their way": 2 * ends if shape.tied and alone else 0,
@@ -298,8 +298,8 @@ def _phases(
         rows = min(trainer.rows or tokens, tokens)
         summed = 2 * ends if rows < tokens else 0
         logits = logit * rows * shape.vocabulary / division.tp
-        found.append({"activations": outside, "gradients on their way": summed, "logits": logits})
-    return found
+        phases.append({"activations": outside, "gradients on their way": summed, "logits": logits})
+    return phases
 
 
 def _activations(trainer: TrainerMemory, division: Division, layer: int, first: bool) -> tuple[float, float]:

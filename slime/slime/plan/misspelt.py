@@ -23,11 +23,11 @@ def misspelt_variables(shell: Iterable[str], words: Sequence[str], env: Mapping[
         words: the driver's; the plug-ins that they name bring variables of their own.
     """
     known = shell_variables(shell) | flag_variables(words, env)
-    found = []
+    misspelt = []
     for name in sorted(set(env) - known):
         if (meant := closest(name, known)) is not None:
-            found.append(f"{name} is set and nothing reads it; did you mean {meant}?")
-    return found
+            misspelt.append(f"{name} is set and nothing reads it; did you mean {meant}?")
+    return misspelt
 
 
 def shell_variables(places: Iterable[str]) -> set[str]:
@@ -48,7 +48,7 @@ def flag_variables(words: Sequence[str], env: Mapping[str, str]) -> set[str]:
         parser, flags, *_ = complete_parser(words, GROUPS, env)
     except Exception:  # a plug-in that cannot be loaded brings none
         return {name for item in all_flags(GROUPS) for name in item.env}
-    listed = [found for action in parser._actions for found in _LISTED.findall(action.help or "")]
+    listed = [variable for action in parser._actions for variable in _LISTED.findall(action.help or "")]
     return {name for item in flags for name in item.env} | {
         name.strip() for names in listed for name in names.split(",")
     }

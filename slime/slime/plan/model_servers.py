@@ -63,18 +63,18 @@ def model_servers(args: ServingSide) -> list[ModelServers]:
     """The named model servers that the flags ask for: policy, judge, teacher."""
     per_engine = args.rollout_num_gpus_per_engine if args.rollout_num_gpus else 0
     own = 0 if args.rollout_external_engine_addrs else args.engine_count
-    found = [ModelServers("rollout", "engine", "engine", args.hf_checkpoint, own, per_engine)]
+    servers = [ModelServers("rollout", "engine", "engine", args.hf_checkpoint, own, per_engine)]
     if args.prm_num_gpus:
         gpus = args.prm_num_gpus_per_engine
-        found.append(_judge(model_of(args, "prm"), args.prm_num_gpus // gpus, gpus))
+        servers.append(_judge(model_of(args, "prm"), args.prm_num_gpus // gpus, gpus))
     if args.rented_judge:
-        found.append(_judge(args.hf_checkpoint, 1, 0))
+        servers.append(_judge(args.hf_checkpoint, 1, 0))
     if gpus := args.prm_teacher_num_gpus:
         model = model_of(args, "teacher")
-        found.append(ModelServers("teacher", "teacher-engine", "teacher_engine", model, 1, gpus))
+        servers.append(ModelServers("teacher", "teacher-engine", "teacher_engine", model, 1, gpus))
     if args.gate and gate_engine_of(args) == CPU:
-        found.append(ModelServers("gate", "gate-engine", GATE, args.hf_checkpoint, 1, 0))
-    return found
+        servers.append(ModelServers("gate", "gate-engine", GATE, args.hf_checkpoint, 1, 0))
+    return servers
 
 
 def _judge(model: str, count: int, gpus: int) -> ModelServers:
@@ -88,14 +88,16 @@ def model_of(args: ServingSide, part: str) -> str:
 
 def missing_models(args: ServingSide) -> list[str]:
     """Returns the problems of the judge's and teacher's folders that engines on GPUs would load, a sentence each."""
-    found = []
+    missing = []
     for server in model_servers(args):
         if not server.gpus or server.part not in FOLDERS or server.model == args.hf_checkpoint:
             continue
         if problem := lacking(Path(server.model).expanduser()):
             named = next(name for name in FOLDERS[server.part] if vars(args)[name])
-            found.append(f"{option(named)} {server.model} {problem}; give the folder of a Hugging Face model")
-    return found
+            missing.append(
+                f"{option(named)} {server.model} {problem}; give the folder of a Hugging Face model"
+            )
+    return missing
 
 
 def check_engines(args: ServingSide, env: Mapping[str, str]) -> None:

@@ -143,15 +143,15 @@ def servers(args: Arguments, shape: Shape, context: int) -> list[Server]:
     if args.debug_train_only:
         return []
     own = {"prm": args.prm_context_length}
-    found = []
+    servers_of_run = []
     for one in model_servers(args):
         if one.gpus and one.count:
             shape_here = shape if one.model == args.hf_checkpoint else read_shape(one.model)
             engine = EngineMemory(
                 shape_here, one.gpus, mem_fraction(args, one.part), own.get(one.part) or context
             )
-            found.append(Server(one.title, engine, one.count))
-    return found
+            servers_of_run.append(Server(one.title, engine, one.count))
+    return servers_of_run
 
 
 @lru_cache(maxsize=1)

@@ -113,19 +113,19 @@ def host_problems(plan: MemoryPlan, memory: float, disk: float) -> list[str]:
     folder."""
     in_memory, on_disk = on_hosts(plan)
     need, space = sum(in_memory.values()), sum(on_disk.values())
-    found = []
+    problems_found = []
     if need > memory:
         gate = "; without --gate, or with --use-lora, it is less" if plan.host.gate else ""
-        found.append(
+        problems_found.append(
             f"the run needs {need / GIB:.0f} GiB of host memory, the machine has {memory / GIB:.0f}: "
             f"{_largest(in_memory)}{gate}"
         )
     if space > disk:
-        found.append(
+        problems_found.append(
             f"the run needs {space / GIB:.0f} GiB of disk, {disk / GIB:.0f} are free: {_largest(on_disk)}; fewer "
             "--keep-checkpoints, --keep-versions, --keep-weights"
         )
-    return found
+    return problems_found
 
 
 def _largest(parts: Parts) -> str:
@@ -135,13 +135,13 @@ def _largest(parts: Parts) -> str:
 
 def problems(plan: MemoryPlan) -> list[str]:
     """Returns why the split does not fit, each with what to change; empty if it does."""
-    found = []
+    lines = []
     if plan.used > plan.gpus:
-        found.append(f"{plan.arithmetic()}: make a part smaller")
-    found += _trainer_problem(plan)
+        lines.append(f"{plan.arithmetic()}: make a part smaller")
+    lines += _trainer_problem(plan)
     for server in plan.servers:
-        found += _server_problem(server, plan.gpu)
-    return found
+        lines += _server_problem(server, plan.gpu)
+    return lines
 
 
 def _trainer_problem(plan: MemoryPlan) -> list[str]:
@@ -192,8 +192,8 @@ def advice(trainer: TrainerMemory, parts: Parts) -> str:
             "frozen models": "--use-lora (the frozen base then costs nothing)",
         }
     largest = sorted(ways, key=lambda name: -parts.get(name, 0.0))
-    found = [way for name in largest if parts.get(name) and (way := ways[name])]
-    return "; ".join([*found[:2], f"--max-tokens-per-gpu below {trainer.tokens}", "more GPUs"])
+    ways_of_parts = [way for name in largest if parts.get(name) and (way := ways[name])]
+    return "; ".join([*ways_of_parts[:2], f"--max-tokens-per-gpu below {trainer.tokens}", "more GPUs"])
 
 
 def _server_problem(server: Server, gpu: Gpu) -> list[str]:

@@ -92,20 +92,20 @@ def refusals(args: Arguments, env: Mapping[str, str], here: bool = True) -> list
     Args:
         here: the run starts on this machine. A plan for another one needs no models and keys.
     """
-    found = []
+    lines = []
     for check in _checks(args, env, here):
         try:
             check()
         except (ConfigError, CheckpointError) as error:
-            found.append(str(error))
+            lines.append(str(error))
     for path, ask in _hooks(args, env, "check_arguments"):
         try:
             ask()
         except Exception as error:  # as at a start, whatever a hook raises is a refusal
-            found.append(
+            lines.append(
                 str(error) if getattr(error, "refusal", False) else f"--service-path {path}: {error}"
             )
-    return found
+    return lines
 
 
 def settings_refusals(args: Arguments, env: Mapping[str, str], here: bool = True) -> Iterator[str]:

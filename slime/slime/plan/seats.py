@@ -56,15 +56,15 @@ class Seats:
         """Returns the parts of each machine, for people: `trainer 4, policy 2 x 2 GPUs`."""
         names = {"rollout": "policy", "prm": "judge"}
         each = {part.name: part.each for part in split.parts}
-        found = []
+        lines = []
         for machine, trainers in enumerate(self.trainers):
             parts = [f"trainer {trainers}"] if trainers else []
             for name, places in self.engines.items():
                 if count := places.count(machine):
                     mark = " (shared)" if split.shared and name == "rollout" else ""
                     parts.append(f"{names.get(name, name)} {count} x {each[name]} GPUs{mark}")
-            found.append(", ".join(parts) or "nothing")
-        return found
+            lines.append(", ".join(parts) or "nothing")
+        return lines
 
 
 def equal_machines(gpus: int, machines: int, each: int = 0) -> list[Machine]:
@@ -114,13 +114,13 @@ def _own_gpus(split: GpuSplit, free: list[int], machines: Sequence[Machine]) -> 
 def _trainers(split: GpuSplit, free: list[int]) -> list[int]:
     """GPUs that train on each machine. The driver's comes last, or first if engines share GPUs with trainers."""
     missing = sum(part.count for part in split.parts if part.on_gpu and part.name == "actor")
-    found = [0] * len(free)
+    counts = [0] * len(free)
     for place in sorted(
         range(len(free)), key=lambda one: ((one != 0) == bool(split.shared), -free[one], one)
     ):
-        found[place] = min(missing, free[place])
-        missing -= found[place]
-    return found
+        counts[place] = min(missing, free[place])
+        missing -= counts[place]
+    return counts
 
 
 def beside_trainers(

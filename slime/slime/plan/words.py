@@ -107,8 +107,7 @@ def _refusal(
             here = not (elsewhere and split_of(args).gpus)
             refusals = importlib.import_module("slime.plan.refusals")
             check = refusals.refusals if complete else refusals.settings_refusals
-            found = check(args, env, here)
-            message = next(iter(found), None)
+            message = next(iter(check(args, env, here)), None)
             if message is None:
                 machines.seats(split_of(args))
     except ConfigError as error:
@@ -140,13 +139,13 @@ def with_source(message: str, marked: Sequence[tuple[str, str]]) -> str:
 
 def unmarked(words: Sequence[str]) -> list[tuple[str, str]]:
     """(word, source) of every word that is no mark."""
-    found, source = [], "command line"
+    marked, source = [], "command line"
     for word in words:
         if mark := _MARK.fullmatch(word):
             source = mark[1]
         else:
-            found.append((word, source))
-    return found
+            marked.append((word, source))
+    return marked
 
 
 def model_of(words: Sequence[str], env: Mapping[str, str]) -> str:

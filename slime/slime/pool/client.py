@@ -98,10 +98,10 @@ class PoolEnvironment:
             wait = TRY_AGAIN_SECONDS
             try:
                 response = await self.http.post("/allocate", json=body, timeout=30.0)
-                found = _json(response)
+                answer = _json(response)
                 if response.status_code == 200:
-                    return {"lease_id": str(found["lease_id"]), "ttl": float(found.get("ttl", 60.0))}
-                problem = str(found.get("error", response.status_code))
+                    return {"lease_id": str(answer["lease_id"]), "ttl": float(answer.get("ttl", 60.0))}
+                problem = str(answer.get("error", response.status_code))
                 if response.status_code not in (429, 502, 503):
                     raise EnvironmentAway(f"{self.url}: {problem}")
                 wait = float(response.headers.get("Retry-After", wait))
@@ -133,11 +133,11 @@ class PoolEnvironment:
         for left in reversed(range(TRIES)):
             try:
                 response = await self.http.post(path, json=request)
-                found = _json(response)
+                answer = _json(response)
                 if response.status_code == 200:
-                    return found
+                    return answer
                 if response.status_code != 502 or not left:
-                    raise EnvironmentAway(f"{self.url}{path}: {response.status_code} {found.get('error')}")
+                    raise EnvironmentAway(f"{self.url}{path}: {response.status_code} {answer.get('error')}")
             except httpx.HTTPError as error:
                 if not left or isinstance(error, httpx.TimeoutException):
                     raise EnvironmentAway(f"{self.url}{path}: {type(error).__name__} {error}") from error
@@ -148,8 +148,8 @@ class PoolEnvironment:
         """Renews the lease. Marks it as lost if the pool no longer knows it, or does not answer for the whole time of
         the lease."""
         assert self._lost is not None
-        heard = time.monotonic()
-        while time.monotonic() - heard < ttl:
+        answered_at = time.monotonic()
+        while time.monotonic() - answered_at < ttl:
             await asyncio.sleep(ttl / HEARTBEATS)
             with contextlib.suppress(httpx.HTTPError):
                 response = await self.http.post(
@@ -158,16 +158,16 @@ class PoolEnvironment:
                 if response.status_code in (401, 404, 410):
                     break
                 if response.status_code == 200:
-                    heard = time.monotonic()
+                    answered_at = time.monotonic()
         self._lost.set_result(None)
 
 
 def _json(response: httpx.Response) -> Json:
     """Raises ValueError if the answer is no object."""
-    found = response.json()
-    if not isinstance(found, dict):
+    content = response.json()
+    if not isinstance(content, dict):
         raise ValueError("the answer is no JSON object")
-    return found
+    return content
 
 
 @contextlib.asynccontextmanager

@@ -90,9 +90,9 @@ async def _body(request: Request) -> Json:
         if len(data) > LARGEST:
             raise Refusal(413, "TOO_LARGE", f"a request may have {LARGEST} bytes")
     try:
-        found = json.loads(data or b"{}")
+        content = json.loads(data or b"{}")
     except ValueError as error:
         raise Refusal(400, "BAD_REQUEST", f"the request is no JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise Refusal(400, "BAD_REQUEST", "the request must be a JSON object")
-    return found
+    return content

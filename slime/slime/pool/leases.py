@@ -194,11 +194,11 @@ class Leases:
     def reap(self) -> list[str]:
         """Ends the leases that were silent for too long."""
         silent = self.clock() - self.limits.ttl
-        found = [lease.id for lease in self.leases.values() if lease.seen < silent]
-        for lease_id in found:
+        silent_ids = [lease.id for lease in self.leases.values() if lease.seen < silent]
+        for lease_id in silent_ids:
             logger.warning("the lease %s was silent for %g s and is ended", lease_id, self.limits.ttl)
             self.close(lease_id)
-        return found
+        return silent_ids
 
     async def close_all(self) -> None:
         """Ends all leases and waits until their environments are closed."""

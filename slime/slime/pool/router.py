@@ -69,8 +69,8 @@ class Router:
         refusals: list[Refusal] = []
         for url in self.ring(text_of(body, "task_key")):
             try:
-                found = await self._post(url, "allocate", body, ALLOCATE_SECONDS)
-                return {**found, "lease_id": f"{_name(url)}:{found['lease_id']}"}
+                answer = await self._post(url, "allocate", body, ALLOCATE_SECONDS)
+                return {**answer, "lease_id": f"{_name(url)}:{answer['lease_id']}"}
             except Refusal as refusal:
                 if refusal.status not in (429, 502):
                     raise
@@ -103,12 +103,12 @@ class Router:
             response = await self.http.post(
                 f"{url}/{path}", json=body, headers=self._headers(url), timeout=timeout
             )
-            found = response.json()
+            content = response.json()
         except (httpx.HTTPError, ValueError) as error:
             raise Refusal(502, "POOL_AWAY", f"{url}/{path}: {type(error).__name__} {error}") from error
-        if response.status_code == 200 and isinstance(found, dict):
-            return found
-        about = found if isinstance(found, dict) else {}
+        if response.status_code == 200 and isinstance(content, dict):
+            return content
+        about = content if isinstance(content, dict) else {}
         after = response.headers.get("Retry-After")
         raise Refusal(
             response.status_code if response.status_code != 200 else 502,

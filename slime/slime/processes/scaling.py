@@ -49,10 +49,10 @@ def scaled(specs: Sequence[ServerSpec], counts: Mapping[str, int]) -> list[Serve
     for spec in specs:
         if spec.group in counts:
             groups.setdefault(str(spec.group), []).append(spec)
-    found = [spec for spec in specs if spec.group not in counts]
+    result = [spec for spec in specs if spec.group not in counts]
     for group, members in groups.items():
-        found += [member_of(members, group, index) for index in range(counts[group])]
-    return found
+        result += [member_of(members, group, index) for index in range(counts[group])]
+    return result
 
 
 def member_of(members: Sequence[ServerSpec], group: str, index: int) -> ServerSpec:

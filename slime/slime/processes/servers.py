@@ -146,8 +146,8 @@ class ServerPorts:
         Raises:
             ConfigError: names the server and the port.
         """
-        found = records.read_records(self.run_dir)
-        running = [one for one in found if one.alive() or records.has_worker(self.run_dir, one.name)]
+        recorded = records.read_records(self.run_dir)
+        running = [one for one in recorded if one.alive() or records.has_worker(self.run_dir, one.name)]
         ours = {urlsplit(record.url).port for record in running if record.url}
         for spec in specs:
             address = urlsplit(spec.url or "")

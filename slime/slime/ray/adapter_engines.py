@@ -113,10 +113,10 @@ class ExaminedAdapter:
 
 
 def _state(engine: EngineControl, name: str) -> AdapterState:
-    found = engine.adapters().get(name)
-    if found is None:
+    adapter = engine.adapters().get(name)
+    if adapter is None:
         return AdapterState(-1, "")
-    return AdapterState(int(found["weight_version"]), str(found["checksum"]))
+    return AdapterState(int(adapter["weight_version"]), str(adapter["checksum"]))
 
 
 def _unload(engine: EngineControl, name: str) -> None:

@@ -43,8 +43,8 @@ class BoardStore(Store):
         return ray.get(self.board.find.remote(list(keys), 0.0)) is not None
 
     def compare_set(self, key: str, expected: str | bytes, value: str | bytes) -> bytes:  # type: ignore[override]
-        found: bytes = ray.get(self.board.exchange.remote(key, _bytes(expected), _bytes(value)))
-        return found
+        stored: bytes = ray.get(self.board.exchange.remote(key, _bytes(expected), _bytes(value)))
+        return stored
 
     def delete_key(self, key: str) -> bool:
         return bool(ray.get(self.board.take_away.remote(key)))
@@ -66,10 +66,10 @@ class BoardStore(Store):
         return self
 
     def _find(self, keys: list[str], limit: timedelta) -> list[bytes]:
-        found: list[bytes] | None = ray.get(self.board.find.remote(keys, limit.total_seconds()))
-        if found is None:
+        values: list[bytes] | None = ray.get(self.board.find.remote(keys, limit.total_seconds()))
+        if values is None:
             raise TimeoutError(f"no rank has set {', '.join(keys)} within {limit}")
-        return found
+        return values
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -157,13 +157,13 @@ class EngineNodes:
             facts = gather(answers, "the machines of engines", ANSWER_TIMEOUT)
         finally:
             sign.unlink()
-        found = [
+        machines = [
             EngineNode(site.node, node_id, engines[node_id], fact)
             for (node_id, site), fact in zip(sites.items(), facts, strict=True)
         ]
-        for node in found:
+        for node in machines:
             self.check(node)
-        return found
+        return machines
 
     def needed(self) -> list[str]:
         """Paths that a machine must have for its engines."""
@@ -325,8 +325,8 @@ class EngineNodes:
         taken = {one.node_id for one in self.nodes if not one.lost} | {self.placement.here}
         back = [
             node_id
-            for node_id, found in alive.items()
-            if str(found["NodeManagerAddress"]) == node.address and node_id not in taken
+            for node_id, machine in alive.items()
+            if str(machine["NodeManagerAddress"]) == node.address and node_id not in taken
         ]
         if not back:
             return

@@ -240,7 +240,7 @@ def sites_of_engines(args: ServingSide, placement: Placement) -> dict[str, list[
     Raises:
         ConfigError: the GPUs of one engine lie on different machines.
     """
-    found: dict[str, list[BundleSite]] = {}
+    by_engine: dict[str, list[BundleSite]] = {}
     for server in model_servers(args):
         sites = placement.sites.get(server.part, [])
         for index in range(server.count if server.gpus else 0):
@@ -250,8 +250,8 @@ def sites_of_engines(args: ServingSide, placement: Placement) -> dict[str, list[
                     f"the {server.gpus} GPUs of {server.name_of(index)} lie on different machines: "
                     "let an engine have no more GPUs than a machine has"
                 )
-            found[server.name_of(index)] = own
-    return found
+            by_engine[server.name_of(index)] = own
+    return by_engine
 
 
 def on_own_gpus(specs: list[ServerSpec], placement: Placement, args: ServingSide) -> list[ServerSpec]:

@@ -96,14 +96,17 @@ def _by_address(nodes: dict[str, dict[str, Any]]) -> Callable[[str], tuple[int, 
 
 def bundles_of_engines(split: GpuSplit, seats: Seats) -> dict[tuple[str, int], tuple[int, list[int]]]:
     """The machine and the bundles of each engine with GPUs of its own, by part and number."""
-    found: dict[tuple[str, int], tuple[int, list[int]]] = {}
+    bundles: dict[tuple[str, int], tuple[int, list[int]]] = {}
     start = 0
     for part in split.parts:
         for engine in range(part.count // part.each if part in split.engine_parts else 0):
             first = start + engine * part.each
-            found[part.name, engine] = seats.engines[part.name][engine], list(range(first, first + part.each))
+            bundles[part.name, engine] = (
+                seats.engines[part.name][engine],
+                list(range(first, first + part.each)),
+            )
         start += part.count
-    return found
+    return bundles
 
 
 class Placement:
@@ -235,12 +238,12 @@ class Placement:
     def engine_sites(self, part: RunPart, left: dict[str, list[BundleSite]]) -> list[BundleSite]:
         """The sites of a part's engines, one engine after the other; takes them from the sites `left` on each
         machine."""
-        found: list[BundleSite] = []
+        sites: list[BundleSite] = []
         for engine in range(part.count // part.each):
             machine, _ = self.engine_bundles[part.name, engine]
             own = left[self.machines[machine]]
-            found += [own.pop(0) for _ in range(part.each)]
-        return found
+            sites += [own.pop(0) for _ in range(part.each)]
+        return sites
 
     def shared_sites(self, trainers: Sequence[BundleSite]) -> list[BundleSite]:
         """The sites of engines that share GPUs with trainers: the last of each machine, the driver's machine first.
@@ -256,11 +259,11 @@ class Placement:
         counts = [len(by_node[node]) for node in nodes]
         machines = [Machine(by_node[node][0].node, count) for node, count in zip(nodes, counts, strict=True)]
         seats = beside_trainers(counts, self.split.shared, each, machines)
-        found: list[BundleSite] = []
+        sites: list[BundleSite] = []
         for number, node in enumerate(nodes):
             gpus = seats.count(number) * each
-            found += by_node[node][len(by_node[node]) - gpus :] if gpus else []
-        return found
+            sites += by_node[node][len(by_node[node]) - gpus :] if gpus else []
+        return sites
 
     def probe(self, bundles: Sequence[int]) -> list[BundleSite]:
         """Asks a small actor in each of these bundles where it is."""

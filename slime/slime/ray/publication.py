@@ -192,5 +192,5 @@ class Examination:
             publisher.save(self.trainers, live)
 
 
-def named(found: dict[str, float]) -> dict[str, float]:
-    return {f"gate/{name}": value for name, value in found.items()}
+def named(measurements: dict[str, float]) -> dict[str, float]:
+    return {f"gate/{name}": value for name, value in measurements.items()}

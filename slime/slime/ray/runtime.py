@@ -104,10 +104,10 @@ def worker_environment(env: Mapping[str, str]) -> dict[str, str]:
     """What the workers of a cluster that others started get of the driver's environment: where modules are, and what
     libraries of training read. Each machine's own PYTHONPATH stays, after ours. Ray shows this to who may see jobs,
     so no variable that may hold a key is in it."""
-    found = {name: value for name, value in env.items() if name.startswith(LIBRARY_VARIABLES)}
+    variables = {name: value for name, value in env.items() if name.startswith(LIBRARY_VARIABLES)}
     if env.get("PYTHONPATH"):
-        found["PYTHONPATH"] = env["PYTHONPATH"] + os.pathsep + "${PYTHONPATH}"
-    return {**found, "RAY_worker_niceness": "0"}  # servers inherit it from the actor that starts them
+        variables["PYTHONPATH"] = env["PYTHONPATH"] + os.pathsep + "${PYTHONPATH}"
+    return {**variables, "RAY_worker_niceness": "0"}  # servers inherit it from the actor that starts them
 
 
 def joins() -> bool:
@@ -147,11 +147,11 @@ def _reach(address: str) -> None:
                 "or unset RAY_ADDRESS, and the script starts one"
             )
             raise ClusterError(message)
-    found = re.fullmatch(r"\[?([^/\[\]]+)\]?:(\d+)", address)
-    if found is None:
+    match = re.fullmatch(r"\[?([^/\[\]]+)\]?:(\d+)", address)
+    if match is None:
         return  # auto, or another of Ray's own words
     try:
-        socket.create_connection((found[1], int(found[2])), timeout=REACH_SECONDS).close()
+        socket.create_connection((match[1], int(match[2])), timeout=REACH_SECONDS).close()
     except (OSError, OverflowError) as error:
         message = f"RAY_ADDRESS {address} cannot be joined: Could not connect to it: {error}"
         raise ClusterError(with_advice(message)) from error

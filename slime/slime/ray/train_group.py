@@ -78,8 +78,8 @@ class TrainGroup:
     def share_weights(self, slots: Path, version: int) -> tuple[str, str]:
         """Puts the weights into shared memory; returns checksum and slot, or "" and why there is no room."""
         what, limit = f"the export of version {version}", self.save_limit
-        found: tuple[str, str] = self.call("share_weights", what, limit, str(slots), version)
-        return found
+        slot: tuple[str, str] = self.call("share_weights", what, limit, str(slots), version)
+        return slot
 
     def save(
         self,
@@ -128,14 +128,14 @@ class TrainGroup:
     def measure_files(self, candidate: str, live: str) -> dict[str, float]:
         """Compares two folders of weights; raises CandidateRejected."""
         answer = [self.ranks[0].measure_files.remote(candidate, live)]
-        found: dict[str, float] = self.collect(answer, f"a look at {candidate}", self.save_limit)[0]
-        return found
+        measurements: dict[str, float] = self.collect(answer, f"a look at {candidate}", self.save_limit)[0]
+        return measurements
 
     def log_probs(self, samples: list[Sample]) -> list[list[float]]:
         """Returns log-probs of every response token under the present weights, at the temperature of its sample."""
         what, limit = "log-probs of stored answers", self.args.train_timeout
-        found: list[list[float]] = self.call("log_probs", what, limit, samples)
-        return found
+        log_probs: list[list[float]] = self.call("log_probs", what, limit, samples)
+        return log_probs
 
     def scale_learning_rate(self, scale: float) -> None:
         """Uses `scale` times the learning rate of the schedule in all steps from now on."""

@@ -112,8 +112,8 @@ class VersionFiles:
     def checksums(self) -> dict[str, str]:
         """Of every version that was written, by its number."""
         path = self.weights_dir / CHECKSUMS
-        found: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
-        return found
+        checksums: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+        return checksums
 
     def remember(self, weights: WeightVersion) -> None:
         """Notes the checksum of a version, which proves it when it is gone back to."""

@@ -162,8 +162,8 @@ class CompletionsSampler:
 def ids_of(choice: Fields) -> list[int] | None:
     """Returns the sampled ids of an answer, None if the server returns none."""
     raw = choice.get("raw_output") or {}
-    found = choice.get("token_ids") or raw.get("completion_token_ids")
-    return None if found is None else [int(one) for one in found]
+    ids = choice.get("token_ids") or raw.get("completion_token_ids")
+    return None if ids is None else [int(one) for one in ids]
 
 
 def log_probs_of(choice: Fields, first_known: bool = True) -> list[float] | None:
@@ -171,8 +171,8 @@ def log_probs_of(choice: Fields, first_known: bool = True) -> list[float] | None
     has none."""
     log_probs = choice.get("logprobs") or {}
     content = log_probs.get("content")
-    found = [one.get("logprob") for one in content] if content else log_probs.get("token_logprobs")
-    if not found:
+    numbers = [one.get("logprob") for one in content] if content else log_probs.get("token_logprobs")
+    if not numbers:
         return None
-    values = [math.nan if one is None else float(one) for one in found]
+    values = [math.nan if one is None else float(one) for one in numbers]
     return None if any(map(math.isnan, values[0 if first_known else 1 :])) else values

@@ -29,11 +29,13 @@ def check_version(name: str, package: str, tested: tuple[int, int], install: str
         tested: major and minor version that was. install: the command that brings it.
     """
     try:
-        found = version(package)
+        installed = version(package)
     except PackageNotFoundError:
         raise ConfigError(f"{name} is not installed: {install}") from None
-    if tuple(int(part) for part in found.split(".")[:2]) != tested:
-        raise ConfigError(f"this is {package} {found}, and {tested[0]}.{tested[1]}.x was tried: {install}")
+    if tuple(int(part) for part in installed.split(".")[:2]) != tested:
+        raise ConfigError(
+            f"this is {package} {installed}, and {tested[0]}.{tested[1]}.x was tried: {install}"
+        )
 
 
 class Loop:

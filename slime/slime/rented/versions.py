@@ -45,7 +45,7 @@ def is_rented(folder: Path) -> bool:
 def read_version(folder: Path) -> RentedWeights:
     """Raises EngineError for a folder that names no version."""
     try:
-        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return RentedWeights(str(found["model"]), found["sampler"])
+        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        return RentedWeights(str(content["model"]), content["sampler"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EngineError(f"{folder} names no weights of a service: {error!r}") from error

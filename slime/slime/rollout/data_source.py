@@ -66,10 +66,10 @@ class DataSource(abc.ABC):
         """
         if rollout_id < 0:
             return True
-        found = data_state.newest(self.args.save, self.args.load, rollout_id)
-        if found is None:
+        saved = data_state.newest(self.args.save, self.args.load, rollout_id)
+        if saved is None:
             return False
-        saved_after, state = found
+        saved_after, state = saved
         self.load_state_dict(state)
         return saved_after == rollout_id
 

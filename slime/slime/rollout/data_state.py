@@ -65,7 +65,7 @@ def state_path(save: str, rollout_id: int) -> Path:
 def saved_states(folder: Path) -> list[int]:
     """Rollout ids of the states in a folder, in order."""
     names = (STATE_NUMBER.fullmatch(path.name) for path in folder.glob("*.json"))
-    return sorted(int(found[1]) for found in names if found)
+    return sorted(int(match[1]) for match in names if match)
 
 
 class InFlightGroups:

@@ -60,24 +60,22 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
     """
     tokenizer = load_tokenizer(spec.model) if spec.chat_template or spec.max_prompt_len else None
     kept: list[Prompt] = []
-    found = read_prompts(spec.source, spec.columns)
-    for where, prompt in found:
+    rows = read_prompts(spec.source, spec.columns)
+    for where, prompt in rows:
         ready = _rendered(where, prompt, spec, tokenizer)
         if spec.max_prompt_len is None or _length(where, ready, spec, tokenizer) <= spec.max_prompt_len:
             kept.append(ready)
-    too_long = len(found) - len(kept)
+    too_long = len(rows) - len(kept)
     if too_long:
         logger.warning(
             "%s: %d of %d prompts have more than %s tokens and are dropped",
             spec.source,
             too_long,
-            len(found),
+            len(rows),
             spec.max_prompt_len,
         )
     if not kept:
-        raise DataError(
-            f"{spec.source}: all {len(found)} prompts have more than {spec.max_prompt_len} tokens"
-        )
+        raise DataError(f"{spec.source}: all {len(rows)} prompts have more than {spec.max_prompt_len} tokens")
     return Dataset(spec.source, kept, too_long)
 
 
@@ -124,11 +122,11 @@ def training_spec(args: GenerationSide) -> DatasetSpec:
 def template_variables(args: DataArguments) -> dict[str, object]:
     """--apply-chat-template-kwargs as a dictionary. Raises ConfigError."""
     try:
-        found = json.loads(args.apply_chat_template_kwargs)
+        variables = json.loads(args.apply_chat_template_kwargs)
     except json.JSONDecodeError as error:
         raise ConfigError(f"--apply-chat-template-kwargs is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(variables, dict):
         raise ConfigError(
             f"--apply-chat-template-kwargs must be a JSON object, got {args.apply_chat_template_kwargs}"
         )
-    return found
+    return variables

@@ -107,7 +107,7 @@ class EnginePool:
         """Ends the requests of one rollout; their answers come back with what they have."""
         interrupt.set = True
         session = self._client()
-        found = [
+        requests = [
             session.post(
                 f"{site.url}/abort_request",
                 json={"rid": rid},
@@ -115,7 +115,7 @@ class EnginePool:
             )
             for rid, site in list(interrupt.requests.items())
         ]
-        for result in await asyncio.gather(*(_closed(call) for call in found), return_exceptions=True):
+        for result in await asyncio.gather(*(_closed(call) for call in requests), return_exceptions=True):
             if isinstance(result, BaseException) and not isinstance(
                 result, aiohttp.ClientError | TimeoutError
             ):
@@ -153,8 +153,8 @@ class EnginePool:
             async with self._client().post(f"{site.url}/generate", json=request, timeout=timeout) as answer:
                 if answer.status == 200:
                     site.failures = 0
-                    found: dict[str, Any] = await answer.json()
-                    return found
+                    content: dict[str, Any] = await answer.json()
+                    return content
                 text = (await answer.text())[:500]
                 if 400 <= answer.status < 500 and answer.status not in TRY_AGAIN:
                     raise EngineRefused(f"{site.url} refuses the request ({answer.status}): {text}")

@@ -77,11 +77,11 @@ def eval_datasets(args: GenerationSide) -> list[EvalDataset]:
     if args.eval_config and args.eval_prompt_data:
         raise ConfigError("--eval-config and --eval-prompt-data both name data sets; drop one of them")
     entries = _from_file(args.eval_config) if args.eval_config else _from_flag(args.eval_prompt_data)
-    found = [_dataset(args, entry) for entry in entries]
-    names = [dataset.name for dataset in found]
+    datasets = [_dataset(args, entry) for entry in entries]
+    names = [dataset.name for dataset in datasets]
     if len(set(names)) < len(names):
         raise ConfigError(f"two evaluation data sets have one name: {', '.join(names)}")
-    return found
+    return datasets
 
 
 def _from_flag(words: list[str]) -> list[dict[str, Any]]:

@@ -55,8 +55,8 @@ async def _evaluate_all(
     args: GenerationSide, rollout_id: int, datasets: Sequence[EvalDataset]
 ) -> RolloutFnEvalOutput:
     began = time.monotonic()
-    found = await asyncio.gather(*(_evaluate(args, rollout_id, dataset) for dataset in datasets))
-    data = {dataset.name: result for dataset, result in zip(datasets, found, strict=True)}
+    results = await asyncio.gather(*(_evaluate(args, rollout_id, dataset) for dataset in datasets))
+    data = {dataset.name: result for dataset, result in zip(datasets, results, strict=True)}
     metrics: dict[str, float] = {"perf/eval_time": time.monotonic() - began}
     for dataset in datasets:
         metrics |= eval_metrics(dataset, data[dataset.name])

@@ -30,9 +30,9 @@ class DynamicFilterOutput:
     keep_when_insufficient: bool = False
 
 
-def as_output(found: object) -> DynamicFilterOutput:
+def as_output(output: object) -> DynamicFilterOutput:
     """A filter may return a bool too."""
-    return found if isinstance(found, DynamicFilterOutput) else DynamicFilterOutput(keep=bool(found))
+    return output if isinstance(output, DynamicFilterOutput) else DynamicFilterOutput(keep=bool(output))
 
 
 def rewards(args: RolloutArguments, samples: Sequence[Sample]) -> list[float]:
@@ -53,8 +53,8 @@ def prefer_reward_nonzero_std(
     args: RolloutArguments, samples: Sequence[Sample], **kwargs: object
 ) -> DynamicFilterOutput:
     """The same, but such a group still fills a batch that cannot be filled otherwise."""
-    found = check_reward_nonzero_std(args, samples)
-    return DynamicFilterOutput(found.keep, found.reason, keep_when_insufficient=True)
+    output = check_reward_nonzero_std(args, samples)
+    return DynamicFilterOutput(output.keep, output.reason, keep_when_insufficient=True)
 
 
 def check_not_all_truncated(

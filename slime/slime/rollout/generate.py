@@ -41,8 +41,8 @@ async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[s
     state = GenerateState.of(args)
     if not sample.tokens:
         if pictures_of(sample.prompt):  # which take a while to read
-            found = await asyncio.to_thread(prompt_with_images, state, sample)
-            sample.tokens, sample.images = found
+            prompt = await asyncio.to_thread(prompt_with_images, state, sample)
+            sample.tokens, sample.images = prompt
         else:
             sample.tokens = prompt_ids(state, sample)
     limit = sampling_params["max_new_tokens"] - sample.response_length
@@ -128,17 +128,17 @@ def add_answer(sample: Sample, answer: dict[str, Any]) -> None:
 
 def _spans(meta: dict[str, Any], length: int) -> list[tuple[int | None, int, int]]:
     """(weight version, start, end) over all tokens of one answer."""
-    found = meta.get("weight_versions")
-    if not found:
+    versions = meta.get("weight_versions")
+    if not versions:
         named = meta.get("weight_version")
         return [(None if named is None else version_number(named), 0, length)] if length else []
     spans: list[tuple[int | None, int, int]] = [
-        (version_number(item["version"]), int(item["start"]), int(item["end"])) for item in found
+        (version_number(item["version"]), int(item["start"]), int(item["end"])) for item in versions
     ]
     spans = [span for span in spans if span[2] > span[1]]
     ends = [0, *(end for _, _, end in spans)]
     if [start for _, start, _ in spans] != ends[:-1] or ends[-1] != length:
         raise EngineError(
-            f"an engine's weight versions {found} do not cover the {length} tokens of its answer"
+            f"an engine's weight versions {versions} do not cover the {length} tokens of its answer"
         )
     return spans

@@ -56,12 +56,12 @@ class GroupFilter:
         if has_bad_reward(group, self.args.reward_key):
             return self._drop("nonfinite_reward")
         if self.filter is not None:
-            found = as_output(self.filter(self.args, list(flatten(group))))
-            if not found.keep:
-                self.filtered[found.reason or "filter"] += 1
-                if found.keep_when_insufficient:
+            output = as_output(self.filter(self.args, list(flatten(group))))
+            if not output.keep:
+                self.filtered[output.reason or "filter"] += 1
+                if output.keep_when_insufficient:
                     self.reserve.append(group)
-                return self._drop("dynamic_filter", found.reason)
+                return self._drop("dynamic_filter", output.reason)
         self.in_a_row.clear()
         return Verdict.ACCEPT
 
@@ -102,7 +102,7 @@ class GroupFilter:
 
     def metrics(self) -> dict[str, float]:
         """Counts since the last call; resets them."""
-        found: dict[str, float] = {
+        metrics: dict[str, float] = {
             "rollout/dropped_groups": self.drops.total(),
             **reward_failures.take_metrics(),
         }
@@ -113,6 +113,6 @@ class GroupFilter:
             ("rollout/error_cat", self.failures),
         ):
             joint = "_" if name.endswith("filter/drop") else "/"
-            found |= {f"{name}{joint}{key}": count for key, count in counts.items()}
+            metrics |= {f"{name}{joint}{key}": count for key, count in counts.items()}
             counts.clear()
-        return found
+        return metrics

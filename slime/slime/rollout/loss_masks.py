@@ -90,21 +90,21 @@ class Renderer:
     def answers(self, text: str, messages: Messages) -> tuple[tuple[int, int], ...]:
         """Returns where the trained answers lie in the rendered `messages`, from after `begin` to `end` included."""
         answers = [message for message in messages if message["role"] == "assistant"]
-        found, at = [], text.find(self.begin)
+        spans, at = [], text.find(self.begin)
         while at >= 0:
             start = at + len(self.begin)
             end = text.find(self.end, start)
             end = len(text) if end < 0 else end + len(self.end)
-            found.append((start, end))
+            spans.append((start, end))
             at = text.find(self.begin, end)
-        if len(found) != len(answers) or text.count(self.begin) != len(answers):
+        if len(spans) != len(answers) or text.count(self.begin) != len(answers):
             raise DataError(
                 f"{len(answers)} messages of the assistant, but {text.count(self.begin)} times {self.begin!r} in the "
                 "rendered conversation: a message contains these words"
             )
         return tuple(
             span
-            for span, message in zip(found, answers, strict=True)
+            for span, message in zip(spans, answers, strict=True)
             if message.get("step_loss_mask", 1) == 1
         )
 
@@ -134,17 +134,17 @@ def message_by_message(renderer: Renderer, messages: Messages) -> list[Passage]:
 def chunks(messages: Messages) -> list[list[Mapping[str, Any]]]:
     """Returns the messages one by one; a system message with the one after it, and runs of tool results, stay
     together."""
-    found: list[list[Mapping[str, Any]]] = []
+    parts: list[list[Mapping[str, Any]]] = []
     for message in messages:
-        before = found[-1][-1]["role"] if found else None
+        before = parts[-1][-1]["role"] if parts else None
         together = (message["role"] == "tool" and before == "tool") or (
             before == "system" and message["role"] == "user"
         )
         if together:
-            found[-1].append(message)
+            parts[-1].append(message)
         else:
-            found.append([message])
-    return found
+            parts.append([message])
+    return parts
 
 
 def last_answer(renderer: Renderer, messages: Messages) -> list[Passage]:

@@ -143,8 +143,8 @@ def speed_metrics(args: EngineArguments, samples: Sequence[Sample], seconds: flo
 
 def error_counts(name: str, samples: Iterable[Sample]) -> dict[str, float]:
     """Counts failed samples by error."""
-    found = Counter(sample.metadata[FAILURE]["reason"] for sample in samples if FAILURE in sample.metadata)
-    return {f"{name}/{reason}": count for reason, count in found.items()}
+    reasons = Counter(sample.metadata[FAILURE]["reason"] for sample in samples if FAILURE in sample.metadata)
+    return {f"{name}/{reason}": count for reason, count in reasons.items()}
 
 
 def repetition(sample: Sample) -> bool:
@@ -230,14 +230,14 @@ def episode_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     tool, how many environments were away and replaced; of judged steps their number, how many of them no vote scored
     (`prm_failed`), and the mean score. Empty if no sample is an episode."""
     first = [part[0].metadata for part in by_trajectory(samples)]
-    found = [metadata[EPISODE] for metadata in first if isinstance(metadata.get(EPISODE), Mapping)]
-    if not found:
+    episodes = [metadata[EPISODE] for metadata in first if isinstance(metadata.get(EPISODE), Mapping)]
+    if not episodes:
         return {}
     metrics = {
-        f"rollout/episode/{name}": statistics.fmean(float(about.get(name, 0)) for about in found)
+        f"rollout/episode/{name}": statistics.fmean(float(about.get(name, 0)) for about in episodes)
         for name in ("turns", "tool_calls", "parse_errors")
     }
-    metrics["rollout/episode/tool_use"] = ratio(about.get("tool_calls", 0) > 0 for about in found)
+    metrics["rollout/episode/tool_use"] = ratio(about.get("tool_calls", 0) > 0 for about in episodes)
     metrics[f"rollout/episode/{AWAY}"] = float(sum(metadata.get(AWAY, 0) for metadata in first))
     return metrics | _judged(samples)
 
@@ -280,7 +280,7 @@ def _row(sample: Sample, score: float, row: int, attempt: int) -> dict[str, Any]
     failure = sample.metadata.get(FAILURE, {}).get("reason")
     about = sample.metadata.get(EPISODE) or {}
     named = (sample.metadata[name] for name in _NAMES if sample.metadata.get(name) is not None)
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "task_id": str(next(named, row)),
         "row": row,
         "attempt_id": attempt,
@@ -293,7 +293,7 @@ def _row(sample: Sample, score: float, row: int, attempt: int) -> dict[str, Any]
         "response_len": sample.response_length,
         AWAY: sample.metadata.get(AWAY, 0),
     }
-    return found if failure is None else {**found, "failure": failure}
+    return fields if failure is None else {**fields, "failure": failure}
 
 
 def write_attempts(run_dir: str, rows: Sequence[Mapping[str, Any]]) -> None:

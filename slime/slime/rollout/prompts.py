@@ -27,13 +27,13 @@ class PromptFile:
     @classmethod
     def parse(cls, text: str) -> PromptFile:
         """Raises ConfigError if the file is not there, of an unknown kind, or the slice is none."""
-        found = SLICE.match(text)
-        if found is None and "@[" in text:
+        match = SLICE.match(text)
+        if match is None and "@[" in text:
             raise ConfigError(f"{text!r}: the slice after @ must look like [100:200], [:200] or [-200:]")
-        path = Path(found["path"] if found else text).expanduser()
+        path = Path(match["path"] if match else text).expanduser()
         start, stop = (
-            (int(part) if part else None for part in (found["start"], found["stop"]))
-            if found
+            (int(part) if part else None for part in (match["start"], match["stop"]))
+            if match
             else (None,) * 2
         )
         if not path.is_file():

@@ -71,10 +71,10 @@ class SampleRunner:
             return entry
         before = fresh(entry)
         try:
-            found = entry if is_done(entry) else await self._generated(entry)
+            samples = entry if is_done(entry) else await self._generated(entry)
             if not self.args.group_rm or self.evaluation:
-                await self._reward(found)
-            return found
+                await self._reward(samples)
+            return samples
         except ConfigError:
             raise
         except TimeoutError as error:
@@ -100,12 +100,12 @@ class SampleRunner:
             if self.args.mask_offpolicy_in_partial_rollout and sample.response_length:
                 sample.loss_mask = [0] * sample.response_length
             current_interrupt.set(self.interrupt)
-            found = await self._call(sample)
-        found = found if isinstance(found, list) else [found]
-        complete_indices(sample, found)
-        for number, made in enumerate(found):
-            found[number] = await self._hooked(made)
-        return found[0] if len(found) == 1 else found
+            samples = await self._call(sample)
+        samples = samples if isinstance(samples, list) else [samples]
+        complete_indices(sample, samples)
+        for number, made in enumerate(samples):
+            samples[number] = await self._hooked(made)
+        return samples[0] if len(samples) == 1 else samples
 
     async def _call(self, sample: Sample) -> Any:
         function = self.generate_function
@@ -123,16 +123,16 @@ class SampleRunner:
 
     async def _hooked(self, sample: Sample) -> Sample:
         for hook in self.sample_hooks:
-            found = hook(self.args, sample, rollout_id=self.rollout_id, evaluation=self.evaluation)
-            found = await found if inspect.isawaitable(found) else found
-            sample = sample if found is None else found
+            result = hook(self.args, sample, rollout_id=self.rollout_id, evaluation=self.evaluation)
+            result = await result if inspect.isawaitable(result) else result
+            sample = sample if result is None else result
         sample.validate()
         if sample.status is SampleStatus.PENDING:
             raise DataError("the generate function left the status of its sample at PENDING")
         return sample
 
-    async def _reward(self, found: object) -> None:
-        samples = list(flatten([found]))
+    async def _reward(self, value: object) -> None:
+        samples = list(flatten([value]))
         if not all(map(is_done, samples)):
             return
         waiting = [sample for sample in samples if sample.reward is None]

@@ -79,8 +79,8 @@ class RolloutService:
         if not isinstance(output, RolloutFnEvalOutput):
             output = RolloutFnEvalOutput(data=output)
         if (pattern := self.args.save_debug_rollout_data) is not None:
-            found = [result.get("samples") or [] for result in output.data.values()]
-            replay.save(pattern, rollout_id, list(flatten(found)), evaluation=True)
+            samples = [result.get("samples") or [] for result in output.data.values()]
+            replay.save(pattern, rollout_id, list(flatten(samples)), evaluation=True)
         metrics = dict(output.metrics or {})
         if self.eval_log_function is not None and self.eval_log_function(
             rollout_id, self.args, output.data, metrics

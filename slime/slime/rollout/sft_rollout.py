@@ -62,17 +62,20 @@ def fill(args: GenerationSide, group: list[Sample]) -> tuple[str, str] | None:
     """Turns the samples of a group into trained ones; or returns why not: a word to count, and a sentence."""
     for sample in flatten(group):
         try:
-            found = conversation(args, sample)
+            messages = conversation(args, sample)
         except DataError as error:
             logger.warning("conversation %s is dropped: %s", sample.index, error)
             return "no_mask", str(error)
         limit = args.rollout_max_context_len
-        if limit is not None and len(found.ids) > limit:
-            return "too_long", f"it has {len(found.ids)} tokens, more than --rollout-max-context-len {limit}"
-        first = found.mask.index(1)
-        sample.tokens, sample.loss_mask = found.ids, found.mask[first:]
-        sample.response_length = len(found.ids) - first
-        sample.response = load_tokenizer(args.hf_checkpoint).decode(found.ids[first:])
+        if limit is not None and len(messages.ids) > limit:
+            return (
+                "too_long",
+                f"it has {len(messages.ids)} tokens, more than --rollout-max-context-len {limit}",
+            )
+        first = messages.mask.index(1)
+        sample.tokens, sample.loss_mask = messages.ids, messages.mask[first:]
+        sample.response_length = len(messages.ids) - first
+        sample.response = load_tokenizer(args.hf_checkpoint).decode(messages.ids[first:])
         sample.status = SampleStatus.COMPLETED
     return None
 

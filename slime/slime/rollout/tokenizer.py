@@ -41,8 +41,8 @@ class ChatTokenizer:
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Returns ids [T], and for each the characters [start, end) of `text` that it stands for."""
-        found = self.fast(text, add_special_tokens=False, return_offsets_mapping=True)
-        return found["input_ids"], found["offset_mapping"]
+        encoded = self.fast(text, add_special_tokens=False, return_offsets_mapping=True)
+        return encoded["input_ids"], encoded["offset_mapping"]
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.fast.decode(list(ids)))

@@ -46,11 +46,11 @@ class Groups:
 
     def sweep(self) -> None:
         """Removes the empty ones of processes that have ended."""
-        for found in self.folder.glob(f"{PREFIX}*"):
-            pid, born = found.name.removeprefix(PREFIX).split("-")[:2]
+        for group in self.folder.glob(f"{PREFIX}*"):
+            pid, born = group.name.removeprefix(PREFIX).split("-")[:2]
             if birth(int(pid)) != int(born):
                 with contextlib.suppress(OSError):
-                    found.rmdir()
+                    group.rmdir()
 
 
 @dataclass(frozen=True)
@@ -103,13 +103,13 @@ def own_groups() -> Groups | None:
 
 def candidates(memberships: str, mounts: str) -> list[Groups]:
     """Returns the folders of this process's own cgroup, from /proc/self/cgroup and /proc/self/mountinfo."""
-    found = []
+    groups = []
     for line in memberships.splitlines():
         _, controllers, path = line.split(":", 2)
         version = 2 if not controllers else 1
         if version == 2 or "memory" in controllers.split(","):
-            found += [Groups(version, folder) for folder in _mounted(version, path, mounts)]
-    return found
+            groups += [Groups(version, folder) for folder in _mounted(version, path, mounts)]
+    return groups
 
 
 def _mounted(version: int, path: str, mounts: str) -> list[Path]:

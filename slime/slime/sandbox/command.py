@@ -58,13 +58,13 @@ def programs() -> dict[str, str]:
     if sys.platform != "linux":
         raise ConfigError("a sandbox needs Linux with bubblewrap; code of a model is not run without one")
     names = (*PROGRAMS, "setpriv") if os.getuid() == 0 else PROGRAMS
-    found = {name: shutil.which(name) for name in names}
-    if missing := [name for name, path in found.items() if path is None]:
+    paths = {name: shutil.which(name) for name in names}
+    if missing := [name for name, path in paths.items() if path is None]:
         raise ConfigError(
             f"a sandbox needs {', '.join(missing)}, and code of a model is not run without one; install it (Debian: "
             "apt-get install bubblewrap util-linux)"
         )
-    return {name: path for name, path in found.items() if path is not None}
+    return {name: path for name, path in paths.items() if path is not None}
 
 
 def launcher(

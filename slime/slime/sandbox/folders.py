@@ -146,7 +146,7 @@ def check_size(roots: Sequence[int], most_bytes: int, most_entries: int, nameles
     size = nameless
     if size > most_bytes:
         raise TooLarge(f"files take more than {most_bytes >> 20} MiB")
-    for count, (_, entry) in enumerate((found for root in roots for found in walk(root)), 1):
+    for count, (_, entry) in enumerate((entry_of_tree for root in roots for entry_of_tree in walk(root)), 1):
         with contextlib.suppress(FileNotFoundError):
             size += entry.stat(follow_symlinks=False).st_blocks * 512
         if size > most_bytes:

@@ -79,10 +79,10 @@ class PythonSession:
         except (BrokenPipeError, ValueError):  # it has ended, or another thread closed it
             data = None
         took = time.monotonic() - began
-        found = _answer(data, self.number)
-        if found is not None and box.over is None:
+        answer = _answer(data, self.number)
+        if answer is not None and box.over is None:
             box.busy_since = None
-            return Ran(found[0], found[1], restarted=False, seconds=took)
+            return Ran(answer[0], answer[1], restarted=False, seconds=took)
         reason = _reason(box, data is not None, took >= seconds, seconds)
         lost = box.lost()
         self.close()

@@ -149,9 +149,9 @@ class Shells:
                 line = box.read_line(seconds + GRACE, 16 * self.limits.output_chars + 4096)
             except (BrokenPipeError, ValueError):  # ValueError: closed meanwhile
                 line = None
-            found = self._shown(line)
-            if found is not None:
-                return found
+            shown = self._shown(line)
+            if shown is not None:
+                return shown
             reason, lost = self._reason(box), box.lost()
             self.close()
             if lost:
@@ -231,12 +231,12 @@ def run(
 
 def bash_of(image: Image | None) -> str:
     """Returns the shell of a box: an image's own, bash if it has one. Raises ConfigError."""
-    found = "/bin/bash" if image is None else image.has("/bin/bash", "/usr/bin/bash", "/bin/sh")
-    if found is None:
+    shell = "/bin/bash" if image is None else image.has("/bin/bash", "/usr/bin/bash", "/bin/sh")
+    if shell is None:
         raise ConfigError(
             f"there is no shell in the image {image.name if image else ''}, so no command can run in it"
         )
-    return found
+    return shell
 
 
 def _clipped(data: bytes, size: int, most: int) -> str:

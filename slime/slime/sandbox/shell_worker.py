@@ -101,10 +101,10 @@ class Shell:
             return
         self.last_output = time.monotonic()
         text = self.held + data
-        found = re.search(rb"\x1e%s:(\d+)\x1e" % self.mark.encode(), text) if self.running else None
-        if found is not None:
-            self.running, self.code = False, int(found[1])
-            text = text[: found.start()] + text[found.end() :]
+        match = re.search(rb"\x1e%s:(\d+)\x1e" % self.mark.encode(), text) if self.running else None
+        if match is not None:
+            self.running, self.code = False, int(match[1])
+            text = text[: match.start()] + text[match.end() :]
         cut = text.rfind(b"\x1e", -40) if self.running else -1
         self.held = text[cut:] if cut >= 0 else b""
         self.new.add(text[:cut] if cut >= 0 else text)
@@ -181,14 +181,14 @@ def pump(seconds: float, orders: int | None = None) -> bool:
         waiting.register(descriptor, select.POLLIN)
     if orders is not None:
         waiting.register(orders, select.POLLIN)
-    found = [descriptor for descriptor, _ in waiting.poll(seconds * 1000)]
-    for descriptor in found:
+    ready = [descriptor for descriptor, _ in waiting.poll(seconds * 1000)]
+    for descriptor in ready:
         if descriptor != orders:
             by_descriptor[descriptor].read()
-    if not found:
+    if not ready:
         for shell in by_descriptor.values():
             shell.see_end()
-    return orders in found
+    return orders in ready
 
 
 def answer(order: dict[str, object]) -> dict[str, object]:

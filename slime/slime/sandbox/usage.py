@@ -109,7 +109,7 @@ class Usage:
 
     def removed(self, device: int) -> int:
         """Returns bytes of files on a device that processes have open or mapped, and that have no name."""
-        found: dict[str, int] = {}
+        removed: dict[str, int] = {}
         self._look(fresh=False)
         for name in self._mapped:
             with contextlib.suppress(OSError):
@@ -117,13 +117,13 @@ class Usage:
                     with contextlib.suppress(OSError):
                         about = os.stat(entry.path)
                         if stat.S_ISREG(about.st_mode) and not about.st_nlink and about.st_dev == device:
-                            found[str(about.st_ino)] = about.st_blocks * 512
+                            removed[str(about.st_ino)] = about.st_blocks * 512
         number = f"{os.major(device):02x}:{os.minor(device):02x}"
         for mapped in self._mapped.values():
             for (at, inode), size in mapped.removed.items():
                 if at == number:
-                    found.setdefault(inode, size)
-        return sum(found.values())
+                    removed.setdefault(inode, size)
+        return sum(removed.values())
 
     def too_many_files(self, most_bytes: int) -> str | None:
         """Returns the folder in memory that holds more files than its size allows, None if there is none."""

@@ -71,11 +71,11 @@ class TorchDist:
 
     def _rules(self) -> dict[Rule, list[int]]:
         """Returns the layers that have each tensor."""
-        found: dict[Rule, list[int]] = {}
+        rules: dict[Rule, list[int]] = {}
         for layer in range(self.config.num_hidden_layers):
             for rule in rules_of(self.config, layer):
-                found.setdefault(rule, []).append(layer)
-        return found
+                rules.setdefault(rule, []).append(layer)
+        return rules
 
     def _of_layer(self, rule: Rule, layer: int, whole: Tensor) -> Iterator[tuple[str, Tensor]]:
         names = sources_of(rule, self.config, layer)

@@ -60,7 +60,7 @@ def write(source: Path, config: PretrainedConfig, target: Path, dtype: torch.dty
 def extra_states(config: PretrainedConfig) -> dict[str, Any]:
     """Returns the extra states that megatron-core expects with the weights of a module: nothing, or Transformer
     Engine's fp8 scales."""
-    found: dict[str, Any] = {}
+    states: dict[str, Any] = {}
     mixture, count = config.model_type in MIXTURES, config.num_hidden_layers
     for layer in range(count):
         modules = {rule.key.removesuffix(".weight"): rule.kind for rule in rules_of(config, layer)}
@@ -73,8 +73,8 @@ def extra_states(config: PretrainedConfig) -> dict[str, Any]:
                 prefix, shards = LAYERS, [(layer, count)]
             elif kind == "experts":
                 shards = [(expert, config.num_experts) for expert in range(config.num_experts)]
-            found |= {f"{prefix}{module}._extra_state/shard_{one}_{all_}": [None] for one, all_ in shards}
-    return found
+            states |= {f"{prefix}{module}._extra_state/shard_{one}_{all_}": [None] for one, all_ in shards}
+    return states
 
 
 def megatron_arguments(config: PretrainedConfig) -> Namespace:

@@ -61,7 +61,7 @@ def row(step: int, metrics: Mapping[str, float]) -> str:
 
 def _is_row(line: bytes, step: int) -> bool:
     try:
-        found = json.loads(line)
+        row = json.loads(line)
     except ValueError:  # the file's tail begins within a line
         return False
-    return isinstance(found, dict) and found.get("step") == step and "perf/train_time" in found
+    return isinstance(row, dict) and row.get("step") == step and "perf/train_time" in row

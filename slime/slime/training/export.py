@@ -96,8 +96,8 @@ class Exporting(ABC):
 
     @cached_property
     def _dtype_on_cpu(self) -> torch.dtype:
-        found: torch.dtype = getattr(torch, dtype_on_cpu(self.args.bf16, Path(self.args.run_dir)))
-        return found
+        dtype: torch.dtype = getattr(torch, dtype_on_cpu(self.args.bf16, Path(self.args.run_dir)))
+        return dtype
 
     @cached_property
     def memories(self) -> WrittenMemories:
@@ -114,12 +114,12 @@ class Exporting(ABC):
         """
         if self.rank:
             self._write_merged(Path(slots))
-            found = "", ""
+            shared = "", ""
         else:
             with free_slot(Path(slots)) as slot:
-                found = self._fill(slot)
+                shared = self._fill(slot)
         self.version = version
-        checksum, place = broadcast(list(found))
+        checksum, place = broadcast(list(shared))
         return checksum, place
 
     def _fill(self, slot: Path) -> tuple[str, str]:

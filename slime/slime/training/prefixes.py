@@ -33,12 +33,12 @@ class Node:
 
     def preorder(self) -> list[Node]:
         """This node and all below it, each before its children."""
-        found, left = [], [self]
+        nodes, left = [], [self]
         while left:
             node = left.pop()
-            found.append(node)
+            nodes.append(node)
             left += reversed(node.children)
-        return found
+        return nodes
 
 
 @dataclass(frozen=True)
@@ -129,15 +129,15 @@ class Prefixes:
 
         The longest of a line comes first: what it contains takes no more tokens.
         """
-        found = []
+        parts = []
         for root in self.trees(members):
             left = root.members[::-1]
             while left:
                 counts = range(2, len(left) + 1)
                 count = 1 + bisect_left(counts, True, key=lambda n: _exceeds(self.size(left[:n]), most))
-                found.append(left[:count])
+                parts.append(left[:count])
                 left = left[count:]
-        return found
+        return parts
 
 
 def _exceeds(size: Size, most: int) -> bool:

@@ -382,14 +382,14 @@ class Trainer(Backend):
         self, schedule: Schedule, data: TrainBatch, mismatch: Mismatch, label: str, epochs: int
     ) -> list[dict[str, float]]:
         """The metrics of all steps, after which the weights are the mean that --average-steps wants."""
-        found = []
+        steps = []
         with averaged(self.parts[:1], self.args.average_steps) as average:
             for epoch in range(epochs):
                 for number, step in enumerate(schedule.steps):
                     where = f"{label}, step {epoch * len(schedule.steps) + number}"
-                    found.append(self._step(number, step, data, mismatch, where))
+                    steps.append(self._step(number, step, data, mismatch, where))
                     average.add()
-        return found
+        return steps
 
     def _step(
         self, number: int, step: Step, data: TrainBatch, mismatch: Mismatch, where: str

@@ -86,21 +86,21 @@ def sources_in_memory(names: Iterable[str], with_vision: bool = False) -> dict[s
     Args:
         with_vision: the model holds the parts other than its decoder too, and has the folder's names.
     """
-    found: dict[str, str] = {
+    sources: dict[str, str] = {
         name if with_vision else name.replace(BESIDE_VISION, BODY, 1): name for name in names
     }
     layers: dict[str, dict[tuple[int, str], str]] = {}
-    for name in found:
+    for name in sources:
         if match := EXPERT.fullmatch(name):
             layers.setdefault(match[1], {})[int(match[2]), match[3]] = name
     joined: dict[str, Source] = {}
     for layer, members in layers.items():
         count = max(number for number, _ in members) + 1
         if len(members) == 3 * count:
-            parts = {part: [found.pop(members[i, part]) for i in range(count)] for part in PARTS}
+            parts = {part: [sources.pop(members[i, part]) for i in range(count)] for part in PARTS}
             joined[f"{layer}.gate_up_proj"] = tuple(zip(parts["gate"], parts["up"], strict=True))
             joined[f"{layer}.down_proj"] = tuple((name,) for name in parts["down"])
-    return {**found, **joined}
+    return {**sources, **joined}
 
 
 def in_memory(tensors: Mapping[str, Tensor], with_vision: bool = False) -> dict[str, Tensor]:

@@ -87,17 +87,17 @@ def one_mark_each(ids: Sequence[int], images: Sequence[ImagePlace]) -> list[int]
     Raises:
         EngineError: the ids hold a mark that stands for no image, such as one that was sampled.
     """
-    found, at = list[int](), 0
+    shortened, at = list[int](), 0
     for image in sorted(images, key=lambda image: image.start):
-        found += ids[at : image.start + 1]
+        shortened += ids[at : image.start + 1]
         at = image.end
-    found += ids[at:]
-    marks = found.count(ids[images[0].start])
+    shortened += ids[at:]
+    marks = shortened.count(ids[images[0].start])
     if marks != len(images):
         raise EngineError(
             f"a prompt has {marks} marks of images for {len(images)} images: SGLang would read other tokens"
         )
-    return found
+    return shortened
 
 
 def check_prompt(answer: Part, images: Sequence[ImagePlace], tokens: int) -> None:

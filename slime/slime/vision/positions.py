@@ -16,18 +16,18 @@ def rope_positions(length: int, images: Sequence[ImagePlace]) -> Tensor:
     Text has the same number three times. An image's tokens share the time at which it begins, and their rows and columns
     count from there; the next token has the position after the larger of both.
     """
-    found = torch.empty(3, length, dtype=torch.long)
+    positions = torch.empty(3, length, dtype=torch.long)
     place = following = 0
     for image in images:
-        following = _text(found, place, image.start, following)
+        following = _text(positions, place, image.start, following)
         rows, columns = (size // image.merge for size in image.grid[1:])
-        part = found[:, image.start : image.end]
+        part = positions[:, image.start : image.end]
         part[0] = following
         part[1] = following + torch.arange(rows).repeat_interleave(columns)
         part[2] = following + torch.arange(columns).repeat(rows)
         place, following = image.end, following + max(rows, columns)
-    _text(found, place, length, following)
-    return found
+    _text(positions, place, length, following)
+    return positions
 
 
 def shift_behind(length: int, images: Sequence[ImagePlace]) -> int:
@@ -35,7 +35,7 @@ def shift_behind(length: int, images: Sequence[ImagePlace]) -> int:
     return sum(max(image.grid[1:]) // image.merge - image.length for image in images if image.end <= length)
 
 
-def _text(found: Tensor, first: int, last: int, position: int) -> int:
+def _text(positions: Tensor, first: int, last: int, position: int) -> int:
     """Counts on from `position` over tokens [first, last), and returns the next."""
-    found[:, first:last] = torch.arange(position, position + last - first)
+    positions[:, first:last] = torch.arange(position, position + last - first)
     return position + last - first

@@ -61,16 +61,16 @@ class ImageReader:
         marks = list(ids).count(self.mark)
         if marks != len(pictures):
             raise DataError(f"the prompt has {marks} marks for {len(pictures)} images; no text may hold one")
-        left, found, places = iter(pictures), list[int](), list[ImagePlace]()
+        left, widened, places = iter(pictures), list[int](), list[ImagePlace]()
         for token in ids:
             if token == self.mark:
                 grid, file = self.image(next(left))
                 length = grid[1] * grid[2] // self.merge**2
-                places.append(ImagePlace(len(found), length, grid, file))
-                found += [token] * length
+                places.append(ImagePlace(len(widened), length, grid, file))
+                widened += [token] * length
             else:
-                found.append(token)
-        return found, places
+                widened.append(token)
+        return widened, places
 
     def image(self, url: str) -> tuple[tuple[int, int, int], str]:
         """Grid and file of a picture's image."""

@@ -24,9 +24,9 @@ def dtype_on_cpu(bf16: bool, run_dir: Path) -> str:
 def dtypes_of(folder: Path) -> set[str]:
     """Types of the matrices in a folder's whole weights, in the words of safetensors (F32, BF16); none if it holds no
     such file."""
-    found: set[str] = set()
+    dtypes: set[str] = set()
     for path in sorted(folder.glob("model*.safetensors"))[:1]:
         with path.open("rb") as file:
             header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        found |= {one["dtype"] for one in header.values() if len(one.get("shape", ())) > 1}
-    return found
+        dtypes |= {one["dtype"] for one in header.values() if len(one.get("shape", ())) > 1}
+    return dtypes

@@ -49,13 +49,13 @@ class WeightFiles:
 
     def shape(self, name: str) -> list[int]:
         """Of a tensor, which is not read."""
-        found: list[int] = self._asked(name, lambda file: file.get_slice(name).get_shape())
-        return found
+        shape: list[int] = self._asked(name, lambda file: file.get_slice(name).get_shape())
+        return shape
 
     def dtype(self, name: str) -> str:
         """Of a tensor, which is not read, in the words of safetensors: F32, BF16, ..."""
-        found: str = self._asked(name, lambda file: file.get_slice(name).get_dtype())
-        return found
+        dtype: str = self._asked(name, lambda file: file.get_slice(name).get_dtype())
+        return dtype
 
     def part(self, name: str, start: int, stop: int, dim: int = 0) -> Tensor:
         """Rows `start` to `stop` of a tensor, or with `dim` 1 its columns; nothing else of it is read."""

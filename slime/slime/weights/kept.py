@@ -35,8 +35,8 @@ def thinned(versions: Sequence[int], keep: int, named: Collection[int] = ()) -> 
 def versions_with_checkpoint(save: Path) -> dict[int, Path]:
     """The newest checkpoint of each version."""
     folders = [save / f"checkpoint-{number}" for number in checkpoints.numbers(save)]
-    found = [folder for folder in folders if checkpoints.is_checkpoint(folder)]
-    return {int(checkpoints.read_meta(folder)["version"]): folder for folder in found}
+    complete = [folder for folder in folders if checkpoints.is_checkpoint(folder)]
+    return {int(checkpoints.read_meta(folder)["version"]): folder for folder in complete}
 
 
 def keep_versions(save: Path, weights: Path, keep: int, named: Collection[int], recent: int) -> list[int]:

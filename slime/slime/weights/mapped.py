@@ -130,7 +130,7 @@ class ReadMemories:
             OSError: it cannot be read. SafetensorError: it is not such a file.
         """
         flat = self._map(path)
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         try:
             first = 8 + int.from_bytes(bytes(flat[:8].tolist()), "little")
             header: dict[str, dict[str, Any]] = json.loads(flat[8:first].numpy().tobytes())
@@ -138,10 +138,10 @@ class ReadMemories:
                 if name != "__metadata__":
                     begin, end = entry["data_offsets"]
                     data = flat[first + begin : first + end]
-                    found[name] = data.view(KINDS[entry["dtype"]]).reshape(entry["shape"])
+                    tensors[name] = data.view(KINDS[entry["dtype"]]).reshape(entry["shape"])
         except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise SafetensorError(f"{path} is not a safetensors file: {error!r}") from error
-        return found
+        return tensors
 
     def _map(self, path: Path) -> Tensor:
         file = os.open(path, os.O_RDONLY)

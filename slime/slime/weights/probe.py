@@ -48,11 +48,11 @@ class Probe:
     of_text: bool = False
     limit: float | None = None
 
-    def gap(self, found: list[float]) -> float:
+    def gap(self, log_probs: list[float]) -> float:
         """Returns the mean absolute difference to an engine's log-probs [T], nats; infinite if the lengths differ."""
-        if len(found) != len(self.log_probs):
+        if len(log_probs) != len(self.log_probs):
             return float("inf")
-        gap = sum(abs(a - b) for a, b in zip(self.log_probs, found, strict=True)) / len(found)
+        gap = sum(abs(a - b) for a, b in zip(self.log_probs, log_probs, strict=True)) / len(log_probs)
         return gap if gap == gap else float("inf")
 
     def allowed(self, engine_dtype: str | None) -> float:
@@ -62,21 +62,21 @@ class Probe:
         known = TEXT_TOLERANCES if self.of_text else TOLERANCES
         return max(known.get(dtype or "", max(known.values())) for dtype in (self.dtype, engine_dtype))
 
-    def difference(self, found: list[float], engine_dtype: str | None) -> str | None:
+    def difference(self, log_probs: list[float], engine_dtype: str | None) -> str | None:
         """Returns a sentence with the difference to an engine's log-probs, if it exceeds that of correct programs; else
         None."""
-        mean, allowed = self.gap(found), self.allowed(engine_dtype)
+        mean, allowed = self.gap(log_probs), self.allowed(engine_dtype)
         if mean <= allowed:
             return None
         if not math.isfinite(mean):
-            return f"the engine gives {len(found)} log-probs, or some that are no numbers"
-        middle = median(abs(a - b) for a, b in zip(self.log_probs, found, strict=True))
+            return f"the engine gives {len(log_probs)} log-probs, or some that are no numbers"
+        middle = median(abs(a - b) for a, b in zip(self.log_probs, log_probs, strict=True))
         if middle <= allowed / 2:
             return None
         return (
             f"log-probs of a known text differ by {mean:.3g} on average ({allowed:g} is allowed) and by {middle:.3g} in "
             f"the median ({allowed / 2:g}; --weight-probe-limit): trainer {_shown(self.log_probs)}, "
-            f"engine {_shown(found)}"
+            f"engine {_shown(log_probs)}"
         )
 
 
@@ -169,8 +169,10 @@ def _fill(model: Any, folder: Path) -> list[str]:
     from slime.vision.models import sees
 
     files = sorted(folder.glob("*.safetensors"))
-    found = in_memory({name: x for file in files for name, x in load_file(file).items()}, sees(model.config))
-    model.load_state_dict(found, strict=False)
+    weights = in_memory(
+        {name: x for file in files for name, x in load_file(file).items()}, sees(model.config)
+    )
+    model.load_state_dict(weights, strict=False)
     tied = {"lm_head.weight"} if model.config.get_text_config().tie_word_embeddings else set()
     model.tie_weights()
-    return sorted(set(model.state_dict()) - set(found) - tied)
+    return sorted(set(model.state_dict()) - set(weights) - tied)

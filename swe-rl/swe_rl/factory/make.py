@@ -30,14 +30,14 @@ SKIPPED = {"docs", "doc", "examples", "benchmark", "benchmarks", "tools", "build
 
 def candidates(source: Path) -> list[Mutation]:
     """Returns every mutation of the package's own code, in the order of its files."""
-    found: list[Mutation] = []
+    all_mutations: list[Mutation] = []
     for path in sorted(source.rglob("*.py")):
         file = PurePosixPath(path.relative_to(source).as_posix())
         if is_test(file) or is_configuration(file) or SKIPPED & set(file.parts):
             continue
         with contextlib.suppress(SyntaxError, UnicodeDecodeError):  # code for another Python
-            found += mutations(path.read_text(), str(file))
-    return found
+            all_mutations += mutations(path.read_text(), str(file))
+    return all_mutations
 
 
 def sound_tests(repository: str, seconds: float) -> set[str]:

@@ -138,9 +138,9 @@ class MiniSweEnvironment(SweEnvironment):
         return Observation(done=True)
 
     async def evaluate(self) -> Outcome:
-        found = await super().evaluate()
+        outcome = await super().evaluate()
         errors = self.model.format_errors if self.model is not None else 0
-        return Outcome(found.score, found.solved, {**found.details, "format_errors": errors})
+        return Outcome(outcome.score, outcome.solved, {**outcome.details, "format_errors": errors})
 
     async def patch(self) -> tuple[str, str]:
         """Returns the submission if it is a patch; else the difference from a clean index."""

@@ -68,8 +68,8 @@ class AskingModel:
         if self.by_text:
             parse = module("minisweagent.models.utils.actions_text").parse_regex_actions
             regex = self.settings.get("action_regex", BLOCK)
-            found: list[dict[str, Any]] = parse(text, action_regex=regex, format_error_template=template)
-            return found
+            actions: list[dict[str, Any]] = parse(text, action_regex=regex, format_error_template=template)
+            return actions
         calls = [
             SimpleNamespace(
                 id=f"call_{next(self._ids)}",
@@ -90,19 +90,19 @@ class AskingModel:
         template_vars: dict[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
         template = self.settings["observation_template"]
-        found: list[dict[str, Any]]
+        rendered: list[dict[str, Any]]
         if self.by_text:
             render = module("minisweagent.models.utils.actions_text").format_observation_messages
-            found = render(outputs, observation_template=template, template_vars=template_vars)
+            rendered = render(outputs, observation_template=template, template_vars=template_vars)
         else:
             render = module("minisweagent.models.utils.actions_toolcall").format_toolcall_observation_messages
-            found = render(
+            rendered = render(
                 actions=message["extra"]["actions"],
                 outputs=outputs,
                 observation_template=template,
                 template_vars=template_vars,
             )
-        return found
+        return rendered
 
     def get_template_vars(self, **_: Any) -> dict[str, Any]:
         return {}
@@ -189,9 +189,9 @@ def configuration(name: str) -> dict[str, Any]:
     load()
     get = module("minisweagent.config").get_config_from_spec
     try:
-        found = get(Path(name))
+        content = get(Path(name))
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"SWE_CONFIG_PATH {name}: {error}") from error
-    if not isinstance(found, dict) or not all(isinstance(found.get(part), dict) for part in SECTIONS):
+    if not isinstance(content, dict) or not all(isinstance(content.get(part), dict) for part in SECTIONS):
         raise ConfigError(f"SWE_CONFIG_PATH {name}: it needs the sections {' and '.join(SECTIONS)}")
-    return found
+    return content

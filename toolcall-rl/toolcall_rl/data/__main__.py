@@ -32,14 +32,14 @@ class Prepared:
 def main() -> int:
     args = parse(Prepared, None, "python -m toolcall_rl.data", __doc__)
     try:
-        found = _kept(args)
+        kept = _kept(args)
     except (ConfigError, DataError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(args.out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found.rows))
-    left = "".join(f", {count} {why}" for why, count in found.left_out.items())
-    print(f"{len(found.rows)} rows in {args.out}{left}")
+    write_text(args.out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept.rows))
+    left = "".join(f", {count} {why}" for why, count in kept.left_out.items())
+    print(f"{len(kept.rows)} rows in {args.out}{left}")
     return 0
 
 

@@ -64,11 +64,11 @@ def _parts(message: Message) -> list[Message]:
         return [{**message, "content": message["content"].rpartition(QUESTION)[2].strip()}]
     parts: list[Message] = []
     at = 0
-    for found in _RUN.finditer(message["content"]):
-        before = message["content"][at : found.start()].strip()
-        parts.append({"role": "assistant", "content": f"{before}\n{call(found[1])}".lstrip()})
-        parts.append({"role": "tool", "content": found[2].strip("\n")})
-        at = found.end()
+    for match in _RUN.finditer(message["content"]):
+        before = message["content"][at : match.start()].strip()
+        parts.append({"role": "assistant", "content": f"{before}\n{call(match[1])}".lstrip()})
+        parts.append({"role": "tool", "content": match[2].strip("\n")})
+        at = match.end()
     rest = message["content"][at:].strip()
     return [*parts, {"role": "assistant", "content": rest}] if rest or not parts else parts
 

@@ -50,7 +50,7 @@ def problems(rows: Iterable[tuple[str, Mapping[str, Any]]], without: Iterable[st
         DataError: a row without a problem or an answer, with its place.
     """
     kept, forbidden = Kept(), {same(text) for text in without}
-    found: dict[str, dict[str, Any]] = {}
+    by_key: dict[str, dict[str, Any]] = {}
     answers: dict[str, set[str]] = {}
     for where, row in rows:
         text, label = problem_of(where, row), answer_of(where, row)
@@ -58,12 +58,12 @@ def problems(rows: Iterable[tuple[str, Mapping[str, Any]]], without: Iterable[st
         if key in forbidden:
             kept.left_out["held out"] += 1
             continue
-        if key in found:
+        if key in by_key:
             kept.left_out["repeated"] += 1
         answers.setdefault(key, set()).add(label)
         name = hashlib.sha256(key.encode()).hexdigest()[:16]
-        found.setdefault(key, {"prompt": text, "label": label, "metadata": {"task_id": name}})
-    for key, row in found.items():
+        by_key.setdefault(key, {"prompt": text, "label": label, "metadata": {"task_id": name}})
+    for key, row in by_key.items():
         if len(answers[key]) > 1:
             kept.left_out["answers disagree"] += 1
         else:

@@ -68,14 +68,14 @@ def _entries(config: str, within: tuple[Path, ...]) -> list[tuple[str, Mapping[s
             raise ConfigError(f"TOOLS_CONFIG includes itself: {chain}")
         where, within, folder = str(path), (*within, path), path.parent
         text = _text(path)
-    found = _object(where, text)
-    if unknown := sorted(set(found) - {"tools", "include"}):
+    content = _object(where, text)
+    if unknown := sorted(set(content) - {"tools", "include"}):
         raise ConfigError(f"{where}: there is no setting {unknown[0]!r}; known: include, tools")
     entries = []
-    for included in _list(where, found, "include"):
+    for included in _list(where, content, "include"):
         entries += _entries(str(folder / str(included)), within)
     return entries + [
-        (f"{where}: tool {number}", one) for number, one in enumerate(_list(where, found, "tools"), 1)
+        (f"{where}: tool {number}", one) for number, one in enumerate(_list(where, content, "tools"), 1)
     ]
 
 
@@ -88,16 +88,16 @@ def _text(path: Path) -> str:
 
 def _object(where: str, text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{where} is no JSON: {error.msg} in line {error.lineno}") from error
-    if not isinstance(found, dict):
-        raise ConfigError(f"{where} must be an object such as {DEFAULT}, got {type(found).__name__}")
-    return found
+    if not isinstance(content, dict):
+        raise ConfigError(f"{where} must be an object such as {DEFAULT}, got {type(content).__name__}")
+    return content
 
 
-def _list(where: str, found: Mapping[str, Any], name: str) -> list[Any]:
-    value = found.get(name, [])
+def _list(where: str, content: Mapping[str, Any], name: str) -> list[Any]:
+    value = content.get(name, [])
     if not isinstance(value, list):
         raise ConfigError(f"{where}: {name} must be a list")
     return value

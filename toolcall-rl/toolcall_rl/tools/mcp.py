@@ -49,7 +49,7 @@ class McpSource:
             return self.client
 
     async def _listed(self, client: McpClient) -> list[Tool]:
-        found: list[Tool] = []
+        tools: list[Tool] = []
         cursor: dict[str, Any] = {}
         while True:
             try:
@@ -57,7 +57,7 @@ class McpSource:
             except (McpError, TimeoutError) as error:
                 raise EnvironmentAway(f"the MCP server {self.command[0]} lists no tools: {error}") from error
             try:
-                found += [
+                tools += [
                     self._tool(row) for row in page["tools"] if not self.only or row["name"] in self.only
                 ]
                 more = page.get("nextCursor")
@@ -66,7 +66,7 @@ class McpSource:
                     f"the MCP server {self.command[0]} lists nonsense: {error!r}"
                 ) from error
             if not more:
-                return found
+                return tools
             cursor = {"cursor": more}
 
     def _tool(self, row: Mapping[str, Any]) -> Tool:
@@ -100,12 +100,12 @@ class _Calls:
         own = name.removeprefix(self.source.prefix)
         async with self.source.places:
             try:
-                found = await client.request("tools/call", {"name": own, "arguments": dict(arguments)})
+                result = await client.request("tools/call", {"name": own, "arguments": dict(arguments)})
             except McpError as error:
                 return f"Error: {error}"
             except TimeoutError:
                 return f"Error: {name} gave nothing within {self.source.limits.seconds:g} s"
-        return text_of(found)
+        return text_of(result)
 
     async def close(self) -> None:
         """Nothing to free."""

@@ -79,7 +79,7 @@ class EpisodeTools:
     async def specs(self) -> tuple[Tool, ...]:
         """Returns the tools of all sources. Raises ConfigError if two tools have one name, EnvironmentAway if a
         server is away."""
-        found: list[Tool] = []
+        specs: list[Tool] = []
         for source in self.toolset.sources:
             for tool in await source.tools():
                 if tool.name in self.by_name:
@@ -87,8 +87,8 @@ class EpisodeTools:
                         f"two tools are called {tool.name}; give one of their sources another prefix"
                     )
                 self.by_name[tool.name] = source
-                found.append(tool)
-        return tuple(found)
+                specs.append(tool)
+        return tuple(specs)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Returns the text for the model. Raises EnvironmentAway."""

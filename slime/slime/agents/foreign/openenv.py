@@ -81,23 +81,25 @@ class OpenEnvEnvironment:
         try:
             await self.socket.send_json({"type": kind, "data": dict(data)})
             answer = await self.socket.receive_json(timeout=self.seconds)
-            found = answer["data"]
+            fields = answer["data"]
             if answer["type"] == "error":
-                if kind == "step" and found.get("code") in WRONG_ACTION:
-                    return {"observation": f"Error: {found.get('message')}"}
-                raise EnvironmentAway(f"{self.url}: {found.get('code')} {found.get('message')}")
+                if kind == "step" and fields.get("code") in WRONG_ACTION:
+                    return {"observation": f"Error: {fields.get('message')}"}
+                raise EnvironmentAway(f"{self.url}: {fields.get('code')} {fields.get('message')}")
             return {
-                "observation": found["observation"],
-                "reward": found.get("reward"),
-                "done": found.get("done"),
+                "observation": fields["observation"],
+                "reward": fields.get("reward"),
+                "done": fields.get("done"),
             }
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError) as error:
             raise EnvironmentAway(f"{self.url}: {type(error).__name__} {error}") from error
 
 
 def _message(role: str, seen: Json) -> Message:
-    found = seen["observation"]
+    observation = seen["observation"]
     return {
         "role": role,
-        "content": found if isinstance(found, str) else json.dumps(found, ensure_ascii=False),
+        "content": observation
+        if isinstance(observation, str)
+        else json.dumps(observation, ensure_ascii=False),
     }

@@ -56,8 +56,8 @@ class VerifiersEnvironments:
         Raises:
             ConfigError, EnvironmentAway: the taskset cannot be loaded.
         """
-        found = await (await self.worker.process()).ask("tasks", first=first, count=count)
-        return [_row(number, task) for number, task in enumerate(found["rows"], first)]
+        rows = await (await self.worker.process()).ask("tasks", first=first, count=count)
+        return [_row(number, task) for number, task in enumerate(rows["rows"], first)]
 
 
 def _row(number: int, task: Mapping[str, Any]) -> dict[str, Any]:

@@ -164,8 +164,8 @@ def _answer(message: Json) -> Json:
         raise ConfigError(str(message["refused"]))
     if "away" in message or not isinstance(message.get("answer"), dict):
         raise EnvironmentAway(str(message.get("away", "the environment answered nonsense")))
-    found: Json = message["answer"]
-    return found
+    answer: Json = message["answer"]
+    return answer
 
 
 class ForeignEnvironment:

@@ -248,16 +248,16 @@ class Engine:
 
     def end_requests(self, name: str, reason: dict[str, object]) -> None:
         """Ends the requests of an adapter, also those that wait."""
-        found = [sequence for sequence in self.scheduler.find(None) if sequence.adapter == name]
-        for sequence in found:
+        sequences = [sequence for sequence in self.scheduler.find(None) if sequence.adapter == name]
+        for sequence in sequences:
             self._finish(sequence, reason)
-        self.on_progress(found)
+        self.on_progress(sequences)
 
     def _abort(self, rid: str | None) -> None:
-        found = self.scheduler.find(rid)
-        for sequence in found:
+        sequences = self.scheduler.find(rid)
+        for sequence in sequences:
             self._finish(sequence, {"type": "abort", "message": "aborted by request"})
-        self.on_progress(found)
+        self.on_progress(sequences)
 
     def _pause(self, mode: str) -> None:
         self.paused = True

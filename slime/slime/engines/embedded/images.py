@@ -75,12 +75,12 @@ def image_inputs(placed: PlacedImages, positions: Tensor, images: Sequence[StepI
     Args:
         positions: [1, N] of text.
     """
-    found = positions.repeat(3, 1)
+    rope = positions.repeat(3, 1)
     for part in images:
-        found[:, part.offset : part.offset + part.positions.shape[1]] = part.positions.to(found.device)
+        rope[:, part.offset : part.offset + part.positions.shape[1]] = part.positions.to(rope.device)
     shown = [(part.at, part.features) for part in images if part.features is not None]
-    placed.at = torch.cat([at for at, _ in shown]).to(found.device) if shown else None
-    inputs: dict[str, Any] = {"position_ids": found.unsqueeze(1)}
+    placed.at = torch.cat([at for at, _ in shown]).to(rope.device) if shown else None
+    inputs: dict[str, Any] = {"position_ids": rope.unsqueeze(1)}
     if shown:
         inputs["mm_encoder_outputs"] = {"image": joined([features for _, features in shown])}
     return inputs

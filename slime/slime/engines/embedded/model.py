@@ -139,15 +139,15 @@ def stop_token_ids(folder: str, token_id: Any) -> frozenset[int]:
 
     `token_id` maps a token string to its id (or None).
     """
-    found: list[Any] = []
+    all_ids: list[Any] = []
     for name in ("generation_config.json", "config.json"):
         ids = _read_json(Path(folder) / name).get("eos_token_id")
-        found.extend(ids if isinstance(ids, list) else [ids])
+        all_ids.extend(ids if isinstance(ids, list) else [ids])
     token = _read_json(Path(folder) / "tokenizer_config.json").get("eos_token")
     text = token.get("content") if isinstance(token, dict) else token
     if text and token_id is not None:
-        found.append(token_id(text))
-    return frozenset(int(item) for item in found if item is not None)
+        all_ids.append(token_id(text))
+    return frozenset(int(item) for item in all_ids if item is not None)
 
 
 def first_line(error: Exception) -> str:

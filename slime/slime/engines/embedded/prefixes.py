@@ -62,11 +62,11 @@ class Prefixes:
         count = max(shared, default=0)
         if count < SHORTEST:
             return 0
-        found = self._kept.pop(shared.index(count))
-        for layer, (keys, values) in found.layers.items():
+        kept = self._kept.pop(shared.index(count))
+        for layer, (keys, values) in kept.layers.items():
             cache.write(layer, 0, keys[:, :count], values[:, :count])
-        found.was_used = True
-        self._kept.append(found)
+        kept.was_used = True
+        self._kept.append(kept)
         return count
 
     def keep(

@@ -147,7 +147,7 @@ def read_weights(
     _check(folder, stored, model, cast or adapter is not None)
     if adapter is not None and (unknown := sorted(adapter.names - stored.keys())):
         raise WeightsError(f"{folder} changes {unknown[0]}, which its base {adapter.base} does not have")
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     digests: dict[str, TensorDigest] = {}
 
     def read(name: str) -> None:
@@ -155,15 +155,15 @@ def read_weights(
             tensor = stored[name] if adapter is None else adapter.applied(name, stored[name])
             expected = model.tensors[model.aliases.get(name, name)]
             copy, digests[name] = copy_tensor(tensor, expected.dtype)
-            found[name] = copy.to(expected.device)
+            tensors[name] = copy.to(expected.device)
         except AdapterError as error:
             raise WeightsError(f"{folder}: {error}") from error
         except NotFiniteError as error:
             raise WeightsError(f"{name} holds {error}") from error
 
     in_parallel(read, sorted(stored), sum(tensor.nbytes for tensor in stored.values()))
-    _drop_aliases(folder, found, digests, model)
-    return found, checksum_of(digests)
+    _drop_aliases(folder, tensors, digests, model)
+    return tensors, checksum_of(digests)
 
 
 def _stored(folder: Path) -> dict[str, Tensor]:

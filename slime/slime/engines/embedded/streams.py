@@ -54,20 +54,20 @@ class Streams:
 
     def rejoin(self, key: str, requested: Sequence) -> Sequence:
         """The generation that a broken connection left, if it is the wanted one; else the wanted one."""
-        found = self._left.pop(key, None)
-        if found is None:
+        stream = self._left.pop(key, None)
+        if stream is None:
             return requested
-        same = (found.prompt_ids, found.sampling, found.adapter) == (
+        same = (stream.prompt_ids, stream.sampling, stream.adapter) == (
             requested.prompt_ids,
             requested.sampling,
             requested.adapter,
         )
-        aborted = found.finish is not None and found.finish.get("type") == "abort"
-        if not same or aborted or found.return_logprob < requested.return_logprob:
-            self._engine.abort(found.rid)
+        aborted = stream.finish is not None and stream.finish.get("type") == "abort"
+        if not same or aborted or stream.return_logprob < requested.return_logprob:
+            self._engine.abort(stream.rid)
             return requested
-        self._names[requested.rid] = found.rid
-        return found
+        self._names[requested.rid] = stream.rid
+        return stream
 
     def running_as(self, rid: str | None) -> str | None:
         """Under which request id the engine knows a request."""
@@ -197,24 +197,24 @@ class SequenceAnswer:
         if params.stop and finish is None:
             return text[: len(text) - held_back(text, params.stop)]
         if isinstance(matched, str) and not params.no_stop_trim:
-            found = earliest(text, params.stop)
-            return text[: found[0]] if found else text
+            stop = earliest(text, params.stop)
+            return text[: stop[0]] if stop else text
         return text
 
     def _log_probs(self, count: int) -> dict[str, Any]:
         sequence = self._sequence
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "input_logprob_temperature": sequence.input_temperature,
             "input_token_logprobs": self._named(sequence.input.tokens[:]),
             "output_token_logprobs": self._named(sequence.output.tokens[:count]),
         }
         if sequence.top_logprobs:
-            found["input_top_logprobs"] = self._named_lists(sequence.input.top[:])
-            found["output_top_logprobs"] = self._named_lists(sequence.output.top[:count])
+            fields["input_top_logprobs"] = self._named_lists(sequence.input.top[:])
+            fields["output_top_logprobs"] = self._named_lists(sequence.output.top[:count])
         if sequence.chosen_ids:
-            found["input_token_ids_logprobs"] = self._named_lists(sequence.input.chosen[:])
-            found["output_token_ids_logprobs"] = self._named_lists(sequence.output.chosen[:count])
-        return found
+            fields["input_token_ids_logprobs"] = self._named_lists(sequence.input.chosen[:])
+            fields["output_token_ids_logprobs"] = self._named_lists(sequence.output.chosen[:count])
+        return fields
 
     def _named(self, triples: list[LogProb]) -> list[LogProb]:
         if not self._text_in_logprobs or self._tokenizer is None:

@@ -45,8 +45,8 @@ class StopStrings:
         """The stop string that the text now contains, the earliest if several."""
         before = len(self._text.text)
         text = self._text.push([token])
-        found = earliest(text[max(0, before - self._longest + 1) :], self._stops)
-        return found[1] if found else None
+        stop = earliest(text[max(0, before - self._longest + 1) :], self._stops)
+        return stop[1] if stop else None
 
 
 def earliest(text: str, stops: list[str]) -> tuple[int, str] | None:

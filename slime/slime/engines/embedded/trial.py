@@ -64,23 +64,23 @@ class WeightTrial:
                     model, SchedulerLimits(ROWS, PROMPT_TOKENS_A_STEP, total), self._service.args.threads
                 )
                 if request.temperature > 0:
-                    found = sampled_answers(self._service, core, request, check)
+                    answers = sampled_answers(self._service, core, request, check)
                 else:
-                    found = greedy_answers(
+                    answers = greedy_answers(
                         self._service, core, request.prompts, request.max_new_tokens, request.drafts, check
                     )
             finally:
                 for tensor in model.tensors.values():
                     tensor.data = torch.empty(0)
-        return [self._answer(one) for one in found]
+        return [self._answer(one) for one in answers]
 
     def _tensors(self, request: TryRequest, model: ServedModel) -> dict[str, Tensor]:
         if request.model_path is None:
-            found = self._service.weights.tensors_of(request.version)
+            tensors = self._service.weights.tensors_of(request.version)
         else:  # compared with the model that serves: the second one has no tensors between two trials
             served = self._service.model
-            found = WeightReader(served).version(request.model_path, request.version, cast=False).tensors
-        return {name: found[name] for name in model.tensors}
+            tensors = WeightReader(served).version(request.model_path, request.version, cast=False).tensors
+        return {name: tensors[name] for name in model.tensors}
 
     def _second(self) -> ServedModel:
         """Made once, outside inference mode, so that its parameters can point to other tensors."""
@@ -89,13 +89,13 @@ class WeightTrial:
             self._model = build_model(args.model_path, args.device, args.dtype)
         return self._model
 
-    def _answer(self, found: Answer) -> dict[str, Any]:
+    def _answer(self, answer: Answer) -> dict[str, Any]:
         tokenizer = self._service.tokenizer
         return {
-            "ids": found.ids,
-            "log_probs": found.log_probs,
-            "text": tokenizer.decode(found.ids, skip_special_tokens=True) if tokenizer else "",
-            "ended": found.ended,
+            "ids": answer.ids,
+            "log_probs": answer.log_probs,
+            "text": tokenizer.decode(answer.ids, skip_special_tokens=True) if tokenizer else "",
+            "ended": answer.ended,
         }
 
 

@@ -44,9 +44,9 @@ class WeightStore:
     def load(self, path: str, version: int) -> WeightSet:
         """Install the first weights, cast to the served dtype."""
         with self._lock:
-            found = self._read.version(path, version, cast=True)
-            self._install(found)
-            return self._confirm(found)
+            prepared = self._read.version(path, version, cast=True)
+            self._install(prepared)
+            return self._confirm(prepared)
 
     def prepare(self, path: str, version: int) -> WeightSet:
         """Reads and checks a version while the live one serves. Repeating it is harmless. Raises WeightsError."""
@@ -111,6 +111,6 @@ class WeightStore:
         same = all(
             live.data_ptr() == new.tensors[name].data_ptr() for name, live in self._model.tensors.items()
         )
-        found = new.held if same else weights_checksum(self._model.tensors)
-        self.live = replace(self.live, checksum=new.what.checksum if found == new.held else found)
+        checksum = new.held if same else weights_checksum(self._model.tensors)
+        self.live = replace(self.live, checksum=new.what.checksum if checksum == new.held else checksum)
         return self.live

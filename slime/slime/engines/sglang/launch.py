@@ -73,8 +73,8 @@ def serve(request: LaunchRequest) -> int:
     ]
     command += ["--host", request.host, "--port", str(request.port), "--weight-version", str(first.version)]
     threads = {} if request.threads is None else {"OMP_NUM_THREADS": str(request.threads)}
-    found = child_environment(request.python, os.environ)
-    environment = {**HEALTH, **found, **compiler_environment(request.python, found), **threads}
+    variables = child_environment(request.python, os.environ)
+    environment = {**HEALTH, **variables, **compiler_environment(request.python, variables), **threads}
     with ChildEngine([*command, *request.words], request.url, environment, ORPHANED) as engine:
         engine.wait_until(lambda: answers(request.url))
         version = _version_of(request.url)

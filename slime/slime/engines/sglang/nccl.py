@@ -53,8 +53,8 @@ def packages(python: str) -> dict[str, str]:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise ConfigError(f"{python} cannot be asked for its NCCL: {error}") from error
-    found: dict[str, str] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    versions: dict[str, str] = json.loads(done.stdout.strip().splitlines()[-1])
+    return versions
 
 
 def mismatch(trainer: dict[str, str], engine: dict[str, str], where: str) -> str:
@@ -76,5 +76,5 @@ def difference(trainer: dict[str, str], engine: dict[str, str], where: str) -> s
     )
 
 
-def nccl_of(found: dict[str, str]) -> str:
-    return next((version for name, version in found.items() if name.startswith(PREFIX)), "")
+def nccl_of(packages: dict[str, str]) -> str:
+    return next((version for name, version in packages.items() if name.startswith(PREFIX)), "")

@@ -196,8 +196,8 @@ def tensor_digests(call: HttpCall) -> dict[str, str]:
     answer = call("POST", "/weights_checker", {"action": "checksum"})
     return {
         f"{rank}/{name}": digest
-        for rank, found in enumerate(answer["ranks"])
-        for name, digest in found["checksums"].items()
+        for rank, digests in enumerate(answer["ranks"])
+        for name, digest in digests["checksums"].items()
     }
 
 

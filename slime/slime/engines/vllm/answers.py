@@ -127,7 +127,7 @@ class HostedAnswer:
     def _log_probs(self) -> dict[str, Any]:
         request, start = self._request, self._request.logprob_start_len
         prompt = self._prompt_rows[start:] if start >= 0 else []
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "input_logprob_temperature": 1.0,
             "input_token_logprobs": [
                 self._entry(row[0]) if place else self._entry((None, self._prompt[start]))
@@ -136,16 +136,16 @@ class HostedAnswer:
             "output_token_logprobs": [self._entry(row[0]) for row in self._rows],
         }
         if request.top_logprobs_num:
-            found["input_top_logprobs"] = [
+            fields["input_top_logprobs"] = [
                 self._best(row) if place else None for place, row in enumerate(prompt)
             ]
-            found["output_top_logprobs"] = [self._best(row) for row in self._rows]
+            fields["output_top_logprobs"] = [self._best(row) for row in self._rows]
         if request.token_ids_logprob:
-            found["input_token_ids_logprobs"] = []
-            found["output_token_ids_logprobs"] = [
+            fields["input_token_ids_logprobs"] = []
+            fields["output_token_ids_logprobs"] = [
                 [self._entry(pair) for pair in row[1:]] for row in self._rows
             ]
-        return found
+        return fields
 
     def _best(self, row: Row) -> list[Entry]:
         return [self._entry(pair) for pair in row[1 : self._request.top_logprobs_num + 1]]

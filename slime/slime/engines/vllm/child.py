@@ -41,8 +41,8 @@ def engine_args(words: list[str]) -> tuple[str, Any]:
 
     parser = Flags(add_help=False, allow_abbrev=False)
     AsyncEngineArgs.add_cli_args(parser)
-    found: argparse.Namespace = parser.parse_args(words)
-    return str(__version__), AsyncEngineArgs.from_cli_args(found)
+    namespace: argparse.Namespace = parser.parse_args(words)
+    return str(__version__), AsyncEngineArgs.from_cli_args(namespace)
 
 
 def complete(args: Any, words: list[str], on_cpu: bool) -> None:

@@ -112,9 +112,9 @@ class HostedEngine:
 
     async def compare(self, folder: str) -> Comparison:
         """The live tensors of all workers with the files of a folder."""
-        found = await self._llm.collective_rpc("slime_compare", args=(folder,))
-        wrong = sorted({name for worker in found for name in worker["wrong"]})
-        return Comparison(min(worker["compared"] for worker in found), wrong)
+        reports = await self._llm.collective_rpc("slime_compare", args=(folder,))
+        wrong = sorted({name for worker in reports for name in worker["wrong"]})
+        return Comparison(min(worker["compared"] for worker in reports), wrong)
 
     async def score(self, ids: list[int]) -> list[float]:
         """Log-probs of `ids` [T - 1] by the whole model."""

@@ -77,19 +77,19 @@ def serve(request: LaunchRequest) -> int:
             os.symlink(Path(str(package.__file__)).parent, Path(visible) / package.__name__)
         with ChildEngine(command, request.url, environment(request, visible)) as engine:
             engine.wait_until(lambda: answers(request.url))
-            found = str(
+            python = str(
                 httpx.get(request.url + "/server_info", timeout=60.0, trust_env=False).json()["version"]
             )
-            if found != MEASURED_VERSION:
-                print(f"engine: this is vLLM {found}, not the measured {MEASURED_VERSION}", file=sys.stderr)
-            engine.announce(request.model_path, first.version, backend="vllm", engine_version=found)
+            if python != MEASURED_VERSION:
+                print(f"engine: this is vLLM {python}, not the measured {MEASURED_VERSION}", file=sys.stderr)
+            engine.announce(request.model_path, first.version, backend="vllm", engine_version=python)
             return engine.wait()
 
 
 def environment(request: LaunchRequest, visible: str) -> dict[str, str]:
     """The child's: vLLM's Python sees this package and `claw_base`, in the folder `visible`, and nothing else of ours."""
-    found = child_environment(request.python, os.environ)
-    env = {**found, **compiler_environment(request.python, found), "PYTHONPATH": visible}
+    variables = child_environment(request.python, os.environ)
+    env = {**variables, **compiler_environment(request.python, variables), "PYTHONPATH": visible}
     env |= {"VLLM_USE_V2_MODEL_RUNNER": "0", "VLLM_NO_USAGE_STATS": "1"}
     env.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     if request.threads is not None:

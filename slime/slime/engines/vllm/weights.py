@@ -143,13 +143,13 @@ class HostedWeights:
         await self._compare(version)
 
     async def _compare(self, version: Version) -> None:
-        found = await self._engine.compare(version.path)
-        if found.wrong:
+        report = await self._engine.compare(version.path)
+        if report.wrong:
             raise WeightsError(
-                f"version {version.number}: {len(found.wrong)} tensors in vLLM are not those of {version.path}, for "
-                f"example {found.wrong[0]}"
+                f"version {version.number}: {len(report.wrong)} tensors in vLLM are not those of {version.path}, for "
+                f"example {report.wrong[0]}"
             )
-        logger.info("version %d: %d tensors compared", version.number, found.compared)
+        logger.info("version %d: %d tensors compared", version.number, report.compared)
 
     async def _probe(self) -> None:
         """Compares log-probs of the whole model; while the engine is paused there are none."""

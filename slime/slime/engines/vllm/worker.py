@@ -56,8 +56,10 @@ def fingerprint(tensor: Tensor) -> Fingerprint:
     whole, halves = keys(str(flat.device))
     for first in range(0, len(flat), SPAN):
         span = flat[first : first + SPAN]
-        found = torch.stack([(span * whole[: len(span)]).sum(), ((span >> 32) * halves[: len(span)]).sum()])
-        sums = sums * STEP + found
+        both_sums = torch.stack(
+            [(span * whole[: len(span)]).sum(), ((span >> 32) * halves[: len(span)]).sum()]
+        )
+        sums = sums * STEP + both_sums
     first_sum, second_sum = sums.tolist()
     return first_sum, second_sum
 
@@ -127,9 +129,9 @@ class LiveWeights:
         known = self.slime_known.get(folder)
         expected = Wanted(model, read_tensors(folder), self._slime_tied()) if known is None else known[0]
         modules, size = dict(model.named_modules()), expected.bytes
-        found = in_parallel(lambda name: compare(name, modules[name], expected), list(modules), size)
-        right = [name for names, _ in found for name in names]
-        return {"compared": len(right), "wrong": [name for _, names in found for name in names]}
+        results = in_parallel(lambda name: compare(name, modules[name], expected), list(modules), size)
+        right = [name for names, _ in results for name in names]
+        return {"compared": len(right), "wrong": [name for _, names in results for name in names]}
 
     def _slime_tied(self) -> bool:
         return bool(self.model_runner.model_config.hf_text_config.tie_word_embeddings)
@@ -191,10 +193,12 @@ class Wanted:
 
     def fingerprints(self, live: str, dtype: torch.dtype) -> list[Fingerprint]:
         """Of its parts, as they are in the dtype that serves."""
-        found = self._fingerprints.get((live, dtype))
-        if found is None:
-            found = self._fingerprints[live, dtype] = [fingerprint(part.to(dtype)) for part in self[live]]
-        return found
+        fingerprints = self._fingerprints.get((live, dtype))
+        if fingerprints is None:
+            fingerprints = self._fingerprints[live, dtype] = [
+                fingerprint(part.to(dtype)) for part in self[live]
+            ]
+        return fingerprints
 
     def _joint(self, name: str) -> str:
         """`...self_attn.q_proj.weight` -> `...self_attn.qkv_proj.weight`"""
@@ -242,9 +246,9 @@ def _computed_with(module: Any, dtype: torch.dtype, parts: list[Tensor]) -> Iter
     columns = torch.arange(0, width, max(1, width // COLUMNS))
     units = torch.zeros(len(columns), width, dtype=dtype)
     units[torch.arange(len(columns)), columns] = 1
-    found = module.quant_method.apply(module, units)
-    if found.shape[1] >= rows:
-        yield torch.equal(found[:, :rows], torch.cat([part[:, columns] for part in parts]).T.to(dtype))
+    products = module.quant_method.apply(module, units)
+    if products.shape[1] >= rows:
+        yield torch.equal(products[:, :rows], torch.cat([part[:, columns] for part in parts]).T.to(dtype))
 
 
 def _leaf(name: str) -> str:

@@ -35,8 +35,8 @@ class RentedAnswer:
 
     def _take(self, sampled: Sampled, most: int, folder: ModelFolder) -> None:
         stops = self._request.sampling_params.stop
-        if stops and (found := self._stopped(sampled, stops, folder)) is not None:
-            count, word = found
+        if stops and (stopped := self._stopped(sampled, stops, folder)) is not None:
+            count, word = stopped
             self.ids += sampled.ids[:count]
             self._log_probs += sampled.log_probs[:count]
             self.finish = {"type": "stop", "matched": word}

@@ -53,15 +53,15 @@ class ModelFolder:
 
 
 def _stop_ids(folder: Path, tokenizer: Tokenizer | None) -> frozenset[int]:
-    found: list[Any] = []
+    stop_ids: list[Any] = []
     for name in ("generation_config.json", "config.json"):
         ids = _json(folder / name).get("eos_token_id")
-        found += ids if isinstance(ids, list) else [ids]
+        stop_ids += ids if isinstance(ids, list) else [ids]
     token = _json(folder / "tokenizer_config.json").get("eos_token")
     word = token.get("content") if isinstance(token, dict) else token
     if word and tokenizer is not None:
-        found.append(tokenizer.token_to_id(word))
-    return frozenset(int(one) for one in found if one is not None)
+        stop_ids.append(tokenizer.token_to_id(word))
+    return frozenset(int(one) for one in stop_ids if one is not None)
 
 
 def _json(path: Path) -> dict[str, Any]:

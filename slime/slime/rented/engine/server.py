@@ -188,10 +188,10 @@ class RentedServer:
     async def prepare_weights(self, request: Request) -> Response:
         body = await WIRE.parse(request, PrepareRequest)
         try:
-            found = await run_in_threadpool(self.versions.prepare, body.model_path, body.version)
+            prepared = await run_in_threadpool(self.versions.prepare, body.model_path, body.version)
         except ServiceAway as error:
             return WIRE.answer({"success": False, "message": f"the service does not answer: {error}"}, 503)
-        return WIRE.answer({"success": True, "message": "prepared", "checksum": found.weights.checksum})
+        return WIRE.answer({"success": True, "message": "prepared", "checksum": prepared.weights.checksum})
 
     async def switch_weights(self, request: Request) -> Response:
         body = await WIRE.parse(request, SwitchRequest)

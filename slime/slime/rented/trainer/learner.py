@@ -67,10 +67,10 @@ class RentedLearner(Learner[RentedModel]):
             return
         known = [number for number, packed in enumerate(packs) if not packed.is_filler]
         sequences = [ids_of(packs[number]) for number in known]
-        found = dict(zip(known, self.model.forward(sequences) if sequences else [], strict=True))
+        log_probs = dict(zip(known, self.model.forward(sequences) if sequences else [], strict=True))
         passages = []
         for number, packed in enumerate(packs):
-            leaf = torch.zeros(1) if packed.is_filler else at_targets(packed, found[number])
+            leaf = torch.zeros(1) if packed.is_filler else at_targets(packed, log_probs[number])
             leaf.requires_grad_(True)
             loss = loss_of(number, packed, OwnTokens(packed.targets, leaf))
             torch.autograd.backward(loss)
@@ -79,7 +79,7 @@ class RentedLearner(Learner[RentedModel]):
             if not (bool(torch.isfinite(loss)) and bool(torch.isfinite(leaf.grad).all())):
                 raise TrainError("a loss or its gradient is not finite; the step was refused and not applied")
             advantages = over_sequence(packed, -leaf.grad)
-            passages.append(Passage(ids_of(packed), found[number], advantages))
+            passages.append(Passage(ids_of(packed), log_probs[number], advantages))
         self.send("importance_sampling", UNBOUNDED, passages)
 
     def _in_one_pass(self, asked: OnePass, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
@@ -92,10 +92,10 @@ class RentedLearner(Learner[RentedModel]):
             )
             for number in known
         ]
-        found = dict(zip(known, self.send(asked.loss, asked.clip, passages)(), strict=True))
+        log_probs = dict(zip(known, self.send(asked.loss, asked.clip, passages)(), strict=True))
         with torch.no_grad():
             for number, packed in enumerate(packs):
-                values = torch.zeros(1) if packed.is_filler else at_targets(packed, found[number])
+                values = torch.zeros(1) if packed.is_filler else at_targets(packed, log_probs[number])
                 loss_of(number, packed, OwnTokens(packed.targets, values))
 
     def send(

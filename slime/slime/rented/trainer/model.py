@@ -68,15 +68,15 @@ class RentedModel:
         if packed.is_filler:
             return OwnTokens(packed.targets, torch.zeros(1))
         ids = ids_of(packed)
-        found = self.of_base(ids) if self._on_base else self.forward([ids])[0]
-        return OwnTokens(packed.targets, at_targets(packed, found))
+        log_probs = self.of_base(ids) if self._on_base else self.forward([ids])[0]
+        return OwnTokens(packed.targets, at_targets(packed, log_probs))
 
     def forward(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """Returns log-probs [N - 1] of whole sequences under the policy."""
         passages = [Passage(ids) for ids in sequences]
-        found = self.adapter.forward(passages).result()
+        log_probs = self.adapter.forward(passages).result()
         self.meter.add(prefill=sum(map(len, sequences)))
-        return found
+        return log_probs
 
     def of_base(self, ids: Sequence[int]) -> list[float]:
         """Returns log-probs [N - 1] under the base model. Raises ServiceRefuses."""
@@ -157,5 +157,5 @@ def over_sequence(packed: PackedBatch, values: Tensor) -> list[float]:
     """Values at the targets [T] as [N - 1] over the sequence, 0 if nothing is trained."""
     wide = torch.zeros(packed.input_ids.shape[1] - 1)
     wide[packed.logit_positions] = values.float()
-    found: list[float] = wide.tolist()
-    return found
+    as_list: list[float] = wide.tolist()
+    return as_list

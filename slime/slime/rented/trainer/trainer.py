@@ -179,8 +179,8 @@ class RentedTrainer(Trainer):
         """Returns the log-probs of every response token under the present weights, in one request."""
         check_samples(samples, self.vocabulary)
         asked = [sample.tokens for sample in samples if sample.response_length]
-        found = iter(patiently(lambda: self.model.forward(asked)) if asked else [])
-        return [next(found)[-n:] if (n := sample.response_length) else [] for sample in samples]
+        results = iter(patiently(lambda: self.model.forward(asked)) if asked else [])
+        return [next(results)[-n:] if (n := sample.response_length) else [] for sample in samples]
 
     def _ask_base(self, samples: Sequence[Sample]) -> tuple[list[Sample], int]:
         """Asks the base model everything at once; returns the samples, those that failed without trained tokens, and
@@ -216,9 +216,9 @@ class RentedTrainer(Trainer):
             None if loss == "exact" else OnePass(loss, clip, partial(self._terms, step, data))
         )
         metrics = super()._step(number, step, data, mismatch, where)
-        found = {name: value for name, value in metrics.items() if not name.endswith("grad_norm")}
+        kept = {name: value for name, value in metrics.items() if not name.endswith("grad_norm")}
         norm = next((x for name, x in self.learner.measured.items() if name.endswith("grad_norm")), None)
-        return found if norm is None else found | {"grad_norm": norm}
+        return kept if norm is None else kept | {"grad_norm": norm}
 
     def _terms(self, step: Step, data: TrainBatch, number: int, packed: PackedBatch) -> tuple[Tensor, Tensor]:
         """Old log-probs, and advantages with the weight that each token has in the mean of the step."""
@@ -237,12 +237,12 @@ class RentedTrainer(Trainer):
 def spent(run_dir: str, prices: str | None, model: str) -> dict[str, float]:
     """Returns tokens by who asked for them and kind, over all processes of the run; US dollars where prices are
     known."""
-    found = {
+    counts = {
         f"tokens_{role}_{kind}": float(count)
         for role, tokens in usage_of(run_dir).items()
         for kind, count in tokens.items()
         if count
     }
     if prices:
-        found["cost_usd"] = cost_of(run_dir, read_prices(prices, model))
-    return found
+        counts["cost_usd"] = cost_of(run_dir, read_prices(prices, model))
+    return counts

@@ -83,13 +83,13 @@ async def batched_async_rm(
     path = paths.pop() if len(paths) == 1 else None
     reward = load_custom_reward(args, path) if path is not None else None
     if path is None or reward is None or reward.kind != "samples":
-        found = await asyncio.gather(
+        rewards = await asyncio.gather(
             *(async_rm(args, sample, **keywords) for sample in samples), return_exceptions=True
         )
-        for one in found:
+        for one in rewards:
             if isinstance(one, BaseException):
                 raise one
-        return [one for one in found if not isinstance(one, BaseException)]
+        return [one for one in rewards if not isinstance(one, BaseException)]
     function, accepted = reward.function, accepted_keywords(reward.function, keywords)
     runner = user_threads(args.rm_concurrency)
     values = await guarded(args, path, samples, lambda: runner.run(function, args, samples, **accepted))
@@ -100,8 +100,8 @@ async def batched_async_rm(
 
 
 async def _wrong_count(values: object, expected: int) -> None:
-    found = len(values) if isinstance(values, list | tuple) else type(values).__name__
-    raise ValueError(f"it must return a list of {expected} rewards, one a sample, and returned {found}")
+    count = len(values) if isinstance(values, list | tuple) else type(values).__name__
+    raise ValueError(f"it must return a list of {expected} rewards, one a sample, and returned {count}")
 
 
 def custom_path(args: RewardArguments, sample: Sample) -> str | None:

@@ -35,8 +35,8 @@ def last_boxed(text: str) -> str | None:
 
 def _unbraced(text: str, start: int) -> str | None:
     """Returns the short form: a backslash, boxed, a space and one word."""
-    found = re.match(r"\\f?boxed\s+([^\s$]+)", text[start:])
-    return found.group(1) if found else None
+    match = re.match(r"\\f?boxed\s+([^\s$]+)", text[start:])
+    return match.group(1) if match else None
 
 
 def after_thinking(text: str) -> str | None:

@@ -87,8 +87,8 @@ def arguments_of(reward: CustomReward, args: object, sample: Sample) -> tuple[An
 def next_state_of(sample: Sample) -> str:
     """Returns the text after the response: `metadata["next_state"]`, else the label, as text; "" if there is
     neither."""
-    found = sample.metadata.get("next_state", sample.label)
-    return "" if found is None else as_text(found)
+    state = sample.metadata.get("next_state", sample.label)
+    return "" if state is None else as_text(state)
 
 
 def as_text(value: object) -> str:

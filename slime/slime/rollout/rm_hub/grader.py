@@ -93,14 +93,14 @@ class Grader:
         try:
             if worker is None or worker.process.poll() is not None:
                 worker = _Worker()
-            found = worker.same(answer, label)
-            if found is None:
+            equal = worker.same(answer, label)
+            if equal is None:
                 logger.warning(
                     "%.80r could not be compared with %.80r in time; it counts as wrong", answer, label
                 )
                 worker.close()
                 worker = None
-            return bool(found)
+            return bool(equal)
         finally:
             self.idle.put(worker)
 

@@ -21,8 +21,8 @@ MEMORY = 4 << 30
 def same(answer: str, label: str) -> bool:
     """Returns whether both texts, written in LaTeX or plainly, mean the same; decimals are compared to 6 digits."""
     expected = parse(f"${label}$", parsing_timeout=SECONDS, raise_on_error=False)
-    found = parse(f"${answer}$", parsing_timeout=SECONDS, raise_on_error=False)
-    return bool(verify(expected, found, timeout_seconds=SECONDS, raise_on_error=False))
+    parsed = parse(f"${answer}$", parsing_timeout=SECONDS, raise_on_error=False)
+    return bool(verify(expected, parsed, timeout_seconds=SECONDS, raise_on_error=False))
 
 
 def main() -> None:

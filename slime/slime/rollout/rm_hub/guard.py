@@ -107,8 +107,8 @@ class UserThreads:
         """Calls it and returns its result, awaited if it is awaitable."""
         if inspect.iscoroutinefunction(function):
             return await self._in_loop(function(*arguments, **keywords))
-        found = await self._in_thread(lambda: function(*arguments, **keywords))
-        return await self._in_loop(found) if inspect.isawaitable(found) else found
+        result = await self._in_thread(lambda: function(*arguments, **keywords))
+        return await self._in_loop(result) if inspect.isawaitable(result) else result
 
     async def _in_loop(self, awaitable: Awaitable[Any]) -> Any:
         async def wait() -> Any:

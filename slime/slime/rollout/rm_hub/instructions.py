@@ -67,8 +67,8 @@ def _bullets(text: str, parameters: Parameters) -> bool:
 
 
 def _highlights(text: str, parameters: Parameters) -> bool:
-    found = re.findall(r"\*\*[^\n*]+\*\*|\*[^\n*]+\*", text)
-    return sum(bool(part.strip("*").strip()) for part in found) >= int(parameters["num_highlights"])
+    highlights = re.findall(r"\*\*[^\n*]+\*\*|\*[^\n*]+\*", text)
+    return sum(bool(part.strip("*").strip()) for part in highlights) >= int(parameters["num_highlights"])
 
 
 def _sections(text: str, parameters: Parameters) -> bool:
@@ -113,8 +113,10 @@ def _alphabet(text: str, parameters: Parameters) -> bool:
 
 
 def _palindromes(text: str, parameters: Parameters) -> bool:
-    found = {word.lower() for word in words(text) if len(word) >= 5 and word.lower() == word.lower()[::-1]}
-    return len(found) >= 10
+    palindromes = {
+        word.lower() for word in words(text) if len(word) >= 5 and word.lower() == word.lower()[::-1]
+    }
+    return len(palindromes) >= 10
 
 
 def _every_mark(text: str, parameters: Parameters) -> bool:

@@ -43,8 +43,8 @@ def dapo_reward(response: str, label: object) -> dict[str, Any]:
 
     Numbers are compared by value, all else as text; no algebra (Yu et al., DAPO, arXiv 2503.14476).
     """
-    found = _DAPO_ANSWER.findall(response[-DAPO_TAIL:])
-    answer = found[-1].strip() if found else ""
+    answers = _DAPO_ANSWER.findall(response[-DAPO_TAIL:])
+    answer = answers[-1].strip() if answers else ""
     answer = last_boxed(answer) or answer
     right = bool(answer) and any(plainly_same(answer, one) for one in labels_of(label))
     return {"score": 1.0 if right else -1.0, "acc": right, "pred": normal(answer) if answer else "[INVALID]"}

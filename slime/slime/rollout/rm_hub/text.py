@@ -35,12 +35,12 @@ def f1_reward(response: str, label: object) -> float:
     return max((_f1(words_of(response), words_of(right)) for right in labels_of(label)), default=0.0)
 
 
-def _f1(found: list[str], right: list[str]) -> float:
-    closed = [" ".join(words) for words in (found, right)]
+def _f1(answer_words: list[str], right: list[str]) -> float:
+    closed = [" ".join(words) for words in (answer_words, right)]
     if _CLOSED.intersection(closed):
         return float(closed[0] == closed[1])
-    shared = sum((Counter(found) & Counter(right)).values())
-    return 2 * shared / (len(found) + len(right)) if shared else 0.0
+    shared = sum((Counter(answer_words) & Counter(right)).values())
+    return 2 * shared / (len(answer_words) + len(right)) if shared else 0.0
 
 
 def gpqa_reward(response: str, label: object, metadata: Mapping[str, Any]) -> float:
@@ -68,9 +68,9 @@ def _chosen(text: str, valid: set[str]) -> str | None:
     if boxed is not None and boxed.strip("(). ").upper() in valid:
         return boxed.strip("(). ").upper()
     for pattern in _LETTER:
-        found = [letter for letter in re.findall(pattern, text, re.MULTILINE) if letter in valid]
-        if found:
-            return str(found[-1])
+        letters = [letter for letter in re.findall(pattern, text, re.MULTILINE) if letter in valid]
+        if letters:
+            return str(letters[-1])
     return None
 
 

@@ -30,8 +30,8 @@ def built_image(dockerfile: Path, chosen: Sequence[Tool] | None = None, folder: 
     name = f"localhost/slime-built:{_digest(dockerfile)}"
     with (folder / f"{name.rpartition(':')[2]}.build").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = cached_image(folder, name)
-        return found or _built(dockerfile, name, folder, tools() if chosen is None else list(chosen))
+        cached = cached_image(folder, name)
+        return cached or _built(dockerfile, name, folder, tools() if chosen is None else list(chosen))
 
 
 def _built(dockerfile: Path, name: str, folder: Path, here: list[Tool]) -> Image:
@@ -54,12 +54,12 @@ def _built(dockerfile: Path, name: str, folder: Path, here: list[Tool]) -> Image
 def _digest(dockerfile: Path) -> str:
     """Returns the digest of the names, rights and texts of all files in the folder of the Dockerfile, and which of
     them it is."""
-    found = hashlib.sha256(dockerfile.name.encode())
+    hasher = hashlib.sha256(dockerfile.name.encode())
     for path in sorted(dockerfile.parent.rglob("*")):
         about = path.lstat()
-        found.update(f"\0{path.relative_to(dockerfile.parent)}\0{about.st_mode:o}\0".encode())
+        hasher.update(f"\0{path.relative_to(dockerfile.parent)}\0{about.st_mode:o}\0".encode())
         if path.is_symlink():
-            found.update(str(path.readlink()).encode())
+            hasher.update(str(path.readlink()).encode())
         elif path.is_file():
-            found.update(hashlib.sha256(path.read_bytes()).digest())
-    return found.hexdigest()[:32]
+            hasher.update(hashlib.sha256(path.read_bytes()).digest())
+    return hasher.hexdigest()[:32]

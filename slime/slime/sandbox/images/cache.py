@@ -60,18 +60,18 @@ def image_of(
         DataError: there is no such image, or it is broken.
     """
     folder = images_folder() if folder is None else folder
-    found = None if again else _known.get((folder, name))
-    if found is None:
+    image = None if again else _known.get((folder, name))
+    if image is None:
         try:
-            found = _cached(folder, name, tools, again)
+            image = _cached(folder, name, tools, again)
         except BadImage as error:
             raise DataError(f"the image {name}: {error}") from error
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             why = f"there is no room for it in {folder}" if full else str(error)
             raise ConfigError(f"the image {name} cannot be unpacked: {why}") from error
-        _known[folder, name] = found
-    return found
+        _known[folder, name] = image
+    return image
 
 
 def _cached(folder: Path, name: str, tools: Sequence[Tool] | None, again: bool) -> Image:
@@ -229,17 +229,19 @@ def _saved(archive: tarfile.TarFile, manifest: Any) -> tuple[dict[str, Any], tup
 
 
 def _layout(archive: tarfile.TarFile, index: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    found = index["manifests"]
-    while "layers" not in found:
-        if isinstance(found, list):
-            if len(found) != 1:
-                raise ValueError(f"it holds {len(found)} images, one is expected")
-            found = found[0]
-        elif "manifests" in found:
-            found = found["manifests"]
+    manifest = index["manifests"]
+    while "layers" not in manifest:
+        if isinstance(manifest, list):
+            if len(manifest) != 1:
+                raise ValueError(f"it holds {len(manifest)} images, one is expected")
+            manifest = manifest[0]
+        elif "manifests" in manifest:
+            manifest = manifest["manifests"]
         else:
-            found = json.loads(_text(archive, _blob(found)))
-    return json.loads(_text(archive, _blob(found["config"]))), tuple(_blob(one) for one in found["layers"])
+            manifest = json.loads(_text(archive, _blob(manifest)))
+    return json.loads(_text(archive, _blob(manifest["config"]))), tuple(
+        _blob(one) for one in manifest["layers"]
+    )
 
 
 def _blob(about: Mapping[str, Any]) -> str:

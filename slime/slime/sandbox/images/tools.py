@@ -53,10 +53,10 @@ class Tool:
         """Returns the tool's record of an image that it has; None if it has none of that name."""
         completed = self.ask("image", "inspect", image)
         try:
-            found = json.loads(completed.stdout) if completed.returncode == 0 else []
+            entries = json.loads(completed.stdout) if completed.returncode == 0 else []
         except ValueError:
-            found = []
-        return found[0] if found else None
+            entries = []
+        return entries[0] if entries else None
 
     def export(self, identity: str, to: Unpacker) -> None:
         """Unpacks the files of an image that it has. Raises BadImage, OSError."""
@@ -97,8 +97,8 @@ class Tool:
 
 def tools() -> list[Tool]:
     """Those that are here."""
-    found = [shutil.which(name) for name in TOOLS]
-    return [Tool((path,)) for path in found if path is not None]
+    paths = [shutil.which(name) for name in TOOLS]
+    return [Tool((path,)) for path in paths if path is not None]
 
 
 def tool_with(image: str, chosen: Sequence[Tool] | None = None) -> tuple[Tool, dict[str, Any]]:

@@ -330,14 +330,14 @@ class _Fragments(NamedTuple):
 
 
 def _fragments(layout: Layout) -> _Fragments:
-    found = []
+    fragments = []
     for number, piece in enumerate(pieces_of(layout)):
         start, end, shift = piece.start, piece.start + piece.length, piece.before - piece.start
         cuts = [start, *range((start // BLOCK + 1) * BLOCK, end, BLOCK), end]
-        found += [
+        fragments += [
             (number, piece.until, a // BLOCK, a + shift, b - 1 + shift) for a, b in pairwise(cuts) if a < b
         ]
-    return _Fragments(*torch.tensor(found).unbind(1))
+    return _Fragments(*torch.tensor(fragments).unbind(1))
 
 
 def _blocks(parts: _Fragments, blocks: int, window: int | None) -> tuple[Tensor, Tensor]:

@@ -164,8 +164,8 @@ def rewards_of(args: ObjectiveSide, samples: Sequence[Sample]) -> list[float]:
         and args.advantage_estimator != "reinforce_plus_plus_baseline",
         trajectories=trajectories_of(own),
     )
-    found = dict(zip(judged, compared, strict=True))
-    return [found.get(i, 0.0) for i in range(len(samples))]
+    by_sample = dict(zip(judged, compared, strict=True))
+    return [by_sample.get(i, 0.0) for i in range(len(samples))]
 
 
 def check_reward_key(samples: Sequence[Sample], key: str | None) -> None:
@@ -195,8 +195,8 @@ def sample_terms(args: ObjectiveSide, data: TrainBatch, positions: Sequence[int]
         judged = {i: sample for i, sample in enumerate(samples) if sample.divergence is None}
         steps = steps_of(list(judged.values()), args.reward_key)
         groups = [sample.group_index for sample in judged.values()]
-        found = normalized_spans(steps, groups, normalize=not args.disable_rewards_normalization)
-        spans = dict(zip(judged, found, strict=True))
+        terms = normalized_spans(steps, groups, normalize=not args.disable_rewards_normalization)
+        spans = dict(zip(judged, terms, strict=True))
     return {
         i: SampleTerms(
             reward=rewards[i],

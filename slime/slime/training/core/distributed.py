@@ -101,8 +101,8 @@ def add_up(values: Tensor) -> Tensor:
 
 def broadcast(value: T) -> T:
     """Rank 0's value, of JSON's types, on every rank."""
-    found: T = broadcast_json(value)
-    return found
+    received: T = broadcast_json(value)
+    return received
 
 
 def merge_over_ranks(values: dict[int, list[float]]) -> dict[int, list[float]]:

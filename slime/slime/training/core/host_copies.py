@@ -57,11 +57,11 @@ def _alike(room: Sequence[Tensor], parts: Sequence[Tensor]) -> Iterator[Tensor]:
 def _room_for(parts: Sequence[Tensor]) -> list[Tensor]:
     """CPU tensors like `parts`, not yet written to; pinned where those are on a GPU."""
     sizes = [-(-part.nbytes // LINE) * LINE for part in parts]
-    found, left, block = [], sum(sizes), torch.empty(0, dtype=torch.uint8)
+    views, left, block = [], sum(sizes), torch.empty(0, dtype=torch.uint8)
     pinned = any(part.is_cuda for part in parts)
     for part, size in zip(parts, sizes, strict=True):
         if size > len(block):
             block = torch.empty(max(size, min(left, BLOCK)), dtype=torch.uint8, pin_memory=pinned)
-        found.append(block[: part.nbytes].view(part.dtype).view(part.shape))
+        views.append(block[: part.nbytes].view(part.dtype).view(part.shape))
         block, left = block[size:], left - size
-    return found
+    return views

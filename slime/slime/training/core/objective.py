@@ -42,12 +42,12 @@ def own_spec(args: LossArguments) -> LossSpec:
     Raises:
         ConfigError: it cannot be loaded, refuses the flags, or makes something else than a `LossSpec`.
     """
-    found = load_hook(args, "loss_spec_path")(args)
-    if not isinstance(found, LossSpec):
+    spec = load_hook(args, "loss_spec_path")(args)
+    if not isinstance(spec, LossSpec):
         raise ConfigError(
-            f"--loss-spec-path {args.loss_spec_path} returned a {type(found).__name__}; it must return a LossSpec"
+            f"--loss-spec-path {args.loss_spec_path} returned a {type(spec).__name__}; it must return a LossSpec"
         )
-    return found
+    return spec
 
 
 def completed(args: ObjectiveSide, own: LossSpec) -> LossSpec:

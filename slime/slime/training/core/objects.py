@@ -51,11 +51,14 @@ class KnownClasses(pickle.Unpickler):
             return getattr(importlib.import_module(module), name)
         if (module, name) == ("builtins", "getattr"):
             return member_of
-        found = getattr({"torch": torch, "builtins": builtins}.get(module), name, None)
-        if isinstance(found, torch.dtype | torch.memory_format | torch.layout) or found in (set, frozenset):
-            return found
-        if isinstance(found, type) and issubclass(found, Exception):
-            return found
+        known_class = getattr({"torch": torch, "builtins": builtins}.get(module), name, None)
+        if isinstance(known_class, torch.dtype | torch.memory_format | torch.layout) or known_class in (
+            set,
+            frozenset,
+        ):
+            return known_class
+        if isinstance(known_class, type) and issubclass(known_class, Exception):
+            return known_class
         if name.isidentifier() and name.endswith(("Error", "Exception", "Timeout")):
             # What went wrong on another rank, by name and words
             return type(name, (TrainError,), {})
@@ -99,10 +102,10 @@ def gather_values(values: Tensor, group: ProcessGroup | None = None) -> list[Ten
     dist.all_gather(lengths, torch.tensor([len(values)]), group)
     longest = max(int(length) for length in lengths)
     padded = torch.cat([values, values.new_zeros(longest - len(values))])
-    found = [torch.empty_like(padded) for _ in range(ranks)]
+    gathered = [torch.empty_like(padded) for _ in range(ranks)]
     if longest:
-        dist.all_gather(found, padded, group)
-    return [one[: int(length)] for one, length in zip(found, lengths, strict=True)]
+        dist.all_gather(gathered, padded, group)
+    return [one[: int(length)] for one, length in zip(gathered, lengths, strict=True)]
 
 
 def gather_json(value: object, group: ProcessGroup | None = None) -> list[Any]:

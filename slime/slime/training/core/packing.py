@@ -48,21 +48,21 @@ class Piece(NamedTuple):
 @lru_cache(maxsize=8)
 def pieces_of(layout: Layout) -> tuple[Piece, ...]:
     """Returns the pieces of a layout as they stand in the pack."""
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     start = 0
     left: list[tuple[int | Run, tuple[int, ...]]] = [(run, ()) for run in reversed(layout)]
     while left:
         run, path = left.pop()
         length, *branches = (run,) if isinstance(run, int) else run
         assert isinstance(length, int)
-        number = len(found)
-        before = found[path[-1]].before + found[path[-1]].length if path else 0
-        found.append(Piece(start, length, path, before, number + 1))
+        number = len(pieces)
+        before = pieces[path[-1]].before + pieces[path[-1]].length if path else 0
+        pieces.append(Piece(start, length, path, before, number + 1))
         for i in path:
-            found[i] = found[i]._replace(until=number + 1)
+            pieces[i] = pieces[i]._replace(until=number + 1)
         left += [(branch, (*path, number)) for branch in reversed(branches)]
         start += length
-    return tuple(found)
+    return tuple(pieces)
 
 
 @dataclass(frozen=True)
@@ -234,13 +234,13 @@ class _Tokens:
         flat = torch.tensor(self.positions, device=device).unsqueeze(0)
         if not samples:
             return flat
-        found = flat.repeat(3, 1)
+        positions = flat.repeat(3, 1)
         for (i, first, start), end in zip(self.pieces, self._ends(), strict=True):
             last = first + end - start
-            found[:, start:end] = rope_positions(last, [x for x in samples[i].images if x.start < last])[
+            positions[:, start:end] = rope_positions(last, [x for x in samples[i].images if x.start < last])[
                 :, first:
             ]
-        return found.unsqueeze(1)
+        return positions.unsqueeze(1)
 
 
 def _lay_out(samples: Sequence[Sample], merge: bool, behind: bool) -> tuple[_Tokens, list[list[int]]]:

@@ -46,8 +46,8 @@ class Part:
         options = _options(self.model)
         parameters = self.model.named_parameters(remove_duplicate=False)
         frozen = {name for name, parameter in parameters if not parameter.requires_grad}
-        found = get_model_state_dict(self.model, options=options)  # drops a tied weight under one name only
-        state: dict[str, Any] = {"model": {name: x for name, x in found.items() if name not in frozen}}
+        tensors = get_model_state_dict(self.model, options=options)  # drops a tied weight under one name only
+        state: dict[str, Any] = {"model": {name: x for name, x in tensors.items() if name not in frozen}}
         if with_optimizer:
             assert self.optimizer is not None
             state["optimizer"] = get_optimizer_state_dict(self.model, self.optimizer, options=options)

@@ -70,8 +70,8 @@ class _Machine:
         self.stack = []
 
     def since_mark(self) -> list[object]:
-        found, self.stack = self.stack, self.below.pop()
-        return found
+        items, self.stack = self.stack, self.below.pop()
+        return items
 
     def last(self, number: int) -> None:
         """The last values become a tuple."""
@@ -82,10 +82,10 @@ class _Machine:
     def name(self, module: object, name: object) -> None:
         if not (isinstance(module, str) and isinstance(name, str)):
             raise TypeError("a name is no text")
-        found = Name(module, name)
-        if found not in self.allowed:
-            raise pickle.UnpicklingError(f"{found} does not belong into a checkpoint")
-        self.push(found)
+        qualified = Name(module, name)
+        if qualified not in self.allowed:
+            raise pickle.UnpicklingError(f"{qualified} does not belong into a checkpoint")
+        self.push(qualified)
 
     def stack_name(self) -> None:
         name, module = self.stack.pop(), self.stack.pop()

@@ -177,13 +177,13 @@ def _place(value: object) -> _StorageInfo:
     name = _text(fields["relative_path"])
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(f"{name!r} is no file of the checkpoint")
-    found = _StorageInfo(name, _number(fields["offset"]), _number(fields["length"]))
+    info = _StorageInfo(name, _number(fields["offset"]), _number(fields["length"]))
     transforms = fields.get("transform_descriptors")
     if transforms is not None:
         if not isinstance(transforms, tuple | list):
             raise TypeError("no transforms")
-        found.transform_descriptors = [_text(transform) for transform in transforms]
-    return found
+        info.transform_descriptors = [_text(transform) for transform in transforms]
+    return info
 
 
 class SafePlanner(DefaultLoadPlanner):

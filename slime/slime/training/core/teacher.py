@@ -123,7 +123,7 @@ class Teacher:
     def sampled(self, step: Step, samples: Sequence[Sample], device: torch.device) -> dict[int, list[float]]:
         """Returns log-probs of the trained tokens of this rank's samples under the shortest hint, by position; samples
         without hint are missing. Every rank must call this."""
-        found: dict[int, list[float]] = {}
+        by_sample: dict[int, list[float]] = {}
         rounds = [
             (micro_batch, sequences)
             for number, micro_batch in enumerate(step.plain(self.rank))
@@ -134,8 +134,8 @@ class Teacher:
         for (micro_batch, sequences), packed, values in zip(rounds, packs, log_probs, strict=True):
             parts = torch.split(values, list(packed.counts) or [1])
             for one, part in zip(sequences, parts, strict=False):
-                found[micro_batch[one.owner]] = part.tolist()
-        return found
+                by_sample[micro_batch[one.owner]] = part.tolist()
+        return by_sample
 
     @torch.no_grad()
     def _log_probs(
@@ -148,9 +148,9 @@ class Teacher:
             return [self._ask(part, packed).log_probs(packed.targets) for part, packed in pairs]
         self.model.eval()
         with self.computing():
-            found = log_probs_of(self.model, packs)
+            log_probs = log_probs_of(self.model, packs)
         self.model.train()
-        return found
+        return log_probs
 
     @torch.no_grad()
     def targets(
@@ -174,10 +174,10 @@ class Teacher:
         else:
             asked = student.topk(k)[1] if mode == "student" else None
             candidates = self._candidates(step.numbered(number), samples, packed, asked, k)
-        found = topk_targets(student, candidates, k, mode, args.hint_selection, hint_groups(own, packed))
+        targets = topk_targets(student, candidates, k, mode, args.hint_selection, hint_groups(own, packed))
         if own:
-            self.distance.add(found, packed.spread([is_own_hinted(sample) for sample in own]).bool())
-        return found
+            self.distance.add(targets, packed.spread([is_own_hinted(sample) for sample in own]).bool())
+        return targets
 
     def _candidates(
         self,
@@ -333,7 +333,7 @@ def given_topk(samples: Sequence[Sample], packed: PackedBatch, k: int) -> Candid
 
 def hint_groups(samples: Sequence[Sample], packed: PackedBatch) -> Tensor:
     """[T]: tokens that get one hint together, which are those of a sample, or of a step of an agent."""
-    found: list[int] = []
+    groups: list[int] = []
     number = 0
     for sample in samples:
         spans = (sample.metadata.get("step_wise") or {}).get("step_token_spans")
@@ -342,8 +342,8 @@ def hint_groups(samples: Sequence[Sample], packed: PackedBatch) -> Tensor:
             wide[start:end] = [number] * len(wide[start:end])
             number += 1
         number += 0 if spans else 1
-        found += [group for group, trained in zip(wide, sample.mask, strict=True) if trained]
-    return torch.tensor(found if samples else [0], device=packed.targets.device)
+        groups += [group for group, trained in zip(wide, sample.mask, strict=True) if trained]
+    return torch.tensor(groups if samples else [0], device=packed.targets.device)
 
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")

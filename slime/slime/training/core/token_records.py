@@ -40,9 +40,9 @@ class TokenRecords:
         self._hints: dict[int, list[float]] = {}
         self._gaps: dict[int, list[float]] = {}
 
-    def add_log_probs(self, found: dict[int, list[float]]) -> None:
+    def add_log_probs(self, log_probs: dict[int, list[float]]) -> None:
         """The trainer's log-probs of trained tokens, by position of the sample."""
-        self._log_probs = found | self._log_probs
+        self._log_probs = log_probs | self._log_probs
 
     def watching(self, teach: Teach, micro_batches: Sequence[MicroBatch]) -> Teach:
         """`teach`, whose choices are noted."""

@@ -175,7 +175,7 @@ def _dictionary(data: TrainBatch, masks: dict[int, Any]) -> dict[str, Any]:
 
 
 def _narrowed(name: str, values: Any, masks: dict[int, Any], args: HookArguments) -> dict[int, Any]:
-    found: dict[int, Any] = {}
+    narrowed: dict[int, Any] = {}
     if len(values) == len(masks):
         for (i, mask), value in zip(masks.items(), values, strict=True):
             if value is None:
@@ -184,9 +184,9 @@ def _narrowed(name: str, values: Any, masks: dict[int, Any], args: HookArguments
             if tensor.shape != mask.shape:
                 break
             kept = tensor[mask]
-            found[i] = kept.tolist() if name in ("log_probs", "ref_log_probs") else kept
+            narrowed[i] = kept.tolist() if name in ("log_probs", "ref_log_probs") else kept
         else:
-            return found
+            return narrowed
     raise DataError(
         f"{args.rollout_data_postprocess_path} must leave rollout_data[{name!r}] as one tensor of "
         "response_length numbers a sample"

@@ -212,9 +212,9 @@ class FolderShards:
     def names_in(self, adapted: nn.Module) -> dict[str, str]:
         """Names in a wrapper of the model -> the model's own, of every tensor that the folder has."""
         state = _stored_once(adapted)
-        found = {name: self.origin[id(x)] for name, x in state.items() if id(x) in self.origin}
+        names = {name: self.origin[id(x)] for name, x in state.items() if id(x) in self.origin}
         copies = {name: name.replace(SAVED, ORIGINAL) for name in state if SAVED in name}
-        return found | {name: found[original] for name, original in copies.items() if original in found}
+        return names | {name: names[original] for name, original in copies.items() if original in names}
 
     def stored_in_fp32(self, names: dict[str, str]) -> set[str]:
         """Those of `names_in` a wrapper that are vectors in fp32 in the folder, and others are not."""
@@ -261,10 +261,10 @@ def open_shards(config: PretrainedConfig, folder: str, **how: Any) -> FolderShar
 
 def _stored_once(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and persistent buffers by name; tied ones by their first."""
-    found: dict[int, tuple[str, Tensor]] = {}
+    stored: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
-        found.setdefault(id(tensor), (name, tensor))
-    return dict(found.values())
+        stored.setdefault(id(tensor), (name, tensor))
+    return dict(stored.values())
 
 
 def _check_shape(target: Tensor, source: Source, files: WeightFiles) -> None:

@@ -161,10 +161,10 @@ def stored_names(model: PreTrainedModel, weights: dict[str, Tensor]) -> dict[str
     """Returns the weights under the names of Hugging Face folders: in memory experts are joined, and a decoder's
     names do not show which other parts the model has."""
     base = model.get_base_model() if isinstance(model, PeftModel) else model
-    own, found = body(base.config), revert_weight_conversion(base, weights)
+    own, stored = body(base.config), revert_weight_conversion(base, weights)
     return {
         name if name.startswith(own) else name.replace(BODY, own, 1): tensor.contiguous()
-        for name, tensor in found.items()
+        for name, tensor in stored.items()
     }
 
 

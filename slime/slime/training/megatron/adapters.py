@@ -82,8 +82,8 @@ class Adapters(nn.Module):
         known = self._parts
         between = self._exchange(self.dropout(x) @ torch.cat([part.down for part in known.values()]).T)
         each = torch.split(between, [part.down.shape[0] for part in known.values()], -1)
-        found = {name: values @ part.up.T for (name, part), values in zip(known.items(), each, strict=True)}
-        return self.scale * self.output.joined(found)
+        outputs = {name: values @ part.up.T for (name, part), values in zip(known.items(), each, strict=True)}
+        return self.scale * self.output.joined(outputs)
 
     def merged(self, weight: Tensor) -> Tensor:
         """Returns the module's weight [out, in] with the adapters in it, as a new tensor."""

@@ -41,8 +41,8 @@ class Places:
         width = self.cos.shape[-1]
         turned, rest = x[..., :width], x[..., width:]
         first, second = turned.chunk(2, -1)
-        found = turned * self.cos + torch.cat([-second, first], -1) * self.sin
-        return torch.cat([found, rest], -1) if rest.shape[-1] else found
+        rotated = turned * self.cos + torch.cat([-second, first], -1) * self.sin
+        return torch.cat([rotated, rest], -1) if rest.shape[-1] else rotated
 
 
 class PackedAttention(nn.Module):
@@ -94,16 +94,16 @@ class _Exchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, blocks: Tensor, group: ProcessGroup) -> Tensor:
         ctx.group = group
-        found = torch.empty_like(blocks)
-        dist.all_to_all_single(found, blocks, group=group)
-        return found
+        received = torch.empty_like(blocks)
+        dist.all_to_all_single(received, blocks, group=group)
+        return received
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         blocks = grads[0].contiguous()
-        found = torch.empty_like(blocks)
-        dist.all_to_all_single(found, blocks, group=ctx.group)
-        return found, None
+        received = torch.empty_like(blocks)
+        dist.all_to_all_single(received, blocks, group=ctx.group)
+        return received, None
 
 
 def by_heads(x: Tensor, group: ProcessGroup) -> Tensor:
@@ -119,8 +119,8 @@ def by_tokens(x: Tensor, group: ProcessGroup) -> Tensor:
     if group.size() == 1:
         return x
     blocks = torch.stack(x.chunk(group.size(), dim=0))
-    found: Tensor = _Exchange.apply(blocks, group)  # type: ignore[no-untyped-call]
-    return found.transpose(0, 1).flatten(1, 2)
+    exchanged: Tensor = _Exchange.apply(blocks, group)  # type: ignore[no-untyped-call]
+    return exchanged.transpose(0, 1).flatten(1, 2)
 
 
 class _Gather(torch.autograd.Function):

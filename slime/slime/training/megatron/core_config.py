@@ -53,7 +53,7 @@ def _unsupported(config: PretrainedConfig) -> list[str]:
     if kind not in KNOWN:
         return [f"its model_type is {kind}, and {', '.join(KNOWN)} are known"]
     rope = rope_parameters(config).get("rope_type", "default")
-    found = {
+    unsupported = {
         f"its hidden_act is {config.hidden_act}": config.hidden_act != "silu",
         "its attention_bias is for the output projection too": getattr(config, "attention_bias", False),
         "its qkv_bias is off": not getattr(config, "qkv_bias", True),
@@ -62,7 +62,7 @@ def _unsupported(config: PretrainedConfig) -> list[str]:
         f"its rope_type is {rope}": rope not in ROPES,
         "it rotates a part of each head only": _rotated(config) != 1.0 and kind not in HYBRIDS,
     }
-    return [reason for reason, applies in found.items() if applies]
+    return [reason for reason, applies in unsupported.items() if applies]
 
 
 def _slides(config: PretrainedConfig) -> bool:

@@ -151,9 +151,9 @@ class Masters:
         self.pieces = [self._piece(*part) for part in parts]
 
     def _piece(self, trained: Trained, name: str, rows: slice, cut: Cut | None) -> Piece:
-        found = trained.parameter.detach()[rows]
-        own_slice = own_rows(len(found), trained.copies) if self.shared else slice(0, len(found))
-        own = found[own_slice]
+        tensor = trained.parameter.detach()[rows]
+        own_slice = own_rows(len(tensor), trained.copies) if self.shared else slice(0, len(tensor))
+        own = tensor[own_slice]
         if self.on_cpu or own.dtype != trained.wide:
             own = own.to("cpu" if self.on_cpu else own.device, trained.wide, copy=True)
         return Piece(name, trained, rows, cut, own_slice, nn.Parameter(own))

@@ -164,9 +164,9 @@ class _Travel(torch.autograd.Function):
 
 
 def _travel(rows: Tensor, sent: list[int], received: list[int], group: ProcessGroup) -> Tensor:
-    found = rows.new_empty(sum(received), rows.shape[1])
-    dist.all_to_all_single(found, rows.contiguous(), received, sent, group=group)
-    return found
+    arrived = rows.new_empty(sum(received), rows.shape[1])
+    dist.all_to_all_single(arrived, rows.contiguous(), received, sent, group=group)
+    return arrived
 
 
 class _Share(torch.autograd.Function):

@@ -115,5 +115,5 @@ def add_up_metrics(sums: dict[str, float], parallel: Parallel) -> dict[str, floa
     """Sums metrics over the replicas; the last pipeline stage has them and sends them to the others."""
     names = sorted(sums)
     total = sum_over(torch.tensor([sums[name] for name in names], dtype=torch.float64), parallel.dp)
-    found: dict[str, float] = from_last_stage(dict(zip(names, total.tolist(), strict=True)), parallel)
-    return found
+    metrics: dict[str, float] = from_last_stage(dict(zip(names, total.tolist(), strict=True)), parallel)
+    return metrics

@@ -43,14 +43,14 @@ class Trained:
     @property
     def gradient(self) -> Tensor:
         """Returns the gradient that was added up so far; zeros where no micro-batch reached the parameter."""
-        found = self.added if self.parameter.dtype != self.wide else self.parameter.grad
-        if found is None:
-            found = torch.zeros_like(self.parameter, dtype=self.wide)
+        gradient = self.added if self.parameter.dtype != self.wide else self.parameter.grad
+        if gradient is None:
+            gradient = torch.zeros_like(self.parameter, dtype=self.wide)
             if self.parameter.dtype != self.wide:
-                self.added = found
+                self.added = gradient
             else:
-                self.parameter.grad = found
-        return found
+                self.parameter.grad = gradient
+        return gradient
 
     def forget(self) -> None:
         self.added = self.parameter.grad = None

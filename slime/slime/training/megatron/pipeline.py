@@ -161,16 +161,16 @@ class ShardedModel(nn.Module):
         if not 0 <= stage < self.parallel.pp.size:
             return None
         peer, group = self.parallel.pp.ranks[stage], self.parallel.pp.group
-        operations, found = [], None
+        operations, received = [], None
         if hidden is not None:
             operations.append(dist.P2POp(dist.isend, hidden.contiguous(), peer, group))
         if expected is not None:
             shape = self.core.hidden_shape(expected)
-            found = torch.empty(shape, dtype=self.dtype, device=expected.targets.device)
-            operations.append(dist.P2POp(dist.irecv, found, peer, group))
+            received = torch.empty(shape, dtype=self.dtype, device=expected.targets.device)
+            operations.append(dist.P2POp(dist.irecv, received, peer, group))
         for work in dist.batch_isend_irecv(operations) if operations else ():
             work.wait()
-        return found
+        return received
 
 
 def _backward(number: int, received: Tensor | None, output: Tensor, gradient: Tensor | None) -> Tensor | None:
@@ -206,9 +206,9 @@ class RelayedDistribution:
         return RelayedDistribution(own, self.packed, self.dtype, self.axis)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        found: list[Any] = [None, None] if self.own is None else list(self.own.topk(k))
-        values = self._relay(lambda _: found[0], (self.rows, k))
-        return values, self._relay(lambda _: found[1], (self.rows, k), torch.long)
+        best: list[Any] = [None, None] if self.own is None else list(self.own.topk(k))
+        values = self._relay(lambda _: best[0], (self.rows, k))
+        return values, self._relay(lambda _: best[1], (self.rows, k), torch.long)
 
     def _relay(
         self,

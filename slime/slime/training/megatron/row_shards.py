@@ -36,7 +36,7 @@ def add_up(tensors: Sequence[Tensor], group: object) -> None:
 
 def add_up_rows(tensors: Sequence[Tensor], axis: Axis) -> list[Tensor]:
     """This rank's rows of the sum of each tensor over the ranks."""
-    found: list[Tensor] = []
+    sums: list[Tensor] = []
     for bucket in _buckets(tensors):
         blocks = torch.cat([_blocks(x, axis.size) for x in bucket], 1)
         own_sum = blocks.new_empty(blocks.shape[1])
@@ -44,8 +44,8 @@ def add_up_rows(tensors: Sequence[Tensor], axis: Axis) -> list[Tensor]:
         sizes = [_block_size(x, axis.size) for x in bucket]
         for x, part in zip(bucket, torch.split(own_sum, sizes), strict=True):
             rows = own_rows(x.shape[0], axis)
-            found.append(part.view(-1, *x.shape[1:])[: rows.stop - rows.start])
-    return found
+            sums.append(part.view(-1, *x.shape[1:])[: rows.stop - rows.start])
+    return sums
 
 
 def spread_rows(tensors: Sequence[Tensor], axis: Axis) -> None:

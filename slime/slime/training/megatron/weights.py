@@ -178,14 +178,14 @@ class WeightMap:
 
     def _read_sections(self, entry: Entry, files: WeightFiles) -> Tensor:
         """This rank's part of every section, of which each tensor of the files has its own."""
-        tp, found = self.parallel.tp, []
+        tp, sections = self.parallel.tp, []
         for source, sizes in zip(entry.sources, entry.sections, strict=True):
             start = 0
             for size in sizes:
                 first = start + tp.rank * (size // tp.size)
-                found.append(files.part(source, first, first + size // tp.size))
+                sections.append(files.part(source, first, first + size // tp.size))
                 start += size
-        return torch.cat(found)
+        return torch.cat(sections)
 
     def separate(self, entry: Entry, parts: list[Tensor]) -> list[Tensor]:
         """Returns the tensors of the file, of every rank's part."""

@@ -41,10 +41,10 @@ class Wire:
                 data = data[os.write(self.out, data) :]
 
     async def reader(self) -> asyncio.StreamReader:
-        found = asyncio.StreamReader(limit=LONGEST_LINE)
-        protocol = asyncio.StreamReaderProtocol(found)
+        reader = asyncio.StreamReader(limit=LONGEST_LINE)
+        protocol = asyncio.StreamReaderProtocol(reader)
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(self.source, "rb"))
-        return found
+        return reader
 
 
 async def serve(wire: Wire, kind: str, options: Json) -> None:

@@ -54,8 +54,8 @@ class Side:
 
     async def tasks(self, first: int, count: int) -> Json:
         """Rows of the taskset, which reset takes back."""
-        found = itertools.islice(iter(self.env.taskset), first, first + count)
-        return {"rows": [task.data.model_dump(mode="json", exclude_none=True) for task in found]}
+        tasks = itertools.islice(iter(self.env.taskset), first, first + count)
+        return {"rows": [task.data.model_dump(mode="json", exclude_none=True) for task in tasks]}
 
     async def reset(self, episode: str, task: Json) -> Json:
         row = task["metadata"].get("verifiers_task")

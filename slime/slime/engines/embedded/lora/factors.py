@@ -74,12 +74,12 @@ def read_factors(folder: str, model: ServedModel, name: str, version: int) -> Ad
     layers = adaptable_layers(model)
     for weight, (first, second) in adapter.factors.items():
         layer = weight.removesuffix(".weight")
-        found = layers.get(layer)
-        if found is None:
+        target = layers.get(layer)
+        if target is None:
             raise WeightsError(f"{folder} changes {layer}, which is no linear layer of this model")
-        if (second.shape[0], first.shape[1]) != (found.out_features, found.in_features):
+        if (second.shape[0], first.shape[1]) != (target.out_features, target.in_features):
             raise WeightsError(
-                f"{folder}: the factors of {layer} do not fit its shape {list(found.weight.shape)}"
+                f"{folder}: the factors of {layer} do not fit its shape {list(target.weight.shape)}"
             )
         down[layer], up[layer] = _placed(folder, layer, first, model), _placed(folder, layer, second.T, model)
     return AdapterFactors(name, version, folder, adapter.checksum, rank, adapter.scale, down, up)

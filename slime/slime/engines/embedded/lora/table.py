@@ -31,9 +31,9 @@ class RegisteredAdapter:
     checksum: str
     scale: float
 
-    def holds(self, found: AdapterFactors) -> bool:
+    def holds(self, factors: AdapterFactors) -> bool:
         """Returns whether these factors are its own."""
-        return (self.checksum, self.scale) == (found.checksum, found.scale)
+        return (self.checksum, self.scale) == (factors.checksum, factors.scale)
 
 
 class DecodeLoop(Protocol):
@@ -90,19 +90,19 @@ class AdapterTable:
         """
         with self._lock:
             old = self._registered.get(name)
-            found = read_factors(path, self._model, name, 0 if version is None else version)
+            factors = read_factors(path, self._model, name, 0 if version is None else version)
             if version is None:
-                version = 0 if old is None else old.version + (not old.holds(found))
-                found = replace(found, version=version)
-            new = RegisteredAdapter(name, version, path, found.checksum, found.scale)
-            if old is not None and old.version == version and old.holds(found):
+                version = 0 if old is None else old.version + (not old.holds(factors))
+                factors = replace(factors, version=version)
+            new = RegisteredAdapter(name, version, path, factors.checksum, factors.scale)
+            if old is not None and old.version == version and old.holds(factors):
                 self._registered[name] = new
                 return new
             if old is not None and old.version == version:
                 raise WeightsError(
                     f"version {version} of the adapter {name!r} was other weights: give it a higher one"
                 )
-            self._loop.between_steps(lambda: self._install(new, found, known=old is not None))
+            self._loop.between_steps(lambda: self._install(new, factors, known=old is not None))
             return new
 
     def unregister(self, name: str) -> None:
@@ -159,9 +159,9 @@ class AdapterTable:
             return
         rows = [row.adapter for span in step.batch.decode for row in span.slab.rows]
         chunks = self._chunks(step, len(rows))
-        found = [None if name is None else self._loaded[name] for name in rows]
-        if chunks or any(found):
-            self._layers.begin(found, chunks)
+        adapters = [None if name is None else self._loaded[name] for name in rows]
+        if chunks or any(adapters):
+            self._layers.begin(adapters, chunks)
 
     def drop_all(self) -> None:
         """Gives the memory back; requests that wait have their adapters read again."""
@@ -171,7 +171,7 @@ class AdapterTable:
         self._layers.clear()
 
     def _chunks(self, step: EngineStep, rows: int) -> list[AdaptedChunk]:
-        found = []
+        chunks = []
         kept = rows
         for span, chunk in zip(step.batch.chunks, step.chunks, strict=True):
             start, end = span.start, span.start + chunk.last - chunk.first
@@ -179,8 +179,8 @@ class AdapterTable:
             while kept < len(step.keep) and step.keep[kept] < end:
                 kept += 1
             if (name := chunk.sequence.adapter) is not None:
-                found.append(AdaptedChunk(start, end, first, kept, self._loaded[name]))
-        return found
+                chunks.append(AdaptedChunk(start, end, first, kept, self._loaded[name]))
+        return chunks
 
     def _make_room(self) -> bool:
         """Whether one more may be read. An idle adapter gives its place; if none is idle, one takes no more requests."""
@@ -206,8 +206,8 @@ class AdapterTable:
     def _read(self, one: RegisteredAdapter) -> None:
         """In the reader's thread."""
         try:
-            found = read_factors(one.path, self._model, one.name, one.version)
-            if not one.holds(found):
+            factors = read_factors(one.path, self._model, one.name, one.version)
+            if not one.holds(factors):
                 raise WeightsError(
                     f"{one.path} holds other weights than version {one.version} of the adapter {one.name!r}: "
                     "load it as a new version"
@@ -219,12 +219,12 @@ class AdapterTable:
             message = f"the adapter {one.name!r} cannot be read: {error!r}"
             self._loop.post(lambda: self._failed(one, message))
         else:
-            self._loop.post(lambda: self._arrived(one, found))
+            self._loop.post(lambda: self._arrived(one, factors))
 
-    def _arrived(self, one: RegisteredAdapter, found: AdapterFactors) -> None:
+    def _arrived(self, one: RegisteredAdapter, factors: AdapterFactors) -> None:
         self._loading.discard(one.name)
         if self._registered.get(one.name) == one and one.name not in self._loaded:
-            self._loaded[one.name] = found
+            self._loaded[one.name] = factors
             self._fresh.add(one.name)
             self.loads += 1
 
@@ -233,14 +233,14 @@ class AdapterTable:
         if self._registered.get(one.name) == one:
             self._loop.end_requests(one.name, {"type": "abort", "message": message, "status_code": 400})
 
-    def _install(self, new: RegisteredAdapter, found: AdapterFactors, known: bool) -> None:
+    def _install(self, new: RegisteredAdapter, factors: AdapterFactors, known: bool) -> None:
         name = new.name
         self._registered[name] = new
         if name in self._loaded:
             self._layers.release(self._loaded[name])
-            self._loaded[name] = found
+            self._loaded[name] = factors
         elif len(self._loaded) + len(self._loading) < self._most:
-            self._loaded[name] = found
+            self._loaded[name] = factors
             self.loads += 1
         if known:
             self._loop.adapter_replaced(name)
