@@ -100,15 +100,15 @@ def has_ai_look(reply: str) -> bool:
 
 def equations(reply: str) -> list[Equation]:
     """The equations in the reply, in order."""
-    found = _EQUATION.findall(visible(reply).replace("**", ""))
-    return [Equation(_read_expression(left), _read_value(right)) for left, right in found]
+    matches = _EQUATION.findall(visible(reply).replace("**", ""))
+    return [Equation(_read_expression(left), _read_value(right)) for left, right in matches]
 
 
 def keeps_steps(problem: HasSolution, reply: str) -> bool:
     """Returns whether all equations in the reply are right and do at least as many operations as the solution."""
-    found = equations(reply)
-    operations = sum(equation.operations for equation in set(found))
-    return operations >= len(set(problem.equations)) and all(equation.holds for equation in found)
+    steps = equations(reply)
+    operations = sum(equation.operations for equation in set(steps))
+    return operations >= len(set(problem.equations)) and all(equation.holds for equation in steps)
 
 
 def final_number(reply: str) -> Decimal | None:

@@ -114,13 +114,13 @@ def conversation(
 
 def equations(rng: random.Random, lines: int = 12) -> Equations:
     """A document of bare equations, none of them a held-out fact."""
-    found: list[tuple[str, str]] = []
-    while len(found) < lines:
+    pairs: list[tuple[str, str]] = []
+    while len(pairs) < lines:
         step = random_step(rng, rng.choices("+-x", (45, 45, 10))[0])
         if step is not None and not fact_is_held_out(step):
             question, _, result = str(step).rpartition(" ")
-            found.append((question, f" {result}"))
-    return Equations(tuple(found))
+            pairs.append((question, f" {result}"))
+    return Equations(tuple(pairs))
 
 
 def asked_manner(rng: random.Random, without: Manner | None = None) -> Manner:

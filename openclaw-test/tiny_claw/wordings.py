@@ -314,10 +314,10 @@ THANKS: Wordings = {
 @cache
 def written() -> dict[Wish, dict[str, list[str]]]:
     """Sentences that people wrote freely: by kind, as they are `asked` and as they are said in a `complaint`."""
-    found: dict[Wish, dict[str, list[str]]] = json.loads(
+    wordings: dict[Wish, dict[str, list[str]]] = json.loads(
         Path(__file__).with_name("written.json").read_text("utf-8")
     )
-    return found
+    return wordings
 
 
 def manner_hint(rng: random.Random, manner: Manner, split: Split = "train") -> str:

@@ -29,8 +29,8 @@ def conversation_problems(talks: Sequence[Conversation], turns: Sequence[Turn]) 
         left = [turn for turn in left if turn not in own]
         problems += mismatches(talk, own)
     for turn in left:
-        said = str(turn.response_message)[:80]
-        problems.append(f"main turn of an unknown session {turn.session_id}: {said}")
+        answer = str(turn.response_message)[:80]
+        problems.append(f"main turn of an unknown session {turn.session_id}: {answer}")
     slow = [turn for turn in turns if str(turn.response_message.get("content")).startswith("SLOW")]
     if not slow or not all(len(turn.version_spans) >= 2 for turn in slow):
         problems.append("a slow answer was written by one version only: no update fell into it")
@@ -57,12 +57,12 @@ def side_counts(turns: Sequence[Turn]) -> dict[str, int]:
 
 def side_kind(turn: Turn) -> str:
     system = " ".join(text_of(one) for one in turn.messages if one["role"] == "system")
-    said = " ".join(text_of(one) for one in turn.messages if one["role"] == "user")
+    text = " ".join(text_of(one) for one in turn.messages if one["role"] == "user")
     if "context summarization" in system:
         return "compaction"
-    if CRON_TEXT in said:
+    if CRON_TEXT in text:
         return "cron"
-    return "heartbeat" if "heartbeat" in said.lower() else "other"
+    return "heartbeat" if "heartbeat" in text.lower() else "other"
 
 
 def storage_problems(turns: Sequence[Turn], calls: Sequence[EngineCall]) -> list[str]:

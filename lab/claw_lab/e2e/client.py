@@ -47,8 +47,8 @@ class OpenClaw:
         (self.state / "openclaw.json").write_text(json.dumps(config, indent=1))
 
     def config(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.state / "openclaw.json").read_text())
-        return found
+        config: dict[str, Any] = json.loads((self.state / "openclaw.json").read_text())
+        return config
 
     def __enter__(self) -> OpenClaw:
         self._log = open(self.home / "gateway.log", "ab")
@@ -109,8 +109,8 @@ class OpenClaw:
         if done.returncode:
             self.errors.append(f"{method}: {(done.stderr or done.stdout)[-300:]}")
             return {}
-        found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
-        return found
+        answer: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+        return answer
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -33,13 +33,13 @@ class Passage:
     @property
     def status(self) -> int:
         """0 while there is no answer."""
-        found = _STATUS.match(self.answered)
-        return int(found[1]) if found else 0
+        match = _STATUS.match(self.answered)
+        return int(match[1]) if match else 0
 
     @property
     def completion_id(self) -> str | None:
-        found = _COMPLETION.search(self.answered)
-        return found[1].decode() if found else None
+        match = _COMPLETION.search(self.answered)
+        return match[1].decode() if match else None
 
 
 class Relay:

@@ -86,19 +86,19 @@ def mismatches(talk: Conversation, turns: list[Turn]) -> list[str]:
     """What differs between the calls that must be stored and the main turns that are. Empty: nothing."""
     if len(talk.calls) != len(turns):
         return [f"{talk.name}: {len(turns)} main turns are stored, {len(talk.calls)} calls were made"]
-    found = []
+    lines = []
     for number, (call, turn) in enumerate(zip(talk.calls, turns, strict=True)):
         where = f"{talk.name}, turn {number}"
         if not _answer(turn.response_message).startswith(call.answer):
-            found.append(
+            lines.append(
                 f"{where}: the answer is {_answer(turn.response_message)[:60]!r}, not {call.answer!r}"
             )
         next_text = None if turn.next_state is None else _text(turn.next_state)
         if not call.is_followed_by(next_text):
-            found.append(f"{where}: next state {next_text!r}, not {call.next_state!r}")
+            lines.append(f"{where}: next state {next_text!r}, not {call.next_state!r}")
     if talk.ends and turns and turns[-1].state is not TurnState.EXPIRED:
-        found.append(f"{talk.name}: its end was not told, the last turn is {turns[-1].state}")
-    return found
+        lines.append(f"{talk.name}: its end was not told, the last turn is {turns[-1].state}")
+    return lines
 
 
 def _answer(message: dict[str, Any]) -> str:

@@ -123,10 +123,10 @@ class ScriptedEngine:
 
 def answer_to(prompt: str) -> str:
     """Returns the script's answer to a rendered prompt."""
-    found = [
+    texts = [
         (role, text) for role, text in _MESSAGE.findall(prompt) if INTERNAL not in text and role != "system"
     ]
-    text = _REMINDER.sub("", found[-1][1]).strip() if found else ""
+    text = _REMINDER.sub("", texts[-1][1]).strip() if texts else ""
     result = re.search(r"<tool_response>\s*(.*?)\s*</tool_response>", text, re.S)
     if result:
         return f"The tool answered: {result.group(1)[:200]}"

@@ -45,8 +45,8 @@ def arithmetic_holds(text: str) -> bool | None:
     A claim that is made again is taken as it is made last.
     """
     last = {claim.text: claim.holds for claim in claims_in(text)}
-    told = [holds for holds in last.values() if holds is not None]
-    return all(told) if told else None
+    verdicts = [holds for holds in last.values() if holds is not None]
+    return all(verdicts) if verdicts else None
 
 
 def claims_in(text: str) -> list[Claim]:
@@ -67,8 +67,8 @@ def _claims_of_line(line: str) -> Iterator[Claim]:
         reader = Reader(tokens, at)
         sides = reader.sides() if _may_begin(tokens, at) else []
         if len(sides) > 1 and any(side.operations for side in sides):
-            told = _stands_alone(line, tokens, at, reader.at)
-            holds = _holds(sides, reader.is_about, reader.has_range) if told else None
+            is_claim = _stands_alone(line, tokens, at, reader.at)
+            holds = _holds(sides, reader.is_about, reader.has_range) if is_claim else None
             if holds is False and _REJECTED.search(line[: tokens[at].start].lower()):
                 holds = None
             yield Claim(line[tokens[at].start : reader.first_equals].replace(" ", ""), holds)
@@ -112,9 +112,9 @@ def _stands_alone(line: str, tokens: Sequence[Token], start: int, end: int) -> b
 
 def _holds(sides: Sequence[Side], is_about: bool, has_range: bool) -> bool | None:
     """Returns whether each side is the one before it; in a run-on chain ("2 + 3 = 5 + 4 = 9") its first number is."""
-    found = [_same(before, after, is_about) for before, after in pairwise(sides)]
-    if False not in found:
-        return None if None in found else True
+    comparisons = [_same(before, after, is_about) for before, after in pairwise(sides)]
+    if False not in comparisons:
+        return None if None in comparisons else True
     unsure = not all(side.is_plain for side in sides) or (
         has_range and sides[-1].value != sides[0].value and _is_range(sides)
     )
@@ -128,20 +128,20 @@ def _is_range(sides: Sequence[Side]) -> bool:
 
 
 def _same(before: Side, after: Side, is_about: bool) -> bool | None:
-    value, said = before.value, after.value
-    if value is None or said is None:
+    value, written = before.value, after.value
+    if value is None or written is None:
         return None
     runs_on = bool(after.operations) and after.first == value
-    if value == said or runs_on:
+    if value == written or runs_on:
         return True
-    if after.places and abs(value - said) < Fraction(1, 10**after.places):
+    if after.places and abs(value - written) < Fraction(1, 10**after.places):
         return True
-    if before.places and before.operations == 0 and abs(value - said) < Fraction(1, 10**before.places):
+    if before.places and before.operations == 0 and abs(value - written) < Fraction(1, 10**before.places):
         return True
     if is_about:
-        return abs(value - said) <= _NEAR * abs(value)
-    whole = after.places == 0 and value.denominator != 1 and abs(value - said) < 1
-    if whole or _other_units(before, after, value, said):
+        return abs(value - written) <= _NEAR * abs(value)
+    whole = after.places == 0 and value.denominator != 1 and abs(value - written) < 1
+    if whole or _other_units(before, after, value, written):
         return None
     return False
 

@@ -45,8 +45,8 @@ class Side:
 def tokens_of(line: str) -> list[Token]:
     """All that may be part of a sum, and what ends one."""
     return [
-        Token(str(found.lastgroup), found.group(), found.start(), found.end())
-        for found in _TOKEN.finditer(line)
+        Token(str(match.lastgroup), match.group(), match.start(), match.end())
+        for match in _TOKEN.finditer(line)
     ]
 
 
@@ -64,18 +64,18 @@ class Reader:
 
     def sides(self) -> list[Side]:
         """Those that could be read; fewer than two: this is no claim."""
-        found: list[Side] = []
+        sides: list[Side] = []
         while True:
             before = self.at
             side = self._side()
             if side is None:
-                self.reached, self.at = self.at, before - 1 if found else before
-                return found
-            found.append(side)
+                self.reached, self.at = self.at, before - 1 if sides else before
+                return sides
+            sides.append(side)
             token = self._peek()
             if token is None or token.kind != "equals":
                 self.reached = self.at
-                return found
+                return sides
             self.first_equals = self.first_equals or token.start
             self.is_about |= token.text == "≈"
             self.at += 1

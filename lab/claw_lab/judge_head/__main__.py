@@ -46,7 +46,7 @@ def run(path: Path) -> dict[str, object]:
     judged, rules = [lines[at] for at in own], rules_of([lines[at] for at in own])
     bounds = choose_bounds(judged, apart, rules)
     scores = decided(apart, rules, bounds)
-    found: dict[str, object] = {
+    measurements: dict[str, object] = {
         "training_lines": len(lines),
         "rules": measured(judged, rules),
         "head": measured(judged, scores),
@@ -57,7 +57,7 @@ def run(path: Path) -> dict[str, object]:
     }
     head = fit(lines, seen)
     about = {
-        "kinds": KINDS, "bounds": dataclasses.asdict(bounds), "lines": digest(lines), "measured": found,
+        "kinds": KINDS, "bounds": dataclasses.asdict(bounds), "lines": digest(lines), "measured": measurements,
     }  # fmt: skip
     np.savez_compressed(
         path,
@@ -65,7 +65,7 @@ def run(path: Path) -> dict[str, object]:
         bias=head.bias.astype(np.float16),
         about=np.array(json.dumps(about)),
     )
-    return {**found, "bounds": dataclasses.asdict(bounds), "bytes": path.stat().st_size}
+    return {**measurements, "bounds": dataclasses.asdict(bounds), "bytes": path.stat().st_size}
 
 
 def _only(lines: Sequence[Line], scores: np.ndarray, language: str) -> tuple[list[Line], np.ndarray]:

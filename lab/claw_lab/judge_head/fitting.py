@@ -54,8 +54,8 @@ class Weights:
     def shares(self, features: Array) -> Array:
         """`[lines, kinds]`: probabilities."""
         powers = features @ self.weights + self.bias
-        found = np.exp(powers - powers.max(axis=1, keepdims=True))
-        shares: Array = found / found.sum(axis=1, keepdims=True)
+        exponentials = np.exp(powers - powers.max(axis=1, keepdims=True))
+        shares: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
         return shares
 
 
@@ -98,13 +98,15 @@ def fit(lines: Sequence[Line], seen: Array, l2: float = L2) -> Weights:
 
     def loss() -> torch.Tensor:
         search.zero_grad()
-        given = torch.log_softmax(inputs @ weights + bias, dim=1)
-        of_kind, of_score = (torch.logsumexp(given + torch.log(one + 1e-9), dim=1) for one in (kinds, scores))
-        found = (
+        log_probs = torch.log_softmax(inputs @ weights + bias, dim=1)
+        of_kind, of_score = (
+            torch.logsumexp(log_probs + torch.log(one + 1e-9), dim=1) for one in (kinds, scores)
+        )
+        total = (
             -(count * (KIND_SHARE * of_kind + (1 - KIND_SHARE) * of_score)).sum() + l2 * (weights**2).sum()
         )
-        found.backward()  # type: ignore[no-untyped-call]
-        return found
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
 
     search.step(loss)
     return Weights(weights.detach().numpy(), bias.detach().numpy())
@@ -113,11 +115,11 @@ def fit(lines: Sequence[Line], seen: Array, l2: float = L2) -> Weights:
 def without_writer(lines: Sequence[Line], seen: Array, writers: Sequence[str], l2: float = L2) -> Array:
     """`[lines, kinds]`: probabilities by a fit without the writer of the line; of other writers 0."""
     of_line = np.array([line.writer for line in lines])
-    found = np.zeros((len(lines), len(KINDS)), dtype=np.float32)
+    shares = np.zeros((len(lines), len(KINDS)), dtype=np.float32)
     for writer in writers:
         rest, own = np.flatnonzero(of_line != writer), np.flatnonzero(of_line == writer)
-        found[own] = fit([lines[at] for at in rest], seen[rest], l2).shares(seen[own])
-    return found
+        shares[own] = fit([lines[at] for at in rest], seen[rest], l2).shares(seen[own])
+    return shares
 
 
 def signs(shares: Array) -> Array:

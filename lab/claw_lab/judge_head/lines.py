@@ -109,11 +109,11 @@ def _repeated(text: str) -> str:
 def _people(name: str, rules_know: bool = False) -> Iterator[Line]:
     """What people say in a list of next states, if its label is clear."""
     for row in rows(DATA / f"{name}.jsonl"):
-        said = [message["content"] for message in row["next"]]
+        texts = [message["content"] for message in row["next"]]
         if row["clear"] and all(message["role"] == "user" for message in row["next"]):
             yield Line(
                 writer=name, language=row["language"], kind=_KIND_OF.get(row.get("kind", "")), label=row["label"],
-                request=row["asked"], answer=row["response"], text="\n".join(said), rules_know=rules_know,
+                request=row["asked"], answer=row["response"], text="\n".join(texts), rules_know=rules_know,
             )  # fmt: skip
 
 
@@ -160,15 +160,15 @@ def likeness(texts: Sequence[str], others: Sequence[str]) -> npt.NDArray[np.floa
     """Returns `[texts, others]`: the share of common runs of three signs (Jaccard); 1 for the same words."""
     one, other = _runs(texts), _runs(others)
     common = one @ other.T
-    found: npt.NDArray[np.float32] = common / np.maximum(one.sum(1)[:, None] + other.sum(1) - common, 1)
-    return found
+    shares: npt.NDArray[np.float32] = common / np.maximum(one.sum(1)[:, None] + other.sum(1) - common, 1)
+    return shares
 
 
 def _runs(texts: Sequence[str]) -> npt.NDArray[np.float32]:
-    found = np.zeros((len(texts), _BUCKETS), dtype=np.float32)
+    counts = np.zeros((len(texts), _BUCKETS), dtype=np.float32)
     for number, text in enumerate(texts):
         words = _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
         plain = f" {' '.join(words)} "
         for at in range(max(len(plain) - _RUN + 1, 1)):
-            found[number, zlib.crc32(plain[at : at + _RUN].encode()) % _BUCKETS] = 1
-    return found
+            counts[number, zlib.crc32(plain[at : at + _RUN].encode()) % _BUCKETS] = 1
+    return counts

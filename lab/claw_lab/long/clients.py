@@ -161,11 +161,11 @@ def turn_problems(agent: Agent, turns: Sequence[Turn]) -> list[str]:
         return [*problems, f"{len(main)} main turns, not {len(expected_turns(agent))}"]
     for turn, (answer, following) in zip(main, expected_turns(agent), strict=True):
         calls = turn.response_message.get("tool_calls")
-        said = calls[0]["function"]["name"] if calls else text_of(turn.response_message)
+        shown = calls[0]["function"]["name"] if calls else text_of(turn.response_message)
         state = None if turn.next_state is None else "\n".join(map(text_of, turn.next_state)).strip('"\n')
         exact = following == state or (bool(calls) and following is not None and following in (state or ""))
-        if not said.startswith(answer) or not exact:
-            problems.append(f"{said[:60]!r} was followed by {str(state)[:80]!r}, not {following!r}")
+        if not shown.startswith(answer) or not exact:
+            problems.append(f"{shown[:60]!r} was followed by {str(state)[:80]!r}, not {following!r}")
     if len(main[3].version_spans) < 2:
         problems.append("no update fell into the slow answer")
     return problems

@@ -69,9 +69,9 @@ def reference(folder: str, ids: list[int], count: int, temperature: float = 1.0)
     return [table[place - 1, ids[place]].item() for place in range(len(ids) - count, len(ids))]
 
 
-def worst(found: list[float], expected: list[float]) -> float:
-    assert len(found) == len(expected)
-    return max(abs(a - b) for a, b in zip(found, expected, strict=True))
+def worst(log_probs: list[float], expected: list[float]) -> float:
+    assert len(log_probs) == len(expected)
+    return max(abs(a - b) for a, b in zip(log_probs, expected, strict=True))
 
 
 def sampled_log_probs_are_the_models() -> str:
@@ -86,8 +86,8 @@ def sampled_log_probs_are_the_models() -> str:
 def log_probs_are_of_the_temperature_before_truncation() -> str:
     sampling = {"temperature": 0.6, "top_p": 0.8, "top_k": 20}
     answer = generate(prompt(20, 9), max_new_tokens=30, ignore_eos=True, **sampling)
-    found = [entry[0] for entry in answer["meta_info"]["output_token_logprobs"]]
-    gap = worst(found, reference(MODEL, prompt(20, 9) + answer["output_ids"], 30, 0.6))
+    log_probs = [entry[0] for entry in answer["meta_info"]["output_token_logprobs"]]
+    gap = worst(log_probs, reference(MODEL, prompt(20, 9) + answer["output_ids"], 30, 0.6))
     assert gap < 1e-4
     return f"largest difference {gap:.1e}"
 
@@ -115,10 +115,10 @@ def a_stream_is_cumulative_and_ends_with_its_spans() -> str:
 
 def a_stop_id_ends_the_answer_and_is_kept() -> str:
     ids = prompt(12, 3)
-    said = generate(ids, max_new_tokens=20, temperature=0.0, ignore_eos=True)["output_ids"]
-    answer = generate(ids, max_new_tokens=20, temperature=0.0, stop_token_ids=[said[2]])
-    assert answer["meta_info"]["finish_reason"] == {"type": "stop", "matched": said[2]}
-    assert answer["output_ids"] == said[: said.index(said[2]) + 1]
+    answer_ids = generate(ids, max_new_tokens=20, temperature=0.0, ignore_eos=True)["output_ids"]
+    answer = generate(ids, max_new_tokens=20, temperature=0.0, stop_token_ids=[answer_ids[2]])
+    assert answer["meta_info"]["finish_reason"] == {"type": "stop", "matched": answer_ids[2]}
+    assert answer["output_ids"] == answer_ids[: answer_ids.index(answer_ids[2]) + 1]
     return f"after {len(answer['output_ids'])} tokens"
 
 
@@ -132,11 +132,11 @@ def an_aborted_request_ends() -> str:
     thread = threading.Thread(target=one)
     thread.start()
     time.sleep(2.0)
-    told = time.monotonic()
+    aborted_at = time.monotonic()
     assert HTTP.post("/abort_request", json={"rid": "long"}).status_code == 200
     thread.join(30.0)
-    assert ended and ended[0] - told < 20.0
-    return f"{ended[0] - told:.2f} s later"
+    assert ended and ended[0] - aborted_at < 20.0
+    return f"{ended[0] - aborted_at:.2f} s later"
 
 
 def an_update_under_way_of_answers_is_proven() -> str:
@@ -160,8 +160,8 @@ def an_update_under_way_of_answers_is_proven() -> str:
     assert all(len(answer["output_ids"]) == 500 for answer in answers)
     both = sum(len(answer["meta_info"]["weight_versions"]) == 2 for answer in answers)
     after = generate(prompt(20), max_new_tokens=30, temperature=1.0, ignore_eos=True)
-    found = [entry[0] for entry in after["meta_info"]["output_token_logprobs"]]
-    gap = worst(found, reference(OTHER, prompt(20) + after["output_ids"], 30))
+    log_probs = [entry[0] for entry in after["meta_info"]["output_token_logprobs"]]
+    gap = worst(log_probs, reference(OTHER, prompt(20) + after["output_ids"], 30))
     assert gap < 1e-4
     return f"{seconds:.2f} s with proof; {both} of 4 answers have both versions; difference {gap:.1e}"
 
@@ -213,7 +213,7 @@ def a_conversation_through_the_gateway() -> str:
             except httpx.HTTPError:
                 time.sleep(0.3)
         assert gateway.poll() is None, "the gateway has ended"
-        said = []
+        replies = []
         messages: list[dict[str, str]] = []
         for text in ("hello", "and again"):
             messages.append({"role": "user", "content": text})
@@ -223,9 +223,9 @@ def a_conversation_through_the_gateway() -> str:
             assert answer.status_code == 200, answer.text
             choice = answer.json()["choices"][0]
             messages.append({"role": "assistant", "content": choice["message"]["content"] or ""})
-            said.append(answer.json()["usage"]["completion_tokens"])
-        assert all(said)
-        return f"tokens of the two answers: {said}"
+            replies.append(answer.json()["usage"]["completion_tokens"])
+        assert all(replies)
+        return f"tokens of the two answers: {replies}"
     finally:
         gateway.terminate()
         gateway.wait()

@@ -86,11 +86,11 @@ async def verifiers(folder: Path) -> str:
     )
     [row] = await made.rows(7, 1)
     word, task = random.Random(7).choice(words), Task(row["prompt"], None, row["metadata"])
-    found, cut, broken = made(), made(), made()
-    await asyncio.gather(*(one.reset(task) for one in (found, cut, broken)))
-    assert (await found.step(Action(f"[{word[0]}]"))).messages[0]["content"].count(word[0].upper()) >= 1
-    assert (await found.step(Action(f"[{word}]"))).done
-    outcome = await found.evaluate()
+    complete, cut, broken = made(), made(), made()
+    await asyncio.gather(*(one.reset(task) for one in (complete, cut, broken)))
+    assert (await complete.step(Action(f"[{word[0]}]"))).messages[0]["content"].count(word[0].upper()) >= 1
+    assert (await complete.step(Action(f"[{word}]"))).done
+    outcome = await complete.evaluate()
     assert outcome.solved and outcome.details["rewards"] == {"game_reward": 1.0}, outcome
     await cut.step(Action(f"[{word[0]}]"))
     assert not (await cut.evaluate()).solved
@@ -106,8 +106,8 @@ async def verifiers(folder: Path) -> str:
     spent = await cost_of_a_turn(made)
     await made.worker.close()
     assert spent < 0.02, f"{1000 * spent:.0f} ms of a core a turn"
-    told = f"Hangman of verifiers: {word!r} found, one episode cut off, one begun again after kill -9"
-    return f"{told}; {1000 * spent:.1f} ms of a core a turn"
+    summary = f"Hangman of verifiers: {word!r} found, one episode cut off, one begun again after kill -9"
+    return f"{summary}; {1000 * spent:.1f} ms of a core a turn"
 
 
 async def openenv(folder: Path) -> str:
@@ -161,17 +161,17 @@ async def played(folder: Path, task: str, command: str) -> Outcome:
 
 
 def read_by_us() -> list[dict[str, float] | None]:
-    found: list[dict[str, float] | None] = []
+    rewards: list[dict[str, float] | None] = []
     for files in REWARDS:
         try:
-            found.append(rewards_of(files))
+            rewards.append(rewards_of(files))
         except NoReward:
-            found.append(None)
-    return found
+            rewards.append(None)
+    return rewards
 
 
 def read_by_harbor(python: str, folder: Path) -> list[dict[str, float] | None]:
-    told = subprocess.run(
+    finished = subprocess.run(
         [python, "-c", READS],
         cwd=folder,
         input=json.dumps(REWARDS),
@@ -179,8 +179,8 @@ def read_by_harbor(python: str, folder: Path) -> list[dict[str, float] | None]:
         text=True,
         check=True,
     )
-    found: list[dict[str, float] | None] = json.loads(told.stdout)
-    return found
+    rewards: list[dict[str, float] | None] = json.loads(finished.stdout)
+    return rewards
 
 
 async def mcp(folder: Path) -> str:
@@ -189,8 +189,8 @@ async def mcp(folder: Path) -> str:
     names = [tool.name for tool in await source.tools()]
     assert "clock_convert_time" in names, names
     arguments = {"source_timezone": "UTC", "target_timezone": "Asia/Tokyo", "time": "16:30"}
-    told = await source.opened().call("clock_convert_time", arguments)
-    assert "01:30" in told, told
+    answer = await source.opened().call("clock_convert_time", arguments)
+    assert "01:30" in answer, answer
     wrong = await source.opened().call("clock_convert_time", {**arguments, "time": "late"})
     assert "Error" in wrong, wrong
     await source.close()
@@ -206,10 +206,10 @@ async def main() -> int:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             try:
-                told = await check(Path(folder))
+                summary = await check(Path(folder))
             except Exception as error:
-                bad, told = 1, f"{check.__name__} FAILED: {type(error).__name__} {error}"
-        print(f"{told} ({time.monotonic() - began:.0f} s)", flush=True)
+                bad, summary = 1, f"{check.__name__} FAILED: {type(error).__name__} {error}"
+        print(f"{summary} ({time.monotonic() - began:.0f} s)", flush=True)
     return bad
 
 

@@ -100,8 +100,8 @@ async def harbor(folder: Path) -> str:
     start = await environment.reset(Task("", metadata={"task_path": "say-yes"}))
     dialogues = []
     for lines in range(1, 10):
-        given = {"id": "main", "command": f"yes yes | head -n {lines} > /app/done"}
-        dialogues.append(await played(environment, start, start.tools[0].name, given))
+        call = {"id": "main", "command": f"yes yes | head -n {lines} > /app/done"}
+        dialogues.append(await played(environment, start, start.tools[0].name, call))
     await environment.close()
     flags = ["--custom-generate-function-path", "terminal_rl.generate.generate", "--input-key", "task"]
     flags += ["--tasks-dir", str(folder), "--no-terminal-system-prompt", "--max-steps", "2"]
@@ -117,8 +117,8 @@ async def mcp(folder: Path) -> str:
     tools, opened = tuple(await source.tools()), source.opened()
     seen = {}
     for zone, _ in ZONES.values():
-        given = {"source_timezone": "UTC", "time": "12:00", "target_timezone": zone}
-        seen[zone] = (given, await opened.call("clock_convert_time", given))
+        arguments = {"source_timezone": "UTC", "time": "12:00", "target_timezone": zone}
+        seen[zone] = (arguments, await opened.call("clock_convert_time", arguments))
     await source.close()
     dialogues, rows, places = [], [], list(ZONES)
     for number, (city, (_, hours)) in enumerate(ZONES.items()):
@@ -127,8 +127,8 @@ async def mcp(folder: Path) -> str:
         start = Start(first_messages(Task(asked)), tools)
         mistaken = places[(number + 1) % len(places)]
         for zone, read in (ZONES[place] for place in (*places, mistaken, mistaken)):
-            given, text = seen[zone]
-            call = Answered(written("clock_convert_time", given), [{"role": "tool", "content": text}])
+            arguments, text = seen[zone]
+            call = Answered(written("clock_convert_time", arguments), [{"role": "tool", "content": text}])
             dialogues.append(Dialogue(start, [call, Answered(f"Answer: \\boxed{{{read}}}")]))
     flags = ["--custom-generate-function-path", "toolcall_rl.generate.generate", "--input-key", "prompt"]
     flags += ["--label-key", "label", "--max-turns", "2", "--no-tool-encouragement"]

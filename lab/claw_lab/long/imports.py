@@ -59,8 +59,8 @@ def talks(rng: random.Random) -> Iterator[Talk]:
 
 
 def write_openclaw(folder: Path, number: int, talk: Talk) -> None:
-    said = {"user": openclaw_said, "assistant": openclaw_answered}
-    lines = openclaw_lines(*(said[role](words) for role, words in talk), session=f"oc-{number}")
+    writers = {"user": openclaw_said, "assistant": openclaw_answered}
+    lines = openclaw_lines(*(writers[role](words) for role, words in talk), session=f"oc-{number}")
     write_lines(folder / ".openclaw/agents/main/sessions" / f"oc-{number}.jsonl", lines)
 
 
@@ -111,12 +111,12 @@ WRITERS: tuple[Callable[[Path, int, Talk], None], ...] = (
 def bring_in(folder: Path, buffer: Path) -> list[dict[str, Any]]:
     """What the two commands of a person print: a dry run, and the import."""
     words = [str(folder), "--model-path", str(MODEL), "--person", "ann", "--rl-buffer-dir", str(buffer)]
-    told = []
+    lines = []
     for more in (["--dry-run"], []):
         command = [sys.executable, "-m", "openclaw.store", "import", *words, *more]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-        told.append(json.loads(done.stdout))
-    return told
+        lines.append(json.loads(done.stdout))
+    return lines
 
 
 def trained(loop: Loop, turns: int) -> bool:
@@ -131,10 +131,10 @@ async def preference(url: str) -> float:
 
 
 def problems_of(loop: Loop, store: RolloutStore, turns: int) -> list[str]:
-    found = []
+    problems = []
     sources = Counter(row["source"] for row in loop.turns("source"))
     if set(sources) != {"import"}:
-        found.append(f"turns are from {dict(sources)}: somebody talked")
+        problems.append(f"turns are from {dict(sources)}: somebody talked")
     versions = httpx.get(f"{loop.url}/admin/versions", timeout=10.0).json()
     for version in versions["data"]:
         print(
@@ -143,14 +143,14 @@ def problems_of(loop: Loop, store: RolloutStore, turns: int) -> list[str]:
             )
         )
     if not versions["live"]:
-        found.append("no version went live")
+        problems.append("no version went live")
     if not all(one.get("measurements") for one in versions["data"] if one["version"]):
-        found.append("an update was not examined by the gate")
+        problems.append("an update was not examined by the gate")
     samples = store.status.counts()["samples"]
     print(json.dumps({"samples": samples}))
     if samples.get("trained", 0) < turns // 2:
-        found.append(f"of {turns} turns only {samples} were trained")
-    return found
+        problems.append(f"of {turns} turns only {samples} were trained")
+    return problems
 
 
 def main() -> int:
@@ -163,8 +163,8 @@ def main() -> int:
         for number in range(TALKS):
             for write in WRITERS:
                 write(home, number, next(source))
-        found, brought = bring_in(home, run_dir / "buffer")
-        print(json.dumps({"dry_run": found}))
+        counts, brought = bring_in(home, run_dir / "buffer")
+        print(json.dumps({"dry_run": counts}))
         print(json.dumps({"import": brought}), flush=True)
         turns = 2 * TALKS * len(WRITERS)
         with running_loop(run_dir, script=SCRIPT) as loop:

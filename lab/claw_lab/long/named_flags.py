@@ -46,8 +46,8 @@ def named() -> set[str]:
         *ROOT.glob("slime/docs/*.md"),
         *ROOT.glob("slime/slime/**/*.py"),
     ]
-    found = {name for place in places for name in FLAG.findall(place.read_text(encoding="utf-8"))}
-    return {name for name in found if name not in SGLANG.ours and not name.startswith("router")}
+    names = {name for place in places for name in FLAG.findall(place.read_text(encoding="utf-8"))}
+    return {name for name in names if name not in SGLANG.ours and not name.startswith("router")}
 
 
 def main() -> int:

@@ -134,8 +134,8 @@ class Place:
         return int(httpx.get(f"{self.url}/status", timeout=10).json()["weight_version"])
 
     def pids(self, role: str) -> list[int]:
-        found = httpx.get(f"{self.url}/admin/processes", timeout=10).json()
-        return [one["pid"] for one in found if one["role"] == role]
+        records = httpx.get(f"{self.url}/admin/processes", timeout=10).json()
+        return [one["pid"] for one in records if one["role"] == role]
 
     def training_log(self) -> str:
         return (self.run_dir / "logs" / "training.log").read_text()
@@ -149,12 +149,12 @@ class Place:
         eventually(lambda: len(self.people.seen) >= heard + 5, what)
 
     def nothing_left(self) -> bool:
-        mine = str(self.run_dir)
-        found = []
+        folder = str(self.run_dir)
+        left = []
         for process in psutil.process_iter(["pid", "cmdline"]):
-            if any(mine in word for word in process.info["cmdline"] or ()):
-                found.append(process.info["pid"])
-        return not found
+            if any(folder in word for word in process.info["cmdline"] or ()):
+                left.append(process.info["pid"])
+        return not left
 
     @contextlib.contextmanager
     def talking(self) -> Iterator[None]:
@@ -202,8 +202,8 @@ def jobs(place: Place) -> None:
     head, worker = place.node(0, head=True), None
     eventually(lambda: httpx.get(f"{place.jobs}/api/version").status_code in (200, 401), "Ray's head answers")
     worker = place.node(4)
-    told = place.refused("--working-dir", str(ROOT), "--", "bash", JOB_SCRIPT)
-    assert "set RUN_DIR (and SAVE_CKPT) to a folder that stays" in told, told
+    refusal = place.refused("--working-dir", str(ROOT), "--", "bash", JOB_SCRIPT)
+    assert "set RUN_DIR (and SAVE_CKPT) to a folder that stays" in refusal, refusal
     say("ok   a run folder in Ray's copy of the repository is refused")
     place.submit("one")
     eventually(lambda: httpx.get(f"{place.url}/readyz").status_code == 200, "the submitted job serves")

@@ -72,8 +72,8 @@ def answers_while(action: Callable[[], Any]) -> tuple[Any, list[dict[str, Any]]]
 def gap_to(folder: str) -> float:
     """Largest difference of the log-probs of an answer from those of the folder by transformers."""
     answer = generate(prompt(20), max_new_tokens=30, temperature=1.0, ignore_eos=True)
-    found = [entry[0] for entry in answer["meta_info"]["output_token_logprobs"]]
-    gap = worst(found, reference(folder, prompt(20) + answer["output_ids"], 30))
+    log_probs = [entry[0] for entry in answer["meta_info"]["output_token_logprobs"]]
+    gap = worst(log_probs, reference(folder, prompt(20) + answer["output_ids"], 30))
     assert gap < 1e-4
     return gap
 
@@ -151,10 +151,10 @@ def an_engine_that_does_not_see_the_folder_waits_with_half_of_it_and_is_healed()
             update(control, OTHER)
         raise AssertionError("half of a version was proven")
     except EngineControlError as error:
-        said = str(error)
+        message = str(error)
     finally:
         broadcast.Disk = Disk  # type: ignore[misc]
-    assert "nor read from disk" in said and control.info().version == -1
+    assert "nor read from disk" in message and control.info().version == -1
 
     def ask() -> None:
         answered.append(generate(prompt(20), max_new_tokens=5))

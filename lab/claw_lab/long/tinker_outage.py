@@ -85,10 +85,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--people", type=int, default=4)
     parser.add_argument("--patience", type=float, default=600.0, help="for a version to go live, seconds")
-    found = asyncio.run(run(parser.parse_args()))
-    print(json.dumps(found))
-    fine = found["training_went_on"] and not (
-        found["failed"] or found["answers_lost"] or found["stored_with_another_text"]
+    results = asyncio.run(run(parser.parse_args()))
+    print(json.dumps(results))
+    fine = results["training_went_on"] and not (
+        results["failed"] or results["answers_lost"] or results["stored_with_another_text"]
     )
     return 0 if fine else 1
 

@@ -27,8 +27,8 @@ async def main() -> None:
     )
 
     async def compared(folder: str) -> Any:
-        [found] = await llm.collective_rpc("slime_compare", args=(folder,))
-        return found
+        [report] = await llm.collective_rpc("slime_compare", args=(folder,))
+        return report
 
     try:
         await llm.collective_rpc("slime_start", args=(os.getpid(),))

@@ -105,12 +105,12 @@ class Bench:
             loop.local.scale_learning_rate(scale)
             self.train(kind, rng)
         try:
-            found = loop.examine(lambda folder: SPOILT[kind](folder, rng) if kind in SPOILT else None)
+            measurements = loop.examine(lambda folder: SPOILT[kind](folder, rng) if kind in SPOILT else None)
             weights = gather_weights(loop.trainer.model, None, keep=True)  # type: ignore[union-attr]
             self.chat.engine.install(weights, loop.version)
             fall = round(self.accuracy - self.measure(), 4)
-            stopped = loop.go_live(found) is not None
-            return Attempt(kind, scale, AUDIT if stopped else "", fall, rounded(found))
+            stopped = loop.go_live(measurements) is not None
+            return Attempt(kind, scale, AUDIT if stopped else "", fall, rounded(measurements))
         except CandidateRejected as rejection:
             return Attempt(kind, scale, rejection.stage, None, rounded(rejection.measurements))
         finally:
@@ -126,7 +126,7 @@ class Bench:
         for _ in range(count):
             self.train(kind, rng)
             try:
-                found = loop.examine()
+                measurements = loop.examine()
             except CandidateRejected as rejection:
                 stopped.append(rejection.stage)
                 loop.undo(rejection)
@@ -137,14 +137,14 @@ class Bench:
                 weights = gather_weights(loop.trainer.model, None, keep=True)  # type: ignore[union-attr]
                 self.chat.engine.install(weights, loop.version)
                 live.append(round(self.accuracy - self.measure(), 4))
-                stopped.append(AUDIT if loop.go_live(found) is not None else "")
+                stopped.append(AUDIT if loop.go_live(measurements) is not None else "")
         vars(loop.gate.history).update(history)
         loop.return_to(start)
         return Drift(kind, stopped, live[1:])
 
 
-def rounded(found: dict[str, float]) -> dict[str, float]:
-    return {name: float(f"{value:.4g}") for name, value in found.items()}
+def rounded(measurements: dict[str, float]) -> dict[str, float]:
+    return {name: float(f"{value:.4g}") for name, value in measurements.items()}
 
 
 def sign_turned(bench: Bench, rng: random.Random) -> list[Sample]:
@@ -158,12 +158,12 @@ def faster(bench: Bench, rng: random.Random) -> list[Sample]:
 
 
 def garbage(bench: Bench, rng: random.Random) -> list[Sample]:
-    found = []
+    tensors = []
     for one in bench.batch:
         ids = [rng.randrange(4, bench.loop.local.trainer.vocabulary) for _ in range(30)]
         prompt = one.tokens[: one.prompt_length]
-        found.append(bench.answered(one, prompt + ids, len(ids), 1.0))
-    return found
+        tensors.append(bench.answered(one, prompt + ids, len(ids), 1.0))
+    return tensors
 
 
 def one_answer(bench: Bench, rng: random.Random) -> list[Sample]:

@@ -183,13 +183,13 @@ class GatedLoop(LocalLoop):
         self.audit_seconds += time.monotonic() - began
         return audit.collect()
 
-    def go_live(self, found: dict[str, float]) -> str | None:
+    def go_live(self, measurements: dict[str, float]) -> str | None:
         """The candidate answers people from now on; why it was gone back from once all questions were put to it, if it
         was."""
         assert self.trainer is not None
         self.chat.engine.install(gather_weights(self.trainer.model, None, keep=True), self.version)
         self.live = self.candidate.weights
-        self.gate.accept(self.local, found)
+        self.gate.accept(self.local, measurements)
         reason = self.collect()
         if reason is not None:
             self.undone.append(reason)
@@ -205,7 +205,7 @@ class GatedLoop(LocalLoop):
         process = load_hook(self.args, "custom_reward_post_process_path")
         self.metrics.append(trainer.train(self.rollouts, post_processed(self.args, samples, process, None)))
         try:
-            found = self.examine(metrics=self.metrics[-1])
+            measurements = self.examine(metrics=self.metrics[-1])
         except CandidateRejected as rejection:
             self.undo(rejection)
             self.rejections.append((rejection.stage, str(rejection)))
@@ -216,8 +216,8 @@ class GatedLoop(LocalLoop):
         else:
             parent = self.live.version
             self.store.versions.weights_live(self.rollouts, self.version, parent, False, None, None)
-            self.go_live(found)
-            self.measurements.append(found)
+            self.go_live(measurements)
+            self.measurements.append(measurements)
         self.rollouts += 1
 
 

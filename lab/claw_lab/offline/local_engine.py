@@ -104,8 +104,8 @@ class LocalEngine:
         self, prompts: Sequence[list[int]], max_new_tokens: int, drafts: Sequence[list[int]] = ()
     ) -> list[Reply]:
         """Greedy replies, as the engine gives them for weights that are tried."""
-        found = greedy_answers(self._service, self._core, prompts, max_new_tokens, drafts)
-        return [Reply(one.ids, one.log_probs, [], "stop" if one.ended else "length") for one in found]
+        answers = greedy_answers(self._service, self._core, prompts, max_new_tokens, drafts)
+        return [Reply(one.ids, one.log_probs, [], "stop" if one.ended else "length") for one in answers]
 
 
 def _reply(request: Request) -> Reply:

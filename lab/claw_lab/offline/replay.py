@@ -67,7 +67,7 @@ def replay(run_dir: Path) -> Agreement:
             checksums, gap = train_again(store, args)
         finally:
             store.close()
-    matched = sum(known == found for known, found in checksums)
+    matched = sum(known == recomputed for known, recomputed in checksums)
     return Agreement(len(turns), same, len(checksums), matched, gap)
 
 
@@ -88,8 +88,8 @@ def judged_turns(store: RolloutStore) -> list[Turn]:
     with store.database.reading() as connection:
         query = select(schema.turn.c.id).where(schema.turn.c.state == str(TurnState.JUDGED))
         ids = list(connection.scalars(query.order_by(schema.turn.c.answered_at)))
-    found = [store.turns.get(turn_id) for turn_id in ids]
-    return [turn for turn in found if turn is not None]
+    turns = [store.turns.get(turn_id) for turn_id in ids]
+    return [turn for turn in turns if turn is not None]
 
 
 async def judge_again(store: RolloutStore, turns: Sequence[Turn], args: Any, folder: Path) -> int:
@@ -100,8 +100,8 @@ async def judge_again(store: RolloutStore, turns: Sequence[Turn], args: Any, fol
     judge = LocalJudge(again, args.method_path, votes, args)
     try:
         for turn in turns:
-            given = {name: getattr(turn, name) for name in names}
-            again.turns.record(NewTurn(**{**given, "state": TurnState.CAPTURED, "state_reason": None}))
+            options = {name: getattr(turn, name) for name in names}
+            again.turns.record(NewTurn(**{**options, "state": TurnState.CAPTURED, "state_reason": None}))
             again.turns.answer(turn.id, turn.next_state or [])
         await judge.judge_answered()
         pairs = [(store.samples.of_turn(turn.id), again.samples.of_turn(turn.id)) for turn in turns]
@@ -115,8 +115,8 @@ def what_is_trained(record: SampleRecord | None) -> dict[str, Any] | None:
     """The training sample without the numbers that a store gives out; None for a turn that gave none."""
     if record is None or record.reason is not None:
         return None
-    found = sample_dict(record, 0)
-    return {name: found[name] for name in found.keys() - {"index", "group_index"}}
+    sample = sample_dict(record, 0)
+    return {name: sample[name] for name in sample.keys() - {"index", "group_index"}}
 
 
 def train_again(store: RolloutStore, args: Any) -> tuple[list[tuple[str | None, str]], float]:
@@ -129,8 +129,8 @@ def train_again(store: RolloutStore, args: Any) -> tuple[list[tuple[str | None, 
         if version.rollout_id < 0:
             continue
         with store.database.reading() as connection:
-            mine = schema.sample.c.trained_version == version.version
-            ids = list(connection.scalars(select(schema.sample.c.id).where(mine)))
+            of_version = schema.sample.c.trained_version == version.version
+            ids = list(connection.scalars(select(schema.sample.c.id).where(of_version)))
         if not ids:  # rejected, or still on its way when the run was stopped
             continue
         rows = pipeline.prepare(store.samples.get(sorted(ids)), version.rollout_id).rows
@@ -150,10 +150,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("run_dir", type=Path, help="run folder of a loop that has ended")
     options = parser.parse_args(argv)
     try:
-        found = replay(options.run_dir)
+        counts = replay(options.run_dir)
     except ConfigError as error:
         sys.exit(f"error: {error}")
-    print(json.dumps(dataclasses.asdict(found)))
+    print(json.dumps(dataclasses.asdict(counts)))
 
 
 if __name__ == "__main__":

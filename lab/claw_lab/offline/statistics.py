@@ -67,38 +67,38 @@ def mean_interval(values: Sequence[float]) -> dict[str, float]:
     """Mean and the half width of its 90 % interval (Student's t); one value has no interval."""
     n = len(values)
     mean = sum(values) / n
-    found = {"mean": round(mean, 4)}
+    numbers = {"mean": round(mean, 4)}
     if n > 1:
         deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
         t = _T95[n - 2] if n - 2 < len(_T95) else 1.645
-        found["plus_minus"] = round(t * deviation / math.sqrt(n), 4)
-    return found
+        numbers["plus_minus"] = round(t * deviation / math.sqrt(n), 4)
+    return numbers
 
 
 def summary(results: Sequence[dict[str, Any]], most: int) -> dict[str, Any]:
     """One method's line. A trial that did not reach the target counts `most` sessions, and is counted as such: the mean
     is then too low."""
-    found: dict[str, Any] = {"seeds": len(results), "target": TARGET}
+    numbers: dict[str, Any] = {"seeds": len(results), "target": TARGET}
     for name in ("sessions_to_preference", "sessions_to_three"):
-        given = [result[name] for result in results]
-        found[name] = mean_interval([most if value is None else float(value) for value in given])
-        found[name]["not_reached"] = given.count(None)
+        values = [result[name] for result in results]
+        numbers[name] = mean_interval([most if value is None else float(value) for value in values])
+        numbers[name]["not_reached"] = values.count(None)
     remembering = [result for result in results if result.get("with_memory")]
     if remembering:
-        found["pleased_after_first_round"] = mean_interval([one["pleased"] for one in remembering])
-        found["with_memory"] = mean_interval([one["with_memory"][-1][1] for one in remembering])
+        numbers["pleased_after_first_round"] = mean_interval([one["pleased"] for one in remembering])
+        numbers["with_memory"] = mean_interval([one["with_memory"][-1][1] for one in remembering])
         wishes = [wish for one in remembering for wish in one["remembered"]]
-        found["wishes"] = {"all": len(wishes), "held": sum(not wish["in_prompt"] for wish in wishes)}
-    found["preference_before"] = mean_interval([result["preference_before"] for result in results])
+        numbers["wishes"] = {"all": len(wishes), "held": sum(not wish["in_prompt"] for wish in wishes)}
+    numbers["preference_before"] = mean_interval([result["preference_before"] for result in results])
     for name in ("listed_before", "trained"):
         if all(name in result for result in results):
-            found[name] = mean_interval([float(result[name]) for result in results])
+            numbers[name] = mean_interval([float(result[name]) for result in results])
     late = [result["late"] for result in results]
     if all("wishes_before" in result for result in results):
         asked = [result["wishes_before"] for result in results]
-        found["wishes_before"] = _means(asked)
+        numbers["wishes_before"] = _means(asked)
     if all("blind_before" in result for result in results):
-        found["blind"] = {
+        numbers["blind"] = {
             "before": _means([result["blind_before"] for result in results]),
             "after": _means([one["blind"] for one in late]),
             "kept": sum(one["blind_kept"] for one in late),
@@ -111,9 +111,9 @@ def summary(results: Sequence[dict[str, Any]], most: int) -> dict[str, Any]:
     after["wishes_kept"] = sum(one.get("wishes_kept", False) for one in late)
     after["collapsed"] = sum(one["bare"] >= COLLAPSED for one in late)
     after["updates"] = mean_interval([float(one["updates"]) for one in late])
-    found[f"after_{min(LATE, most)}_sessions"] = after
-    found["seconds_a_seed"] = mean_interval([result["seconds"] for result in results])["mean"]
-    return found
+    numbers[f"after_{min(LATE, most)}_sessions"] = after
+    numbers["seconds_a_seed"] = mean_interval([result["seconds"] for result in results])["mean"]
+    return numbers
 
 
 def _means(rows: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -205,11 +205,11 @@ class Trial:
     def _turn(self, live: Sequence[tuple[Talker, Talk]]) -> list[tuple[Talker, Talk]]:
         going_on = []
         for (session, talk), text in zip(live, self.loop.say([talk for _, talk in live]), strict=True):
-            said = session.next_message(text)
-            if said is None:
+            message = session.next_message(text)
+            if message is None:
                 self.loop.end(talk)
             else:
-                self.loop.follow(talk, said)
+                self.loop.follow(talk, message)
                 going_on.append((session, talk))
         return going_on
 
@@ -253,21 +253,23 @@ class Trial:
         """What the model is like after so many sessions."""
         replies = self._late_replies()
         shares = preferences(replies, self.plan.tastes)
-        found = {"sessions": sessions, "updates": self.loop.version}
-        found |= {"preference": sum(shares.values()) / len(shares), "preferences": shares}
-        found |= habits(replies)
-        found["accuracy_greedy"] = greedy_accuracy(self.chat, self._remember)
+        measures = {"sessions": sessions, "updates": self.loop.version}
+        measures |= {"preference": sum(shares.values()) / len(shares), "preferences": shares}
+        measures |= habits(replies)
+        measures["accuracy_greedy"] = greedy_accuracy(self.chat, self._remember)
         wishes, blind = self._wishes(), self._wishes("blind")
-        found |= wishes.as_dict() | {"wishes_kept": wishes.kept(wishes_before)}
-        found |= {"blind": blind.as_dict(), "blind_kept": blind.kept(blind_before)}
+        measures |= wishes.as_dict() | {"wishes_kept": wishes.kept(wishes_before)}
+        measures |= {"blind": blind.as_dict(), "blind_kept": blind.kept(blind_before)}
         if self.loop.trainer is not None:
-            found |= drift(
+            measures |= drift(
                 self.loop.trainer.model,
                 _start(self.chat.path, self.loop.args),
                 replies,
                 self.chat.temperature,
             )
-        return {name: round(value, 4) if isinstance(value, float) else value for name, value in found.items()}
+        return {
+            name: round(value, 4) if isinstance(value, float) else value for name, value in measures.items()
+        }
 
 
 def _start(model_path: str, args: Any) -> Any:

@@ -30,12 +30,12 @@ class Cast:
 
     def shortened(self) -> list[tuple[float, str]]:
         """The events with no silence longer than `idle`."""
-        found, now, before = [], 0.0, 0.0
+        events, now, before = [], 0.0, 0.0
         for at, text in self.events:
             now += min(at - before, self.idle)
             before = at
-            found.append((now, text))
-        return found
+            events.append((now, text))
+        return events
 
 
 def read(file: Path) -> Cast:

@@ -20,14 +20,14 @@ STYLE = (
 def frames(cast: Cast) -> list[tuple[float, tuple[Row, ...]]]:
     """(seconds, what the screen shows from then on), each different from the one before."""
     screen = Screen(cast.width, cast.height)
-    found: list[tuple[float, tuple[Row, ...]]] = []
+    pictures: list[tuple[float, tuple[Row, ...]]] = []
     for _, group in itertools.groupby(cast.shortened(), lambda event: int(event[0] / FRAME)):
         events = list(group)
         screen.feed("".join(text for _, text in events))
         rows = screen.rows()
-        if not found or rows != found[-1][1]:
-            found.append((events[0][0], rows))
-    return found
+        if not pictures or rows != pictures[-1][1]:
+            pictures.append((events[0][0], rows))
+    return pictures
 
 
 def svg(cast: Cast) -> str:
@@ -60,7 +60,7 @@ def svg(cast: Cast) -> str:
 
 def _text(row: Row) -> str:
     """Its parts of one style each."""
-    found, column = [], 0
+    spans, column = [], 0
     for style, group in itertools.groupby(row, lambda cell: (cell.bold, cell.reverse)):
         cells = list(group)
         words = "".join(cell.text for cell in cells).rstrip()
@@ -68,6 +68,6 @@ def _text(row: Row) -> str:
             names = "".join(name for name, on in zip("br", style, strict=True) if on)
             of_class = f' class="{" ".join(names)}"' if names else ""
             place = f'x="{column * CHARACTER:g}" y="14" textLength="{len(words) * CHARACTER:g}"'
-            found.append(f"<text {place}{of_class}>{escape(words)}</text>")
+            spans.append(f"<text {place}{of_class}>{escape(words)}</text>")
         column += len(cells)
-    return "".join(found)
+    return "".join(spans)

@@ -40,11 +40,11 @@ class Screen:
     def feed(self, text: str) -> None:
         """Takes what the program has printed; a sequence must not be cut."""
         at = 0
-        for found in SEQUENCE.finditer(text):
-            self._write(text[at : found.start()])
-            if found[2]:
-                self._act(found[2], found[1])
-            at = found.end()
+        for match in SEQUENCE.finditer(text):
+            self._write(text[at : match.start()])
+            if match[2]:
+                self._act(match[2], match[1])
+            at = match.end()
         self._write(text[at:])
 
     def _write(self, text: str) -> None:

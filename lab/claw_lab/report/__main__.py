@@ -14,10 +14,10 @@ from claw_lab.report.reports import read_reports
 
 def stale(root: Path) -> dict[str, str]:
     """Returns the pages of a repository that differ from its reports, each with its right text. Raises ReportError."""
-    wanted = pages(read_reports(root / "lab" / "reports"))
+    expected = pages(read_reports(root / "lab" / "reports"))
     return {
         name: text
-        for name, text in wanted.items()
+        for name, text in expected.items()
         if not (root / name).is_file() or (root / name).read_text() != text
     }
 

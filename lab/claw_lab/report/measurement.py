@@ -157,8 +157,8 @@ def _goal(row: _Fields, value: Value) -> tuple[Value | None, str | None, bool | 
     direction, met = row.text("direction"), is_met(value, target, row.text("direction"))
     if direction not in DIRECTIONS:
         raise ReportError(f"{row.name}: direction: {direction!r} is not one of {', '.join(DIRECTIONS)}")
-    if (given := row.content.get("met")) is not met:
-        raise ReportError(f"{row.name}: met: {given} contradicts {value} with target {direction} {target}")
+    if (stated := row.content.get("met")) is not met:
+        raise ReportError(f"{row.name}: met: {stated} contradicts {value} with target {direction} {target}")
     return target, direction, met
 
 
@@ -227,11 +227,11 @@ class _Fields:
 
     def conditions(self) -> dict[str, str]:
         """Returns the conditions in the order of CONDITIONS."""
-        given = self.content.get("conditions", {})
-        if not isinstance(given, dict) or not all(isinstance(one, str) for one in given.values()):
+        conditions = self.content.get("conditions", {})
+        if not isinstance(conditions, dict) or not all(isinstance(one, str) for one in conditions.values()):
             raise ReportError(f"{self.name}: conditions: expected an object of texts")
-        if unknown := sorted(set(given) - set(CONDITIONS)):
+        if unknown := sorted(set(conditions) - set(CONDITIONS)):
             raise ReportError(
                 f"{self.name}: conditions: unknown key: {', '.join(unknown)}; known: {', '.join(CONDITIONS)}"
             )
-        return {key: given[key] for key in CONDITIONS if key in given}
+        return {key: conditions[key] for key in CONDITIONS if key in conditions}

@@ -150,8 +150,8 @@ def _interval(one: Measurement) -> str:
     return "" if span is None else f"{number(span.low)} to {number(span.high)} ({span.kind})"
 
 
-def _conditions(given: Mapping[str, str]) -> str:
-    return "; ".join(f"{key}: {value}" for key, value in given.items())
+def _conditions(conditions: Mapping[str, str]) -> str:
+    return "; ".join(f"{key}: {value}" for key, value in conditions.items())
 
 
 def _anchor(heading: str) -> str:

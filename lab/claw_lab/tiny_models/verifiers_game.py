@@ -120,8 +120,8 @@ def split(rows: list[Row], out: Path) -> None:
             apart.setdefault(word, row)
         else:
             train.append(row)
-    for name, found in (("train", train), ("heldout", list(apart.values()))):
-        (out / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
+    for name, part in (("train", train), ("heldout", list(apart.values()))):
+        (out / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
     print(f"{len(train)} tasks to train on, {len(apart)} with words that none of them has")
 
 

@@ -58,17 +58,17 @@ def checks(target: Target) -> Mapping[str, Check]:
         expect(chunks()[-1]["finish_reason"] in ("stop", "length"), "no finish reason at the end")
 
     def tool() -> None:
-        found = choice(**FORCED)
-        calls = found["message"].get("tool_calls") or []
-        expect(bool(calls) == (found["finish_reason"] == "tool_calls"), "finish reason and calls disagree")
+        answer = choice(**FORCED)
+        calls = answer["message"].get("tool_calls") or []
+        expect(bool(calls) == (answer["finish_reason"] == "tool_calls"), "finish reason and calls disagree")
         for call in calls:
             expect_call(call["function"]["name"], call["function"]["arguments"], True)
 
     def streamed_tool() -> None:
-        found = chunks(**FORCED)
-        pieces = [call["function"] for part in found for call in part["delta"].get("tool_calls", [])]
+        parts = chunks(**FORCED)
+        pieces = [call["function"] for part in parts for call in part["delta"].get("tool_calls", [])]
         text = "".join(piece["arguments"] for piece in pieces)
-        expect_call(pieces[0]["name"] if pieces else None, text, found[-1]["finish_reason"] == "tool_calls")
+        expect_call(pieces[0]["name"] if pieces else None, text, parts[-1]["finish_reason"] == "tool_calls")
 
     def other_model() -> None:
         got, text = ask(model=NO_MODEL)

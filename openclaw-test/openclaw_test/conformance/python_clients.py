@@ -54,9 +54,9 @@ def openai_checks(target: Target) -> Mapping[str, Check]:
         return client.chat.completions.create(**asked)
 
     def answer() -> None:
-        found = ask()
-        expect(found.choices[0].finish_reason in ("stop", "length"), "no finish reason")
-        expect(found.usage.completion_tokens > 0, "no usage")
+        answer_text = ask()
+        expect(answer_text.choices[0].finish_reason in ("stop", "length"), "no finish reason")
+        expect(answer_text.usage.completion_tokens > 0, "no usage")
 
     def stream() -> None:
         chunks = list(ask(stream=True, stream_options={"include_usage": True}))
@@ -113,10 +113,10 @@ def langchain_checks(target: Target) -> Mapping[str, Check]:
         return model().bind_tools([TOOL], tool_choice=FUNCTION["name"])
 
     def tool() -> None:
-        found = bound().invoke(QUESTION)
-        whole = found.response_metadata["finish_reason"] == "tool_calls"
-        expect(bool(found.tool_calls) == whole, "finish reason and calls disagree")
-        for call in found.tool_calls:
+        message = bound().invoke(QUESTION)
+        whole = message.response_metadata["finish_reason"] == "tool_calls"
+        expect(bool(message.tool_calls) == whole, "finish reason and calls disagree")
+        for call in message.tool_calls:
             expect_call(call["name"], json.dumps(call["args"]), True)
 
     def streamed_tool() -> None:
@@ -163,13 +163,13 @@ def anthropic_checks(target: Target) -> Mapping[str, Check]:
         with client().messages.stream(**asked(**options)) as events:
             return events.get_final_message()
 
-    def check(found: Any) -> None:
-        expect(found.stop_reason in ("end_turn", "max_tokens"), f"stop reason {found.stop_reason}")
-        expect(found.usage.output_tokens > 0, "no usage")
+    def check(message: Any) -> None:
+        expect(message.stop_reason in ("end_turn", "max_tokens"), f"stop reason {message.stop_reason}")
+        expect(message.usage.output_tokens > 0, "no usage")
 
-    def check_call(found: Any) -> None:
-        calls = [block for block in found.content if block.type == "tool_use"]
-        expect(bool(calls) == (found.stop_reason == "tool_use"), "stop reason and calls disagree")
+    def check_call(message: Any) -> None:
+        calls = [block for block in message.content if block.type == "tool_use"]
+        expect(bool(calls) == (message.stop_reason == "tool_use"), "stop reason and calls disagree")
         for call in calls:
             expect_call(call.name, json.dumps(call.input), True)
 

@@ -88,10 +88,10 @@ class Day:
 def read_days(file: Path) -> list[Day]:
     """Raises BadDays, OSError."""
     try:
-        found = json.loads(file.read_text("utf-8"))
+        content = json.loads(file.read_text("utf-8"))
     except ValueError as error:
         raise BadDays(f"{file} is no JSON: {error}") from error
-    days = found.get("days") if isinstance(found, dict) else None
+    days = content.get("days") if isinstance(content, dict) else None
     if not isinstance(days, list) or not days:
         raise BadDays(f'{file} holds no days: it begins with {{"days": [...]}}')
     return [_day(file, number, day) for number, day in enumerate(days, 1)]
@@ -101,7 +101,7 @@ def _day(file: Path, number: int, day: Any) -> Day:
     rounds = day.get("rounds") if isinstance(day, dict) else None
     if not isinstance(rounds, list) or not rounds:
         raise BadDays(f"{file}: day {number} has no rounds")
-    found = []
+    parsed = []
     for at, one in enumerate(rounds, 1):
         known = isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("task", "feedback"))
         check = one.get("check") if known else None
@@ -110,8 +110,8 @@ def _day(file: Path, number: int, day: Any) -> Day:
                 f"{file}: round {at} of day {number} needs the texts task and feedback, and check, a program and its "
                 "arguments"
             )
-        found.append(Round(one["task"], tuple(check), one["feedback"]))
-    return Day(str(day.get("name", f"day {number}")), tuple(found))
+        parsed.append(Round(one["task"], tuple(check), one["feedback"]))
+    return Day(str(day.get("name", f"day {number}")), tuple(parsed))
 
 
 def play(days: Sequence[Day], agent: Agent, prefix: str, seed: int) -> Iterator[dict[str, Any]]:
@@ -140,13 +140,13 @@ def play(days: Sequence[Day], agent: Agent, prefix: str, seed: int) -> Iterator[
 def tiny_days(seed: int, days: int, rounds: int) -> dict[str, Any]:
     """Days that tiny-claw can do: right results in prose from the first day on, warm from the middle one on."""
     rng = random.Random(f"tiny days {seed}")
-    found = []
+    all_days = []
     for number in range(days):
         rules = ["right", "prose"] + (["warm"] if number >= days // 2 > 0 else [])
-        found.append(
+        all_days.append(
             {"name": f"day {number + 1}", "rounds": [_tiny_round(rng, rules) for _ in range(rounds)]}
         )
-    return {"days": found}
+    return {"days": all_days}
 
 
 def _tiny_round(rng: random.Random, rules: Sequence[str]) -> dict[str, Any]:

@@ -101,12 +101,12 @@ def conversation(ask: Asker, problems: list[WordProblem]) -> dict[str, Summary]:
     def first_reply(phase: Phase, problem: WordProblem) -> str:
         return str(ask(phase.pasted(problem)).get("content") or "")
 
-    found = {}
+    numbers = {}
     for name, phase in PHASES.items():
         with ThreadPoolExecutor(AT_ONCE) as pool:
             replies = list(pool.map(lambda problem, phase=phase: first_reply(phase, problem), problems))
-        found[name] = summarise(name, problems, list(enumerate(replies)))
-    return found
+        numbers[name] = summarise(name, problems, list(enumerate(replies)))
+    return numbers
 
 
 def explicit_wishes(ask: Asker) -> Obedience:

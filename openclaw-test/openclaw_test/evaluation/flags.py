@@ -52,10 +52,10 @@ def model(text: str) -> Path:
 
 
 def tasks(text: str) -> list[str]:
-    found = [task.strip() for task in text.split(",") if task.strip()]
-    if not found or not set(found) <= set(TASKS):
+    names = [task.strip() for task in text.split(",") if task.strip()]
+    if not names or not set(names) <= set(TASKS):
         raise argparse.ArgumentTypeError(f"{text}: choose of {', '.join(TASKS)}")
-    return found
+    return names
 
 
 def file(text: str) -> Path:

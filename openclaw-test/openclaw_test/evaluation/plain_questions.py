@@ -62,13 +62,13 @@ def read_questions(corpus: Path, names: tuple[str, ...]) -> list[Question]:
     folders = sorted(corpus.glob("**/data/english"))
     if not folders:
         raise ValueError(f"{corpus} holds no data/english: give the unpacked package chatterbot-corpus")
-    found: dict[str, Question] = {}
+    questions: dict[str, Question] = {}
     for name in names:
         for exchange in yaml.safe_load((folders[0] / f"{name}.yml").read_text("utf-8"))["conversations"]:
             if isinstance(exchange, list) and len(exchange) > 1 and str(exchange[0]).strip().endswith("?"):
                 text = str(exchange[0]).strip()
-                found.setdefault(text, Question(text, str(exchange[1]).strip() if name == FACTS else ""))
-    return list(found.values())
+                questions.setdefault(text, Question(text, str(exchange[1]).strip() if name == FACTS else ""))
+    return list(questions.values())
 
 
 def drawn(questions: list[Question], split: Split, count: int, seed: int) -> list[Question]:
@@ -85,7 +85,7 @@ def is_brief(reply: str) -> bool:
 
 def beginning(reply: str) -> str:
     """The first two sentences, by which a long answer is compared with a short one."""
-    ends = [found.end() for found in _SENTENCE.finditer(reply)]
+    ends = [match.end() for match in _SENTENCE.finditer(reply)]
     return reply[: ends[MOST_SENTENCES - 1]] if len(ends) >= MOST_SENTENCES else reply
 
 

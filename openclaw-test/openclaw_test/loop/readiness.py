@@ -75,8 +75,8 @@ def text_of(log: Path | None) -> str:
 def reason(log: Path | None) -> str:
     """The last line with an error: not the supervisor's own, and none of a traceback's inside."""
     lines = [line for line in text_of(log).splitlines() if line.strip()]
-    found = [line for line in lines if not line.startswith((SUPERVISOR, " ", "-->", "Traceback"))]
-    return (found or lines or ["no answer came"])[-1].strip().removeprefix("error: ")[:LONGEST_LINE]
+    errors = [line for line in lines if not line.startswith((SUPERVISOR, " ", "-->", "Traceback"))]
+    return (errors or lines or ["no answer came"])[-1].strip().removeprefix("error: ")[:LONGEST_LINE]
 
 
 def more_in(log: Path | None) -> str:

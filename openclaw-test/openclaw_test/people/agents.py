@@ -47,10 +47,10 @@ class _Http:
     def get(self, path: str) -> dict[str, Any]:
         """A JSON object; {} if the server gives none."""
         try:
-            found = self._client.get(path).json()
+            content = self._client.get(path).json()
         except (httpx.HTTPError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
     def ask(self, body: dict[str, Any], headers: dict[str, str] | None = None) -> str:
         """The answer's text. Raises AgentError as `message`."""
@@ -80,8 +80,8 @@ class _Http:
             raise kind(
                 f"{self._client.base_url} refused (HTTP {response.status_code}): {response.text[:300]}"
             )
-        found: dict[str, Any] = response.json()["choices"][0]["message"]
-        return found
+        message: dict[str, Any] = response.json()["choices"][0]["message"]
+        return message
 
 
 class OpenClawAgent:
@@ -136,11 +136,11 @@ class ToolModel:
         """The model's message. Raises AgentError, TooLong."""
         body = {"messages": messages, "max_tokens": self._max_tokens, **({"tools": tools} if tools else {})}
         headers = {"X-Session-Id": session} | ({} if self._train else {"X-Train": "off"})
-        found = self._http.message(body, headers)
-        calls = found.get("tool_calls")
+        message = self._http.message(body, headers)
+        calls = message.get("tool_calls")
         return {
             "role": "assistant",
-            "content": found.get("content"),
+            "content": message.get("content"),
             **({"tool_calls": calls} if calls else {}),
         }
 
@@ -151,8 +151,8 @@ class ToolModel:
 
     def version(self) -> str | None:
         """The weight version that serves now; None if the server names none."""
-        found = self._http.get("/status").get("weight_version")
-        return None if found is None else str(found)
+        version = self._http.get("/status").get("weight_version")
+        return None if version is None else str(version)
 
     def end(self, session: str) -> None:
         """Tells the server that nothing more will come."""

@@ -50,9 +50,9 @@ def assess(person: str, problem: WordProblem, reply: str) -> Reply:
 def keeps_steps(problem: WordProblem, text: str) -> bool:
     """All equations are right, and there are as many operations as the solution has; at least one where the solution
     is not known."""
-    found = detectors.equations(text)
-    operations = sum(equation.operations for equation in set(found))
-    return all(equation.holds for equation in found) and operations >= max(len(set(problem.equations)), 1)
+    equations = detectors.equations(text)
+    operations = sum(equation.operations for equation in set(equations))
+    return all(equation.holds for equation in equations) and operations >= max(len(set(problem.equations)), 1)
 
 
 def _states(problem: WordProblem, text: str) -> bool:

@@ -69,21 +69,21 @@ def summarise(
     """v2 of all sessions, and v1 where levels are given. Raises ValueError when the data set has too few problems."""
     if max(number for number, _ in results) >= len(problems):
         raise ValueError("the results name problems that the data set does not have; give the same --dataset")
-    found = replies_of(person, problems, results)
+    replies = replies_of(person, problems, results)
     known = [level for level in levels or [] if level is not None]
 
     def share(what: str) -> float:
-        return round(sum(getattr(reply, what) for reply in found) / len(found), 4)
+        return round(sum(getattr(reply, what) for reply in replies) / len(replies), 4)
 
     return Summary(
         person=person,
-        sessions=len(found),
+        sessions=len(replies),
         preference=share("content"),
         manners=share("manners"),
         right=share("right"),
         steps_kept=share("steps"),
         bare=share("bare"),
-        sessions_to_three=sessions_to_three([reply.content for reply in found]),
+        sessions_to_three=sessions_to_three([reply.content for reply in replies]),
         level=round(sum(known) / len(known), 4) if known else None,
     )
 
@@ -134,11 +134,11 @@ class Evaluator:
 
 def nearest_level(text: str) -> float | None:
     """The last boxed number, as the level that it is near to; None if there is none near."""
-    found = _BOXED.findall(text)
-    if not found:
+    boxed = _BOXED.findall(text)
+    if not boxed:
         return None
-    level = min(LEVELS, key=lambda known: abs(known - float(found[-1])))
-    return level if abs(level - float(found[-1])) <= NEAR else None
+    level = min(LEVELS, key=lambda known: abs(known - float(boxed[-1])))
+    return level if abs(level - float(boxed[-1])) <= NEAR else None
 
 
 def replies_of(person: str, problems: list[WordProblem], results: list[tuple[int, str]]) -> list[Reply]:

@@ -110,10 +110,10 @@ def _case(rng: random.Random, split: Split, kind: Kind, place: Place) -> Case:
 
 def obedience(asked: Sequence[Case], replies: Sequence[str]) -> Obedience:
     """What the replies to the cases say of the model that wrote them."""
-    found = [(case, case.obeyed(reply)) for case, reply in zip(asked, replies, strict=True)]
+    verdicts = [(case, case.obeyed(reply)) for case, reply in zip(asked, replies, strict=True)]
 
     def share(is_meant: Callable[[Case], bool]) -> float:
-        hits = [obeyed for case, obeyed in found if is_meant(case)]
+        hits = [obeyed for case, obeyed in verdicts if is_meant(case)]
         return sum(hits) / len(hits)
 
     kinds: dict[Kind, float] = {kind: share(lambda case, kind=kind: case.kind == kind) for kind in KINDS}

@@ -68,14 +68,14 @@ def stays_behind(growth: dict[str, float]) -> bool:
     return bool(growth["running"] or growth["tasks"] > 8 or growth["files"] > 16 or growth["mib"] > 48)
 
 
-def _fault_rows(found: dict[str, Any]) -> list[Row]:
+def _fault_rows(results: dict[str, Any]) -> list[Row]:
     """Of faults.py at one load: a row a role."""
     rows = []
-    for role, own in found["roles"].items():
-        what = f"{role} killed, {found['load']} busy processes beside it: answers again; refused"
+    for role, own in results["roles"].items():
+        what = f"{role} killed, {results['load']} busy processes beside it: answers again; refused"
         measured = f"{_seconds(own)}; {own['refused']} ({own['kills']} kills)"
-        bar = bar_of(role, found["load"])
-        rows.append((what, f"{bar:g} s; 0", measured, not misses(role, own, found["load"])))
+        bar = bar_of(role, results["load"])
+        rows.append((what, f"{bar:g} s; 0", measured, not misses(role, own, results["load"])))
     return rows
 
 
@@ -84,11 +84,11 @@ def _kill_rows(kills: dict[str, Any]) -> list[Row]:
     if not kills:
         return []
     names = ("lost", "doubled", "altered", "trained_twice", "orphans")
-    found = [kills.get(name) for name in names]
+    counts = [kills.get(name) for name in names]
     what = f"{kills['kills']} kills ({kills['answers_seen']} answers seen): lost, doubled, altered, "
     what += "trained twice, orphans"
-    holds = kills["kills"] >= KILLS and not any(found)
-    rows: list[Row] = [(what, f"{KILLS:,}: 0, 0, 0, 0, 0", ", ".join(map(str, found)), holds)]
+    holds = kills["kills"] >= KILLS and not any(counts)
+    rows: list[Row] = [(what, f"{KILLS:,}: 0, 0, 0, 0, 0", ", ".join(map(str, counts)), holds)]
     for kind, own in kills.get("kinds", {}).items():
         measured = f"{_seconds(own)}; {own['refused']}"
         rows.append((f"{kind} killed: answers again; refused", "-; 0", measured, not own["refused"]))

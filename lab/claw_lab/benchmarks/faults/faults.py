@@ -82,12 +82,12 @@ async def kill(
 def plan(kills: int, roles: tuple[str, ...], rng: random.Random) -> list[tuple[str, str | None]]:
     """(role, point) of each kill: every role equally often; of each role's kills every other one at a point."""
     behind = [name for name in POINTS if name != "turn claimed"]
-    found: list[tuple[str, str | None]] = []
+    planned: list[tuple[str, str | None]] = []
     for index in range(kills):
         role, again = roles[index % len(roles)], index // len(roles)
         names = ["turn claimed"] if role == "judge" else behind
-        found.append((role, rng.choice(names) if again % 2 else None))
-    return found
+        planned.append((role, rng.choice(names) if again % 2 else None))
+    return planned
 
 
 def misses(result: dict[str, object], load: int) -> bool:

@@ -142,19 +142,19 @@ def left_behind(run_dir: Path) -> list[str]:
     """Processes of the run that are still there some seconds after its end: what names its folder on the command line
     or in the environment."""
     deadline = time.monotonic() + ENDED_S
-    while (found := [*_processes_of(run_dir)]) and time.monotonic() < deadline:
+    while (processes := [*_processes_of(run_dir)]) and time.monotonic() < deadline:
         time.sleep(0.5)
-    return found
+    return processes
 
 
 def _processes_of(run_dir: Path) -> list[str]:
-    found, name = [], str(run_dir)
+    processes, name = [], str(run_dir)
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             words = " ".join([*process.cmdline(), process.environ().get("RUN_DIR", "")])
             if process.pid != os.getpid() and name in words and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(f"{process.pid} {words[:200]}")
-    return found
+                processes.append(f"{process.pid} {words[:200]}")
+    return processes
 
 
 def compare(loop: Loop, folder: Path) -> dict[str, int]:

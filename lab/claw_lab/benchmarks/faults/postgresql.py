@@ -19,8 +19,8 @@ START_S = 60.0
 
 def binaries() -> Path | None:
     """The folder of `initdb` and `postgres`; None: no server is installed."""
-    found = shutil.which("postgres")
-    folders = [Path(found).resolve().parent] if found else []
+    program = shutil.which("postgres")
+    folders = [Path(program).resolve().parent] if program else []
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     return next((folder for folder in folders if (folder / "initdb").exists()), None)
 

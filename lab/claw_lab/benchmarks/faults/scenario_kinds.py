@@ -229,9 +229,9 @@ async def planned_restart(folder: Path) -> Result:
             streams = [asyncio.create_task(client.chat(ask)) for _ in range(STREAMS)]
             await asyncio.sleep(10 * SLOW_TOKEN_S)
             gateway.process.send_signal(signal.SIGHUP)
-            found = await asyncio.gather(*streams)
+            results = await asyncio.gather(*streams)
             after = await client.chat(ask)
-    broken = sum(answer.error is not None for answer in [*found, after])
+    broken = sum(answer.error is not None for answer in [*results, after])
     return {"streams": STREAMS, "broken": broken, "refused": len(probe.refused)}
 
 

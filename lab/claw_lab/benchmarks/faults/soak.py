@@ -140,17 +140,17 @@ def growth(memory: dict[str, list[float]]) -> dict[str, object]:
     """{process: [MiB in the first fifth, in the last, growth]}, the median of each fifth, and the processes that were
     not there all the time."""
     looks = max(map(len, memory.values()))
-    found: dict[str, list[float]] = {}
+    by_name: dict[str, list[float]] = {}
     fifths: dict[str, list[float]] = {}
     for name, values in sorted(memory.items()):
         fifth = max(len(values) // 5, 1)
         first, last = statistics.median(values[:fifth]), statistics.median(values[-fifth:])
         role = name.split()[0]
-        found[role] = [round(first, 1), round(last, 1), round(last / first - 1, 4)]
+        by_name[role] = [round(first, 1), round(last, 1), round(last / first - 1, 4)]
         parts = [values[fifth * i : fifth * (i + 1)] for i in range(5)]
         fifths[role] = [round(statistics.median(part), 1) for part in parts if part]
     restarted = [name for name, values in memory.items() if len(values) < looks - 1]
-    return {"memory_mib": found, "fifths_mib": fifths, "restarted": restarted}
+    return {"memory_mib": by_name, "fifths_mib": fifths, "restarted": restarted}
 
 
 def main() -> None:

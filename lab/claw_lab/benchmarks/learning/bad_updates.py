@@ -82,8 +82,8 @@ def measure(chat: ChatModel, seed: int, options: argparse.Namespace, results: Re
             if results.late:
                 return
             rng = random.Random(f"{seed} {kind} {number}")
-            found = bench.attempt(kind, SCALES[number % len(SCALES)] if kind in TRAINED else 1.0, rng)
-            results.add(what="bad", seed=seed, number=number, **asdict(found))
+            result = bench.attempt(kind, SCALES[number % len(SCALES)] if kind in TRAINED else 1.0, rng)
+            results.add(what="bad", seed=seed, number=number, **asdict(result))
         for kind in drifts:
             if results.late:
                 return
@@ -127,15 +127,15 @@ def single_updates(rows: list[Row]) -> list[str]:
     ]
     bad, harmful = [row for row in rows if row["what"] == "bad"], 0
     for kind in KINDS:
-        mine = [row for row in bad if row["kind"] == kind]
-        stopped = Counter(row["stage"] for row in mine if row["fall"] is None)
-        live = [row["fall"] for row in mine if row["fall"] is not None]
-        stayed = [row["fall"] for row in mine if row["stage"] == ""]
+        of_kind = [row for row in bad if row["kind"] == kind]
+        stopped = Counter(row["stage"] for row in of_kind if row["fall"] is None)
+        live = [row["fall"] for row in of_kind if row["fall"] is not None]
+        stayed = [row["fall"] for row in of_kind if row["stage"] == ""]
         by = ", ".join(f"{stage} {count}" for stage, count in stopped.most_common()) or "nothing"
         stays = sum(fall >= HARM for fall in stayed)
         harmful += stays
         counts = f"{len(live) - len(stayed)} | {len(stayed)} | {largest(live)} | {largest(stayed)} | {stays}"
-        lines.append(f"| {kind} | {len(mine)} | {by} | {counts} |")
+        lines.append(f"| {kind} | {len(of_kind)} | {by} | {counts} |")
     answered = sum(row["fall"] is not None for row in bad)
     lines += ["", f"{len(bad)} bad updates, {answered} answered, {harmful} stayed with two points less"]
     return lines

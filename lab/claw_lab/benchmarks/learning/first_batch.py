@@ -115,7 +115,7 @@ def first_batch(chat: ChatModel, setting: ScriptSetting, seed: int) -> dict[str,
             # the judge by rules finds no hint in some complaints, and the batch waits for one more
             topics = topics[len(asked) :]
             asked = topics[:1]
-        found = loop.measurements[-1] if loop.measurements else {}
+        measurements = loop.measurements[-1] if loop.measurements else {}
         counts = loop.store.status.counts()["samples"]
         return {
             "lr": setting.lr,
@@ -123,7 +123,7 @@ def first_batch(chat: ChatModel, setting: ScriptSetting, seed: int) -> dict[str,
             "updates": updates,
             "live": loop.live.version == 1 and not loop.rejections and not loop.undone,
             "reason": [*(reason for _, reason in loop.rejections), *loop.undone],
-            **{name: _rounded(found.get(name)) for name in MEASURES},
+            **{name: _rounded(measurements.get(name)) for name in MEASURES},
             "quarantined": counts.get("quarantined", 0),
             "seconds": round(time.monotonic() - began, 1),
         }

@@ -65,14 +65,14 @@ def share(hits: Sequence[bool]) -> float | None:
 def agreement(rows: list[dict[str, Any]], scores: list[float | None]) -> dict[str, Any]:
     """Shares of agreement: all and clear, in all and by language."""
     pairs = list(zip(rows, scores, strict=True))
-    signs = [row["label"] * (given or 0) < 0 for row, given in pairs if row["clear"]]
+    signs = [row["label"] * (score or 0) < 0 for row, score in pairs if row["clear"]]
     shares: dict[str, Any] = {"lines": len(rows), "failed": scores.count(None)}
     shares["opposite"] = share(signs)
     for language in ("", *sorted({row["language"] for row in rows})):
         for clear in (True, False):
             hits = [
-                row["label"] == given
-                for row, given in pairs
+                row["label"] == score
+                for row, score in pairs
                 if language in ("", row["language"]) and (row["clear"] or not clear)
             ]
             name = "_".join(filter(None, ("clear" if clear else "all", language)))
@@ -85,10 +85,10 @@ def clear_shares(pairs: list[tuple[dict[str, Any], float | None]]) -> dict[str, 
     is 0 (`invented`), and of silence where the label is a sign (`missed`)."""
     return {
         "lines": len(pairs),
-        "right": share([row["label"] == given for row, given in pairs]),
-        "opposite": share([row["label"] * (given or 0) < 0 for row, given in pairs]),
-        "invented": share([given in (1, -1) for row, given in pairs if row["label"] == 0]),
-        "missed": share([given not in (1, -1) for row, given in pairs if row["label"] != 0]),
+        "right": share([row["label"] == score for row, score in pairs]),
+        "opposite": share([row["label"] * (score or 0) < 0 for row, score in pairs]),
+        "invented": share([score in (1, -1) for row, score in pairs if row["label"] == 0]),
+        "missed": share([score not in (1, -1) for row, score in pairs if row["label"] != 0]),
     }
 
 
@@ -98,27 +98,27 @@ def recorded_agreement(
     """Agreement on recorded lines: the clear ones by kind and by a person's language; of all of them, the failed tool
     calls that were judged +1, and the messages that became a hint, by what they are."""
     pairs = list(zip(rows, scores, strict=True))
-    clear = [(row, given) for row, given in pairs if row["clear"]]
-    people = [(row, given) for row, given in clear if row["kind"] != "tool"]
-    said = [(row, hint) for row, hint in zip(rows, hints, strict=True) if row["kind"] != "tool"]
-    failed = [given == 1 for row, given in pairs if row["kind"] == "tool" and row["label"] == -1]
+    clear = [(row, score) for row, score in pairs if row["clear"]]
+    people = [(row, score) for row, score in clear if row["kind"] != "tool"]
+    hinted = [(row, hint) for row, hint in zip(rows, hints, strict=True) if row["kind"] != "tool"]
+    failed = [score == 1 for row, score in pairs if row["kind"] == "tool" and row["label"] == -1]
     return {
         "lines": len(rows),
         "failed": scores.count(None) + hints.count(None),
         "clear": clear_shares(clear),
         "kinds": {
-            kind: clear_shares([(row, given) for row, given in clear if row["kind"] == kind])
+            kind: clear_shares([(row, score) for row, score in clear if row["kind"] == kind])
             for kind in sorted({row["kind"] for row in rows})
         },
         "languages": {
-            language: clear_shares([(row, given) for row, given in people if row["language"] == language])
+            language: clear_shares([(row, score) for row, score in people if row["language"] == language])
             for language in sorted({row["language"] for row, _ in people})
         },
         "failing_commands": len(failed),
         "failing_commands_judged_good": sum(failed),
-        "hints_of_label_0": share([hint is True for row, hint in said if row["label"] == 0]),
-        "hints_of_label_1": share([hint is True for row, hint in said if row["label"] == 1]),
-        "hints_of_wishes": share([hint is True for row, hint in said if row["hint"]]),
+        "hints_of_label_0": share([hint is True for row, hint in hinted if row["label"] == 0]),
+        "hints_of_label_1": share([hint is True for row, hint in hinted if row["label"] == 1]),
+        "hints_of_wishes": share([hint is True for row, hint in hinted if row["hint"]]),
     }
 
 

@@ -71,8 +71,8 @@ def of_person(row: Row) -> JudgeQuestion:
 
 
 def share(hits: Iterable[bool]) -> float:
-    found = list(hits)
-    return round(sum(found) / len(found), 3)
+    matches = list(hits)
+    return round(sum(matches) / len(matches), 3)
 
 
 def signs(pairs: list[Pair]) -> dict[str, float | int]:
@@ -110,9 +110,9 @@ class Clock:
 
     def timed(self, judge: Callable[[JudgeQuestion], Judged], question: JudgeQuestion) -> Judged:
         began = time.process_time()
-        found = judge(question)
+        vote = judge(question)
         self.spent += time.process_time() - began
-        return found
+        return vote
 
     def score(self, question: JudgeQuestion) -> int:
         self.turns += 1
@@ -155,7 +155,7 @@ def of_written(clock: Clock) -> dict[str, Any]:
 def measure(judge: Judge = RULES) -> dict[str, Any]:
     clock = Clock(judge)
     recorded = [row for row in rows("recorded/held_out.jsonl") if row["clear"]]
-    said = rows("user_lines/held_out.jsonl")
+    messages = rows("user_lines/held_out.jsonl")
     tools = [(row["label"], clock.score(question_of(row))) for row in recorded if row["kind"] == "tool"] + [
         (int(row["score"]), clock.score(of_agent(row))) for row in rows("agent_results/held_out.jsonl")
     ]
@@ -165,7 +165,7 @@ def measure(judge: Judge = RULES) -> dict[str, Any]:
     for row in (row for row in recorded if row["kind"] != "tool"):
         pair = row["label"], clock.score(question_of(row))
         (new if row["kind"] == "person-new-request" else chat[row["language"]]).append(pair)
-    for row in said:
+    for row in messages:
         pair = row["reward"], clock.score(of_person(row))
         (new if row["kind"] == "new" else chat[row["language"]]).append(pair)
         hint = clock.hint(of_person(row)).lower()

@@ -32,12 +32,12 @@ def examples_of(writer: str) -> list[Example]:
 def run() -> dict[str, object]:
     encoder = Encoder()
     head = Head(encoder)
-    found: dict[str, object] = {}
+    results: dict[str, object] = {}
     for writer in WRITERS[4:]:
         examples = examples_of(writer)
         features = np.stack([features_of(one.remark, encoder) for one in examples])
-        found[writer] = measured(head, features, examples)
-    return found
+        results[writer] = measured(head, features, examples)
+    return results
 
 
 if __name__ == "__main__":

@@ -57,12 +57,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--save", type=Path, help="write the newest answers to this file")
     parser.add_argument("--report", type=Path, help="write a report for lab/reports to this file")
     parser.add_argument("--model", default="", help="name of the model, for the report")
-    found = parser.parse_args(argv)
-    if found.after and not found.wish:
+    args = parser.parse_args(argv)
+    if args.after and not args.wish:
         parser.error("--after needs a --wish: what is to be learned")
-    if not found.after and not found.save:
+    if not args.after and not args.save:
         parser.error("give --after, or --save for the answers before")
-    return found
+    return args
 
 
 def answers_of(place: str, items: Sequence[Item], max_tokens: int, wishes: Sequence[str] = ()) -> Answers:
@@ -70,14 +70,14 @@ def answers_of(place: str, items: Sequence[Item], max_tokens: int, wishes: Seque
     if not re.match(r"https?://", place):
         return saved(Path(place), items, max_tokens)
     server = Server(place, os.environ.get("SGLANG_API_KEY"))
-    found: Answers = {}
+    answers: Answers = {}
     try:
         for at in range(0, len(items), PARTS):
-            found |= asked(LiveModel(server, max_tokens, TOP), items[at : at + PARTS], wishes)
-            print(f"{place}: {len(found)} of {len(items)} prompts", file=sys.stderr, flush=True)
+            answers |= asked(LiveModel(server, max_tokens, TOP), items[at : at + PARTS], wishes)
+            print(f"{place}: {len(answers)} of {len(items)} prompts", file=sys.stderr, flush=True)
     finally:
         server.close()
-    return found
+    return answers
 
 
 def saved(file: Path, items: Sequence[Item], max_tokens: int) -> Answers:
@@ -97,7 +97,7 @@ def save(file: Path, answers: Answers, max_tokens: int) -> None:
 
 def measurements(rows: Sequence[Row], summary: dict[str, float]) -> list[dict[str, Any]]:
     """Rows and summary by the keys of `lab/reports/README.md`."""
-    found = []
+    lines = []
     for row in rows:
         one = {
             "id": row.name.replace("_", "-"),
@@ -109,12 +109,12 @@ def measurements(rows: Sequence[Row], summary: dict[str, float]) -> list[dict[st
         if row.interval is not None:
             one |= {"interval": [round(end, 4) for end in row.interval], "interval_kind": "95 %"}
         beside = {"before": row.before, "prompt": row.prompted, "exact McNemar p": row.p}
-        told = [f"{name} {value:.3g}" for name, value in beside.items() if value is not None]
-        found.append({**one, **({"note": "; ".join(told)} if told else {})})
+        numbers = [f"{name} {value:.3g}" for name, value in beside.items() if value is not None]
+        lines.append({**one, **({"note": "; ".join(numbers)} if numbers else {})})
     for name, value in summary.items():
         id_ = name.lower().replace("_", "-")
-        found.append({"id": id_, "metric": f"C3PO {name}", "value": round(value, 4), "unit": "score"})
-    return found
+        lines.append({"id": id_, "metric": f"C3PO {name}", "value": round(value, 4), "unit": "score"})
+    return lines
 
 
 def report(options: argparse.Namespace, rows: Sequence[Row], summary: dict[str, float]) -> dict[str, Any]:

@@ -84,8 +84,8 @@ class Person:
             if answer.error is not None:
                 raise RuntimeError(answer.error)
             pleased.append(self.is_pleased(answer))
-            said = self.rng.choice(self.thanks if pleased[-1] else self.complaints).text
-            messages += [{"role": "assistant", "content": answer.text}, {"role": "user", "content": said}]
+            message = self.rng.choice(self.thanks if pleased[-1] else self.complaints).text
+            messages += [{"role": "assistant", "content": answer.text}, {"role": "user", "content": message}]
         await client.chat(messages, session_id=name, max_tokens=24)
         await client.end_session(name)
         return pleased[0]
@@ -149,13 +149,13 @@ def progress(options: argparse.Namespace) -> dict[str, Any]:
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
     rng = random.Random(f"person {options.seed}")
-    said = {
+    counts = {
         kind: [one for one in read_talk(kind) if one.writer == options.writer]
         for kind in (options.wish, THANKS)
     }
-    if not said[options.wish]:
+    if not counts[options.wish]:
         raise SystemExit(f"writer {options.writer} does not ask for {options.wish}: choose one of E to H")
-    person = Person(options.wish, options.longest, rng, said[options.wish], said[THANKS])
+    person = Person(options.wish, options.longest, rng, counts[options.wish], counts[THANKS])
     course, begun = Course(), time.monotonic()
     if options.sample:
         say("measures the model before the talk")

@@ -59,11 +59,11 @@ class Company:
     def _turn(self, live: Sequence[tuple[Any, Talk]]) -> list[tuple[Any, Talk]]:
         going_on = []
         for (session, talk), text in zip(live, self.loop.say([talk for _, talk in live]), strict=True):
-            said = session.next_message(text)
-            if said is None:
+            message = session.next_message(text)
+            if message is None:
                 self.loop.end(talk)
                 continue
-            self.loop.follow(talk, said, getattr(session, "role", "user"))
+            self.loop.follow(talk, message, getattr(session, "role", "user"))
             if getattr(session, "role", "user") == "user":
                 going_on.append((session, talk))
             else:
@@ -79,7 +79,7 @@ def learned_from(store: RolloutStore) -> dict[str, dict[str, int]]:
     for record in store.samples.get(sorted(ids)):
         score = record.reward["score"] if isinstance(record.reward, dict) else record.reward
         counts.setdefault(str(record.turn.person), Counter())[f"{score:+g}"] += 1
-    return {person: dict(found) for person, found in sorted(counts.items())}
+    return {person: dict(of_person) for person, of_person in sorted(counts.items())}
 
 
 def trial(chat: ChatModel, kind: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:

@@ -49,19 +49,19 @@ def question(line: TalkLine) -> JudgeQuestion:
 async def count(backend: JudgeBackend, lines: Sequence[TalkLine]) -> Counter[str]:
     """Lines whose score is right, those with a wrong sign, and plain sentences that ask for the wish or for something
     else."""
-    found: Counter[str] = Counter(lines=len(lines))
+    counts: Counter[str] = Counter(lines=len(lines))
     for line in lines:
         (vote,), (hint,) = (
             await backend.eval_votes(question(line), 1),
             await backend.hint_votes(question(line), 1),
         )
-        wanted, pole = SCORES.get(line.kind, -1), asked_plainly(hint.hint or "")
-        found["right"] += vote.score == wanted
-        found["wrong_sign"] += bool(vote.score) and vote.score == -wanted
-        found["judged_request"] += wanted == 0 and vote.score != 0
-        found["plain_sentence"] += pole is not None and pole == POLES.get(line.kind)
-        found["other_plain_sentence"] += pole is not None and pole != POLES.get(line.kind)
-    return found
+        expected, pole = SCORES.get(line.kind, -1), asked_plainly(hint.hint or "")
+        counts["right"] += vote.score == expected
+        counts["wrong_sign"] += bool(vote.score) and vote.score == -expected
+        counts["judged_request"] += expected == 0 and vote.score != 0
+        counts["plain_sentence"] += pole is not None and pole == POLES.get(line.kind)
+        counts["other_plain_sentence"] += pole is not None and pole != POLES.get(line.kind)
+    return counts
 
 
 async def run(options: argparse.Namespace) -> dict[str, object]:
@@ -75,9 +75,9 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
         for kind in KINDS:
             lines = [line for line in read_talk(kind) if line.writer in options.writers]
             if lines:
-                found = await count(backend, lines)
-                rows.append({"judge": name, "kind": kind} | found)
-                say(f"{name}, {kind}: {dict(found)}")
+                counts = await count(backend, lines)
+                rows.append({"judge": name, "kind": kind} | counts)
+                say(f"{name}, {kind}: {dict(counts)}")
         await backend.close()
     totals = {name: Counter[str]() for name in judges}
     for row in rows:

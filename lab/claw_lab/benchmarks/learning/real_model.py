@@ -81,8 +81,8 @@ async def session(client: ChatClient, question: Question, rng: random.Random, re
         answer = await client.chat(messages, session_id=name, max_tokens=LONGEST)
         await asyncio.sleep(reading_s)
         pleased.append(is_brief(answer.text))
-        said = rng.choice(THANKS if pleased[-1] else COMPLAINTS)
-        messages += [{"role": "assistant", "content": answer.text}, {"role": "user", "content": said}]
+        message = rng.choice(THANKS if pleased[-1] else COMPLAINTS)
+        messages += [{"role": "assistant", "content": answer.text}, {"role": "user", "content": message}]
     await client.chat(messages, session_id=name, max_tokens=24)
     await client.end_session(name)
     return pleased[0]

@@ -124,13 +124,13 @@ def read_results(path: Path) -> list[dict[str, Any]]:
     """Results of earlier runs; a line that was cut off is left out."""
     if not path.is_file():
         return []
-    found = []
+    results = []
     for line in path.read_text("utf-8").splitlines():
         try:
-            found.append(json.loads(line))
+            results.append(json.loads(line))
         except json.JSONDecodeError:
             print(f"{path}: a line that is no JSON was left out", file=sys.stderr)
-    return found
+    return results
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:

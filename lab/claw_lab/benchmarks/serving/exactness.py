@@ -57,12 +57,12 @@ def serve_and_talk(folder: Path, temperature: float, turns: int) -> dict[str, li
         server.wait(30)
 
 
-def stored_samples(folder: Path, told: dict[str, list[int]]) -> tuple[list[Sample], int]:
+def stored_samples(folder: Path, streamed: dict[str, list[int]]) -> tuple[list[Sample], int]:
     """Returns (samples as the trainer would lease them, turns whose ids differ from those that the client
     received)."""
     store = RolloutStore(folder)
     samples, different = [], 0
-    for completion_id, ids in told.items():
+    for completion_id, ids in streamed.items():
         turn = store.turns.get_by_completion(completion_id)
         if turn is None or turn.completion_ids != ids:
             different += 1
@@ -86,8 +86,8 @@ def stored_samples(folder: Path, told: dict[str, list[int]]) -> tuple[list[Sampl
 
 def measure(trainer: FSDPTrainer, temperature: float, turns: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
-        told = serve_and_talk(Path(folder), temperature, turns)
-        samples, different = stored_samples(Path(folder), told)
+        report = serve_and_talk(Path(folder), temperature, turns)
+        samples, different = stored_samples(Path(folder), report)
     gaps = [
         abs(ours - theirs)
         for sample, log_probs in zip(samples, trainer.log_probs(samples), strict=True)

@@ -96,8 +96,8 @@ class Recorder:
     def report(self, with_names: bool) -> dict[str, Any]:
         """Numbers of each leg and of all together; files by their paths in this repository."""
         together = sum(self.calls.values(), Counter[CodeType]())
-        found: dict[str, Any] = {leg: _numbers(calls, with_names) for leg, calls in self.calls.items()}
-        return found | {"together": _numbers(together, with_names)}
+        legs: dict[str, Any] = {leg: _numbers(calls, with_names) for leg, calls in self.calls.items()}
+        return legs | {"together": _numbers(together, with_names)}
 
 
 def _starts(frame: FrameType, code: CodeType) -> bool:
@@ -111,10 +111,10 @@ def _starts(frame: FrameType, code: CodeType) -> bool:
 
 def _numbers(calls: Counter[CodeType], with_names: bool) -> dict[str, Any]:
     names = {code.co_filename for code in calls}
-    found: dict[str, Any] = {"files": len(names), "functions": len(calls), "calls": calls.total()}
+    numbers: dict[str, Any] = {"files": len(names), "functions": len(calls), "calls": calls.total()}
     if with_names:
-        found["names"] = sorted(str(Path(name).relative_to(ROOT)) for name in names)
-    return found
+        numbers["names"] = sorted(str(Path(name).relative_to(ROOT)) for name in names)
+    return numbers
 
 
 async def talk(engine: str, buffer: Path, recorder: Recorder) -> None:

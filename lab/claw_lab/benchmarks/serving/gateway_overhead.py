@@ -97,14 +97,14 @@ async def measure_whole(gateway: Gateway, count: int) -> Found:
     answers, _ = await together(gateway.whole, 4 * count)
     cpu = (gateway.cpu_s() - before) / (4 * count)
     direct_answers, _ = await together(gateway.direct, 4 * count)
-    found = {
+    seconds_by_server = {
         "direct_p50_ms": direct,
         "added_p50_ms": alone - direct,
         "direct_answers_per_s": direct_answers,
         "answers_per_s": answers,
         "cpu_ms_per_answer": cpu * 1e3,
     }
-    return found | await next_turns(gateway, max(count // 10, 5)) | await compare(gateway, count)
+    return seconds_by_server | await next_turns(gateway, max(count // 10, 5)) | await compare(gateway, count)
 
 
 async def compare(gateway: Gateway, count: int) -> Found:
@@ -122,15 +122,15 @@ async def compare(gateway: Gateway, count: int) -> Found:
             before = cpu_s(pids[name])
             rates[name].append((await together(ask, count))[0])
             cpu[name].append((cpu_s(pids[name]) - before) / count * 1e3)
-    found: Found = {}
+    medians: Found = {}
     for name in asks if rates["ours"] else ():
-        found[f"{name}_p50_ms"] = statistics.median(alone[name])
-        found[f"{name}_answers_per_s"] = statistics.median(rates[name])
-        found[f"{name}_cpu_ms_per_answer"] = statistics.median(cpu[name])
+        medians[f"{name}_p50_ms"] = statistics.median(alone[name])
+        medians[f"{name}_answers_per_s"] = statistics.median(rates[name])
+        medians[f"{name}_cpu_ms_per_answer"] = statistics.median(cpu[name])
         if name != "ours":
             pairs = zip(rates["ours"], rates[name], strict=True)
-            found[f"times_{name}"] = statistics.median(ours / theirs for ours, theirs in pairs)
-    return found
+            medians[f"times_{name}"] = statistics.median(ours / theirs for ours, theirs in pairs)
+    return medians
 
 
 async def measure_stream(gateway: Gateway, count: int) -> Found:
@@ -181,8 +181,8 @@ def main() -> None:
     parser.add_argument("--build-peers", type=Path, metavar="FOLDER", help="make their environments there")
     args = parser.parse_args()
     peers = (build(args.build_peers) if args.build_peers else {}) | dict(args.peer)
-    found = run(measure_whole, args.count, 0.0, peers) | run(measure_stream, args.count, TOKEN_PAUSE_S, {})
-    print(json.dumps({name: round(value, 2) for name, value in found.items()}))
+    results = run(measure_whole, args.count, 0.0, peers) | run(measure_stream, args.count, TOKEN_PAUSE_S, {})
+    print(json.dumps({name: round(value, 2) for name, value in results.items()}))
 
 
 if __name__ == "__main__":

@@ -70,8 +70,8 @@ class Servers:
 
 def cpu_s(pid: int) -> float:
     """Processor time of a process and its children, in seconds."""
-    found = psutil.Process(pid)
-    times = [one.cpu_times() for one in (found, *found.children(recursive=True))]
+    process = psutil.Process(pid)
+    times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
     return sum(time.user + time.system for time in times)
 
 

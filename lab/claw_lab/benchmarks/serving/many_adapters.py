@@ -83,10 +83,10 @@ def speed(service: EngineService, names: list[str | None], prompt: int, tokens: 
     while not any(row.finish for row in rows):
         time.sleep(0.002)
     made = sum(len(row.output_ids) for row in rows) - before
-    found = {"cpu": made / (time.process_time() - cpu), "clock": made / (time.perf_counter() - clock)}
+    rates = {"cpu": made / (time.process_time() - cpu), "clock": made / (time.perf_counter() - clock)}
     while not all(row.finish for row in rows):
         time.sleep(0.002)
-    return found
+    return rates
 
 
 def medians(runs: list[dict[str, float]]) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def main() -> None:
         "model": args.model_path,
         "streams": args.streams,
         "before_any_adapter": medians(untouched),
-        **{name: medians(found) for name, found in runs.items()},
+        **{name: medians(of_name) for name, of_name in runs.items()},
         "many_to_one": round(statistics.median(ratios), 3),
         "many_to_one_range": [round(min(ratios), 3), round(max(ratios), 3)],
         "loaded": args.loaded,

@@ -119,9 +119,9 @@ async def measure(servers: Servers, count: int, rounds: int) -> dict[str, float]
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=limit) as http:
         gateway = Gateway(servers, http)
         views = {"first_view_s": f"{base}/", "long_turn_s": f"{base}/page/turn?id={LONG}"}
-        found = {f"{name[:-2]}_first_time_s": await timed(http, url) for name, url in views.items()}
+        seconds = {f"{name[:-2]}_first_time_s": await timed(http, url) for name, url in views.items()}
         for name, url in views.items():
-            found[name] = statistics.median([await timed(http, url) for _ in range(9)])
+            seconds[name] = statistics.median([await timed(http, url) for _ in range(9)])
         await one_by_one(gateway.whole, 30)
         times: dict[bool, list[float]] = {False: [], True: []}
         for _ in range(rounds):
@@ -131,12 +131,12 @@ async def measure(servers: Servers, count: int, rounds: int) -> dict[str, float]
                 if page is not None:
                     page.cancel()
                     await asyncio.gather(page, return_exceptions=True)
-        found["p50_closed_ms"], found["p50_open_ms"] = (
+        seconds["p50_closed_ms"], seconds["p50_open_ms"] = (
             statistics.median(times[kind]) for kind in (False, True)
         )
         pairs = zip(times[True], times[False], strict=True)
-        found["p50_open_over_closed"] = statistics.median(a / b for a, b in pairs)
-        return found
+        seconds["p50_open_over_closed"] = statistics.median(a / b for a, b in pairs)
+        return seconds
 
 
 def in_browser(base: str) -> dict[str, float]:
@@ -150,7 +150,7 @@ def in_browser(base: str) -> dict[str, float]:
         return {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        found = {}
+        seconds = {}
         for name, path in (("first_view", "/"), ("long_turn", f"/page/turn?id={LONG}")):
             times = []
             for _ in range(3):
@@ -160,9 +160,9 @@ def in_browser(base: str) -> dict[str, float]:
                     page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") / 1e3
                 )
                 page.context.close()
-            found[f"browser_{name}_s"] = statistics.median(times)
+            seconds[f"browser_{name}_s"] = statistics.median(times)
         browser.close()
-    return found
+    return seconds
 
 
 def main() -> None:
@@ -174,9 +174,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6, help="without and with an open page, in turn")
     args = parser.parse_args()
     with running(args.turns) as servers:
-        found = asyncio.run(measure(servers, args.count, args.rounds))
-        found |= in_browser(servers.gateway.url.removesuffix("/v1/chat/completions"))
-    print(json.dumps({name: round(value, 3) for name, value in found.items()}))
+        seconds = asyncio.run(measure(servers, args.count, args.rounds))
+        seconds |= in_browser(servers.gateway.url.removesuffix("/v1/chat/completions"))
+    print(json.dumps({name: round(value, 3) for name, value in seconds.items()}))
 
 
 if __name__ == "__main__":

@@ -109,10 +109,10 @@ def build(folder: Path) -> dict[str, str]:
     for name, peer in PEERS.items():
         python = folder / name / "bin" / "python"
         if not python.exists():
-            found = next(filter(None, map(_which, peer.python)), None)
-            if found is None:
+            interpreter = next(filter(None, map(_which, peer.python)), None)
+            if interpreter is None:
                 raise SystemExit(f"{peer.requirement} needs one of {', '.join(peer.python)} on the PATH")
-            subprocess.run([found, "-m", "venv", str(folder / name)], check=True)
+            subprocess.run([interpreter, "-m", "venv", str(folder / name)], check=True)
             subprocess.run(
                 [str(python), "-m", "pip", "install", "-q", peer.requirement], check=True, stdout=sys.stderr
             )
@@ -122,9 +122,9 @@ def build(folder: Path) -> dict[str, str]:
 
 def _which(name: str) -> str | None:
     """A Python of that name that starts (a version manager's stand-in may not)."""
-    found = shutil.which(name)
-    works = found and subprocess.run([found, "-c", ""], capture_output=True).returncode == 0
-    return found if works else None
+    path = shutil.which(name)
+    works = path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0
+    return path if works else None
 
 
 @contextmanager

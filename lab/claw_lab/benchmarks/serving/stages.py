@@ -158,11 +158,11 @@ class _Steps:
         while True:
             try:
                 with self._watch.inside(self._stage):
-                    given = send()
+                    yielded = send()
             except StopIteration as end:
                 return end.value
             try:
-                got = yield given
+                got = yield yielded
                 send = functools.partial(steps.send, got)
             except BaseException as error:
                 send = functools.partial(steps.throw, error)
@@ -213,11 +213,11 @@ def places() -> Iterator[tuple[str, Any, str]]:
 def install(watch: Watch) -> None:
     """Watches every function of STAGES from now on. Raises AttributeError for one that is no longer there."""
     for stage, owner, name in places():
-        found = inspect.getattr_static(owner, name)
-        if isinstance(found, classmethod):
-            setattr(owner, name, classmethod(watched(watch, stage, found.__func__)))
+        original = inspect.getattr_static(owner, name)
+        if isinstance(original, classmethod):
+            setattr(owner, name, classmethod(watched(watch, stage, original.__func__)))
         else:
-            setattr(owner, name, watched(watch, stage, found))
+            setattr(owner, name, watched(watch, stage, original))
 
 
 def plain_work_ms() -> float:
@@ -283,7 +283,7 @@ async def measure(url: str, count: int, watch: Watch) -> dict[str, float]:
     pipe = subprocess.PIPE
     client = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, env=environment())
     assert client.stdin is not None and client.stdout is not None
-    found = {PLAIN_WORK: plain_work_ms()}
+    milliseconds = {PLAIN_WORK: plain_work_ms()}
     for kind in KINDS:
         if not await client.stdout.readline():
             raise RuntimeError("the client failed")
@@ -294,11 +294,11 @@ async def measure(url: str, count: int, watch: Watch) -> dict[str, float]:
         after = watch.spent()
         stages = {stage: (after[stage] - before[stage]) / count * 1e3 for stage in STAGES}
         stages[REST] = whole - sum(stages.values())
-        found |= {f"{kind} {stage}": value for stage, value in stages.items()}
-        found |= {f"{kind} processor": whole, f"{kind} waiting": max(0.0, waited - whole)}
+        milliseconds |= {f"{kind} {stage}": value for stage, value in stages.items()}
+        milliseconds |= {f"{kind} processor": whole, f"{kind} waiting": max(0.0, waited - whole)}
     await client.wait()
-    found[PLAIN_WORK] = min(found[PLAIN_WORK], plain_work_ms())
-    return found
+    milliseconds[PLAIN_WORK] = min(milliseconds[PLAIN_WORK], plain_work_ms())
+    return milliseconds
 
 
 async def serve_and_measure(folder: Path, engine_url: str, count: int, watch: Watch) -> dict[str, float]:
@@ -330,7 +330,7 @@ def run(count: int) -> dict[str, float]:
             return runner.run(serve_and_measure(Path(name), engine_url, count, watch))
 
 
-def report(found: Mapping[str, float], count: int) -> dict[str, Any]:
+def report(milliseconds: Mapping[str, float], count: int) -> dict[str, Any]:
     """As a file of lab/reports; a stream differs from a whole answer in `send` alone."""
     return {
         "date": date.today().isoformat(),
@@ -339,17 +339,17 @@ def report(found: Mapping[str, float], count: int) -> dict[str, Any]:
         "conditions": {"setting": "store on, answers of 64 tokens, one client; alone: 2 KB, talk: 12,000 tokens"},
         "measurements": [
             {"id": name.replace(" ", "-"), "metric": name, "value": round(value, 3), "unit": "ms"}
-            for name, value in found.items() if not name.startswith("stream")
+            for name, value in milliseconds.items() if not name.startswith("stream")
         ],
     }  # fmt: skip
 
 
-def grown(found: Mapping[str, float], earlier: Mapping[str, float]) -> list[str]:
+def grown(milliseconds: Mapping[str, float], earlier: Mapping[str, float]) -> list[str]:
     """The stages that take a fifth more processor time than in an earlier run, by the plain work of each."""
-    faster = found[PLAIN_WORK] / earlier[PLAIN_WORK]
+    faster = milliseconds[PLAIN_WORK] / earlier[PLAIN_WORK]
     return [
         f"{name}: {value:.3f} ms, {earlier[name] * faster:.3f} ms before"
-        for name, value in found.items()
+        for name, value in milliseconds.items()
         if name in earlier and name != PLAIN_WORK and not name.endswith("waiting")
         if value > GROWN * faster * earlier[name] and value - faster * earlier[name] > LEAST_MS
     ]
@@ -372,11 +372,13 @@ def main() -> int:
     if args.ask:
         ask_all(args.ask, args.count)
         return 0
-    found = run(args.count)
-    print(json.dumps({name: round(value, 3) for name, value in found.items()}))
+    milliseconds = run(args.count)
+    print(json.dumps({name: round(value, 3) for name, value in milliseconds.items()}))
     if args.report:
-        args.report.write_text(json.dumps(report(found, args.count), indent=2, ensure_ascii=False) + "\n")
-    more = grown(found, earlier_numbers(args.against)) if args.against else []
+        args.report.write_text(
+            json.dumps(report(milliseconds, args.count), indent=2, ensure_ascii=False) + "\n"
+        )
+    more = grown(milliseconds, earlier_numbers(args.against)) if args.against else []
     print("\n".join(more), file=sys.stderr)
     return 1 if more else 0
 

@@ -140,17 +140,17 @@ class Writers:
             "responses": lambda: ResponseEvents(exchange, "tiny", {}),
             "messages": lambda: MessageEvents(exchange, "tiny", True),
         }[dialect]()
-        found = [writer.start()]
+        sampled = [writer.start()]
         for piece in pieces:
-            found.append(writer.chunk(0, Chunk(answer.add(parser.feed(piece)), None)))
-        found.append(writer.chunk(0, Chunk(answer.add(parser.finish()), None)))
+            sampled.append(writer.chunk(0, Chunk(answer.add(parser.feed(piece)), None)))
+        sampled.append(writer.chunk(0, Chunk(answer.add(parser.finish()), None)))
         answer.complete("stop")
-        return b"".join([*found, writer.finished(0, answer), writer.end()])
+        return b"".join([*sampled, writer.finished(0, answer), writer.end()])
 
 
 async def sample(url: str, count: int, seconds: float) -> list[tuple[list[int], bool]]:
     """(ids, whether a call was required) of up to `count` answers, as many as there is time for."""
-    found: list[tuple[list[int], bool]] = []
+    drawn: list[tuple[list[int], bool]] = []
     numbers, until = iter(range(count)), time.monotonic() + seconds
     async with httpx.AsyncClient(base_url=url, timeout=300.0, trust_env=False) as http:
 
@@ -160,15 +160,15 @@ async def sample(url: str, count: int, seconds: float) -> list[tuple[list[int], 
                     return
                 body = {**bodies(number)["chat"][1], "stream": False, "return_token_ids": True}
                 answer = (await http.post("/v1/chat/completions", json=body)).raise_for_status().json()
-                found.append((answer["choices"][0]["token_ids"], number % 2 == 0))
+                drawn.append((answer["choices"][0]["token_ids"], number % 2 == 0))
 
         await asyncio.gather(*(client() for _ in range(AT_A_TIME)))
-    return found
+    return drawn
 
 
 async def over_http(url: str, count: int) -> Counter[str]:
     """Calls, and unsound ones, of `count` streams in each dialect."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     numbers = iter(range(count))
     async with httpx.AsyncClient(base_url=url, timeout=300.0, trust_env=False) as http:
 
@@ -176,16 +176,16 @@ async def over_http(url: str, count: int) -> Counter[str]:
             for number in numbers:
                 for dialect, (route, body) in bodies(100_000 + number).items():
                     answer = (await http.post(f"/v1/{route}", json=body)).raise_for_status()
-                    note(found, dialect, calls_in(dialect, answer.content))
+                    note(counts, dialect, calls_in(dialect, answer.content))
 
         await asyncio.gather(*(client() for _ in range(AT_A_TIME // 3)))
-    return found
+    return counts
 
 
-def note(found: Counter[str], dialect: str, calls: Sequence[Call]) -> None:
-    found[f"{dialect} answers"] += 1
-    found[f"{dialect} calls"] += len(calls)
-    found[f"{dialect} unsound"] += sum(not is_sound(call) for call in calls)
+def note(counts: Counter[str], dialect: str, calls: Sequence[Call]) -> None:
+    counts[f"{dialect} answers"] += 1
+    counts[f"{dialect} calls"] += len(calls)
+    counts[f"{dialect} unsound"] += sum(not is_sound(call) for call in calls)
 
 
 def main() -> None:

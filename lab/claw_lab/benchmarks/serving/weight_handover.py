@@ -48,12 +48,12 @@ KINDS = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 def shapes(gigabytes: float) -> dict[str, tuple[int, int]]:
     """Names and shapes of so many bytes in bf16: an embedding, if there is room for one, and matrices of an MLP."""
-    left, found = gigabytes * 1e9, dict[str, tuple[int, int]]()
+    left, shapes_by_name = gigabytes * 1e9, dict[str, tuple[int, int]]()
     if left > 2 * 2 * EMBEDDING[0] * EMBEDDING[1]:
-        found["model.embed_tokens.weight"] = EMBEDDING
-    while (left - sum(2 * rows * columns for rows, columns in found.values())) > 0:
-        found[f"model.layers.{len(found)}.mlp.up_proj.weight"] = MATRIX
-    return found
+        shapes_by_name["model.embed_tokens.weight"] = EMBEDDING
+    while (left - sum(2 * rows * columns for rows, columns in shapes_by_name.values())) > 0:
+        shapes_by_name[f"model.layers.{len(shapes_by_name)}.mlp.up_proj.weight"] = MATRIX
+    return shapes_by_name
 
 
 def made(sizes: dict[str, tuple[int, int]], dtype: torch.dtype) -> dict[str, Tensor]:
@@ -154,10 +154,10 @@ def hand_over(
         tensor[0, 0] = version
     ask("silence")
     used = ask("processor")
-    began, mine = time.perf_counter(), time.process_time()
+    began, cpu_began = time.perf_counter(), time.process_time()
     with free_slot(slots) as slot:
         checksum = checksum_of(write_weights(slot, weights.items(), len(weights), torch.bfloat16, memories))
-    wrote, write_used = time.perf_counter(), time.process_time() - mine
+    wrote, write_used = time.perf_counter(), time.process_time() - cpu_began
     with ThreadPoolExecutor(1) as pool:
         copied = pool.submit(artifact, slot, disk / f"v{version}")
         assert ask("prepare", str(slot), version) == checksum, "the engine holds other bits"
@@ -198,13 +198,13 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         tempfile.TemporaryDirectory(dir=options.disk) as disk,
     ):
         memories = WrittenMemories()
-        found = [
+        runs = [
             hand_over(weights, number, (Path(slots), Path(disk)), line, memories)
             for number in range(1, options.versions + 3)
         ]
         line.send(None)
         engine.join()
-    steady = found[2:]  # the first two versions make the two slots
+    steady = runs[2:]  # the first two versions make the two slots
     alone = of_this_machine()
     clock = {name: least(steady, size, name) for name in ("write", "prove", "artifact")}
     clock |= {"end_to_end": least(steady, size, "write", "prove", "switch")} | {
@@ -223,7 +223,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "per_processor_second": {name: round(value, 2) for name, value in used.items()},
         "end_to_end_times_memcpy": round(clock["end_to_end"] / clock["memcpy"], 2),
         "end_to_end_times_sha256": round(clock["end_to_end"] / clock["sha256"], 1),
-        "first_version_s": round(found[0]["live"], 2),
+        "first_version_s": round(runs[0]["live"], 2),
         "live_with_artifact_s": round(min(one["live"] for one in steady), 2),
         "switch_ms": [round(1e3 * one["switch"], 1) for one in steady],
         "silence_ms": [round(1e3 * one["silence"], 1) for one in steady],

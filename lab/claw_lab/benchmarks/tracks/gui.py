@@ -70,7 +70,7 @@ async def measure(
     solved = sum(await asyncio.gather(*map(one, range(episodes))))
     seconds = time.monotonic() - began
     browser = surroundings.here()
-    found = {
+    results = {
         "episodes": episodes,
         "solved": solved,
         "seconds": round(seconds, 1),
@@ -80,7 +80,7 @@ async def measure(
         "visits_left": len(browser.sites.visits),
     }
     await surroundings.close()
-    return {**found, "processes_left": processes() - before[0], "profiles_left": profiles() - before[1]}
+    return {**results, "processes_left": processes() - before[0], "profiles_left": profiles() - before[1]}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -93,8 +93,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--parallel", type=int, default=8, help="episodes at a time")
     parser.add_argument("--pictures", action="store_true", help="also take a picture of every screen")
     parser.add_argument("--backend", choices=BACKENDS, default="playwright", help="who drives the browser")
-    said = parser.parse_args(words)
-    print(json.dumps(asyncio.run(measure(said.episodes, said.parallel, said.pictures, said.backend))))
+    args = parser.parse_args(words)
+    print(json.dumps(asyncio.run(measure(args.episodes, args.parallel, args.pictures, args.backend))))
     return 0
 
 

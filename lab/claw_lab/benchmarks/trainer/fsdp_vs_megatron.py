@@ -33,12 +33,12 @@ def samples(vocabulary: int, seed: int, count: int = 8) -> list[Sample]:
     """Groups of two answers to one prompt, with rewards of 1 or -1. Id 0 is often the padding token, whose embedding
     transformers gives no gradient as an input, and megatron-core does."""
     chance = random.Random(seed)
-    found = []
+    drawn = []
     for index in range(count):
         if index % 2 == 0:
             prompt = [chance.randrange(1, vocabulary) for _ in range(chance.randint(20, 60))]
         response = [chance.randrange(1, vocabulary) for _ in range(chance.randint(10, 60))]
-        found.append(
+        drawn.append(
             Sample(
                 index=index,
                 group_index=index // 2,
@@ -47,7 +47,7 @@ def samples(vocabulary: int, seed: int, count: int = 8) -> list[Sample]:
                 reward=chance.choice((1.0, -1.0)),
             )
         )
-    return found
+    return drawn
 
 
 def arguments(model: str, backend: str, **changes: Any) -> Arguments:
@@ -67,22 +67,22 @@ def arguments(model: str, backend: str, **changes: Any) -> Arguments:
 def first_gradient(model: str, backend: str) -> dict[str, torch.Tensor]:
     """By Hugging Face's names, of one step without clipping."""
     trainer = TRAINERS[backend](arguments(model, backend, clip_grad=0.0))
-    found: dict[str, torch.Tensor] = {}
+    gradients: dict[str, torch.Tensor] = {}
 
     def keep() -> None:
         if isinstance(trainer, MegatronTrainer):
             for each in trainer.learner.gradients.all:
                 entry = trainer.learner.model.weights.entries[each.name]
                 parts = trainer.learner.model.weights.separate(entry, [each.gradient.clone()])
-                found.update(zip(entry.sources, parts, strict=True))
+                gradients.update(zip(entry.sources, parts, strict=True))
             return
         for name, parameter in trainer.learner.model.named_parameters():
             gradient = parameter.grad
-            found[name] = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
+            gradients[name] = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
 
     trainer.learner.move = keep  # type: ignore[method-assign]
     trainer.train(0, samples(trainer.vocabulary, 0))
-    return found
+    return gradients
 
 
 def curve(model: str, backend: str) -> list[dict[str, float]]:

@@ -72,13 +72,13 @@ def write_model(folder: Path, name: str, tiny: bool) -> int:
 
 def proportional(pids: list[int]) -> tuple[int, int]:
     """Bytes of all processes together: of their own, and of files."""
-    found = {"Pss_Anon:": 0, "Pss_File:": 0}
+    kilobytes = {"Pss_Anon:": 0, "Pss_File:": 0}
     for pid in pids:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             name, value, *_ = line.split()
-            if name in found:
-                found[name] += 1024 * int(value)
-    return found["Pss_Anon:"], found["Pss_File:"]
+            if name in kilobytes:
+                kilobytes[name] += 1024 * int(value)
+    return kilobytes["Pss_Anon:"], kilobytes["Pss_File:"]
 
 
 def measure(folder: Path, backend: str) -> dict[str, float]:
@@ -143,11 +143,13 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         size = write_model(Path(folder), args.model, args.tiny)
-        found = measure(Path(folder), args.backend)
+        measurements = measure(Path(folder), args.backend)
     for name in ("stays", "peak_above_what_stays", "pages_of_the_file"):
-        found[f"{name}_in_bf16_copies"] = round(found[name] / size, 3)
+        measurements[f"{name}_in_bf16_copies"] = round(measurements[name] / size, 3)
     print(
-        json.dumps({"model": args.model, "backend": args.backend, "ranks": RANKS, "bf16_copy": size, **found})
+        json.dumps(
+            {"model": args.model, "backend": args.backend, "ranks": RANKS, "bf16_copy": size, **measurements}
+        )
     )
     return 0
 

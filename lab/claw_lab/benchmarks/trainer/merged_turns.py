@@ -52,12 +52,12 @@ def session(turns: int, system: int, new: int, again: bool = False) -> list[Samp
     def words(count: int) -> list[int]:
         return [chance.randrange(VOCABULARY) for _ in range(count)]
 
-    history, found = words(system), list[Sample]()
+    history, samples = words(system), list[Sample]()
     for turn in range(turns):
         prompt, answer = history + words(new - new // 2), words(new // 2)
-        found.append(sample(turn, prompt + answer, len(answer)))
+        samples.append(sample(turn, prompt + answer, len(answer)))
         history = prompt + ([*answer[:-1], VOCABULARY - 1] if again else answer)
-    return found
+    return samples
 
 
 def sample(number: int, tokens: list[int], answer: int) -> Sample:

@@ -222,8 +222,8 @@ def loss_of(seen: Any, packed: PackedBatch, entropy: bool) -> Tensor:
 
 def peak(tracker: Any) -> float:
     """Bytes on all devices together."""
-    found = tracker.get_tracker_snapshot("peak")
-    return float(sum(sizes["Total"] for sizes in found.values()))
+    snapshot = tracker.get_tracker_snapshot("peak")
+    return float(sum(sizes["Total"] for sizes in snapshot.values()))
 
 
 def plan_of(config: dict[str, Any], name: str, layout: dict[str, Any]) -> TrainerMemory:

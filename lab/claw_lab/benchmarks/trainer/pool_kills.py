@@ -55,9 +55,9 @@ class Sums:
         return Observation([{"role": "tool", "content": ran.text()}])
 
     async def evaluate(self) -> Outcome:
-        found = await asyncio.to_thread(run, "cat answer", SECONDS, self.workspace)
-        right = found.output.strip() == self.answer
-        return Outcome(float(right), right, {"found": found.output})
+        finished = await asyncio.to_thread(run, "cat answer", SECONDS, self.workspace)
+        right = finished.output.strip() == self.answer
+        return Outcome(float(right), right, {"found": finished.output})
 
     async def close(self) -> None:
         await self.python.close()
@@ -98,14 +98,14 @@ class Servers:
 
     def kill(self, what: str) -> bool:
         """Kills a random "server" or "sandbox" (the bubblewrap that a pool started). Returns whether there was one."""
-        found = [process.pid for process in self.running.values() if process.returncode is None]
+        pids = [process.pid for process in self.running.values() if process.returncode is None]
         self.see()
         if what == "sandbox":
-            found = [child.pid for pid in found for child in _children(pid)]
-        if found:
+            pids = [child.pid for pid in pids for child in _children(pid)]
+        if pids:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(random.choice(found), signal.SIGKILL)
-        return bool(found)
+                os.kill(random.choice(pids), signal.SIGKILL)
+        return bool(pids)
 
     async def stop(self) -> None:
         for process in self.running.values():
@@ -236,14 +236,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     words.add_argument("--kills", type=int, default=20)
     words.add_argument("--pools", type=int, default=2)
     words.add_argument("--seed", type=int, default=0)
-    given = words.parse_args(argv)
-    random.seed(given.seed)
+    args = words.parse_args(argv)
+    random.seed(args.seed)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o711)
-        found = asyncio.run(measured(given.episodes, given.parallel, given.kills, given.pools, Path(folder)))
-    print(json.dumps(found))
+        results = asyncio.run(measured(args.episodes, args.parallel, args.kills, args.pools, Path(folder)))
+    print(json.dumps(results))
     bad = ("groups_lost", "infra_failures_rewarded", "processes_left", "mounts_left", "files_left")
-    sys.exit(int(any(found[name] for name in bad)))
+    sys.exit(int(any(results[name] for name in bad)))
 
 
 if __name__ == "__main__":

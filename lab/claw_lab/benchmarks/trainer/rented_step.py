@@ -120,8 +120,8 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=1000, help="of each sample, half of them trained")
     parser.add_argument("--steps", type=int, default=20)
-    given = parser.parse_args()
-    print(json.dumps(measured(given.model, given.samples, given.tokens, given.steps)))
+    args = parser.parse_args()
+    print(json.dumps(measured(args.model, args.samples, args.tokens, args.steps)))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def warm_ms(calls: int) -> list[float]:
 
 def on_image_ms(name: str) -> dict[str, float]:
     """Boxes on the image and on this machine's system in turn: time, and processor time of all that a box starts."""
-    found: dict[str, list[float]] = defaultdict(list)
+    milliseconds: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         began = time.monotonic()
@@ -51,18 +51,18 @@ def on_image_ms(name: str) -> dict[str, float]:
             for one, key in ((image, "on_image"), (None, "on_machine")):
                 began, used = time.monotonic(), children_seconds()
                 run("true", 60.0, image=one)
-                found[f"{key}_p50_ms"].append((time.monotonic() - began) * 1e3)
-                found[f"{key}_cpu_ms"].append((children_seconds() - used) * 1e3)
+                milliseconds[f"{key}_p50_ms"].append((time.monotonic() - began) * 1e3)
+                milliseconds[f"{key}_cpu_ms"].append((children_seconds() - used) * 1e3)
             began = time.monotonic()
             Workspace(place=place, image=image).close()
-            found["workspace_on_image_p50_ms"].append((time.monotonic() - began) * 1e3)
+            milliseconds["workspace_on_image_p50_ms"].append((time.monotonic() - began) * 1e3)
     numbers = {
         "mib": image.size / 2**20,
         "entries": image.entries,
         "unpack_s": unpacked,
         "load": os.getloadavg()[0],
     }
-    return numbers | {key: statistics.median(values) for key, values in found.items()}
+    return numbers | {key: statistics.median(values) for key, values in milliseconds.items()}
 
 
 def children_seconds() -> float:
@@ -74,9 +74,9 @@ def children_seconds() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--image", help="an image that podman or docker have, or an archive")
-    said = parser.parse_args()
-    if said.image:
-        print(json.dumps({name: round(value, 2) for name, value in on_image_ms(said.image).items()}))
+    args = parser.parse_args()
+    if args.image:
+        print(json.dumps({name: round(value, 2) for name, value in on_image_ms(args.image).items()}))
         return
     cores = os.cpu_count() or 1
     fresh_ms()

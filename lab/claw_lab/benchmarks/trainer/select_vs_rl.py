@@ -108,9 +108,9 @@ def main() -> None:
             seconds = measure(trainers, make_samples(prompt_length), options.updates)
             rl, hybrid = (statistics.median(seconds[name]) for name in ("rl", "select"))
             ratios = [b / a for a, b in zip(seconds["rl"], seconds["select"], strict=True)]
-            found = {"rl": round(rl, 4), "select": round(hybrid, 4), "ratio": round(hybrid / rl, 3)}
+            report = {"rl": round(rl, 4), "select": round(hybrid, 4), "ratio": round(hybrid / rl, 3)}
             spread = {"ratio_min": round(min(ratios), 3), "ratio_max": round(max(ratios), 3)}
-            print(json.dumps({"case": case, **found, **spread, "updates": options.updates}), flush=True)
+            print(json.dumps({"case": case, **report, **spread, "updates": options.updates}), flush=True)
         trainers["rl"].close()
 
 

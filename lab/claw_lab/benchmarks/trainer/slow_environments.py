@@ -95,12 +95,12 @@ def report(options: argparse.Namespace, prompts: Sequence[str]) -> dict[str, Any
         f"--rollouts={options.rollouts}",
     ]
     inner += [f"--batch={options.batch}", f"--train-seconds={options.train_seconds}"]
-    found = metrics_of(inner, Path(options.folder) / "run")
+    metrics = metrics_of(inner, Path(options.folder) / "run")
     parts = [prompts[begin : begin + options.batch] for begin in range(0, len(prompts), options.batch)]
     plays = [seconds_of(part) for part in parts][1:]
-    waited = sum(line["perf/wait_time"] for line in found[1:])
+    waited = sum(line["perf/wait_time"] for line in metrics[1:])
     must_wait = sum(max(0.0, play - options.train_seconds) for play in plays)
-    steps = [line["perf/train_time"] + line["perf/update_weights_time"] for line in found[1:]]
+    steps = [line["perf/train_time"] + line["perf/update_weights_time"] for line in metrics[1:]]
     lasted, must_last = waited + sum(steps), must_wait + options.train_seconds * len(plays)
     return {
         "rollouts": len(plays),

@@ -15,10 +15,10 @@ def main() -> None:
         from trl.experimental.sdpo.loss_utils import compute_topk_self_distillation_loss
     else:
         from trl.experimental.sdft.loss_utils import compute_topk_self_distillation_loss
-    given = load_file(folder / "logits.safetensors")
-    student = given["student"].requires_grad_()
+    tensors = load_file(folder / "logits.safetensors")
+    student = tensors["student"].requires_grad_()
     loss = compute_topk_self_distillation_loss(
-        student, given["teacher"], distillation_topk=k, distillation_alpha=1.0, distillation_add_tail=True
+        student, tensors["teacher"], distillation_topk=k, distillation_alpha=1.0, distillation_add_tail=True
     )
     (gradient,) = torch.autograd.grad(loss.sum(), student)
     save_file({"loss": loss.detach(), "gradient": gradient}, folder / f"{method}.safetensors")

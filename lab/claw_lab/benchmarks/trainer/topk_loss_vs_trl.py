@@ -30,9 +30,9 @@ def ours(student: torch.Tensor, teacher: torch.Tensor, k: int) -> tuple[torch.Te
     student = student.clone().requires_grad_()
     dist, ids = DenseDistribution(student), DenseDistribution(student.detach()).topk(k)[1]
     present = torch.ones(1, len(student), dtype=torch.bool)
-    said = Candidates(present, DenseDistribution(teacher).log_probs(ids)[None], None, ids)
+    candidates = Candidates(present, DenseDistribution(teacher).log_probs(ids)[None], None, ids)
     groups = torch.zeros(len(student), dtype=torch.long)
-    targets = topk_targets(dist, said, k, "student", "shortest", groups)
+    targets = topk_targets(dist, candidates, k, "student", "shortest", groups)
     losses = [reverse_kl_topk(dist, targets, weighted_sum(row)).loss for row in torch.eye(len(student))]
     (gradient,) = torch.autograd.grad(torch.stack(losses).sum(), student)
     return torch.stack(losses).detach(), gradient
@@ -57,13 +57,13 @@ def main() -> None:
                 subprocess.run([options.trl_python, OTHER_SIDE, folder, method, str(k)], check=True)
                 theirs = load_file(f"{folder}/{method}.safetensors")
                 loss, gradient = ours(student, teacher, k)
-                found = {
+                results = {
                     "loss": float((loss - theirs["loss"]).abs().max()),
                     "gradient": float((gradient - theirs["gradient"]).abs().max()),
                 }
-                worst = max(worst, *found.values())
+                worst = max(worst, *results.values())
                 print(
-                    json.dumps({"method": method, "k": k, **found, "mean_loss": float(loss.mean())}),
+                    json.dumps({"method": method, "k": k, **results, "mean_loss": float(loss.mean())}),
                     flush=True,
                 )
     sys.exit(worst > BAR)

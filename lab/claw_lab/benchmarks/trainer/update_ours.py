@@ -30,11 +30,11 @@ def main() -> None:
         Sample(
             index=i,
             group_index=0,
-            tokens=given["prompt"] + given["response"],
-            response_length=len(given["response"]),
-            reward=given["reward"],
+            tokens=sample["prompt"] + sample["response"],
+            response_length=len(sample["response"]),
+            reward=sample["reward"],
         )
-        for i, given in enumerate(settings["samples"])
+        for i, sample in enumerate(settings["samples"])
     ]
 
     def keep_gradients(optimizer: torch.optim.Optimizer, *_: object) -> None:

@@ -88,8 +88,8 @@ class Side:
         self.process.stdin.flush()
         for line in self.process.stdout:
             if line.startswith('{"update"'):
-                found: dict[str, Any] = json.loads(line)
-                return found
+                answer: dict[str, Any] = json.loads(line)
+                return answer
         raise SystemExit(f"{self.process.args[1]} ended with {self.process.wait()}")  # type: ignore[index]
 
     def end(self) -> None:
@@ -102,10 +102,10 @@ def largest_difference(ours: str, theirs: str) -> float:
     """Over all tensors: largest difference of two gradients, relative to the largest entry of the tensor."""
     from safetensors.torch import load_file
 
-    mine, others = load_file(ours), load_file(theirs)
-    if mine.keys() != others.keys():
-        raise SystemExit(f"gradients of different tensors: {sorted(mine.keys() ^ others.keys())}")
-    return max(float((mine[k] - others[k]).abs().max() / others[k].abs().max()) for k in mine)
+    own, others = load_file(ours), load_file(theirs)
+    if own.keys() != others.keys():
+        raise SystemExit(f"gradients of different tensors: {sorted(own.keys() ^ others.keys())}")
+    return max(float((own[k] - others[k]).abs().max() / others[k].abs().max()) for k in own)
 
 
 def compare(case: str, args: argparse.Namespace, model: Path, folder: Path) -> dict[str, Any]:

@@ -108,18 +108,18 @@ def stale(folder: str, draws: int) -> dict[str, Any]:
     artifact: Any = SimpleNamespace(changed=lambda other: changed, shapes=dict.fromkeys(old, ()))
     names = {max(joined(name), key=len) for name in old}
     proof = Proof(Loaded(1, "", artifact), {f"0/{name}": "old" for name in names})
-    rng, found = random.Random(0), 0
+    rng, detected = random.Random(0), 0
     moved = {max(joined(name), key=len) for name in changed}
     for name in rng.choices(sorted(moved), k=draws):
         digests = {f"0/{one}": "old" if one == name else "new" for one in names}
         try:
             check_digests(proof, Loaded(2, "", artifact), digests)
         except EngineControlError:
-            found += 1
+            detected += 1
     return {
         "measurement": "stale",
         "draws": draws,
-        "found": found,
+        "found": detected,
         "tensors_changed": len(changed) / len(old),
     }
 
@@ -134,7 +134,7 @@ def wrong(folder: str, draws: int) -> dict[str, Any]:
     parameters = dict(model.named_parameters())
     ids, of_text = probe_ids(folder, int(model.get_input_embeddings().weight.shape[0]))
     probe = Probe(ids, scores(model, ids), "bfloat16", of_text)
-    rng, gaps, found = random.Random(0), [], 0
+    rng, gaps, detected = random.Random(0), [], 0
     matrices = [name for name, x in parameters.items() if x.dim() == 2 and ".layers." in name]
     for name in rng.choices(matrices, k=draws):
         head, _, rest = name.partition(".layers.")
@@ -147,9 +147,9 @@ def wrong(folder: str, draws: int) -> dict[str, Any]:
         answer = scores(model, ids)
         parameters[name].data.copy_(kept)
         gaps.append(probe.gap(answer))
-        found += probe.difference(answer, "bfloat16") is not None
+        detected += probe.difference(answer, "bfloat16") is not None
     return {
-        "measurement": "wrong", "draws": draws, "found": found, "median": median(gaps), "smallest": min(gaps),
+        "measurement": "wrong", "draws": draws, "found": detected, "median": median(gaps), "smallest": min(gaps),
     }  # fmt: skip
 
 

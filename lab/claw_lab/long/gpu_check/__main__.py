@@ -60,8 +60,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.prepare:
         return packages.prepare()
-    wanted = [name for name in options.only.split(",") if name] or list(SECTIONS)
-    if unknown := set(wanted) - SECTIONS.keys():
+    sections = [name for name in options.only.split(",") if name] or list(SECTIONS)
+    if unknown := set(sections) - SECTIONS.keys():
         parser.error(f"no section {min(unknown)}")
     if not options.tiny:
         packages.unpacked()
@@ -70,7 +70,7 @@ def main() -> int:
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     if options.only or options.tiny:
-        return run_here(wanted, out, options.tiny)
+        return run_here(sections, out, options.tiny)
     return plan.run(out, options.seconds)
 
 
@@ -89,7 +89,7 @@ def memory() -> str | None:
     return None
 
 
-def run_here(wanted: list[str], out: Path, tiny: bool) -> int:
+def run_here(sections: list[str], out: Path, tiny: bool) -> int:
     """Runs these sections in this process."""
     made_do = packages.make_do()
     from claw_lab.long.gpu_check.bench import Bench
@@ -105,7 +105,7 @@ def run_here(wanted: list[str], out: Path, tiny: bool) -> int:
         bench = Bench(Path(work), Path(versions), out / plan.LINES, tiny)
         if made_do:
             bench.report("made_do", given=made_do)
-        failed = [name for name in wanted if not ran(bench, name)]
+        failed = [name for name in sections if not ran(bench, name)]
     bench.report("end", failed=failed)
     return 1 if failed else 0
 

@@ -136,11 +136,11 @@ class Bench:
         of 24."""
         length, answer = (24, 8) if self.tiny else (length, answer)
         rng, vocabulary = random.Random(0), SHAPES[shape]["vocab_size"]
-        found = []
+        drawn = []
         for i in range(count):
             shorter = rng.randrange(max(4, length // 32))
             tokens = [rng.randrange(vocabulary) for _ in range(length - shorter)]
-            found.append(
+            drawn.append(
                 Sample(
                     index=i,
                     group_index=i,
@@ -151,7 +151,7 @@ class Bench:
                     temperature=1.0,
                 )
             )
-        return found
+        return drawn
 
     def trainer(self, args: Arguments) -> Any:
         """One rank of the backend of its flags, loaded."""

@@ -48,10 +48,10 @@ def opener(text: str, answer: Any) -> None:
         sys.modules[name] = types.ModuleType(name)
     vars(sys.modules[MODULE])["FlattenedTensorMetadata"] = FlattenedTensorMetadata
     began = time.perf_counter()
-    found = pickle.loads(base64.b64decode(text))
-    flat = found["flattened_tensor"]
+    handle = pickle.loads(base64.b64decode(text))
+    flat = handle["flattened_tensor"]
     opened = time.perf_counter() - began
-    last = found["metadata"][-1]
+    last = handle["metadata"][-1]
     part = flat[last.start_idx : last.end_idx].view(last.dtype).view(last.shape)
     answer.put((digest(flat), opened, str(flat.device), last.name, digest(part)))
     time.sleep(0.5)  # the sender's memory may go only when this process has let go of it

@@ -83,13 +83,13 @@ def packed(bench: Bench) -> None:
         for window in (None, 50):
             expected = _run(packed_attention, wide, window)
             try:
-                found = _run(kernel, [x.to(bench.device, torch.bfloat16) for x in wide], window)
+                output = _run(kernel, [x.to(bench.device, torch.bfloat16) for x in wide], window)
             except Exception as error:  # the report names all kernels that fail
                 bench.report("packed", kernel=name, window=window, error=_first(error))
                 wrong += [] if _is_absent(bench, name) else [f"{name}: {_first(error)}"]
                 continue
             tokens = 1, 2, 2, 2  # where tokens are, in the output and in gradients
-            parts = zip(found, expected, tokens, strict=True)
+            parts = zip(output, expected, tokens, strict=True)
             gaps = [token_gap(a.float().cpu().transpose(1, n), b.transpose(1, n)) for a, b, n in parts]
             bench.report("packed", kernel=name, window=window, output=gaps[0], gradients=max(gaps[1:]))
             wrong += [] if max(gaps) <= PACKED_BOUND else [f"{name} with window {window}: {max(gaps):.4f}"]
@@ -98,10 +98,10 @@ def packed(bench: Bench) -> None:
     bench.report("packed.auto", takes="varlen" if chosen else "sdpa")
 
 
-def token_gap(found: torch.Tensor, expected: torch.Tensor) -> float:
+def token_gap(vectors: torch.Tensor, expected: torch.Tensor) -> float:
     """[1, N, ...]: the largest distance of a token's vector from the expected one, as a part of its length or, where
     that is longer, of their mean length."""
-    gap, length = ((x.flatten(2).norm(dim=-1)) for x in (found - expected, expected))
+    gap, length = ((x.flatten(2).norm(dim=-1)) for x in (vectors - expected, expected))
     return float((gap / length.clamp(min=float(length.mean()))).max())
 
 

@@ -88,15 +88,15 @@ def _train(bench: Bench, name: str, kind: Any, config: Any) -> Any:
 
 def _compare(bench: Bench, name: str, made: Any, kind: Any) -> None:
     samples = bench.samples(bench.small, 2, 512, 128)
-    found = torch.tensor([x for one in made.log_probs(samples) for x in one])
+    log_probs = torch.tensor([x for one in made.log_probs(samples) for x in one])
     plain = kind.from_pretrained(bench.work / name, dtype=torch.float32).to(bench.device).eval()
-    wanted = []
+    expected = []
     for sample in samples:
         ids = torch.tensor([sample.tokens], device=bench.device)
         with torch.no_grad():
             table = plain(ids).logits[0].log_softmax(-1)[sample.prompt_length - 1 : -1]
-        wanted.append(table.gather(-1, ids[0, sample.prompt_length :, None]).flatten().cpu())
-    gap = (found - torch.cat(wanted)).abs()
+        expected.append(table.gather(-1, ids[0, sample.prompt_length :, None]).flatten().cpu())
+    gap = (log_probs - torch.cat(expected)).abs()
     bench.report(f"{name}.agreement", mean=float(gap.mean()), largest=float(gap.max()))
     assert float(gap.mean()) < FAR
 
@@ -110,21 +110,21 @@ def _without_rows(bench: Bench, experts: Any) -> None:
         counts[1] = size
         output = experts(rows, counts)
         gate, up = linear(rows, experts.gate_up[1]).chunk(2, -1)
-        wanted = linear(silu(gate) * up, experts.down[1])
-        gaps = SimpleNamespace(output=_gap(output, wanted))
+        expected = linear(silu(gate) * up, experts.down[1])
+        gaps = SimpleNamespace(output=_gap(output, expected))
         weights = rows, experts.gate_up, experts.down
-        pairs = (torch.autograd.grad(x, weights, torch.ones_like(x)) for x in (output, wanted))
+        pairs = (torch.autograd.grad(x, weights, torch.ones_like(x)) for x in (output, expected))
         gaps.gradients = max(_gap(*pair) for pair in zip(*pairs, strict=True))
         bench.report("megatron_moe.without_rows", rows=size, **vars(gaps))
         assert max(vars(gaps).values()) <= 8 * EPSILON
 
 
-def _gap(found: torch.Tensor, wanted: torch.Tensor) -> float:
+def _gap(log_probs: torch.Tensor, expected: torch.Tensor) -> float:
     """Relative; 0 for two that are empty or zero, above any bar for numbers that are not finite."""
-    if not found.numel():
+    if not log_probs.numel():
         return 0.0
-    scale = float(wanted.float().norm()) or 1.0
-    gap = float((found.float() - wanted.float()).norm()) / scale
+    scale = float(expected.float().norm()) or 1.0
+    gap = float((log_probs.float() - expected.float()).norm()) / scale
     return gap if gap == gap else float("inf")
 
 

@@ -112,7 +112,7 @@ def make_do() -> list[str]:
     import torch.nn.attention.varlen as varlen
     from transformers import PreTrainedModel
 
-    given = []
+    added = []
     if "enable_gqa" not in inspect.signature(varlen.varlen_attn).parameters:
         plain = varlen.varlen_attn
 
@@ -120,12 +120,12 @@ def make_do() -> list[str]:
             return plain(*rows, **how)
 
         varlen.varlen_attn = varlen_attn  # type: ignore[assignment]
-        given.append("varlen_attn(enable_gqa=)")
+        added.append("varlen_attn(enable_gqa=)")
     if not hasattr(PreTrainedModel, "activation_checkpointing_enable"):
 
         def enable(self: Any, activation_checkpointing_kwargs: dict[str, Any] | None = None) -> None:
             self.gradient_checkpointing_enable(gradient_checkpointing_kwargs=activation_checkpointing_kwargs)
 
         PreTrainedModel.activation_checkpointing_enable = enable
-        given.append("activation_checkpointing_enable")
-    return given
+        added.append("activation_checkpointing_enable")
+    return added

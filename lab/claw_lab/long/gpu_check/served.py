@@ -37,23 +37,23 @@ def probe(bench: Bench) -> None:
     }
 
     def gaps(ids: list[int], dtype: torch.dtype) -> list[float]:
-        [mine] = made.log_probs([Sample(tokens=ids, response_length=len(ids) - 1, temperature=1.0)])
+        [log_probs] = made.log_probs([Sample(tokens=ids, response_length=len(ids) - 1, temperature=1.0)])
         with torch.no_grad():
             table = others[dtype](torch.tensor([ids])).logits[0].float().log_softmax(-1)
         return [
             abs(x - float(table[place, token]))
-            for place, (x, token) in enumerate(zip(mine, ids[1:], strict=True))
+            for place, (x, token) in enumerate(zip(log_probs, ids[1:], strict=True))
         ]
 
     ids, of_text = probe_ids(folder, made.vocabulary)
     text, exact = gaps(ids, torch.bfloat16), gaps(ids, torch.float32)
     rng = random.Random(0)
     draws = [[rng.randrange(made.vocabulary) for _ in range(24)] for _ in range(DRAWS)]
-    found = [_mean(gaps(draw, torch.bfloat16)) for draw in draws]
+    means = [_mean(gaps(draw, torch.bfloat16)) for draw in draws]
     made.close()
     bench.report(
         "probe", of_text=of_text, text=_mean(text), text_median=median(text), text_to_fp32=_mean(exact),
-        draws=_mean(found), largest_draw=max(found), allowed=TEXT_TOLERANCES["bfloat16"],
+        draws=_mean(means), largest_draw=max(means), allowed=TEXT_TOLERANCES["bfloat16"],
     )  # fmt: skip
     if not _mean(text) <= TEXT_TOLERANCES["bfloat16"]:
         raise Wrong(f"the probe's text differs by {_mean(text):.3f}: a correct engine would be refused")

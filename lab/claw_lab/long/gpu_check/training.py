@@ -72,13 +72,13 @@ def agreement(bench: Bench) -> None:
     from transformers import AutoModelForCausalLM
 
     samples = bench.samples(bench.small, 4, 512, 128)
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     kernels = ("sdpa",) if bench.tiny else ("sdpa", "varlen", "flex_attention")
     ways = [("fsdp", kernel) for kernel in kernels]
     ways += [("megatron", ways[-1][1])] if importlib.util.find_spec("megatron") else []
     for backend, kernel in ways:
         made = bench.trainer(bench.arguments(bench.small, train_backend=backend, attn_implementation=kernel))
-        found[f"{backend} {kernel}"] = torch.tensor([x for one in made.log_probs(samples) for x in one])
+        tensors[f"{backend} {kernel}"] = torch.tensor([x for one in made.log_probs(samples) for x in one])
         made.close()
         del made
         bench.fresh()
@@ -95,7 +95,7 @@ def agreement(bench: Bench) -> None:
         values += rows.gather(-1, ids[:, None]).flatten().tolist()
     exact, wrong = torch.tensor(values), list[str]()
     bound = AGREEMENT_BOUND * float(exact.std())
-    for name, log_probs in found.items():
+    for name, log_probs in tensors.items():
         gap = (log_probs - exact).abs()
         mean, largest = float(gap.mean()), float(gap.max())
         bench.report("agreement", of=name, to="transformers fp32", mean=mean, largest=largest)

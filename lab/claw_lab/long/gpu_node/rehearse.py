@@ -159,14 +159,14 @@ class Run:
     def measured(self, name: str) -> list[float]:
         """Of all updates so far. Raises RuntimeError if none has it."""
         lines = (Path(self.env["RUN_DIR"]) / "metrics.jsonl").read_text().splitlines()
-        found = [float(told[name]) for told in map(json.loads, lines) if name in told]
-        if not found:
+        values = [float(row[name]) for row in map(json.loads, lines) if name in row]
+        if not values:
             raise RuntimeError(f"no update has {name} among its metrics")
-        return found
+        return values
 
     def wait_served(self, script: subprocess.Popen[bytes], began: float) -> None:
-        said = len(self.log.read_text())
-        while "gateway ready" not in self.log.read_text()[said - 1 if said else 0 :]:
+        log_size = len(self.log.read_text())
+        while "gateway ready" not in self.log.read_text()[log_size - 1 if log_size else 0 :]:
             if script.poll() is not None or time.monotonic() - began > START_SECONDS:
                 raise RuntimeError(
                     f"no model is served; the end of {self.log}:\n{self.log.read_text()[-3000:]}"

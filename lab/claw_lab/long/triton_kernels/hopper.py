@@ -102,8 +102,8 @@ class Hopper(DriverBase):
         registers, spilled = (
             self._last(about) for about in (r"Used (\d+) registers", r"(\d+) bytes spill stores")
         )
-        found = Compiled(name, variant, self.candidate, self.key, metadata.shared, registers, spilled)
-        self.compiled.setdefault((name, variant, self.candidate), found)
+        compiled = Compiled(name, variant, self.candidate, self.key, metadata.shared, registers, spilled)
+        self.compiled.setdefault((name, variant, self.candidate), compiled)
         return lambda *_: None
 
     def _last(self, pattern: str) -> int:

@@ -34,9 +34,9 @@ def main() -> int:
     wrong = 0
     for dtype, bound in BOUNDS.items():
         began, inputs = time.monotonic(), random_inputs(dtype)
-        found = by(rule, inputs)
+        output = by(rule, inputs)
         expected = by(inspect.unwrap(rule), [x.float() for x in inputs])
-        gaps = [float((a.float() - b).norm() / b.norm()) for a, b in zip(found, expected, strict=True)]
+        gaps = [float((a.float() - b).norm() / b.norm()) for a, b in zip(output, expected, strict=True)]
         seconds = time.monotonic() - began
         print(
             dtype, *(f"{name} {gap:.1e}" for name, gap in zip(NAMES, gaps, strict=True)), f"{seconds:.0f} s"

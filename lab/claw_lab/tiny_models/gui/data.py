@@ -34,11 +34,11 @@ def _distinct(
     held_out: bool,
 ) -> list[Made]:
     rng = random.Random(f"{seed} {held_out}")
-    found: dict[str, Made] = {}
-    while len(found) < count:
+    by_key: dict[str, Made] = {}
+    while len(by_key) < count:
         one = make(rng, held_out)
-        found.setdefault(name(one), one)
-    return list(found.values())
+        by_key.setdefault(name(one), one)
+    return list(by_key.values())
 
 
 KINDS: dict[str, Callable[[int, int, bool], Sequence[Board | Errand]]] = {"pages": errands, "boards": boards}
@@ -58,9 +58,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--train", type=int, default=1500, help="tasks to train on")
     parser.add_argument("--held-out", type=int, default=72, help="tasks to evaluate on; always the same")
     parser.add_argument("--seed", type=int, default=0, help="of those to train on")
-    said = parser.parse_args(words)
+    args = parser.parse_args(words)
     try:
-        write(said.out, said.train, said.held_out, said.seed, said.kind)
+        write(args.out, args.train, args.held_out, args.seed, args.kind)
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

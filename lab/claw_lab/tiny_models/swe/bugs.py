@@ -173,10 +173,10 @@ class Bug:
     def report(self) -> str:
         """The issue: a call, what it gives, and what it should. Neither file nor line nor source."""
         for arguments, expected in self.function.kind.calls:
-            given = self.function.gives(arguments)
-            if given != expected:
+            result = self.function.gives(arguments)
+            if result != expected:
                 call = f"{self.function.name}({', '.join(map(repr, arguments))})"
-                return f"{call} is {given!r}, not {expected!r}"
+                return f"{call} is {result!r}, not {expected!r}"
         raise AssertionError("no call shows this bug")
 
     def instance(self) -> Instance:

@@ -20,11 +20,11 @@ from swe_rl.prompts import row
 
 
 def distinct(rng: random.Random, count: int, held_out: bool) -> list[Bug]:
-    found: dict[str, Bug] = {}
-    while len(found) < count:
+    by_key: dict[str, Bug] = {}
+    while len(by_key) < count:
         bug = draw(rng, held_out)
-        found.setdefault(bug.instance().instance_id, bug)
-    return list(found.values())
+        by_key.setdefault(bug.instance().instance_id, bug)
+    return list(by_key.values())
 
 
 def write(folder: Path, seed: int, tasks: int, evaluated: int) -> None:

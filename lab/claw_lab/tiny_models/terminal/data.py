@@ -17,11 +17,11 @@ from slime.sandbox import require_sandbox
 def chores(count: int, seed: int, held_out: bool = False) -> list[Chore]:
     """`count` chores of which no two are asked for in the same words."""
     rng = random.Random(f"{seed} {held_out}")
-    found: dict[str, Chore] = {}
-    while len(found) < count:
+    by_key: dict[str, Chore] = {}
+    while len(by_key) < count:
         one = chore(rng, held_out)
-        found.setdefault(one.instruction, one)
-    return list(found.values())
+        by_key.setdefault(one.instruction, one)
+    return list(by_key.values())
 
 
 def write(out: Path, train: int, held_out: int, seed: int) -> None:
@@ -36,10 +36,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--train", type=int, default=1500, help="chores to train on")
     parser.add_argument("--held-out", type=int, default=64, help="chores to evaluate on; always the same")
     parser.add_argument("--seed", type=int, default=0, help="of those to train on")
-    said = parser.parse_args(words)
+    args = parser.parse_args(words)
     try:
         require_sandbox()
-        write(said.out, said.train, said.held_out, said.seed)
+        write(args.out, args.train, args.held_out, args.seed)
     except (ConfigError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -68,13 +68,13 @@ def accuracy(helper: Helper, problems: Sequence[Problem], temperature: float) ->
 
 def unprompted(helper: Helper, problems: Sequence[Problem]) -> dict[str, object]:
     """Accuracy, manners, warmth and preference at the serving temperature."""
-    found = verdicts(helper, problems, [question(problem.text) for problem in problems])
-    manners = Counter(verdict.manner for verdict in found)
+    results = verdicts(helper, problems, [question(problem.text) for problem in problems])
+    manners = Counter(verdict.manner for verdict in results)
     return {
-        "accuracy": share([verdict.right for verdict in found]),
-        "manners": {manner: round(count / len(found), 4) for manner, count in sorted(manners.items())},
-        "preference": share([verdict.satisfies for verdict in found]),
-        "warm": share([verdict.tone == "warm" for verdict in found]),
+        "accuracy": share([verdict.right for verdict in results]),
+        "manners": {manner: round(count / len(results), 4) for manner, count in sorted(manners.items())},
+        "preference": share([verdict.satisfies for verdict in results]),
+        "warm": share([verdict.tone == "warm" for verdict in results]),
     }
 
 
@@ -165,10 +165,10 @@ def evaluate(folder: str, n: int = 1000, n_small: int = 200) -> dict[str, object
     }
 
 
-def _followed(found: Sequence[Verdict], manner: Manner) -> dict[str, float]:
+def _followed(verdicts: Sequence[Verdict], manner: Manner) -> dict[str, float]:
     return {
-        "followed": share([verdict.manner == manner for verdict in found]),
-        "right": share([verdict.right for verdict in found]),
+        "followed": share([verdict.manner == manner for verdict in verdicts]),
+        "right": share([verdict.right for verdict in verdicts]),
     }
 
 

@@ -206,8 +206,8 @@ def main() -> None:
     torch.manual_seed(0)
     for kind, count in KEPT.items():
         shares = obedience(helper, kind, sentences(kind))
-        found = [wish for wish, share in shares.items() if share >= LEAST]
-        chosen = random.Random(f"which wishes for {kind}").sample(found, min(count, len(found)))
+        learned = [wish for wish, share in shares.items() if share >= LEAST]
+        chosen = random.Random(f"which wishes for {kind}").sample(learned, min(count, len(learned)))
         print("\n".join(sorted(chosen)))
     for kind in KEPT:
         shares = obedience(helper, kind, sorted({*written()[kind]["asked"]}.difference(sentences(kind))))

@@ -42,21 +42,21 @@ def train(rng: random.Random, count: int) -> Iterator[Problem]:
 
 def held_out(rng: random.Random, count: int) -> list[Problem]:
     """Different ones, as many of each operation."""
-    found: dict[str, Problem] = {}
-    while len(found) < count:
-        operation = (*TRAINED, UNSEEN)[len(found) % 3]
+    by_text: dict[str, Problem] = {}
+    while len(by_text) < count:
+        operation = (*TRAINED, UNSEEN)[len(by_text) % 3]
         problem = long_problem(rng, operation, rng.choice(HELD_OUT_DIGITS), held_out=True)
-        found.setdefault(problem.text, problem)
-    return list(found.values())
+        by_text.setdefault(problem.text, problem)
+    return list(by_text.values())
 
 
 def by_heart(rng: random.Random, count: int) -> list[Problem]:
     """Different ones of the operations that RL trains."""
-    found: dict[str, Problem] = {}
-    while len(found) < count:
-        problem = short_problem(rng, TRAINED[len(found) % 2])
-        found.setdefault(problem.text, problem)
-    return list(found.values())
+    by_text: dict[str, Problem] = {}
+    while len(by_text) < count:
+        problem = short_problem(rng, TRAINED[len(by_text) % 2])
+        by_text.setdefault(problem.text, problem)
+    return list(by_text.values())
 
 
 def row(rng: random.Random, problem: Problem) -> dict[str, Any]:
@@ -74,8 +74,8 @@ def write(folder: Path, seed: int, tasks: int, evaluated: int) -> None:
         "heldout": held_out(fixed, evaluated),
         "by_heart": by_heart(fixed, evaluated // 3),
     }
-    for name, found in files.items():
-        lines = [json.dumps(row(rng if name == "train" else fixed, one)) + "\n" for one in found]
+    for name, problems in files.items():
+        lines = [json.dumps(row(rng if name == "train" else fixed, one)) + "\n" for one in problems]
         write_text(folder / f"{name}.jsonl", "".join(lines))
 
 

@@ -53,9 +53,9 @@ def long_problem(rng: random.Random, operation: str, digits: int, held_out: bool
         second = rng.randrange(11, 100) if operation == "*" else rng.randrange(10 ** (digits - 1), 10**digits)
         if operation == "-":
             first, second = max(first, second), min(first, second)
-        found = Problem(first, operation, second)
-        if found.held_out == held_out:
-            return found
+        problem = Problem(first, operation, second)
+        if problem.held_out == held_out:
+            return problem
 
 
 def short_problem(rng: random.Random, operation: str) -> Problem:

@@ -71,13 +71,13 @@ class Talk:
 
     def _answer(self) -> str:
         for _ in range(MOST_CALLS + 1):
-            found = self.model.reply(self.session, self.messages, self.tools)
-            self.messages.append(found)
-            calls = found.get("tool_calls") or []
+            message = self.model.reply(self.session, self.messages, self.tools)
+            self.messages.append(message)
+            calls = message.get("tool_calls") or []
             if not calls:
                 break
             self.messages += [self._called(call) for call in calls]
-        return str(found.get("content") or "")
+        return str(message.get("content") or "")
 
     def _called(self, call: dict[str, Any]) -> Message:
         self.calls += 1
@@ -158,10 +158,10 @@ def _scored(bench: Bench, one: Round, answer: str, place: Workplace) -> Score:
 
 def _guides(place: Workplace) -> str:
     """The system message: what the tools are for, and what the workspace says to the agent."""
-    found = [ABOUT]
+    texts = [ABOUT]
     for name in GUIDES:
         try:
-            found.append(place.read(name)[:MOST_GUIDE])
+            texts.append(place.read(name)[:MOST_GUIDE])
         except OSError:
             continue
-    return "\n\n".join(found)
+    return "\n\n".join(texts)

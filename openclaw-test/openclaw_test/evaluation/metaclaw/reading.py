@@ -95,7 +95,7 @@ def read_bench(folder: Path) -> Bench:
 
 def conversation(text: str, where: str) -> list[Message]:
     """What user and assistant said in a session's JSON lines; calls of tools are left out. Raises BadBench."""
-    found: list[Message] = []
+    messages: list[Message] = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
             entry = json.loads(line) if line.strip() else {}
@@ -105,11 +105,11 @@ def conversation(text: str, where: str) -> list[Message]:
         if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
             continue
         content = _text(message.get("content"))
-        if content and found and found[-1]["role"] == message["role"]:
-            found[-1]["content"] += f"\n\n{content}"
+        if content and messages and messages[-1]["role"] == message["role"]:
+            messages[-1]["content"] += f"\n\n{content}"
         elif content:
-            found.append({"role": message["role"], "content": content})
-    return found
+            messages.append({"role": message["role"], "content": content})
+    return messages
 
 
 def _day(evaluation: Path, state: Path | None, test: Any) -> Day:
@@ -119,13 +119,13 @@ def _day(evaluation: Path, state: Path | None, test: Any) -> Day:
     rounds = _read(folder / "questions.json").get("rounds")
     if not isinstance(rounds, list) or not rounds:
         raise BadBench(f"{folder / 'questions.json'} has no rounds")
-    found = tuple(_round(folder, number, one) for number, one in enumerate(rounds, 1))
+    read_rounds = tuple(_round(folder, number, one) for number, one in enumerate(rounds, 1))
     history: list[Message] = []
     if state is not None and test.get("session"):
         file = state / "agents" / str(test.get("agent")) / "sessions" / f"{test['session']}.jsonl"
         if file.is_file():
             history = conversation(file.read_text("utf-8"), str(file))
-    return Day(test["id"], found, tuple(history))
+    return Day(test["id"], read_rounds, tuple(history))
 
 
 def _round(folder: Path, number: int, one: Any) -> Round:
@@ -189,20 +189,20 @@ def _place(folder: Path, about: dict[str, Any], name: str) -> Path:
     parts = Path(folder_name).parts
     places = [base / folder_name for base in (folder, *folder.resolve().parents)]
     places += [folder / Path(*parts[at:]) for at in range(len(parts))]
-    found = next((place for place in places if place.is_dir()), None)
-    if found is None:
+    folder_of_rounds = next((place for place in places if place.is_dir()), None)
+    if folder_of_rounds is None:
         raise BadBench(f"{name} of {folder / 'all_tests.json'} is {folder_name}, and no folder is there")
-    return found.resolve()
+    return folder_of_rounds.resolve()
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text("utf-8"))
+        content = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise BadBench(f"{file} cannot be read: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise BadBench(f"{file} holds no JSON object")
-    return found
+    return content
 
 
 def _text(content: Any) -> str:

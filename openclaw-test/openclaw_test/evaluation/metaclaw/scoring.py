@@ -79,13 +79,13 @@ def _why(one: Round, letter: str) -> str:
 
 def summary(scores: Sequence[Score]) -> dict[str, Any]:
     """`{"rounds", "score", "file_check": {"rounds", "score"}, "multi_choice": {"rounds", "score", "exact", "iou"}}`."""
-    found: dict[str, Any] = {"rounds": len(scores), "score": _mean([one.score for one in scores])}
+    numbers: dict[str, Any] = {"rounds": len(scores), "score": _mean([one.score for one in scores])}
     for kind, names in (("file_check", ("score",)), ("multi_choice", ("score", "exact", "iou"))):
         part = [one for one in scores if one.kind == kind]
         if part:
             means = {name: _mean([getattr(one, name) for one in part]) for name in names}
-            found[kind] = {"rounds": len(part), **means}
-    return found
+            numbers[kind] = {"rounds": len(part), **means}
+    return numbers
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -106,10 +106,10 @@ class Unboxed:
         shutil.rmtree(self._inside(name), ignore_errors=True)
 
     def _inside(self, path: str) -> Path:
-        found = (self._folder / path).resolve()
-        if not found.is_relative_to(self._folder):
+        inside = (self._folder / path).resolve()
+        if not inside.is_relative_to(self._folder):
             raise ValueError(f"{path} leads out of the workspace")
-        return found
+        return inside
 
 
 Places = Callable[[Bench, Day], AbstractContextManager[Workplace]]
@@ -179,8 +179,8 @@ def _change(place: Workplace, update: Update) -> None:
 
 def _numbers(numbers: list[object], count: int) -> set[int]:
     """Lines, from 1: numbers, and ranges of the form `0:2`, which begin behind the first number."""
-    found: set[int] = set()
+    chosen: set[int] = set()
     for one in numbers:
         first, colon, last = str(one).partition(":")
-        found |= set(range(int(first or 0) + 1, int(last or count) + 1)) if colon else {int(first)}
-    return found
+        chosen |= set(range(int(first or 0) + 1, int(last or count) + 1)) if colon else {int(first)}
+    return chosen
