@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from slime.rented.sdk import Loop, failures_translated, then
-from slime.rented.service import Passage, Sampled, Sampler, ServiceAway, Trained, Wish
+from slime.rented.service import Sampled, Sampler, SamplingRequest, ServiceAway, Trained, TrainingSequence
 
 MOST_AT_A_TIME = 16
 LOADING_SECONDS, LOADING_LOOKS = 2.0, 30
@@ -29,15 +29,15 @@ class DeploymentSampler:
         self.loop = Loop("fireworks-sampling")
         self.sampling = Sampling(inference_url=url, model=model, api_key=key)
 
-    def sample(self, request: Wish) -> Future[Sampled]:
+    def sample(self, request: SamplingRequest) -> Future[Sampled]:
         options: dict[str, Any] = {"logprobs": True, "top_p": request.top_p, "top_k": max(request.top_k, 0)}
         options |= {"seed": request.seed} if request.seed is not None else {}
         asked = self._ask(request.prompt, max_tokens=request.most, temperature=request.temperature, **options)
-        return then(asked, lambda found: sampled(found, request.stop_ids))
+        return then(asked, lambda answer: sampled(answer, request.stop_ids))
 
     def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
         asked = self._ask(ids, max_tokens=1, temperature=1.0, logprobs=True, echo=True)
-        return then(asked, lambda found: of_prompt(found, len(ids)))
+        return then(asked, lambda answer: of_prompt(answer, len(ids)))
 
     def _ask(self, prompt: Sequence[int], **options: Any) -> Future[Any]:
         options |= {"hotload_retry_interval": LOADING_SECONDS, "hotload_max_retries": LOADING_LOOKS}
@@ -57,7 +57,7 @@ class BaseSampler:
         self._turn = threading.Lock()
         self._threads = ThreadPoolExecutor(MOST_AT_A_TIME, thread_name_prefix="fireworks-base")
 
-    def sample(self, request: Wish) -> Future[Sampled]:
+    def sample(self, request: SamplingRequest) -> Future[Sampled]:
         return self.answers.sample(request)
 
     def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
@@ -68,7 +68,7 @@ class BaseSampler:
             if self._base is None:
                 self._base = self._connect()
         with failures_translated():
-            [result] = self._base.forward([Passage(ids)]).result()
+            [result] = self._base.forward([TrainingSequence(ids)]).result()
             return result
 
 

@@ -9,7 +9,7 @@ import tinker
 from tinker import types
 
 from slime.rented.sdk import failures_translated, then
-from slime.rented.service import Sampled, ServiceAway, Wish
+from slime.rented.service import Sampled, SamplingRequest, ServiceAway
 
 GREEDY = 0.0
 
@@ -20,7 +20,7 @@ class TinkerSampler:
     def __init__(self, client: tinker.SamplingClient) -> None:
         self.client = client
 
-    def sample(self, request: Wish) -> Future[Sampled]:
+    def sample(self, request: SamplingRequest) -> Future[Sampled]:
         params = types.SamplingParams(
             max_tokens=request.most,
             temperature=request.temperature,
@@ -36,7 +36,7 @@ class TinkerSampler:
     def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
         with failures_translated():
             asked = self.client.compute_logprobs(types.ModelInput.from_ints(list(ids)))
-        return then(asked, lambda found: _of_rest(found, len(ids)))
+        return then(asked, lambda answer: _of_rest(answer, len(ids)))
 
 
 def _sampled(response: types.SampleResponse) -> Sampled:

@@ -278,7 +278,7 @@ class Clients(tuple[Client, ...]):
         result, or a text that a program wrote by itself."""
         text = self.clean(text)
         befores = (before.words(text) for client in self for before in client.befores)
-        words = next((found for found in befores if found is not None), None)
+        words = next((spoken for spoken in befores if spoken is not None), None)
         if words is not None:
             return ("person", words) if words else ("program", text)
         if text.startswith(self.scaffold):

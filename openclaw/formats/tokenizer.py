@@ -171,7 +171,7 @@ class Tokenizer:
         """Returns the text with `mark` inside each name of a special token in it: a name cut in two is no name."""
         if self._control is None:
             return text
-        return self._control.sub(lambda found: found[0][0] + mark + found[0][1:], text)
+        return self._control.sub(lambda match: match[0][0] + mark + match[0][1:], text)
 
     def decode(self, token_ids: Sequence[int], *args: object, **kwargs: object) -> str:
         """Text of token ids [T], special tokens included; bytes that are no UTF-8 become U+FFFD."""

@@ -133,8 +133,8 @@ async def get_learning(request: Request) -> Response:
 @router.get("/page/versions")
 async def get_versions(request: Request, note: str = "") -> Response:
     check_reader(request)
-    found, notice = await versions(request), notices_of(request).take(note)
-    return page("versions.html", **_common(request, "versions"), found=found, notice=notice)
+    listed, notice = await versions(request), notices_of(request).take(note)
+    return page("versions.html", **_common(request, "versions"), found=listed, notice=notice)
 
 
 @router.get("/page/version")
@@ -144,11 +144,11 @@ async def get_version(request: Request, n: str = "", after: str = "", note: str 
     source, number = source_of(request), whole(n or "?", "n", 0, 0, 2**31)
     behind = whole(after, "after", 0, 0, 2**62)
     learned = await source.in_thread(lambda: lessons(source.store, number, behind))
-    found = await versions(request)
-    one = next((one for one in found["versions"] if one["version"] == number), None)
+    listed = await versions(request)
+    one = next((one for one in listed["versions"] if one["version"] == number), None)
     if one is None:
         raise ClientError(f"version {number} is too old to be shown", code="not_found", status=404)
-    context = {"one": one, "learned": learned, "found": found, "notice": notices_of(request).take(note)}
+    context = {"one": one, "learned": learned, "found": listed, "notice": notices_of(request).take(note)}
     return page("version.html", **_common(request, "versions"), **context)
 
 
@@ -160,12 +160,12 @@ async def get_diff(request: Request, a: str = "", b: str = "") -> Response:
 
 async def diff_page(request: Request, a: int, b: int, prompts: list[str]) -> Response:
     """Returns the page of the difference of two versions, with both answers to prompts."""
-    source, found = source_of(request), await difference(request, a, b, prompts)
+    source, comparison = source_of(request), await difference(request, a, b, prompts)
     asked = prompts or await source.in_thread(lambda: openings(source.store))
     context = {
         "a": a,
         "b": b,
-        "found": found,
+        "found": comparison,
         "prompts": asked,
         "known": (await versions(request))["versions"],
     }

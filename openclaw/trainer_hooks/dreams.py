@@ -80,7 +80,7 @@ def demand_of(
         known = people.difference(excluded)
         return store.memory.asked_by([turn.id for turn in turns], LOOKED_BACK, known, trainer)
 
-    asked = without_untrusted(trust, ask, lambda found: found)
+    asked = without_untrusted(trust, ask, lambda by_person: by_person)
     own = {turn.id for turn in turns}
     complained = {
         person for person, statements in asked.items() if own & {wish.turn_id for wish in statements}

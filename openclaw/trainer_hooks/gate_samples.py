@@ -64,7 +64,7 @@ def _liked(pipeline: BatchPipeline, count: int) -> list[Turn]:
         return pipeline.store.gate_turns.liked(count, excluded, trainer)
 
     trust = None if pipeline.exclusion is None else pipeline.exclusion.trust_now()
-    return without_untrusted(trust, ask, lambda found: {turn.person for turn in found})
+    return without_untrusted(trust, ask, lambda liked: {turn.person for turn in liked})
 
 
 def _of_turn(purpose: str, turn: Turn) -> Row:

@@ -183,7 +183,7 @@ class BatchPipeline:
         def ask(excluded: Collection[Person]) -> list[SampleRecord]:
             return self.store.samples.learned_before(batch.rollout_id, window, trainer, excluded)
 
-        return without_untrusted(batch.trust, ask, lambda found: {record.turn.person for record in found})
+        return without_untrusted(batch.trust, ask, lambda drawn: {record.turn.person for record in drawn})
 
 
 _made: dict[tuple[str, str], BatchPipeline] = {}

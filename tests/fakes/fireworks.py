@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from slime.rented.service import ServiceSettings, Wish
+from slime.rented.service import SamplingRequest, ServiceSettings
 from tests.fakes import trainer
 from tests.fakes.local_service import LocalService, log_probs
 from tests.fakes.trainer import Body, TrainerHouse, later
@@ -170,7 +170,7 @@ def complete(house: FireworksHouse, request: Request, body: Body) -> Response:
         return JSONResponse({"error": {"message": "hot loading"}}, 425)
     sampler = house.service.sampler(None if house.live is None else house.snapshots[house.live])
     prompt = body["prompt"]
-    found = sampler.sample(Wish(prompt, body["max_tokens"], body["temperature"])).result()
+    found = sampler.sample(SamplingRequest(prompt, body["max_tokens"], body["temperature"])).result()
     values = [None, *log_probs(sampler.model, prompt).tolist()] if body.get("echo") else []
     ids = [*(prompt if body.get("echo") else []), *found.ids]
     content = [

@@ -14,12 +14,12 @@ from torch import Tensor
 from slime.errors import ConfigError
 from slime.rented.service import (
     AdamStep,
-    Passage,
     Sampled,
+    SamplingRequest,
     ServiceAway,
     ServiceRefuses,
     ServiceSettings,
-    Wish,
+    TrainingSequence,
 )
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class LocalSampler:
         self.model = model
 
     @torch.no_grad()
-    def _sampled(self, wish: Wish) -> Sampled:
+    def _sampled(self, wish: SamplingRequest) -> Sampled:
         HOUSE.ask("sample")
         if HOUSE.refuses(wish.prompt):
             raise ServiceRefuses("the prompt is not liked")
@@ -136,7 +136,7 @@ class LocalSampler:
                 return Sampled(ids[len(wish.prompt) :], values, True)
         return Sampled(ids[len(wish.prompt) :], values, False)
 
-    def sample(self, wish: Wish) -> Future[Sampled]:
+    def sample(self, wish: SamplingRequest) -> Future[Sampled]:
         return done(lambda: self._sampled(wish))
 
     def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
@@ -160,21 +160,21 @@ class LocalTrained:
         if optimizer is not None:
             self.optimizer.load_state_dict(copy.deepcopy(optimizer))
 
-    def forward(self, passages: Sequence[Passage]) -> Future[list[list[float]]]:
+    def forward(self, sequences: Sequence[TrainingSequence]) -> Future[list[list[float]]]:
         def answer() -> list[list[float]]:
             HOUSE.ask("forward")
             with torch.no_grad():
-                return [log_probs(self.model, one.ids).tolist() for one in passages]
+                return [log_probs(self.model, one.ids).tolist() for one in sequences]
 
         return done(answer)
 
     def policy_gradient(
-        self, loss: str, clip: tuple[float, float], passages: Sequence[Passage]
+        self, loss: str, clip: tuple[float, float], sequences: Sequence[TrainingSequence]
     ) -> Future[list[list[float]]]:
         def answer() -> list[list[float]]:
             HOUSE.ask(loss)
             found = []
-            for one in passages:
+            for one in sequences:
                 now, advantages = log_probs(self.model, one.ids), torch.tensor(one.advantages)
                 ratio = (now - torch.tensor(one.log_probs)).exp()
                 clipped = ratio.clamp(*clip)

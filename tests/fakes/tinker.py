@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tinker.proto import tinker_public_pb2 as pb
 
-from slime.rented.service import ServiceSettings, Wish
+from slime.rented.service import SamplingRequest, ServiceSettings
 from tests.fakes import trainer
 from tests.fakes.local_service import LocalSampler, LocalService, log_probs
 from tests.fakes.trainer import Body, Call, Refused, TrainerHouse, ids_of, later
@@ -129,7 +129,7 @@ def sampling_session(house: TinkerHouse, body: Body) -> Body:
 def sample(house: TinkerHouse, body: Body) -> bytes:
     params, prompt = body["sampling_params"], ids_of(body["prompt"])
     sampler = house.samplers[body["sampling_session_id"]]
-    wish = Wish(
+    wish = SamplingRequest(
         prompt, params["max_tokens"], params.get("temperature", 1.0), stop_ids=tuple(params.get("stop") or ())
     )
     found = sampler.sample(wish).result()

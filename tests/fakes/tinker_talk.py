@@ -15,11 +15,11 @@ from tinker.proto import tinker_public_pb2 as pb
 
 from openclaw_tinker.service import TinkerService
 from slime.errors import ConfigError
-from slime.rented.service import AdamStep, Passage, ServiceSettings, Wish
+from slime.rented.service import AdamStep, SamplingRequest, ServiceSettings, TrainingSequence
 from tests.fakes.served import served
 
 IDS = [5, 9, 13, 21, 3]
-PASSAGE = Passage(IDS, [-1.0] * 4, [0.0, 1.0, 1.0, -1.0])
+SEQUENCE = TrainingSequence(IDS, [-1.0] * 4, [0.0, 1.0, 1.0, -1.0])
 ADAM = AdamStep(1e-3, 0.9, 0.98, 1e-8, 0.0, 1.0)
 BESIDE = ("session_heartbeat", "telemetry", "client/dynamic_config")
 """Sent by the clock, or as flags of the server's owner."""
@@ -31,14 +31,14 @@ def talk(url: str, model: str) -> None:
     service = TinkerService(ServiceSettings(model, url, rank=8))
     service.check()
     base, trained = service.sampler(None), service.new()
-    base.sample(Wish(IDS, most=3, temperature=0.5, stop_ids=(2,), seed=1)).result()
+    base.sample(SamplingRequest(IDS, most=3, temperature=0.5, stop_ids=(2,), seed=1)).result()
     base.log_probs(IDS).result()
-    trained.forward([PASSAGE, Passage(IDS[:3])]).result()
+    trained.forward([SEQUENCE, TrainingSequence(IDS[:3])]).result()
     for loss in ("importance_sampling", "ppo", "cispo"):
-        trained.policy_gradient(loss, (0.8, 1.28), [PASSAGE]).result()
+        trained.policy_gradient(loss, (0.8, 1.28), [SEQUENCE]).result()
     trained.step(ADAM).result()
-    service.sampler(trained.save_sampler("v000001").result()).sample(Wish(IDS, most=1)).result()
-    service.resume(trained.save_state("step_000001").result()).forward([PASSAGE]).result()
+    service.sampler(trained.save_sampler("v000001").result()).sample(SamplingRequest(IDS, most=1)).result()
+    service.resume(trained.save_state("step_000001").result()).forward([SEQUENCE]).result()
     try:
         TinkerService(ServiceSettings(model, url, rank=9)).new()
     except ConfigError:

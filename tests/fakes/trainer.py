@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from slime.rented.service import AdamStep, Passage, ServiceRefuses
+from slime.rented.service import AdamStep, ServiceRefuses, TrainingSequence
 from tests.fakes.local_service import LocalService
 
 UNBOUNDED = {"clip_low_threshold": 0.0, "clip_high_threshold": 1e9}
@@ -63,14 +63,14 @@ def create_model(house: TrainerHouse, body: Body) -> Body:
     return {"type": "create_model", "model_id": name}
 
 
-def passages(data: list[Body]) -> list[Passage]:
+def sequences(data: list[Body]) -> list[TrainingSequence]:
     """What is trained, out of data whose inputs are {name: {"data": [N - 1]}}."""
     found = []
     for datum in data:
         inputs = {name: tensor["data"] for name, tensor in datum["loss_fn_inputs"].items()}
         ids = ids_of(datum["model_input"])
         found.append(
-            Passage(
+            TrainingSequence(
                 [*ids, int(inputs["target_tokens"][-1])],
                 inputs.get("logprobs", ()),
                 inputs.get("advantages", ()),
@@ -84,7 +84,7 @@ def ids_of(model_input: Body) -> list[int]:
 
 
 def forward(house: TrainerHouse, asked: Body, model: str) -> list[list[float]]:
-    found: list[list[float]] = house.trained[model].forward(passages(asked["data"])).result()
+    found: list[list[float]] = house.trained[model].forward(sequences(asked["data"])).result()
     return found
 
 
@@ -92,7 +92,7 @@ def forward_backward(house: TrainerHouse, asked: Body, model: str) -> list[list[
     config = asked.get("loss_fn_config") or UNBOUNDED
     clip = config["clip_low_threshold"], config["clip_high_threshold"]
     found: list[list[float]] = (
-        house.trained[model].policy_gradient(asked["loss_fn"], clip, passages(asked["data"])).result()
+        house.trained[model].policy_gradient(asked["loss_fn"], clip, sequences(asked["data"])).result()
     )
     return found
 

@@ -12,7 +12,7 @@ pytest.importorskip("fireworks.training.sdk")
 from openclaw_fireworks.renting import rent
 from openclaw_fireworks.service import FireworksService
 from slime.errors import ConfigError
-from slime.rented.service import AdamStep, Passage, ServiceRefuses, ServiceSettings, Wish
+from slime.rented.service import AdamStep, SamplingRequest, ServiceRefuses, ServiceSettings, TrainingSequence
 from tests.fakes import fireworks
 from tests.fakes.fireworks import KEY, SHAPE, FireworksHouse
 from tests.fakes.local_service import log_probs
@@ -91,13 +91,13 @@ def test_answers_are_ids_with_the_raw_models_log_probs(
     service = rented(house, tmp_path, monkeypatch)
     service.check()
     sampler = service.sampler(None)
-    found = sampler.sample(Wish(IDS, most=4, temperature=0.5)).result()
+    found = sampler.sample(SamplingRequest(IDS, most=4, temperature=0.5)).result()
     base = house.service._base()
     assert found.log_probs == pytest.approx(log_probs(base, IDS + found.ids).tolist()[-4:], abs=1e-5)
     body = house.options["completion"]
     assert (body["prompt"], body["raw_output"], body["top_k"], body["temperature"]) == (IDS, True, 0, 0.5)
     stop = found.ids[1]
-    again = sampler.sample(Wish(IDS, most=4, temperature=0.0, stop_ids=(stop,))).result()
+    again = sampler.sample(SamplingRequest(IDS, most=4, temperature=0.0, stop_ids=(stop,))).result()
     assert stop not in again.ids[:-1]
 
 
@@ -106,13 +106,13 @@ def test_a_step_moves_the_adapter_and_its_weights_are_loaded_while_serving(
 ) -> None:
     service = rented(house, tmp_path, monkeypatch)
     trained, base = service.new(), service.sampler(None)
-    [before] = trained.forward([Passage(IDS)]).result()
+    [before] = trained.forward([TrainingSequence(IDS)]).result()
     assert base.log_probs(IDS).result() == pytest.approx(before, abs=1e-5)
-    step = Passage(IDS, before, [1.0] * 4)
+    step = TrainingSequence(IDS, before, [1.0] * 4)
     trained.policy_gradient("importance_sampling", (0.0, 1e9), [step]).result()
     trained.step(AdamStep(1e-2, 0.9, 0.98, 1e-8, 0.0, 1.0)).result()
     assert "grad_accumulation_normalization" not in house.options["step"]
-    [after] = trained.forward([Passage(IDS)]).result()
+    [after] = trained.forward([TrainingSequence(IDS)]).result()
     assert sum(after) > sum(before)
     address = trained.save_sampler("v000001_step").result()
     service.load(address)
@@ -131,12 +131,12 @@ def test_a_saved_state_is_taken_up_again(
 ) -> None:
     service = rented(house, tmp_path, monkeypatch)
     trained = service.new()
-    [before] = trained.forward([Passage(IDS)]).result()
-    trained.policy_gradient("ppo", (0.8, 1.28), [Passage(IDS, before, [1.0] * 4)]).result()
+    [before] = trained.forward([TrainingSequence(IDS)]).result()
+    trained.policy_gradient("ppo", (0.8, 1.28), [TrainingSequence(IDS, before, [1.0] * 4)]).result()
     trained.step(AdamStep(1e-2, 0.9, 0.98, 1e-8, 0.0, 1.0)).result()
     address = trained.save_state("step_000001_v000001").result()
-    [expected] = trained.forward([Passage(IDS)]).result()
-    [found] = service.resume(address).forward([Passage(IDS)]).result()
+    [expected] = trained.forward([TrainingSequence(IDS)]).result()
+    [found] = service.resume(address).forward([TrainingSequence(IDS)]).result()
     assert found == pytest.approx(expected, abs=1e-6)
 
 
@@ -162,5 +162,5 @@ def test_a_deployment_that_is_loading_makes_answers_late_not_wrong(
     monkeypatch.setattr(DeploymentSampler, "_post_completion", told)
     monkeypatch.setattr("openclaw_fireworks.sampler.LOADING_SECONDS", 0.01)
     house.target = address
-    assert len(sampling.sample(Wish(IDS, most=2)).result(timeout=60).ids) == 2
+    assert len(sampling.sample(SamplingRequest(IDS, most=2)).result(timeout=60).ids) == 2
     assert statuses == [425, 200]

@@ -13,7 +13,7 @@ pytest.importorskip("tinker")
 
 from openclaw_tinker.service import TinkerService
 from slime.errors import ConfigError
-from slime.rented.service import AdamStep, Passage, ServiceAway, ServiceSettings, Wish
+from slime.rented.service import AdamStep, SamplingRequest, ServiceAway, ServiceSettings, TrainingSequence
 from tests.fakes import tinker as fake
 from tests.fakes.local_service import log_probs
 from tests.fakes.served import served
@@ -62,17 +62,19 @@ def test_the_fake_answers_as_the_recorded_server_did(url: str, house: TinkerHous
 def test_a_step_over_http_moves_weights_and_what_is_sampled(url: str, house: TinkerHouse) -> None:
     service = TinkerService(ServiceSettings(house.model, url, rank=8))
     trained = service.new()
-    [before] = trained.forward([Passage(IDS)]).result()
+    [before] = trained.forward([TrainingSequence(IDS)]).result()
     assert before == pytest.approx(log_probs(house.service._base(), IDS).tolist(), abs=1e-5)
     assert service.sampler(None).log_probs(IDS).result() == pytest.approx(before, abs=1e-5)
-    trained.policy_gradient("importance_sampling", (0.0, 1e9), [Passage(IDS, before, [1.0] * 4)]).result()
+    trained.policy_gradient(
+        "importance_sampling", (0.0, 1e9), [TrainingSequence(IDS, before, [1.0] * 4)]
+    ).result()
     assert trained.step(AdamStep(1e-2, 0.9, 0.98, 1e-8, 0.0, 1.0)).result()["skyrl.ai/grad_norm"] > 0
-    [after] = trained.forward([Passage(IDS)]).result()
+    [after] = trained.forward([TrainingSequence(IDS)]).result()
     assert sum(after) > sum(before)
     version = service.sampler(trained.save_sampler("v1").result())
     assert version.log_probs(IDS).result() == pytest.approx(after, abs=1e-5)
-    assert len(version.sample(Wish(IDS, most=3)).result().ids) == 3
-    [again] = service.resume(trained.save_state("s1").result()).forward([Passage(IDS)]).result()
+    assert len(version.sample(SamplingRequest(IDS, most=3)).result().ids) == 3
+    [again] = service.resume(trained.save_state("s1").result()).forward([TrainingSequence(IDS)]).result()
     assert again == pytest.approx(after, abs=1e-5)
 
 
@@ -93,18 +95,20 @@ def test_an_adapter_that_the_server_has_lost_is_worth_another_try(url: str, hous
     trained = TinkerService(ServiceSettings(house.model, url, rank=8)).new()
     house.trained.clear()
     with pytest.raises(ServiceAway, match="not loaded"):
-        trained.forward([Passage(IDS)]).result()
+        trained.forward([TrainingSequence(IDS)]).result()
 
 
 def test_two_runs_that_begin_with_one_state_have_a_training_client_each(url: str, house: TinkerHouse) -> None:
     service = TinkerService(ServiceSettings(house.model, url, rank=8))
     state = service.new().save_state("shared").result()
     first, second = service.resume(state), TinkerService(service.settings).resume(state)
-    [before] = second.forward([Passage(IDS)]).result()
-    first.policy_gradient("importance_sampling", (0.0, 1e9), [Passage(IDS, before, [1.0] * 4)]).result()
+    [before] = second.forward([TrainingSequence(IDS)]).result()
+    first.policy_gradient(
+        "importance_sampling", (0.0, 1e9), [TrainingSequence(IDS, before, [1.0] * 4)]
+    ).result()
     first.step(AdamStep(1e-2, 0.9, 0.98, 1e-8, 0.0, 1.0)).result()
-    assert first.forward([Passage(IDS)]).result() != [before]
-    assert second.forward([Passage(IDS)]).result() == [pytest.approx(before, abs=1e-6)]
+    assert first.forward([TrainingSequence(IDS)]).result() != [before]
+    assert second.forward([TrainingSequence(IDS)]).result() == [pytest.approx(before, abs=1e-6)]
 
 
 def test_a_wrong_key_is_refused_in_one_line_and_never_shown(

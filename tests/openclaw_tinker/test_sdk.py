@@ -18,11 +18,18 @@ from tinker import types
 
 from openclaw_tinker.sampler import TinkerSampler
 from slime.rented.sdk import ShapedTrained, then, translated
-from slime.rented.service import AdamStep, Passage, ServiceAway, ServiceForgot, ServiceRefuses, Wish
+from slime.rented.service import (
+    AdamStep,
+    SamplingRequest,
+    ServiceAway,
+    ServiceForgot,
+    ServiceRefuses,
+    TrainingSequence,
+)
 
 PASSAGES = [
-    Passage([5, 6, 7], [-0.5, -0.25], [0.0, 2.0]),
-    Passage([5, 6, 7, 8, 9], [-1.0] * 4, [0.0, 0.0, 1.0, -1.0]),
+    TrainingSequence([5, 6, 7], [-0.5, -0.25], [0.0, 2.0]),
+    TrainingSequence([5, 6, 7, 8, 9], [-1.0] * 4, [0.0, 0.0, 1.0, -1.0]),
 ]
 
 
@@ -89,7 +96,9 @@ def test_a_sampled_answer_keeps_its_stop_id_and_all_log_probs() -> None:
         stop_reason="stop", _tokens_list=[268, 588, 2], _logprobs_list=[-1.8, -0.1, -0.2]
     )
     client = Recorder(sample=types.SampleResponse(sequences=[sequence]))
-    found = TinkerSampler(client).sample(Wish([1, 2], most=9, temperature=0.6, stop_ids=(2,))).result()  # type: ignore[arg-type]
+    found = (
+        TinkerSampler(client).sample(SamplingRequest([1, 2], most=9, temperature=0.6, stop_ids=(2,))).result()
+    )  # type: ignore[arg-type]
     assert (found.ids, found.log_probs, found.ended) == ([268, 588, 2], [-1.8, -0.1, -0.2], True)
     prompt, count, params = client.asked["sample"]
     assert (prompt.to_ints(), count, params.max_tokens, list(params.stop)) == ([1, 2], 1, 9, [2])

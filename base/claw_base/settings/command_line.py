@@ -35,7 +35,7 @@ class Help(argparse.Action):
         super().__init__(*words, **(options | {"nargs": 0}))
         self.shown = shown
 
-    def __call__(self, parser: argparse.ArgumentParser, *found: object) -> NoReturn:
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         self.shown.print_help()
         parser.exit()
 

@@ -129,7 +129,7 @@ def shorten(text: str, longest: int | None) -> str:
 def defused(text: str) -> str:
     """Material without special tokens and without boxes that could be taken for the judge's vote; a person reads it
     as before."""
-    return _VOTE_BOX.sub(lambda _: "\\box", _SPECIAL.sub(lambda found: f"{found.group()} ", text))
+    return _VOTE_BOX.sub(lambda _: "\\box", _SPECIAL.sub(lambda match: f"{match.group()} ", text))
 
 
 def _with_mark(text: str, mark: str) -> str:

@@ -74,7 +74,7 @@ def readable(text: str) -> str:
     """Returns what the model reads of a text: its beginning, pictures by their names and Devanagari in Latin letters,
     because the model knows neither."""
     plain = unicodedata.normalize("NFKC", text[:_LONGEST_CHARACTERS])[:_LONGEST_CHARACTERS]
-    named = _PICTURE.sub(lambda found: f" {unicodedata.name(found[0], '').lower()} ", plain)
+    named = _PICTURE.sub(lambda match: f" {unicodedata.name(match[0], '').lower()} ", plain)
     return (in_latin(named) if _HINDI.search(named) else named) or " "
 
 

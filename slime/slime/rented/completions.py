@@ -28,11 +28,11 @@ from slime.rented.service import (
     FIRST_ANSWER,
     Sampled,
     Sampler,
+    SamplingRequest,
     ServiceAway,
     ServiceRefuses,
     ServiceSettings,
     Trained,
-    Wish,
 )
 
 Fields = Mapping[str, Any]
@@ -113,13 +113,13 @@ class CompletionsSampler:
         self.http = httpx.Client(headers=headers, timeout=ANSWER_SECONDS, limits=limits)
         self.threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="completions")
 
-    def sample(self, request: Wish) -> Future[Sampled]:
+    def sample(self, request: SamplingRequest) -> Future[Sampled]:
         return self.threads.submit(self.ask, request)
 
     def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
         return self.threads.submit(self._of_prompt, ids)
 
-    def ask(self, request: Wish) -> Sampled:
+    def ask(self, request: SamplingRequest) -> Sampled:
         """Raises ServiceAway, ServiceRefuses."""
         choice = self._post(request, {"logprobs": 1})
         ids, values = ids_of(choice), log_probs_of(choice)
@@ -130,13 +130,13 @@ class CompletionsSampler:
         return Sampled(ids, values, choice.get("finish_reason") == "stop")
 
     def _of_prompt(self, ids: Sequence[int]) -> list[float]:
-        choice = self._post(Wish(ids, 1), {"logprobs": 1, "echo": True})
+        choice = self._post(SamplingRequest(ids, 1), {"logprobs": 1, "echo": True})
         values = log_probs_of(choice, first_known=False)
         if values is None or len(values) < len(ids):
             raise ServiceRefuses(f"{self.url} gives no log-probs of prompts")
         return values[1 : len(ids)]
 
-    def _post(self, request: Wish, more: Fields) -> dict[str, Any]:
+    def _post(self, request: SamplingRequest, more: Fields) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self.model,
             "prompt": list(request.prompt),

@@ -19,7 +19,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from slime.errors import ConfigError
-from slime.rented.service import AdamStep, Passage, ServiceAway, ServiceForgot, ServiceRefuses
+from slime.rented.service import AdamStep, ServiceAway, ServiceForgot, ServiceRefuses, TrainingSequence
 
 
 def check_version(name: str, package: str, tested: tuple[int, int], install: str) -> None:
@@ -77,17 +77,17 @@ class ShapedTrained:
     def __init__(self, client: Any, types: Any, reduction: Reduction) -> None:
         self.client, self.types, self.reduction = client, types, reduction
 
-    def forward(self, passages: Sequence[Passage]) -> ShapedPending[list[list[float]]]:
-        data = [self.datum(one.ids, weights=[0.0] * (len(one.ids) - 1)) for one in passages]
+    def forward(self, sequences: Sequence[TrainingSequence]) -> ShapedPending[list[list[float]]]:
+        data = [self.datum(one.ids, weights=[0.0] * (len(one.ids) - 1)) for one in sequences]
         with failures_translated():
             return ShapedPending(self.client.forward(data, "cross_entropy"), log_probs_of)
 
     def policy_gradient(
-        self, loss: str, clip: tuple[float, float], passages: Sequence[Passage]
+        self, loss: str, clip: tuple[float, float], sequences: Sequence[TrainingSequence]
     ) -> ShapedPending[list[list[float]]]:
         data = []
-        for one in passages:
-            scale = len(passages) * (len(one.ids) - 1) if self.reduction == "mean" else 1
+        for one in sequences:
+            scale = len(sequences) * (len(one.ids) - 1) if self.reduction == "mean" else 1
             advantages = [scale * value for value in one.advantages]
             data.append(self.datum(one.ids, logprobs=one.log_probs, advantages=advantages))
         config = {"clip_low_threshold": clip[0], "clip_high_threshold": clip[1]}
@@ -107,15 +107,15 @@ class ShapedTrained:
             grad_clip_norm=adam.clip_norm,
         )
         with failures_translated():
-            return ShapedPending(self.client.optim_step(params), lambda found: dict(found.metrics or {}))
+            return ShapedPending(self.client.optim_step(params), lambda answer: dict(answer.metrics or {}))
 
     def save_sampler(self, name: str) -> ShapedPending[str]:
         with failures_translated():
-            return ShapedPending(self.client.save_weights_for_sampler(name), lambda found: str(found.path))
+            return ShapedPending(self.client.save_weights_for_sampler(name), lambda answer: str(answer.path))
 
     def save_state(self, name: str) -> ShapedPending[str]:
         with failures_translated():
-            return ShapedPending(self.client.save_state(name), lambda found: str(found.path))
+            return ShapedPending(self.client.save_state(name), lambda answer: str(answer.path))
 
     def datum(self, ids: Sequence[int], **inputs: Sequence[float]) -> Any:
         """Returns all but the last id [N - 1], what they predict, and one number for each prediction by name."""

@@ -49,7 +49,7 @@ class ServiceSettings:
 
 
 @dataclass(frozen=True)
-class Wish:
+class SamplingRequest:
     """One answer to sample: `prompt` ids, at most `most` new ones, which end after one of `stop_ids`."""
 
     prompt: Sequence[int]
@@ -61,7 +61,7 @@ class Wish:
     seed: int | None = None
 
 
-FIRST_ANSWER = Wish(prompt=(0,), most=1)
+FIRST_ANSWER = SamplingRequest(prompt=(0,), most=1)
 """Asked of a sampler to see whether it answers: some load the weights only now."""
 
 
@@ -75,7 +75,7 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Passage:
+class TrainingSequence:
     """A whole sequence of ids [N], and for each of its N - 1 predictions what a loss compares and weighs it with."""
 
     ids: Sequence[int]
@@ -104,7 +104,7 @@ class Pending(Protocol[T_co]):
 class Sampler(Protocol):
     """One set of weights that answers."""
 
-    def sample(self, request: Wish) -> Future[Sampled]: ...
+    def sample(self, request: SamplingRequest) -> Future[Sampled]: ...
 
     def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
         """Returns the log-probs of ids 1 to N - 1 of a sequence [N], each given those before it: [N - 1]."""
@@ -114,12 +114,12 @@ class Sampler(Protocol):
 class Trained(Protocol):
     """The adapter that is trained, one request after the other."""
 
-    def forward(self, passages: Sequence[Passage]) -> Pending[list[list[float]]]:
-        """Returns log-probs [N - 1] of every passage under the present weights."""
+    def forward(self, sequences: Sequence[TrainingSequence]) -> Pending[list[list[float]]]:
+        """Returns log-probs [N - 1] of every sequence under the present weights."""
         ...
 
     def policy_gradient(
-        self, loss: str, clip: tuple[float, float], passages: Sequence[Passage]
+        self, loss: str, clip: tuple[float, float], sequences: Sequence[TrainingSequence]
     ) -> Pending[list[list[float]]]:
         """Adds the gradient of the sum over predictions of one of LOSSES, each times its advantage; no mean is taken of
         anything. With r = exp(present - given log-prob):
@@ -130,7 +130,7 @@ class Trained(Protocol):
 
         Args:
             clip: lower and upper bound of r.
-            passages: with `log_probs` and `advantages`.
+            sequences: with `log_probs` and `advantages`.
 
         Returns:
             The log-probs [N - 1] under the present weights.

@@ -11,7 +11,7 @@ import pytest
 
 from slime.errors import ConfigError
 from slime.rented.completions import CompletionsService
-from slime.rented.service import ServiceAway, ServiceRefuses, ServiceSettings, Wish
+from slime.rented.service import SamplingRequest, ServiceAway, ServiceRefuses, ServiceSettings
 
 Choice = dict[str, Any]
 VLLM: Choice = {
@@ -47,7 +47,7 @@ def always(choice: Choice) -> Callable[[dict[str, Any]], httpx.Response]:
 
 def test_vllms_answer_keeps_its_ids_and_log_probs() -> None:
     service, asked = endpoint(always(VLLM))
-    wish = Wish([5, 6], most=9, temperature=0.5, top_k=20, stop_ids=(2,), seed=3)
+    wish = SamplingRequest([5, 6], most=9, temperature=0.5, top_k=20, stop_ids=(2,), seed=3)
     found = service.sampler(None).sample(wish).result()
     assert (found.ids, found.log_probs, found.ended) == ([19, 13, 2], [-0.5, -0.25, -0.125], True)
     [body] = asked
@@ -57,7 +57,7 @@ def test_vllms_answer_keeps_its_ids_and_log_probs() -> None:
 
 def test_fireworks_answer_has_its_raw_log_probs_not_those_of_the_temperature() -> None:
     service, _ = endpoint(always(FIREWORKS))
-    found = service.sampler(None).sample(Wish([5], most=2, temperature=0.5)).result()
+    found = service.sampler(None).sample(SamplingRequest([5], most=2, temperature=0.5)).result()
     assert (found.ids, found.log_probs, found.ended) == ([19, 13], [-0.5, -0.25], False)
 
 
@@ -89,7 +89,7 @@ def test_an_endpoint_that_returns_text_alone_is_refused_with_the_reason() -> Non
 def test_a_status_is_worth_another_try_or_not(status: int, kind: type[Exception]) -> None:
     service, _ = endpoint(lambda body: httpx.Response(status, text="no\nnot now"))
     with pytest.raises(kind, match=str(status)) as failure:
-        service.sampler(None).sample(Wish([5], most=1)).result()
+        service.sampler(None).sample(SamplingRequest([5], most=1)).result()
     assert "\n" not in str(failure.value)
 
 
@@ -100,7 +100,7 @@ def test_an_endpoint_that_is_away_or_forgets_its_log_probs_is_asked_again() -> N
     for answer in (away, always({**VLLM, "logprobs": {"token_logprobs": [-0.5]}})):
         service, _ = endpoint(answer)
         with pytest.raises(ServiceAway):
-            service.sampler(None).sample(Wish([5], most=1)).result()
+            service.sampler(None).sample(SamplingRequest([5], most=1)).result()
 
 
 def test_nothing_is_trained_there() -> None:

@@ -32,7 +32,7 @@ from slime.rented.engine.answer import RentedAnswer
 from slime.rented.engine.asking import Outage, Superseded, Turns, asked
 from slime.rented.engine.model_folder import ModelFolder
 from slime.rented.engine.weights import RentedVersion, RentedVersions
-from slime.rented.service import ServiceAway, ServiceRefuses, Wish
+from slime.rented.service import SamplingRequest, ServiceAway, ServiceRefuses
 
 WIRE = JsonHttp(orjson.loads, orjson.dumps)
 ABORTED = {"type": "abort", "message": "aborted by request"}
@@ -165,7 +165,7 @@ class RentedServer:
             return
         stops = set(params.stop_token_ids) | (set() if params.ignore_eos else self.folder.stop_ids)
         left = most - len(answer.ids)
-        sampling = Wish(
+        sampling = SamplingRequest(
             prompt=prompt + answer.ids,
             most=min(self.chunk, left) if self.chunk else left,
             temperature=0.0 if params.greedy else params.temperature,
@@ -228,7 +228,7 @@ class RentedServer:
     async def _tried(self, version: RentedVersion, prompt: list[int], body: TryRequest) -> dict[str, Any]:
         room = self.folder.limits.new_tokens(len(prompt), None)
         room = min(body.max_new_tokens, self.folder.limits.context_length - len(prompt)) if room else 0
-        sampling = Wish(
+        sampling = SamplingRequest(
             prompt, room, temperature=body.temperature, stop_ids=tuple(sorted(self.folder.stop_ids))
         )
         async with self.places:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from slime.errors import TrainError
-from slime.rented.service import AdamStep, Passage
+from slime.rented.service import AdamStep, TrainingSequence
 from slime.rented.trainer.model import OwnTokens, RentedModel, at_targets, ids_of, over_sequence
 from slime.training.core.learner import Learner, LossOf
 from slime.training.core.packing import PackedBatch
@@ -68,7 +68,7 @@ class RentedLearner(Learner[RentedModel]):
         known = [number for number, packed in enumerate(packs) if not packed.is_filler]
         sequences = [ids_of(packs[number]) for number in known]
         log_probs = dict(zip(known, self.model.forward(sequences) if sequences else [], strict=True))
-        passages = []
+        batch = []
         for number, packed in enumerate(packs):
             leaf = torch.zeros(1) if packed.is_filler else at_targets(packed, log_probs[number])
             leaf.requires_grad_(True)
@@ -79,33 +79,33 @@ class RentedLearner(Learner[RentedModel]):
             if not (bool(torch.isfinite(loss)) and bool(torch.isfinite(leaf.grad).all())):
                 raise TrainError("a loss or its gradient is not finite; the step was refused and not applied")
             advantages = over_sequence(packed, -leaf.grad)
-            passages.append(Passage(ids_of(packed), log_probs[number], advantages))
-        self.send("importance_sampling", UNBOUNDED, passages)
+            batch.append(TrainingSequence(ids_of(packed), log_probs[number], advantages))
+        self.send("importance_sampling", UNBOUNDED, batch)
 
     def _in_one_pass(self, asked: OnePass, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
         """The loss is computed here too, for its metrics alone."""
         known = [number for number, packed in enumerate(packs) if not packed.is_filler]
-        passages = [
-            Passage(
+        batch = [
+            TrainingSequence(
                 ids_of(packs[number]),
                 *(over_sequence(packs[number], x) for x in asked.terms(number, packs[number])),
             )
             for number in known
         ]
-        log_probs = dict(zip(known, self.send(asked.loss, asked.clip, passages)(), strict=True))
+        log_probs = dict(zip(known, self.send(asked.loss, asked.clip, batch)(), strict=True))
         with torch.no_grad():
             for number, packed in enumerate(packs):
                 values = torch.zeros(1) if packed.is_filler else at_targets(packed, log_probs[number])
                 loss_of(number, packed, OwnTokens(packed.targets, values))
 
     def send(
-        self, loss: str, clip: tuple[float, float], passages: Sequence[Passage]
+        self, loss: str, clip: tuple[float, float], batch: Sequence[TrainingSequence]
     ) -> Callable[[], list[list[float]]]:
         """Returns the backward pass, under way; the returned handle waits for its log-probs."""
-        if not passages:
+        if not batch:
             return list
-        pending = self.model.adapter.policy_gradient(loss, clip, passages)
-        self.model.meter.add(train=sum(len(one.ids) for one in passages))
+        pending = self.model.adapter.policy_gradient(loss, clip, batch)
+        self.model.meter.add(train=sum(len(one.ids) for one in batch))
         self._under_way.append(pending.result)
         return pending.result
 

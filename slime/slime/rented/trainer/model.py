@@ -12,7 +12,7 @@ from torch import Tensor
 
 from claw_base.run_folder.usage import Meter
 from slime.errors import TrainError
-from slime.rented.service import Passage, Sampler, Service, ServiceRefuses, Trained
+from slime.rented.service import Sampler, Service, ServiceRefuses, Trained, TrainingSequence
 from slime.rented.trainer.retry import patiently
 from slime.training.core.packing import PackedBatch
 
@@ -73,8 +73,8 @@ class RentedModel:
 
     def forward(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """Returns log-probs [N - 1] of whole sequences under the policy."""
-        passages = [Passage(ids) for ids in sequences]
-        log_probs = self.adapter.forward(passages).result()
+        wrapped = [TrainingSequence(ids) for ids in sequences]
+        log_probs = self.adapter.forward(wrapped).result()
         self.meter.add(prefill=sum(map(len, sequences)))
         return log_probs
 

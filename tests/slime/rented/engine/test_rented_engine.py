@@ -14,7 +14,7 @@ from claw_base.run_folder.usage import Meter
 from slime.rented.engine.model_folder import ModelFolder
 from slime.rented.engine.server import RentedServer
 from slime.rented.engine.weights import RentedVersions
-from slime.rented.service import ServiceAway, ServiceForgot, ServiceRefuses, ServiceSettings, Wish
+from slime.rented.service import SamplingRequest, ServiceAway, ServiceForgot, ServiceRefuses, ServiceSettings
 from slime.rented.versions import RentedWeights, write_version
 from tests.fakes.local_service import House, LocalSampler, LocalService, log_probs, move_in
 from tests.fakes.tiny_engine_model import save_model
@@ -272,7 +272,7 @@ async def test_an_answer_whose_version_the_service_has_lost_goes_on_with_the_liv
     kept = client.versions.named(1, None).sampler()
     sample = LocalSampler.sample
 
-    def forgets(sampler: LocalSampler, wish: Wish) -> Any:
+    def forgets(sampler: LocalSampler, wish: SamplingRequest) -> Any:
         if sampler is kept or not wish.prompt[len(PROMPT) :]:
             return sample(sampler, wish)
         lost.set()
@@ -295,7 +295,7 @@ async def test_an_engine_tells_that_the_service_has_forgotten_its_version_until_
     await client.post("/prepare_weights", {"model_path": path, "weight_version": "1"})
     kept = client.versions.named(1, None).sampler()
 
-    def forgets(sampler: LocalSampler, wish: Wish) -> Any:
+    def forgets(sampler: LocalSampler, wish: SamplingRequest) -> Any:
         if sampler is kept:
             return sample(sampler, wish)
         raise ServiceForgot("Model model_1 not loaded")
