@@ -198,7 +198,8 @@ class Client:
         counted_headers: headers that name it only when they are written `<id>:<n>`.
     session_line: (how a line begins that ends the first user text, pattern of the id in it).
     side_marks, side_headers: marks of its own turns, in texts and in headers.
-    offers_tools: a header of this client; its conversations always come with tools, so what has none is its own.
+    offers_tools: a header of this client; its conversations always come with tools, so a request without any is its
+    own.
     own_file: its settings, for `openclaw.connect` to write.
     settings: f(base_url, model, key) -> what to write where to use this server, for `openclaw.connect` to print. `key`
         names the key's variable, or stands in for one that is not needed.

@@ -2,7 +2,7 @@
 
 Both kinds of streams are read: each answer repeats all earlier tokens, or has only the new ones. A repeated part is
 compared as bytes, which is cheap, and not parsed again. An answer that does not continue the last one, or has another
-layout, is parsed as a whole. If an engine sends only what is new (SGLang's `--incremental-streaming-output`), an
+layout, is parsed as a whole. If an engine sends only new tokens (SGLang's `--incremental-streaming-output`), an
 answer carries fewer ids than it counts (`completion_tokens`), which gives how many came before it; of several that
 came together none may be left out."""
 

@@ -5,7 +5,7 @@ connection keeps up to 2 MiB of pages for itself, so the one used last is used n
 stay small. PostgreSQL: row locks, and one lock a store for what must not overlap; reads see one snapshot; `durable`
 insists on `synchronous_commit`, otherwise the server's own setting holds.
 
-A process has one writer thread: what is queued while a transaction runs goes into the next one together.
+A process has one writer thread: writes queued while a transaction runs share the next one.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class SampleTable:
         The same rollout id gets the same samples again. Raises StoreError when it is trained already.
 
         Args:
-            share: of what is learned, that one person may give where several teach (see `shares`).
+            share: of the training weight that one person may have if several teach (see `shares`).
             excluded: people whose samples stay ready.
         """
         sample = schema.sample.c
@@ -245,7 +245,7 @@ def _next_batch(
     """Ids of ready samples, oldest first.
 
     Args:
-        share: of what is learned, that one person may give where several teach.
+        share: of the training weight that one person may have if several teach.
         excluded: people whose samples stay; they are no company for the others either.
         lock: for this transaction, without those that another has.
     """

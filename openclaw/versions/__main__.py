@@ -45,7 +45,7 @@ class VersionsSettings:
 
 
 class All(VersionsSettings):
-    """all versions, oldest first; what is done if no command is given"""
+    """list all versions, oldest first (default)"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 * A group is the samples of one prompt.
 * A trajectory is the samples that answer one of them: a generate function may answer with several (a list), such as one a
-  turn. They share the group and the index of the sample that was asked for. What is compared, counted or averaged is the
-  trajectory, however many samples it was written in.
+  turn. They share the group and the index of the sample that was asked for. Comparisons, counts and averages are over
+  trajectories, however many samples one has.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -18,9 +18,20 @@ WORDS = re.compile(
     r"|where (?:none|nothing|nobody))\b"
 )
 """Words that CONTRIBUTING.md keeps out of prose about programs."""
+NOUN_CLAUSES = re.compile(
+    r"(?i)\bwhat (?:is|was|are|were|has|had|becomes?|became|stands?|stood|comes?|came|remains?|remained|goes|went"
+    r"|happens?|happened|follows|followed)\b"
+)
+"""Clauses that stand for a noun ("what is live") instead of the noun ("the live version")."""
+MOST_NOUN_CLAUSES = 4
+UNNAMED = frozenset(
+    ("found", "told", "said", "heard", "wanted", "given", "mine", "beside", "apart", "untold")
+)
+"""Names of values, fields and functions that state how a value was got, not what it is."""
+MOST_UNNAMED = {"product": 1, "laboratory": 0}
 ALLOWED = {
     "help texts": 0,
-    "docstrings": 3,
+    "docstrings": 0,
     "messages": 0,
     "launch scripts": 3,
     "first pages": 0,
@@ -45,6 +56,8 @@ LONGEST_HELP, LONG_HELP, MOST_LONG = 25, 15, 0.05
 """Words of a help text; the share of texts that may have more than LONG_HELP."""
 LONG_SENTENCE, MOST_LONG_SENTENCES = 25, 0.02
 """Words of a sentence in README and instructions; the share of sentences that may have more."""
+MOST_LONG_IN_READMES = 0.04
+"""The same share in the READMEs of folders."""
 NOT_PRODUCT = ("tests/", "lab/", "openclaw-test/")
 
 
@@ -75,10 +88,10 @@ def help_texts() -> list[str]:
 def _help(node: ast.AST) -> Iterator[str]:
     if not isinstance(node, ast.Call):
         return
-    given = [keyword.value for keyword in node.keywords if keyword.arg == "help"]
+    texts = [keyword.value for keyword in node.keywords if keyword.arg == "help"]
     if isinstance(node.func, ast.Name) and node.func.id == "flag":
-        given += node.args[1:2]
-    yield from (one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str))
+        texts += node.args[1:2]
+    yield from (one.value for one in texts if isinstance(one, ast.Constant) and isinstance(one.value, str))
 
 
 def docstrings() -> list[str]:
@@ -93,16 +106,16 @@ def docstrings() -> list[str]:
 
 def messages() -> list[str]:
     """Returns the texts that are raised, logged, printed or shown."""
-    found = []
+    texts = []
     for tree in code():
         for node in ast.walk(tree):
             if isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and _speaks(node.func)):
-                found += [
+                texts += [
                     part.value
                     for part in ast.walk(node)
                     if isinstance(part, ast.Constant) and isinstance(part.value, str)
                 ]
-    return found
+    return texts
 
 
 def _speaks(function: ast.expr) -> bool:
@@ -148,10 +161,39 @@ PROSE = {
 
 @pytest.mark.parametrize("kind", PROSE)
 def test_the_vocabulary_is_plain(kind: str) -> None:
-    found = [word for text in PROSE[kind]() for word in WORDS.findall(text)]
-    assert len(found) <= ALLOWED[kind], (
-        f"{kind}: {sorted(set(found))}; write what CONTRIBUTING.md, Style, says"
+    words = [word for text in PROSE[kind]() for word in WORDS.findall(text)]
+    assert len(words) <= ALLOWED[kind], (
+        f"{kind}: {sorted(set(words))}; write what CONTRIBUTING.md, Style, says"
     )
+
+
+def test_docstrings_name_their_subject() -> None:
+    clauses = [clause for text in docstrings() for clause in NOUN_CLAUSES.findall(text)]
+    assert len(clauses) <= MOST_NOUN_CLAUSES, clauses
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """Yields the name that a node gives to a value, an argument, a field or a function."""
+    match node:
+        case (
+            ast.Name(ctx=ast.Store(), id=name) | ast.Attribute(ctx=ast.Store(), attr=name) | ast.arg(arg=name)
+        ):
+            yield name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            yield name
+
+
+@pytest.mark.parametrize("part", MOST_UNNAMED)
+def test_names_state_what_a_value_is(part: str) -> None:
+    places = []
+    for path in files("*.py"):
+        place = str(path.relative_to(ROOT))
+        own = "laboratory" if place.startswith(("lab/", "openclaw-test/")) else "product"
+        if own == part and "tests/" not in place:
+            nodes = ast.walk(ast.parse(path.read_text()))
+            names = [name for node in nodes for name in _names(node) if name.strip("_") in UNNAMED]
+            places += [f"{place}: {name}" for name in names]
+    assert len(places) <= MOST_UNNAMED[part], places
 
 
 def test_help_texts_are_short() -> None:
@@ -179,10 +221,24 @@ def sentences(text: str) -> list[str]:
     ]
 
 
+def long_sentences(paths: Sequence[Path]) -> tuple[list[str], int]:
+    """Returns the different sentences of pages that are too long, and the number of all different ones."""
+    words = {
+        sentence: len(re.findall(r"\S*\w\S*", sentence))
+        for path in paths
+        if "zh-CN" not in path.name
+        for sentence in sentences(path.read_text())
+    }
+    return [sentence for sentence, count in words.items() if count > LONG_SENTENCE], len(words)
+
+
 def test_sentences_of_instructions_are_short() -> None:
-    names = [ROOT / "README.md", *(ROOT / "instructions").glob("*.md")]
-    found = [one for path in names if "zh-CN" not in path.name for one in sentences(path.read_text())]
-    words = {one: len(re.findall(r"\S*\w\S*", one)) for one in found}
-    long = [one for one, count in words.items() if count > LONG_SENTENCE]
-    assert len(words) > 1000
-    assert len(long) <= MOST_LONG_SENTENCES * len(words), long
+    long, total = long_sentences([ROOT / "README.md", *(ROOT / "instructions").glob("*.md")])
+    assert total > 1000
+    assert len(long) <= MOST_LONG_SENTENCES * total, long
+
+
+def test_sentences_of_readmes_are_short() -> None:
+    long, total = long_sentences([path for path in files("*.md") if path.name == "README.md"])
+    assert total > 3000
+    assert len(long) <= MOST_LONG_IN_READMES * total, long

@@ -146,12 +146,12 @@ def _same(before: Side, after: Side, is_about: bool) -> bool | None:
     return False
 
 
-def _other_units(before: Side, after: Side, value: Fraction, said: Fraction) -> bool:
+def _other_units(before: Side, after: Side, value: Fraction, value_written: Fraction) -> bool:
     """Returns whether the two sides may be the same in other units."""
     units = {*before.units, *after.units}
     if len(set(before.units)) > 1 or (before.units and after.units and set(before.units) != set(after.units)):
         return True
-    if not units or not value or not said:
+    if not units or not value or not value_written:
         return False
-    ratio = abs(value / said)
+    ratio = abs(value / value_written)
     return ratio in _CONVERSIONS or 1 / ratio in _CONVERSIONS

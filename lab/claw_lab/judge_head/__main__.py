@@ -42,10 +42,10 @@ def run(path: Path) -> dict[str, object]:
     seen = features(lines, Encoder())
     own = [at for at, line in enumerate(lines) if not line.rules_know]
     writers = sorted({lines[at].writer for at in own})
-    apart = without_writer(lines, seen, writers)[own]
+    unlike_lines = without_writer(lines, seen, writers)[own]
     judged, rules = [lines[at] for at in own], rules_of([lines[at] for at in own])
-    bounds = choose_bounds(judged, apart, rules)
-    scores = decided(apart, rules, bounds)
+    bounds = choose_bounds(judged, unlike_lines, rules)
+    scores = decided(unlike_lines, rules, bounds)
     measurements: dict[str, object] = {
         "training_lines": len(lines),
         "rules": measured(judged, rules),

@@ -145,8 +145,8 @@ class Place:
         eventually(lambda: self.version() >= before + 2, what)
 
     def serves(self, what: str) -> None:
-        heard = len(self.people.seen)
-        eventually(lambda: len(self.people.seen) >= heard + 5, what)
+        answered = len(self.people.seen)
+        eventually(lambda: len(self.people.seen) >= answered + 5, what)
 
     def nothing_left(self) -> bool:
         folder = str(self.run_dir)

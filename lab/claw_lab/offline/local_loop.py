@@ -184,9 +184,9 @@ class LocalLoop:
             return Prompt(render(talk.memory.put_into(talk.messages), None, True), "full")
         wishes = self.remembered(talk.person)
         unspoken = not_yet_stated(wishes, talk.messages)
-        said = talk.messages[len(last.messages) + 1 :] if last is not None else []
-        if last is not None and prefix_still_valid(last, wishes, said):
-            new, stand = inject(said, unspoken, last.memory or ())
+        messages_since = talk.messages[len(last.messages) + 1 :] if last is not None else []
+        if last is not None and prefix_still_valid(last, wishes, messages_since):
+            new, stand = inject(messages_since, unspoken, last.memory or ())
             ids = self.chat.format.bridge(last.prompt_ids, last.completion_ids, new, None, True)
             if ids is not None:
                 return Prompt(ids, "bridge", stand if self.setting.memory else None)

@@ -112,17 +112,17 @@ def make_model(rows: list[Row], out: Path) -> None:
 
 def split(rows: list[Row], out: Path) -> None:
     """All tasks with a word of the one kind; one task for each held-out word."""
-    apart: dict[str, Row] = {}
+    held_out_words: dict[str, Row] = {}
     train = []
     for row in rows:
         word = word_of(row)
         if held_out(word):
-            apart.setdefault(word, row)
+            held_out_words.setdefault(word, row)
         else:
             train.append(row)
-    for name, part in (("train", train), ("heldout", list(apart.values()))):
+    for name, part in (("train", train), ("heldout", list(held_out_words.values()))):
         (out / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    print(f"{len(train)} tasks to train on, {len(apart)} with words that none of them has")
+    print(f"{len(train)} tasks to train on, {len(held_out_words)} with words that none of them has")
 
 
 def mean(rewards: list[float]) -> list[float]:

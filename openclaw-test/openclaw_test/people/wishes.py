@@ -140,7 +140,7 @@ def form(problem: Problem, text: str) -> str:
         problem.pronoun.lower(),
     }
     return _WORD.sub(
-        lambda found: "_" if found[0].isdigit() or found[0].lower() in known else found[0].lower(), text
+        lambda match: "_" if match[0].isdigit() or match[0].lower() in known else match[0].lower(), text
     )
 
 

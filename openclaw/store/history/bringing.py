@@ -42,7 +42,7 @@ def import_histories(
     store: RolloutStore | None, histories: Histories, model_path: Path, person: str | None = None
 ) -> Counts:
     """Add past sessions. A turn with a next state goes to the judge; the last one of a session is stored as imported, and
-    goes to the judge when a later import of the grown log brings what followed it.
+    goes to the judge when a later import of the grown log brings its next state.
 
     What the store knows stays as it is: turns imported before, and those of the same session that the gateway recorded.
 

@@ -27,7 +27,7 @@ class Entry:
     Attributes:
         message: None if the line is not a message.
         key: equal for the parts of one answer that was written as several lines.
-        summary: replaces everything before it, except what follows the entry `kept_from`.
+        summary: replaces everything before it, except entries after `kept_from`.
         learn: False for an answer that is only context (cut off, or copied from another log).
     """
 

@@ -2,7 +2,7 @@
 
     python slime/examples/my_method/reward_model.py runs/arithmetic/reward_model
 
-In the arithmetic example the label is what followed, so it has to learn whether two short texts are the same.
+In the arithmetic example the label is the next state, so it has to learn whether two short texts are the same.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ def opening(tokenizer: ChatTokenizer, start: Start) -> list[int]:
 def continuation(tokenizer: ChatTokenizer, messages: Sequence[Message]) -> list[int]:
     """Returns the ids between the end of one answer and the beginning of the next [T], by the model's template.
 
-    The template renders `messages` after an answer that is known; what follows its end is taken. So an answer is never
-    encoded again, whatever ids it was sampled in.
+    The template renders `messages` after an answer that is known; the part after its end is taken. So an answer is
+    never encoded again, whatever ids it was sampled in.
 
     Raises:
         DataError: the template does not end an answer with the token that ends sampling.

@@ -25,7 +25,7 @@ class RunArguments:
 
 @dataclass
 class LoopArguments:
-    """Loop: what takes turns, what is left out, what is replayed."""
+    """Loop: which parts take turns, are left out, or are replayed."""
 
     train_epochs: int = flag(
         1, "passes over the batch of every rollout", env=("TRAIN_EPOCHS",), least=1, main=True

@@ -28,13 +28,13 @@ def cost(rows: Sequence[Row]) -> dict[str, float]:
         return {}
     held, trained = ([row[name] for row in examined] for name in (HELD, TRAINED))
     live = [row for row in examined if not row.get(REJECTED)]
-    beside = [now[TRAINED] for before, now in pairwise(examined) if before.get(LOOKED)]
+    batch_of_gate = [now[TRAINED] for before, now in pairwise(examined) if before.get(LOOKED)]
     return {
         "updates": len(examined),
         "rejected": len(examined) - len(live),
         "answered_before_live": sum(bool(row.get(LOOKED)) for row in examined),
         "training_s": statistics.fmean(trained),
-        "training_beside_s": statistics.fmean(beside) if beside else 0.0,
+        "training_beside_s": statistics.fmean(batch_of_gate) if batch_of_gate else 0.0,
         "held_median_s": statistics.median(held),
         "held_longest_s": max(held),
         "held_over_training": sum(held) / sum(trained),

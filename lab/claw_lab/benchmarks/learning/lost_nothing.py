@@ -108,8 +108,8 @@ def measurements(rows: Sequence[Row], summary: dict[str, float]) -> list[dict[st
         }
         if row.interval is not None:
             one |= {"interval": [round(end, 4) for end in row.interval], "interval_kind": "95 %"}
-        beside = {"before": row.before, "prompt": row.prompted, "exact McNemar p": row.p}
-        numbers = [f"{name} {value:.3g}" for name, value in beside.items() if value is not None]
+        compared = {"before": row.before, "prompt": row.prompted, "exact McNemar p": row.p}
+        numbers = [f"{name} {value:.3g}" for name, value in compared.items() if value is not None]
         lines.append({**one, **({"note": "; ".join(numbers)} if numbers else {})})
     for name, value in summary.items():
         id_ = name.lower().replace("_", "-")

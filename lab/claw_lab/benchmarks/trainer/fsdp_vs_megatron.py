@@ -113,11 +113,15 @@ def main() -> None:
     torch.set_num_threads(1)
     theirs, ours = (first_gradient(model, backend) for backend in TRAINERS)
     assert theirs.keys() == ours.keys()
-    apart = {name: float((ours[name] - x).norm() / x.norm()) for name, x in theirs.items()}
-    worst = max(apart, key=lambda name: apart[name])
+    differences = {name: float((ours[name] - x).norm() / x.norm()) for name, x in theirs.items()}
+    worst = max(differences, key=lambda name: differences[name])
     use_float64()
     curves = [curve(model, backend) for backend in TRAINERS]
-    result: dict[str, Any] = {"weights": len(apart), "gradient": apart[worst], "gradient_of": worst}
+    result: dict[str, Any] = {
+        "weights": len(differences),
+        "gradient": differences[worst],
+        "gradient_of": worst,
+    }
     for key in ("loss", "grad_norm", "kl_loss"):
         pairs = zip(*curves, strict=True)
         result[key] = max(abs(one[key] - other[key]) for one, other in pairs)

@@ -138,21 +138,21 @@ def main() -> None:
         shape = (args.system, args.new)
         for merge in (True, False):
             bench.measured(session(2, *shape), merge)
-        merged, apart, result = dict[int, float](), dict[int, float](), dict[str, Any]()
+        merged, separate, result = dict[int, float](), dict[int, float](), dict[str, Any]()
         for turns in args.turns:
             samples = session(turns, *shape)
             merged[turns], peak = bench.report("turns", samples, True, turns=turns)
             if turns <= args.apart_up_to:
-                apart[turns], _ = bench.report("turns", samples, False, turns=turns)
-                result["times_faster"] = round(apart[turns] / merged[turns], 2)
+                separate[turns], _ = bench.report("turns", samples, False, turns=turns)
+                result["times_faster"] = round(separate[turns] / merged[turns], 2)
                 _, longest = bench.report("longest", samples[-1:], False, turns=turns)
                 result["memory_of_longest"] = round(peak / longest, 2)
                 branched, _ = bench.report(
                     "rendered again", session(turns, *shape, again=True), True, turns=turns
                 )
-                result["times_faster_rendered_again"] = round(apart[turns] / branched, 2)
+                result["times_faster_rendered_again"] = round(separate[turns] / branched, 2)
         result["exponent_merged"] = round(exponent(merged), 2)
-        result["exponent_one_by_one"] = round(exponent(apart), 2)
+        result["exponent_one_by_one"] = round(exponent(separate), 2)
         others = strangers(16, args.system)
         pairs = [
             [bench.report("apart", others, merge)[0] for merge in (True, False)] for _ in range(args.repeats)

@@ -132,8 +132,8 @@ def speed(bench: Bench) -> None:
             for n in (heads, kv, kv)
         )
 
-        def once(kernel: Any = kernel, given: Any = (q, k, v)) -> None:
-            kernel(torch.nn.Module(), *given, None, packed_layout=layout)[0].sum().backward()
+        def once(kernel: Any = kernel, inputs_of_call: Any = (q, k, v)) -> None:
+            kernel(torch.nn.Module(), *inputs_of_call, None, packed_layout=layout)[0].sum().backward()
 
         bench.fresh()
         try:

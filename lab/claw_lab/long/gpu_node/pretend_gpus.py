@@ -76,8 +76,8 @@ class ChangedFinder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def version_of(name: str, told: Callable[[str], str] = importlib.metadata.version) -> str:
-    return told(name).removesuffix("+cpu") if name == "torch" else told(name)
+def version_of(name: str, read_version: Callable[[str], str] = importlib.metadata.version) -> str:
+    return read_version(name).removesuffix("+cpu") if name == "torch" else read_version(name)
 
 
 importlib.metadata.version = version_of

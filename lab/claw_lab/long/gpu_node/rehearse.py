@@ -195,8 +195,8 @@ def talk_until(served: Served, versions: int) -> None:
             except Exception as error:  # reported at the end: no request may fail because of an update
                 failures.append(error)
 
-    beside = threading.Thread(target=go_on)
-    beside.start()
+    neighbour = threading.Thread(target=go_on)
+    neighbour.start()
     try:
         while turns == 0 or served.version() < versions:
             if time.monotonic() - began > UPDATE_SECONDS:
@@ -205,7 +205,7 @@ def talk_until(served: Served, versions: int) -> None:
             turns += 4
     finally:
         stop.set()
-        beside.join()
+        neighbour.join()
     if failures:
         raise RuntimeError(f"{len(failures)} answers failed, the first: {failures[0]}")
     if pieces < 2 * turns:

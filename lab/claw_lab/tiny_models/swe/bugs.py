@@ -127,7 +127,7 @@ class Function:
     def spelt(self, body: str) -> str:
         """The body with the function's own names in place of x and y."""
         names = dict(zip("xy", self.variables, strict=False))
-        return re.sub(r"\b[xy]\b", lambda found: names[found[0]], body)
+        return re.sub(r"\b[xy]\b", lambda match: names[match[0]], body)
 
     def gives(self, arguments: tuple[Any, ...]) -> Any:
         return result(self.body, arguments)

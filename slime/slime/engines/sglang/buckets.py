@@ -1,4 +1,4 @@
-"""One version of the weights cut into buckets: what is sent, and received, at a time."""
+"""One version of the weights cut into buckets: the data sent, and received, at a time."""
 
 from __future__ import annotations
 
