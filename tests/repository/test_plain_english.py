@@ -56,7 +56,7 @@ LONGEST_HELP, LONG_HELP, MOST_LONG = 25, 15, 0.05
 """Words of a help text; the share of texts that may have more than LONG_HELP."""
 LONG_SENTENCE, MOST_LONG_SENTENCES = 25, 0.02
 """Words of a sentence in README and instructions; the share of sentences that may have more."""
-MOST_LONG_IN_READMES = 0.04
+MOST_LONG_IN_READMES = 0.035
 """The same share in the READMEs of folders."""
 NOT_PRODUCT = ("tests/", "lab/", "openclaw-test/")
 
