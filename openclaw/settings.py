@@ -27,6 +27,12 @@ PER_KEY = "per-key"
 ADAPTER_NAME = r"[^\s:/?#=,]{1,128}"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
+
+def is_adapter_name(name: str) -> bool:
+    """Returns whether an adapter that is trained may be called so, and its folder too."""
+    return re.fullmatch(ADAPTER_NAME, name) is not None and not name.startswith(".")
+
+
 BUFFER_DIR = "Folder of the rollout buffer (a SQLite file in it)."
 BUFFER_URL = "SQLAlchemy URL of the rollout buffer, instead of a folder."
 
@@ -338,7 +344,7 @@ class Settings:
                 else "--train-adapters names no adapter: write per-key, or names separated by commas"
             )
         for name in self.trained_adapters:
-            if not re.fullmatch(ADAPTER_NAME, name) or name.startswith("."):
+            if not is_adapter_name(name):
                 raise ConfigError(
                     f"--train-adapters {name}: a name has no blank, none of : / ? # = , and no dot in front"
                 )
@@ -353,6 +359,11 @@ class Settings:
         if self.train_adapters.strip() == PER_KEY:
             return self.key_names
         return frozenset(name.strip() for name in self.train_adapters.split(",") if name.strip())
+
+    @functools.cached_property
+    def own_adapters(self) -> frozenset[str]:
+        """Those of them that learn from the client key of the same name alone."""
+        return self.trained_adapters & self.key_names
 
     @functools.cached_property
     def adapters(self) -> dict[str, Path]:

@@ -90,9 +90,10 @@ class Recorder:
         )
         return [wish.text for wish in remembered]
 
-    async def forget(self, wish_id: int, asker: Asker) -> bool:
-        """See MemoryTable.forget; of a client its own alone. Raises StoreError."""
-        return await self._write(lambda: self.store.memory.forget(wish_id, asker.person, asker))
+    async def forget(self, wish_id: int, asker: Asker, person: str | None = None) -> bool:
+        """See MemoryTable.forget; of a client its own alone. `person`: whose it must be. Raises StoreError."""
+        whose = person if asker.person is None else asker.person
+        return await self._write(lambda: self.store.memory.forget(wish_id, whose, asker))
 
     async def record(self, turn: NewTurn, began: float) -> None:
         """Durable when it returns. An attempt that was given up while another one continues is no turn of its own,
@@ -141,10 +142,18 @@ class Recorder:
         self._note_deletion("session", session_id)
         return await self._write(lambda: self.store.deletion.delete_session(session_id))
 
-    async def delete_person(self, person: str) -> dict[str, int]:
-        """As `delete_session`, for every session and turn of a person. Raises StoreError."""
+    async def delete_person(
+        self, person: str, adapter: str | None = None
+    ) -> tuple[dict[str, int], list[int]]:
+        """As `delete_session`, for every session and turn of a person; returns also the rollouts whose files may hold
+        words of the person (`InfluenceTable.rollouts_of`). Raises StoreError."""
         self._note_deletion("person", person)
-        return await self._write(lambda: self.store.deletion.delete_person(person))
+
+        def write() -> tuple[dict[str, int], list[int]]:
+            rollouts = self.store.influence.rollouts_of(person, adapter)
+            return self.store.deletion.delete_person(person), rollouts
+
+        return await self._write(write)
 
     def _note_deletion(self, kind: str, name: str) -> None:
         self._deleted[kind, name] = time.monotonic()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from claw_base.run_folder.forgetting import is_waiting
 from openclaw.engine.adapters import Adapter
 from openclaw.engine.live_adapter import LIVE, home_of, live_adapter
 from openclaw.settings import Settings
@@ -21,6 +22,7 @@ class TrainedAdapters:
     def __init__(self, settings: Settings) -> None:
         self._run_dir = None if settings.run_dir is None else Path(settings.run_dir)
         self.adapters = {name: Adapter(name, "", trained=True) for name in sorted(settings.trained_adapters)}
+        self._own = settings.own_adapters
         self._known: dict[str, tuple[Stamp, Adapter]] = {}
 
     def home(self, name: str) -> Path | None:
@@ -28,9 +30,12 @@ class TrainedAdapters:
         return None if self._run_dir is None else home_of(self._run_dir, name)
 
     def live(self, adapter: Adapter) -> Adapter:
-        """The live version of an adapter; another adapter, or one without a version, is returned as it is."""
+        """The live version of an adapter; another adapter, one without a version, or one that is to be forgotten, is
+        returned as it is."""
         if not adapter.trained or self._run_dir is None:
             return adapter
+        if adapter.name in self._own and is_waiting(self._run_dir, adapter.name):
+            return self.adapters[adapter.name]
         try:
             status = (home_of(self._run_dir, adapter.name) / LIVE).stat()
         except OSError:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import orjson
 from fastapi import FastAPI, Request
@@ -17,6 +18,7 @@ from claw_base import peer
 from openclaw.engine.client import EngineClient
 from openclaw.errors import ClientError, StoreError
 from openclaw.gateway.canaries import watch
+from openclaw.gateway.forgetting import PeopleToForget
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.recorder import Recorder
 from openclaw.http import docs
@@ -61,6 +63,9 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
             tasks.append(asyncio.create_task(engines.load_adapters(adapters)))
         if settings.memory and recorder is not None:
             tasks.append(asyncio.create_task(watch(app.state.gateway, recorder.store)))
+        if recorder is not None and settings.run_dir is not None:
+            people = PeopleToForget(recorder, Path(settings.run_dir), settings)
+            tasks.append(asyncio.create_task(people.watch()))
         yield
         for task in tasks:
             task.cancel()

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from openclaw.errors import ClientError
+from openclaw.forget.answer import as_lines
 from openclaw.gateway.chat_request import whole
 from openclaw.http.browser import HEADERS, check_change
 from openclaw.page.html import page
@@ -96,6 +97,7 @@ async def delete(request: Request) -> Response:
         answer = await changes.delete_session(source, fields["session"])
     elif fields.get("person"):
         answer = await changes.delete_person(source, fields["person"])
+        return _to("/page/privacy", note=_note(request, "; ".join(as_lines(answer)) + "."))
     else:
         days = whole(fields.get("days", "") or "?", "days", 0, 0, 100_000)
         answer = await changes.purge(source, float(days))

@@ -35,6 +35,8 @@ SLICE = 500
 """Values in one statement: databases allow some 30,000."""
 _LOCK_KEY = 0x6F636C61
 """Of PostgreSQL's advisory lock: any number will do, as long as every process takes the same."""
+LARGEST_REWRITTEN_BYTES = 1 << 30
+"""Size up to which a SQLite file is rewritten while it is used: other writers wait for it."""
 BUSY_TIMEOUT_SECONDS = 30.0
 """Longest wait of a write for another one's lock."""
 
@@ -95,20 +97,33 @@ class Database:
                     yield connection
                 finally:
                     self._local.connection = None
-        if self._local.__dict__.pop("wipe_log", False):
-            self._truncate_log()
+        pages = self._local.__dict__.pop("wipe_pages", False)
+        if self._local.__dict__.pop("wipe_log", False) or pages:
+            self._wipe(pages)
 
     def wipe_log(self) -> None:
         """Take what this transaction deletes out of SQLite's write-ahead log too, once it is committed."""
         self._local.wipe_log = True
 
-    def _truncate_log(self) -> None:
+    def wipe_pages(self) -> None:
+        """As `wipe_log`, and out of the unused parts of pages: SQLite zeroes a deleted row, but not the copies that it
+        left where it once moved the row. Writes wait meanwhile. A file over
+        `LARGEST_REWRITTEN_BYTES` is not rewritten."""
+        self._local.wipe_pages = True
+
+    def _wipe(self, pages: bool) -> None:
         if self.engine.dialect.name != "sqlite":
             return
         with as_store_error(self.url):
             connection = self.engine.raw_connection()
-            try:  # during a read this does nothing; the next checkpoint of the log wipes it
-                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+            try:
+                cursor = connection.cursor()
+                file = self.engine.url.database
+                if pages and file and Path(file).stat().st_size <= LARGEST_REWRITTEN_BYTES:
+                    cursor.execute("VACUUM")
+                # a read that takes longer than the time-out delays this until the next checkpoint
+                cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                cursor.close()
             finally:
                 connection.close()
 

@@ -59,6 +59,8 @@ class Deletion:
         session, turn = schema.session.c, schema.turn.c
         with self._database.transaction() as connection:
             take_turns(connection)
+            # also if the rows are gone already: a process may have been killed just after it deleted them
+            self._database.wipe_pages()
             deleted = self._delete(connection, of_person(person))
             others = select(turn.person).where(turn.session_id == session.id)
             left = others.order_by(turn.turn_index, turn.created_at).limit(1).scalar_subquery()
@@ -97,24 +99,16 @@ class Deletion:
         return dict(total)
 
     def _delete(self, connection: Connection, which: ColumnElement[bool]) -> dict[str, int]:
-        turn, sample = schema.turn, schema.sample
+        turn = schema.turn
         rows = connection.execute(select(turn.c.id, turn.c.session_id).where(which).with_for_update()).all()
         counts: Counter[str] = Counter(dict.fromkeys(("judgements", "feedback", "samples", "trainings"), 0))
         if rows:
             self._database.wipe_log()
             copies.forget(connection)
         for ids in slices([row.id for row in rows]):
-            samples = list(connection.scalars(select(sample.c.id).where(sample.c.turn_id.in_(ids))))
-            counts["trainings"] += _drop(
-                connection, schema.training, schema.training.c.sample_id.in_(samples)
-            )
-            _drop(connection, schema.token_record, schema.token_record.c.sample_id.in_(samples))
-            counts["samples"] += _drop(connection, sample, sample.c.id.in_(samples))
+            counts.update(_delete_derived(connection, ids))
             counts["judgements"] += _drop(connection, schema.judgement, schema.judgement.c.turn_id.in_(ids))
-            counts["feedback"] += _drop(connection, schema.feedback, schema.feedback.c.turn_id.in_(ids))
             _drop(connection, schema.memory, schema.memory.c.turn_id.in_(ids))
-            dream = schema.dream.c
-            _drop(connection, schema.dream, or_(dream.turn_id.in_(ids), dream.other_turn_id.in_(ids)))
             _drop(connection, schema.turn_body, schema.turn_body.c.turn_id.in_(ids))
             _drop(connection, turn, turn.c.id.in_(ids))
         for sessions in slices(sorted({row.session_id for row in rows})):
@@ -122,6 +116,26 @@ class Deletion:
             count = update(schema.session).where(schema.session.c.id.in_(sessions)).values(turns=left)
             connection.execute(count)
         return {"sessions": 0, "turns": len(rows), **counts}
+
+
+def delete_wishes(connection: Connection, turn_ids: list[str]) -> None:
+    """Deletes the hints, samples, feedback and dreams of these turns. The turns stay."""
+    judgement = schema.judgement.c
+    for ids in slices(turn_ids):
+        _delete_derived(connection, ids)
+        _drop(connection, schema.judgement, judgement.turn_id.in_(ids) & (judgement.kind == "hint"))
+
+
+def _delete_derived(connection: Connection, ids: list[str]) -> Counter[str]:
+    """Deletes samples, feedback and dreams of turns; returns the number of rows by kind."""
+    sample, dream = schema.sample, schema.dream.c
+    samples = list(connection.scalars(select(sample.c.id).where(sample.c.turn_id.in_(ids))))
+    trainings = _drop(connection, schema.training, schema.training.c.sample_id.in_(samples))
+    _drop(connection, schema.token_record, schema.token_record.c.sample_id.in_(samples))
+    _drop(connection, schema.dream, or_(dream.turn_id.in_(ids), dream.other_turn_id.in_(ids)))
+    feedback = _drop(connection, schema.feedback, schema.feedback.c.turn_id.in_(ids))
+    dropped = _drop(connection, sample, sample.c.id.in_(samples))
+    return Counter(trainings=trainings, feedback=feedback, samples=dropped)
 
 
 def _drop(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:

@@ -20,7 +20,8 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, and_, delete, func
 from openclaw.common.messages import last_said
 from openclaw.common.wish_themes import repeats
 from openclaw.store import schema
-from openclaw.store.database import Database
+from openclaw.store.database import Database, take_turns
+from openclaw.store.deletion import delete_wishes
 from openclaw.store.people import is_of, others_than
 from openclaw.store.policies import is_of_trainer, is_wish_of_trainer
 from openclaw.store.quarantine import DELETED
@@ -164,15 +165,24 @@ class MemoryTable:
         return dict(reversed(by_person.items()))
 
     def forget(self, wish_id: int, person: str | None = None, asker: Asker = ADMINISTRATOR) -> bool:
-        """Delete one wish; it stands in no further prompt. False if there is none, or it is not `person`'s, or not the
-        asker's."""
+        """Delete one wish with its dreams, and the hints, feedback and sample of each turn after which the person asked
+        for the same. The turns stay. False if there is none, or it is not `person`'s or the asker's."""
         memory = schema.memory.c
         condition = and_(memory.id == wish_id, *usable(asker, schema.memory))
         if person is not None:
             condition &= memory.person == person
         with self._database.transaction() as connection:
-            self._database.wipe_log()
-            return bool(connection.execute(delete(schema.memory).where(condition)).rowcount)
+            row = connection.execute(
+                select(memory.person, memory.turn_id, memory.text).where(condition)
+            ).first()
+            if row is None:
+                return False
+            take_turns(connection)
+            self._database.wipe_pages()
+            turn_ids = {row.turn_id, *_turns_asking_for(connection, row.person, unpack_json(row.text), asker)}
+            delete_wishes(connection, sorted(turn_ids))
+            connection.execute(delete(schema.memory).where(condition))
+        return True
 
     def hold(self, wish_id: int, version: int, details: dict[str, Any]) -> bool:
         """Note that this version does it unasked, and how that was found. False if the wish was deleted."""
@@ -217,6 +227,13 @@ class MemoryTable:
         there is none, or there are more complaints than `_FARTHEST`."""
         with self._database.reading() as connection:
             return request_of(connection, turn_id)
+
+
+def _turns_asking_for(connection: Connection, person: str, wish: str, asker: Asker) -> list[str]:
+    judgement, turn = schema.judgement.c, schema.turn.c
+    hinted = select(turn.id, judgement.hints).join(schema.judgement, judgement.turn_id == turn.id)
+    hinted = hinted.where(judgement.kind == "hint", turn.person == person, *usable(asker))
+    return [turn_id for turn_id, packed in connection.execute(hinted) if wish in unpack_json(packed)]
 
 
 def _judged_with(turn_ids: Sequence[str]) -> ColumnElement[bool]:

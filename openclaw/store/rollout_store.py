@@ -8,6 +8,7 @@ from openclaw.store.database import Database
 from openclaw.store.deletion import Deletion
 from openclaw.store.dreams import DreamTable
 from openclaw.store.gate_turns import GateTurnTable
+from openclaw.store.influence import InfluenceTable
 from openclaw.store.judgements import FeedbackTable, JudgementTable
 from openclaw.store.memory import MemoryTable
 from openclaw.store.people import PeopleTable
@@ -44,6 +45,7 @@ class RolloutStore:
         self.token_records = TokenRecordTable(self.database)
         self.gate_turns = GateTurnTable(self.database)
         self.dreams = DreamTable(self.database)
+        self.influence = InfluenceTable(self.database)
         self.deletion = Deletion(self.database)
 
     def close(self) -> None:

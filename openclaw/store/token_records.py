@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 from sqlalchemy import delete, func, insert, select
 
+from claw_base.run_folder.token_record_files import all_files
 from openclaw.store import schema
 from openclaw.store.database import Database, slices
 from openclaw.store.rows import pack_json, unpack_json
@@ -23,8 +24,6 @@ log = logging.getLogger(__name__)
 
 MOST_SAMPLES = 20_000
 """Newest samples whose records are kept."""
-FOLDER = "token_records"
-"""Of a run folder: where the trainer writes a file a rollout."""
 
 
 class TokenRecordTable:
@@ -68,7 +67,7 @@ class TokenRecordTable:
         """Moves what the trainer wrote into the run folder into the store; returns how many records. A file that cannot
         be read is removed."""
         count = 0
-        for path in sorted((run_dir / FOLDER).glob("rollout-*.jsonl")):
+        for path in all_files(run_dir):
             try:
                 records = [orjson.loads(line) for line in path.read_bytes().splitlines()]
                 count += self.keep(one for one in records if isinstance(one, dict))

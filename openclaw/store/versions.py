@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, case, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, Select, case, delete, func, insert, or_, select, update
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
@@ -146,6 +146,28 @@ class VersionTable:
             release(connection, None, trainer)
             _resettle_samples(connection, trainer, UNDONE if drop_turns else None)
         return sorted(undone)
+
+    def forget(self, trainer: str) -> int:
+        """Deletes all versions and dreams of a trainer; samples that they were trained on are ready again. Repeating it
+        changes nothing.
+
+        Returns:
+            How many versions.
+        """
+        table, sample, training = schema.weight_version, schema.sample.c, schema.training
+        trained = select(training.c.sample_id).where(training.c.trainer == trainer)
+        in_training = sample.state.in_([str(SampleState.LEASED), str(SampleState.TRAINED)])
+        held = (sample.trainer == trainer) & in_training
+        quarantined = (sample.state == str(SampleState.QUARANTINED)) & sample.id.in_(trained)
+        free = {"trainer": None, "rollout_id": None, "trained_version": None}
+        ready = {**free, "state": str(SampleState.READY), "reason": None}
+        with self._database.transaction() as connection:
+            take_turns(connection)
+            self._database.wipe_log()
+            connection.execute(update(schema.sample).where(or_(held, quarantined)).values(ready))
+            connection.execute(delete(training).where(training.c.trainer == trainer))
+            connection.execute(delete(schema.dream).where(schema.dream.c.trainer == trainer))
+            return connection.execute(delete(table).where(table.c.trainer == trainer)).rowcount
 
     def judged_count(self) -> int:
         """Judged main turns of people, all there are."""

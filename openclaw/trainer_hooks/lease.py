@@ -66,13 +66,17 @@ def on_weights_live(args: object, rollout_id: int, version: int, checkpoint: Map
     Args:
         checkpoint: `path`, `parent` (int or None), `checksum`, `restored` (the trainer has just started
         from these weights; see `VersionTable.weights_live`); of an update also `metrics` and `measurements`; `undo`
-        (`drop_turns`, `reason`) if an older version is restored.
+        (`drop_turns`, `reason`) if an older version is restored. Only `forgotten`: all versions of this trainer are
+        gone.
 
     Raises:
         StoreError: the version number was used for something else.
     """
     pipeline = pipeline_of(args)
     trainer = pipeline.settings.buffer.trainer_id
+    if checkpoint.get("forgotten"):
+        pipeline.store.versions.forget(trainer)
+        return
     if (undo := checkpoint.get("undo")) is not None:
         pipeline.store.versions.roll_back(version, undo["drop_turns"], undo["reason"], trainer)
         return

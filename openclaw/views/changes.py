@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from openclaw.errors import ClientError
+from openclaw.gateway.forgetting import PeopleToForget
 from openclaw.store.rights import ADMINISTRATOR
 from openclaw.views.source import ViewSource
 
@@ -46,9 +47,13 @@ async def delete_session(source: ViewSource, session_id: str) -> Json:
 
 
 async def delete_person(source: ViewSource, person: str) -> Json:
-    """Raises ClientError (404, 409)."""
-    deleted = await source.changeable.delete_person(person)
-    return _checked_deletion({"person": person, "deleted": deleted}, f"nothing is recorded of {person!r}")
+    """Forgets a person, see `PeopleToForget.forget`. Raises ClientError (404, 409)."""
+    settings = None if source.gateway is None else source.gateway.settings
+    people = PeopleToForget(source.changeable, source.run_dir, settings)
+    done = await people.forget(person)
+    if done is None:
+        raise ClientError(f"nothing is recorded of {person!r}", code="not_found", status=404)
+    return done
 
 
 async def forget(source: ViewSource, wish_id: int) -> None:

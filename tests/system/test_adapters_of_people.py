@@ -6,7 +6,10 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,11 @@ from typing import Any
 import httpx
 import pytest
 
+from claw_base.run_folder.forgetting import is_waiting
 from claw_base.run_folder.records import read_record
+from openclaw.formats.tokenizer import Tokenizer
 from openclaw_test.loop.real_loop import ROOT, Loop, running_loop
+from tests.fakes.marked_words import files_with
 
 pytestmark = pytest.mark.timeout(300)
 SCRIPT = ROOT / "openclaw-combine" / "run_tiny_openclaw_topk_select.sh"
@@ -85,10 +91,43 @@ def learn(loop: Loop, names: list[str]) -> None:
         loop.wait_for(lambda name=name: version(loop, name) > before[name], 90, f"version of {name}")
 
 
-def kill_trainer(loop: Loop) -> None:
-    record = read_record(loop.run_dir, "trainer")
+def pid_of(loop: Loop, name: str) -> int:
+    record = read_record(loop.run_dir, name)
     assert record is not None
-    os.kill(record.pid, signal.SIGKILL)
+    return record.pid
+
+
+def kill_trainer(loop: Loop) -> None:
+    os.kill(pid_of(loop, "trainer"), signal.SIGKILL)
+
+
+def marked(loop: Loop, name: str) -> dict[str, set[str]]:
+    """Files of the run folder that hold a person's secret, as text or as token ids."""
+    ids = Tokenizer(ROOT / "openclaw-test" / "tiny_claw" / "model").encode(f" {SECRETS[name]}")
+    return files_with(loop.run_dir, [SECRETS[name]], {"ids": ids})
+
+
+def files_of(loop: Loop, name: str) -> dict[str, bytes]:
+    """Everything that the run folder keeps of an adapter."""
+    folders = [loop.run_dir / "policies" / name, loop.run_dir / "checkpoints" / "policies" / name]
+    return {
+        str(path): path.read_bytes() for folder in folders for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def adapters_served(loop: Loop) -> dict[str, Any]:
+    served = httpx.get(f"{read_record(loop.run_dir, 'engine-0').url}/lora_adapters", timeout=10)  # type: ignore[union-attr]
+    return dict(served.json()["adapters"])
+
+
+def forget(loop: Loop, name: str) -> dict[str, Any]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "openclaw.forget", name, "--url", loop.url, "--json"]
+    done = subprocess.run(
+        command, env={**loop.env, "RUN_DIR": str(loop.run_dir)}, capture_output=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
 
 
 def test_each_learns_from_their_own_talk_on_a_base_that_stays(loop: Loop) -> None:
@@ -120,8 +159,10 @@ def test_a_killed_trainer_loses_nothing_and_trains_nothing_twice(loop: Loop) -> 
             " weight_version.trainer = training.trainer AND weight_version.version = training.version"
             " WHERE weight_version.status IN ('live', 'superseded')"
         ).fetchall()
-        left = database.execute("SELECT count(*) FROM sample WHERE state = 'leased'").fetchone()[0]
-    assert len({one[0] for one in trained}) == len(trained) and left <= 2
+        leases = "SELECT count(DISTINCT rollout_id) FROM sample WHERE state = 'leased'"
+        left = database.execute(leases).fetchone()[0]
+    assert len({one[0] for one in trained}) == len(trained)
+    assert left <= 2, "one batch is trained, and one is collected"
     assert {(one[1], one[2]) for one in trained} == {
         (f"trainer::{name}", f"policy::{name}") for name in SECRETS
     }
@@ -147,3 +188,42 @@ def test_the_adapters_differ_and_each_engine_has_what_the_trainer_wrote(loop: Lo
         assert served[name]["checksum"] == live[name]["checksum"]
         assert int(served[name]["weight_version"]) == live[name]["version"]
     assert live["ada"]["checksum"] != live["bob"]["checksum"]
+
+
+def test_a_forgotten_person_leaves_nothing_and_the_other_does_not_notice(loop: Loop) -> None:
+    assert any(name.startswith("rollouts/") for name in marked(loop, "ada"))
+    assert any(name.startswith("buffer/") for name in marked(loop, "ada"))
+    bobs, before = files_of(loop, "bob"), version(loop, "ada")
+    served = adapters_served(loop)["bob"]["checksum"]
+    answer = forget(loop, "ada")
+    assert (answer["adapter"], answer["status"], answer["shared"]) == ("ada", "done", [])
+    assert answer["deleted"]["turns"] >= 3
+    assert marked(loop, "ada") == {}
+    assert marked(loop, "bob") != {}, "the search finds what is there"
+    assert {Path(path).name for path in files_of(loop, "ada")} == {
+        "version_counter.json",
+        "version_state.json",
+    }
+    assert set(adapters_served(loop)) & {"ada", "ada~next", "ada~gate"} == set()
+    assert version(loop, "ada") == 0
+    assert files_of(loop, "bob") == bobs and adapters_served(loop)["bob"]["checksum"] == served
+    learn(loop, ["bob"])
+    talk(loop, "ada")
+    loop.wait_for(lambda: version(loop, "ada") > before, 90, "a new adapter of ada")
+
+
+def test_a_kill_between_intention_and_end_is_finished_afterwards(loop: Loop) -> None:
+    driver = pid_of(loop, "driver")
+    os.kill(driver, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(forget, loop, "ada")
+            loop.wait_for(lambda: is_waiting(loop.run_dir, "ada"), 30, "intention")
+            os.kill(pid_of(loop, "gateway.serving"), signal.SIGKILL)
+            kill_trainer(loop)
+            assert asked.exception(60) is not None, "nobody answers, and the intention stays"
+    finally:
+        os.kill(driver, signal.SIGCONT)
+    loop.wait_for(lambda: not is_waiting(loop.run_dir, "ada"), 120, "end of what was begun")
+    assert marked(loop, "ada") == {} and "ada" not in adapters_served(loop)
+    learn(loop, ["bob"])

@@ -126,6 +126,11 @@ class VersionOrders:
         """Keeps how far the rollouts are counted: a driver that starts from the older checkpoint counts on from there."""
         write_json(self.state, {**_read(self.state), "trained": max(self.trained, rollout_id)})
 
+    def forget(self, rollout_id: int) -> None:
+        """Drops orders and answers; only how far the rollouts are counted is kept."""
+        write_json(self.state, {"trained": max(self.trained, rollout_id)})
+        self.order.unlink(missing_ok=True)
+
     def finish(
         self, order: VersionOrder, pinned: int | None, error: str | None = None, seconds: float = 0.0
     ) -> None:

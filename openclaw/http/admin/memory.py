@@ -34,11 +34,11 @@ async def all_memory(request: Request, person: str | None = None) -> Response:
 
 
 @router.delete("/admin/memory/{wish_id}")
-async def forget(request: Request, wish_id: str) -> Response:
-    """One wish stands in no further prompt; 404 if there is none."""
+async def forget(request: Request, wish_id: str, person: str | None = None) -> Response:
+    """One wish is forgotten, see `MemoryTable.forget`; 404 if there is none, or it is not this person's."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
-    return await _forgotten(_recorder(gateway), wish_id, ADMINISTRATOR)
+    return await _forgotten(_recorder(gateway), wish_id, ADMINISTRATOR, person)
 
 
 @router.get("/v1/memory")
@@ -51,7 +51,7 @@ async def own_memory(request: Request) -> Response:
 
 @router.delete("/v1/memory/{wish_id}")
 async def forget_own(request: Request, wish_id: str) -> Response:
-    """One of one's own wishes stands in no further prompt; 404 if there is none."""
+    """One of one's own wishes is forgotten; 404 if there is none."""
     gateway: Gateway = request.app.state.gateway
     return await _forgotten(_recorder(gateway), wish_id, _bearer(request, gateway))
 
@@ -83,9 +83,9 @@ def _shown(wish: Wish, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: known[name] for name in names}
 
 
-async def _forgotten(recorder: Recorder, wish_id: str, asker: Asker) -> Response:
+async def _forgotten(recorder: Recorder, wish_id: str, asker: Asker, person: str | None = None) -> Response:
     known = wish_id.isascii() and wish_id.isdecimal() and len(wish_id) < 11 and int(wish_id) < LARGEST_ID
-    if not known or not await recorder.forget(int(wish_id), asker):
+    if not known or not await recorder.forget(int(wish_id), asker, person):
         raise ClientError(f"there is no wish {wish_id[:20]!r}", "id", "not_found", 404)
     return _json({"object": "wish", "id": int(wish_id), "forgotten": True})
 

@@ -212,6 +212,10 @@ class EngineControl:
         ]
         return adapters
 
+    def flush_cache(self) -> None:
+        """Drop keys and values that outlived their requests."""
+        self._call_with(self._timeout)("POST", "/flush_cache", {})
+
     def release_memory(self) -> None:
         """Gives back what the engine keeps in memory; its requests wait. Repeating it is harmless."""
         self._routes.release_memory(self._call_with(self._prepare_timeout))

@@ -112,6 +112,13 @@ class ExaminedAdapter:
         return self._name + EXAMINED
 
 
+def forget_adapter(engine: EngineControl, name: str) -> None:
+    """The engine has no version of the adapter in memory when it returns, and none of its keys and values. Raises
+    EngineControlError."""
+    for one in (name, name + NEXT, name + EXAMINED):
+        _unload(engine, one)
+
+
 def _state(engine: EngineControl, name: str) -> AdapterState:
     adapter = engine.adapters().get(name)
     if adapter is None:

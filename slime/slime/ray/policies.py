@@ -10,20 +10,22 @@ next adapter can take its place: what a rejected or interrupted step left in the
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime.engines.client import EngineControl
 from slime.gate.interruptible import Tries
-from slime.ray.adapter_engines import AdapterEngine, ExaminedAdapter
+from slime.hooks import load_hook
+from slime.ray.adapter_engines import AdapterEngine, ExaminedAdapter, forget_adapter
 from slime.ray.publisher import Publisher
 from slime.ray.train_group import TrainGroup
 from slime.ray.version_orders import obey
 from slime.weights import checkpoints
 from slime.weights.engine_steps import Engine
 from slime.weights.update import Candidate
-from slime.weights.versions import WeightVersion, artifact_folder, is_adapter, read_live
+from slime.weights.versions import WeightVersion, artifact_folder, is_adapter, live_file, read_live
 
 if TYPE_CHECKING:
     from slime.flags import Arguments
@@ -110,6 +112,29 @@ class AdapterPublisher(Publisher):
         self.files.remember(self.live)
         self.switch(Candidate(self.live, rollout_id, parent, restored=True))
 
+    def forget(self, rollout_id: int) -> None:
+        """Nothing is left of the adapter but two numbers, which are not given again: its last version and rollout.
+        Repeating it is harmless. Raises EngineControlError.
+
+        Args:
+            rollout_id: the last one that was trained.
+        """
+        rollout_id = max(rollout_id, self.trained)
+        self.gate.audit.forget()
+        # no engine can read it again when it is unloaded
+        live_file(self.home).unlink(missing_ok=True)
+        for folder, kept in (
+            (self.files.weights_dir, None), (self.save_dir, self.numbers.path), (self.home, self.orders.state),
+        ):  # fmt: skip
+            _empty(folder, kept)
+        self.orders.forget(rollout_id)
+        for tries in self._examined:
+            tries.discard()
+        for engine in self.engines:
+            forget_adapter(engine, self.name)
+        if (hook := load_hook(self.args, "on_weights_live_path")) is not None:
+            hook(self.args, rollout_id, self.numbers.last(), {"forgotten": True})
+
     def _weights(self, checkpoint: Path, version: int, before: WeightVersion | None) -> WeightVersion:
         folder = artifact_folder(self.files.weights_dir, version)
         # A checkpoint holds the files of its version too.
@@ -146,12 +171,20 @@ class AdapterTable:
             self.known[name] = AdapterPublisher(arguments_of(self.args, name), self.base, name)
         return self.known[name]
 
-    def go_on(self) -> int:
-        """Serves every adapter that has a checkpoint, after a start; returns the last rollout in any of them, or -1."""
-        names = sorted(path.name for path in self.folder.glob("*") if path.is_dir())
-        for name in names:
+    @property
+    def names(self) -> list[str]:
+        """All adapters that had a checkpoint."""
+        return sorted(path.name for path in self.folder.glob("*") if path.is_dir())
+
+    @property
+    def trained(self) -> int:
+        """The last rollout that any of them was trained on; -1: none."""
+        return max((self.of(name).trained for name in self.names), default=-1)
+
+    def go_on(self) -> None:
+        """Serves every adapter that has a checkpoint, after a start."""
+        for name in self.names:
             self.of(name).go_on()
-        return max((self.of(name).trained for name in names), default=-1)
 
     def take_up(self, trainers: TrainGroup, name: str, rollout_id: int) -> AdapterPublisher:
         """The trainer holds this adapter when it returns, as it is live. Raises TrainerDied."""
@@ -162,6 +195,22 @@ class AdapterTable:
             publisher.begin_or_resume(trainers, rollout_id)
             self.held = publisher
         return publisher
+
+    def successor_of(self, publisher: Publisher) -> Publisher:
+        """The publisher of the same adapter, which is another one after the adapter was forgotten."""
+        return self.of(publisher.name) if isinstance(publisher, AdapterPublisher) else publisher
+
+    def forget(self, trainers: TrainGroup, name: str, rollout_id: int) -> None:
+        """Neither disk, engines nor trainer hold anything of an adapter when it returns; its next step begins with one
+        that changes nothing. Raises TrainerDied, EngineControlError."""
+        publisher = self.of(name)
+        if self.held is publisher:
+            self.held = None
+            trainers.take_up(publisher.save_dir, None)
+            if self.args.gate:
+                trainers.keep_state()
+        publisher.forget(rollout_id)
+        del self.known[name]
 
     def obey(self, trainers: TrainGroup, rollout_id: int) -> bool:
         """Carries out orders to go back; returns whether an adapter is another one now. A pin would keep all other
@@ -183,6 +232,15 @@ class AdapterTable:
             )
             return False
         return obey(self.take_up(trainers, name, rollout_id), trainers, rollout_id)
+
+
+def _empty(folder: Path, kept: Path | None) -> None:
+    """Removes the content of a folder, except this file."""
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry != kept:
+            entry.unlink()
 
 
 def arguments_of(args: Arguments, name: str) -> Arguments:

@@ -23,6 +23,7 @@ from claw_base.run_folder.usage import cost_of, read_prices
 from slime.errors import ClawError, ConfigError, DataError, TrainError
 from slime.processes.started import note_started
 from slime.ray.components import RunComponents
+from slime.ray.forgetting import PeopleToForget
 from slime.ray.policies import AdapterTable
 from slime.ray.publication import publish
 from slime.ray.rollouts import Rollouts
@@ -114,6 +115,7 @@ class TrainingRun(RunComponents):
         super().__init__(args)
         self.base = self.publisher
         self.cost = CostLimit(args, self.tracker.show)
+        self.people = PeopleToForget(args)
 
     def start(self) -> int:
         """Publishes the trainer's weights once the trainer and the servers are up; returns the rollout to train.
@@ -157,7 +159,9 @@ class TrainingRun(RunComponents):
         trained = max(state.rollout_id, self.publisher.orders.trained)
         if self.args.train_adapters is not None:
             self.adapters = AdapterTable(self.args, self.base)
-            trained = max(trained, self.adapters.go_on())
+            trained = max(trained, self.adapters.trained)
+            self.forget(trained)
+            self.adapters.go_on()
         self.progress.trained = self.progress.restored = trained
         self.tracker.take_up(trained)
         self.tracker.display.line(beginning(self.args, trained))
@@ -189,7 +193,8 @@ class TrainingRun(RunComponents):
             if not version.outdated or self.rollouts.same_again:
                 self.look_for_stop()
                 return
-            # its samples may be those of a version that came back, or be quarantined now
+            # its samples may be those of a version that came back, be quarantined now, or be deleted
+            self.people.remove_files([version.rollout_id])
             version.batch.ask(self.rollouts.manager)
 
     def held(self) -> str | None:
@@ -234,10 +239,20 @@ class TrainingRun(RunComponents):
         else:
             self.publisher.check_kept()
             went_back = obey(self.publisher, self.trainers, self.progress.trained)
-        if went_back:
+        if self.forget(self.progress.trained) or went_back:
             self.in_flight = None
             if awaited is not None:
                 awaited.outdated = True
+
+    def forget(self, trained: int) -> bool:
+        """Removes the rest of people who are to be forgotten; returns whether there were any: their turns may be in a
+        batch that is being made. Raises TrainerDied."""
+        assert self.trainers is not None
+        done = self.people.carry_out(self.trainers, self.adapters, self.base.engines, trained)
+        for one in done:
+            if self.adapters is not None and one.adapter is not None:
+                self.publisher = self.adapters.successor_of(self.publisher)
+        return bool(done)
 
     def look_for_stop(self) -> None:
         """Raises Stopped if a stop was requested; call it between two steps of the trainer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -125,6 +126,27 @@ def test_deleted_words_are_not_in_the_files_any_more(
     else:
         store.deletion.delete_session("s")
     assert not any(secret.encode() in file.read_bytes() for file in files if file.exists())
+    store.close()
+
+
+def test_no_copy_of_a_row_that_was_moved_stays_in_a_page(tmp_path: Path, make_turn: MakeTurn) -> None:
+    """SQLite zeroes a deleted row, but not the copy that stayed in a page when the row moved to another one."""
+    store, rng = RolloutStore(tmp_path), random.Random(5)
+    turns: list[Turn] = []
+    with store.database.transaction():
+        for _ in range(240):
+            person = rng.choice(["ada", "bob"])
+            said = [{"role": "user", "content": f"{person}-bluewhale"}]
+            answer = "".join(rng.choice("abcdefgh") for _ in range(rng.choice([10, 300, 1500])))
+            message = {"role": "assistant", "content": answer}
+            new = make_turn(person=person, session_id=person, messages=said, response_message=message)
+            turns.append(store.turns.record(new))
+            answered = rng.choice(turns)
+            store.turns.answer(answered.id, [{"role": "user", "content": f"{answered.person}-bluewhale xxx"}])
+    store.deletion.delete_person("ada")
+    files = [file.read_bytes() for file in tmp_path.iterdir()]
+    assert sum(file.count(b"bob-bluewhale") for file in files) > 100
+    assert sum(file.count(b"ada-bluewhale") for file in files) == 0
     store.close()
 
 

@@ -6,12 +6,18 @@ import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from claw_base.run_folder import forgetting
+from claw_base.run_folder.forgetting import Forgetting
 from claw_base.run_folder.orders import VersionOrders, answer_to, place
+from slime.engines.client import EngineControlError
 from slime.engines.embedded.adapters import read_adapter
+from slime.ray import forgetting as forgetting_of_driver
+from slime.ray import policies
+from slime.ray.forgetting import PeopleToForget
 from slime.ray.policies import (
     ADAPTER,
     OF_ADAPTERS,
@@ -123,13 +129,14 @@ def test_a_trainer_that_fails_on_the_way_holds_none(table: AdapterTable) -> None
 def test_after_a_kill_every_adapter_serves_what_its_checkpoint_holds(
     table: AdapterTable, args: Any, written: Any
 ) -> None:
-    assert table.go_on() == -1
+    assert table.trained == -1
     written("ada", 0, 1)
     written("ada", 3, 2, live=False)
     written("bob", 2, 1)
     shutil.rmtree(Path(args.save) / "policies" / "bob" / "weights" / "v000001")
     again = AdapterTable(args, table.base)
-    assert again.go_on() == 3
+    again.go_on()
+    assert again.trained == 3
     for name, version in (("ada", 2), ("bob", 1)):
         live = read_live(Path(args.run_dir) / "policies" / name)
         found = read_adapter(live.path) if live is not None else None
@@ -155,7 +162,8 @@ def test_an_adapter_whose_first_step_was_rejected_goes_on_from_nothing(
     (folder / "meta.json").write_text(json.dumps(meta))
     make_latest(folder)
     again = AdapterTable(args, table.base)
-    assert again.go_on() == 0
+    again.go_on()
+    assert again.trained == 0
     assert read_live(again.of("ada").home) is None, "the base answers"
     assert [(one.weights.version, one.rollout_id, one.restored) for one in announced] == [(0, 0, True)]
     assert again.of("ada").checkpoint == folder
@@ -180,7 +188,7 @@ def test_an_adapter_goes_back_and_the_others_stay(table: AdapterTable, args: Any
     assert (ada.live.version, ada.checkpoint, ada.trained) == (1, first, 2)
     live = read_live(table.of("bob").home)
     assert live is not None and live.version == 1
-    assert AdapterTable(args, table.base).go_on() == 2, "rollouts are counted on"
+    assert AdapterTable(args, table.base).trained == 2, "rollouts are counted on"
 
 
 @pytest.mark.parametrize(
@@ -202,6 +210,93 @@ def test_an_order_about_the_base_is_answered(table: AdapterTable, args: Any) -> 
     order = place(Path(args.run_dir), "rollback", 0)
     assert not table.obey(Trainers(), 0)  # type: ignore[arg-type]
     assert answer_to(Path(args.run_dir), order)["error"] == OF_ADAPTERS  # type: ignore[index]
+
+
+class Engine:
+    """Serves adapters by name; `away`: it cannot be reached."""
+
+    url, away = "http://engine", False
+
+    def __init__(self, *names: str) -> None:
+        self.names, self.flushed = list(names), 0
+
+    def adapters(self) -> dict[str, Any]:
+        if self.away:
+            raise EngineControlError("no answer")
+        return {name: {"weight_version": "1", "checksum": "sum"} for name in self.names}
+
+    def unload_adapter(self, name: str) -> None:
+        self.names.remove(name)
+
+    def flush_cache(self) -> None:
+        self.flushed += 1
+
+
+def kept_of(args: Any, name: str) -> set[str]:
+    """Files of an adapter."""
+    run_dir, save = Path(args.run_dir), Path(args.save)
+    folders = (run_dir / "policies" / name, save / "policies" / name)
+    return {path.name for folder in folders for path in folder.rglob("*") if not path.is_dir()}
+
+
+def test_of_a_forgotten_adapter_two_numbers_stay_and_the_others_are_as_they_were(
+    args: Any, written: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(policies, "load_hook", lambda *words: lambda *words: told.append(words[1:]))
+    monkeypatch.setattr(AdapterPublisher, "announce", lambda self, candidate: None)
+    engine, trainers = Engine("ada", "ada~next", "ada~gate", "bob"), cast(Any, Trainers())
+    base = base_of(args)
+    base.engines = base.own_engines = [engine]
+    table = AdapterTable(args, base)
+    monkeypatch.setattr(AdapterPublisher, "switch", lambda self, candidate: None)
+    written("ada", 0, 1)
+    written("bob", 1, 1)
+    written("ada", 2, 2)
+    table.go_on()
+    table.of("ada").numbers.next(1)
+    bobs = kept_of(args, "bob")
+    first = table.take_up(trainers, "ada", 3)
+    trainers.calls.clear()
+    table.forget(trainers, "ada", 2)
+    assert trainers.taken_up() == [(first.save_dir, None)], "the trainer holds one that changes nothing"
+    assert kept_of(args, "ada") == {"version_counter.json", "version_state.json"}
+    assert kept_of(args, "bob") == bobs and engine.names == ["bob"]
+    assert told == [(2, 2, {"forgotten": True})]
+    again = AdapterTable(args, base)
+    again.go_on()
+    assert again.trained == 2, "rollouts are counted on"
+    assert again.of("ada").checkpoint is None and again.of("ada").numbers.next() == 3
+    assert table.take_up(trainers, "ada", 3) is not first
+
+
+def test_an_adapter_that_an_engine_keeps_is_forgotten_when_the_engine_answers(
+    args: Any, written: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by the next driver, which removes a half removed checkpoint before it could be read."""
+    monkeypatch.setattr(forgetting_of_driver, "RETRY_SECONDS", 0.0)
+    engine, trainers = Engine("ada"), cast(Any, Trainers())
+    base, run_dir = base_of(args), Path(args.run_dir)
+    base.engines = base.own_engines = [engine]
+    args.save_debug_rollout_data = str(run_dir / "rollouts" / "{rollout_id}.json")
+    (run_dir / "rollouts").mkdir()
+    for number in range(6):
+        (run_dir / "rollouts" / f"{number}.json").write_text("{}")
+    checkpoint = written("ada", 0, 1)
+    (checkpoint / "meta.json").unlink()
+    forgetting.write(run_dir, Forgetting("ada", "ada"))
+    people, table = PeopleToForget(args), AdapterTable(args, base)
+    assert people.carry_out(trainers, table, [engine], 1) == [], "the rows of the store come first"  # type: ignore[list-item]
+    forgetting.write(run_dir, Forgetting("ada", "ada", [0], rows_deleted=True))
+    engine.away = True
+    assert people.carry_out(trainers, table, [engine], 1) == []  # type: ignore[list-item]
+    assert forgetting.is_waiting(run_dir, "ada")
+    engine.away = False
+    done = PeopleToForget(args).carry_out(trainers, AdapterTable(args, base), [engine], 1)  # type: ignore[list-item]
+    assert [one.person for one in done] == ["ada"] and not forgetting.is_waiting(run_dir, "ada")
+    assert engine.names == [] and engine.flushed == 1
+    assert sorted(path.name for path in (run_dir / "rollouts").iterdir()) == ["4.json", "5.json"]
+    assert AdapterTable(args, base).trained == 1
 
 
 def test_hooks_get_the_name_and_every_file_is_the_adapters_own(args: Any, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from claw_base.files import write_text
+from claw_base.run_folder.token_record_files import all_files, file_of
 from slime.losses import Distribution, TopKTargets
 from slime.training.core.batch import TrainBatch
 from slime.training.core.distributed import merge_over_ranks
@@ -25,7 +26,6 @@ from slime.types import Sample
 if TYPE_CHECKING:
     from slime.flags import Arguments
 
-FOLDER = "token_records"
 DIGITS = 5
 
 
@@ -71,11 +71,11 @@ class TokenRecords:
             names = ("advantage", "log_prob", "hint", "teacher_gap")
             pairs = zip(names, [one.get(i) for one in (*merged, gaps)], strict=True)
             rows.append(self._row(data.samples[i], {name: v for name, v in pairs if v is not None}))
-        folder = Path(self._args.run_dir) / FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        write_text(folder / f"rollout-{self._rollout_id:06d}.jsonl", text)
-        for old in sorted(folder.glob("rollout-*.jsonl"))[: -self._args.keep_token_records]:
+        run_dir = Path(self._args.run_dir)
+        file = file_of(run_dir, self._rollout_id)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, "".join(json.dumps(row) + "\n" for row in rows))
+        for old in all_files(run_dir)[: -self._args.keep_token_records]:
             old.unlink(missing_ok=True)
 
     def _advantages(self, data: TrainBatch) -> dict[int, list[float]]:

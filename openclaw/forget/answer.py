@@ -1,0 +1,29 @@
+"""The gateway's answer about a person who is forgotten, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def as_lines(answer: Json) -> list[str]:
+    """`answer`: as of `openclaw.gateway.forgetting.PeopleToForget.forget`."""
+    counts = ", ".join(f"{count} {kind}" for kind, count in answer["deleted"].items() if count)
+    lines = [f"deleted from the store: {counts or 'nothing was left'}"]
+    if answer["status"] == "waiting":
+        lines.append("the trainer does not answer now: it removes the rest later, or at its next start")
+    elif answer["adapter"] is not None:
+        name = answer["adapter"]
+        lines.append(f"the adapter {name} and all its versions are gone; it begins anew from the base")
+    return lines + [_about_shared(one) for one in answer["shared"]]
+
+
+def _about_shared(one: Json) -> str:
+    name = "the model" if one["adapter"] is None else f"the adapter {one['adapter']}"
+    option = "" if one["adapter"] is None else f"--adapter {one['adapter']} "
+    return (
+        f"{name} stays as it is: others use it too. It learned from {one['turns']} of these turns, first in version "
+        f"{one['first']}. To undo that: ./claw versions {option}rollback {one['before']}. This undoes {one['versions']} "
+        f"version(s); {one['others']} turn(s) of others that they learned from are trained again"
+    )

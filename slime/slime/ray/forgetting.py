@@ -1,0 +1,94 @@
+"""Removes the rest of a person after the gateway has deleted the rows of the store: files of rollouts, the person's own
+adapter, and prompts that engines keep in memory."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from claw_base.run_folder import forgetting
+from claw_base.run_folder.forgetting import Forgetting
+from claw_base.run_folder.token_record_files import file_of
+from slime import replay
+from slime.engines.client import EngineControl, EngineControlError
+from slime.errors import EngineError
+from slime.ray.policies import AdapterTable
+from slime.ray.train_group import TrainGroup
+
+if TYPE_CHECKING:
+    from slime.flags import Arguments
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 2.0
+REQUESTED = 2
+"""Batches that may be made at a time: the one that is awaited or trained, and the next."""
+
+
+class PeopleToForget:
+    """The driver's part. A driver that starts after a kill continues it."""
+
+    def __init__(self, args: Arguments) -> None:
+        self.args, self.run_dir = args, Path(args.run_dir)
+        self.next_try = 0.0
+
+    def carry_out(
+        self,
+        trainers: TrainGroup,
+        adapters: AdapterTable | None,
+        engines: Sequence[EngineControl],
+        trained: int,
+    ) -> list[Forgetting]:
+        """Returns the people of whom nothing is left. One whose adapter an engine cannot unload now is tried again.
+
+        Args:
+            trained: the last rollout that was trained.
+
+        Raises:
+            TrainerDied: the trainer was lost.
+        """
+        if time.monotonic() < self.next_try:
+            return []
+        done = []
+        for one in forgetting.waiting(self.run_dir):
+            if not one.rows_deleted:
+                continue
+            began = time.monotonic()
+            try:
+                if adapters is not None and one.adapter is not None:
+                    adapters.forget(trainers, one.adapter, trained)
+            except EngineError as error:
+                logger.warning("an adapter is not forgotten yet: %s", error)
+                self.next_try = time.monotonic() + RETRY_SECONDS
+                continue
+            # a batch may have been leased, or trained, while the rows were deleted
+            self.remove_files({*one.rollouts, *range(trained, trained + 1 + REQUESTED)}, one.adapter)
+            flush(engines)
+            forgetting.finish(self.run_dir, one.person)
+            logger.info("a person is forgotten: the files are gone in %.2f s", time.monotonic() - began)
+            done.append(one)
+        return done
+
+    def remove_files(self, rollouts: Iterable[int], adapter: str | None = None) -> None:
+        """Removes the files of rollouts, and the copies of an adapter that --save-hf made."""
+        for rollout_id in rollouts:
+            file_of(self.run_dir, rollout_id).unlink(missing_ok=True)
+            if self.args.save_debug_rollout_data is not None:
+                replay.path_of(self.args.save_debug_rollout_data, rollout_id).unlink(missing_ok=True)
+            if self.args.save_hf is not None and adapter is not None:
+                copy = Path(self.args.save_hf.replace("{rollout_id}", str(rollout_id)))
+                shutil.rmtree(copy, ignore_errors=True)
+
+
+def flush(engines: Sequence[EngineControl]) -> None:
+    """Engines drop the keys and values of prompts that have ended. One that cannot do so now, such as SGLang while it
+    answers, drops them when it needs the memory, or with the next version."""
+    for engine in engines:
+        try:
+            engine.flush_cache()
+        except EngineControlError as error:
+            logger.info("keys and values stay until the next version: %s", error)

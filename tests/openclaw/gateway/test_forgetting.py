@@ -1,0 +1,156 @@
+"""The gateway forgets a person: its own steps, those of the driver, and those that a killed gateway left."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claw_base.run_folder import forgetting
+from claw_base.run_folder.forgetting import Forgetting
+from openclaw.forget.__main__ import main
+from openclaw.gateway import forgetting as gateway_forgetting
+from openclaw.types import Judgement, SampleDraft, Vote
+from tests.fakes.running_gateway import KEY, RunningGateway, StartGateway
+from tests.openclaw.gateway.test_trained_adapters import PER_KEY, ask, publish
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """Of a run with a driver."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "arguments.json").write_text(json.dumps({"train_adapters": "per-key"}))
+    return folder
+
+
+@pytest.fixture
+def gateway(start_gateway: StartGateway, run_dir: Path) -> RunningGateway:
+    found = start_gateway(run_dir=str(run_dir), **PER_KEY)
+    found.says("hello there")
+    return found
+
+
+def driver(run_dir: Path, seen: list[Forgetting]) -> threading.Thread:
+    """Takes the place of a driver, once."""
+
+    def work() -> None:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            for one in forgetting.waiting(run_dir):
+                if one.rows_deleted:
+                    seen.append(one)
+                    forgetting.finish(run_dir, one.person)
+                    return
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_the_driver_gets_the_adapter_when_the_rows_are_gone(gateway: RunningGateway, run_dir: Path) -> None:
+    turn = gateway.turn(ask(gateway, "ada").json()["id"])
+    ask(gateway, "bob")
+    seen: list[Forgetting] = []
+    thread = driver(run_dir, seen)
+    answer = gateway.http.delete("/admin/persons/ada/content").json()
+    thread.join(20)
+    assert (answer["status"], answer["adapter"], answer["shared"]) == ("done", "ada", [])
+    assert answer["deleted"]["turns"] == 1
+    assert [(one.person, one.adapter) for one in seen] == [("ada", "ada")]
+    assert gateway.store.turns.get(turn.id) is None
+    assert [one["person"] for one in gateway.store.people.listing()] == ["bob"]
+    assert list((run_dir / "forgetting").iterdir()) == [], "not even a mark"
+    assert gateway.http.delete("/admin/persons/ada/content").status_code == 404
+
+
+def test_the_base_answers_while_the_adapter_waits_for_the_driver(
+    gateway: RunningGateway, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_forgetting, "WAIT_SECONDS", 0.2)
+    publish(run_dir, "ada", 4)
+    live = gateway.app.state.gateway.trained
+    assert live.live(live.adapters["ada"]).version == 4
+    ask(gateway, "ada")
+    answer = gateway.http.delete("/admin/persons/ada/content").json()
+    assert answer["status"] == "waiting" and forgetting.is_waiting(run_dir, "ada")
+    assert live.live(live.adapters["ada"]).is_base
+    forgetting.finish(run_dir, "ada")
+    assert live.live(live.adapters["ada"]).version == 4
+
+
+def test_what_a_killed_gateway_began_is_finished_by_the_next(
+    start_gateway: StartGateway, gateway: RunningGateway, run_dir: Path
+) -> None:
+    ask(gateway, "ada")
+    ask(gateway, "bob")
+    gateway.stop()
+    forgetting.write(run_dir, Forgetting("ada", "ada"))
+    second = start_gateway(run_dir=str(run_dir), **PER_KEY)
+    second.wait_for(lambda: [one["person"] for one in second.store.people.listing()] == ["bob"])
+    second.wait_for(lambda: [one.rows_deleted for one in forgetting.waiting(run_dir)] == [True])
+
+
+def test_the_command_names_the_way_back_of_weights_that_others_use(
+    start_gateway: StartGateway,
+    run_dir: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENCLAW_ADMIN_KEY", KEY)
+    gateway = start_gateway(run_dir=str(run_dir), api_keys="ada=key-ada,bob=key-bob")
+    gateway.says("hello there")
+    store = gateway.store
+    store.versions.weights_live(-1, 0, None, True, "/v0", "sum0")
+    for rollout_id, name in enumerate(("bob", "ada", "bob")):
+        turn = gateway.turn(ask(gateway, name).json()["id"])
+        store.turns.answer(turn.id, [{"role": "user", "content": "thanks"}])
+        judged = Judgement(kind="eval", score=1.0, votes=[Vote(score=1)], judge="test")
+        assert store.judgements.finish(turn.id, [judged], SampleDraft(turn_id=turn.id, reward=1.0))
+        store.samples.lease(rollout_id, 9)
+        store.versions.weights_live(rollout_id, rollout_id + 1, rollout_id, False, "/v", "sum")
+    seen: list[Forgetting] = []
+    driver(run_dir, seen)
+    assert main(["ada", "--url", gateway.url]) == 0
+    told = capsys.readouterr().out
+    assert "1 turns" in told and "adapter" not in told
+    assert "learned from 1 of these turns, first in version 2" in told
+    assert "./claw versions rollback 1." in told and "2 version(s); 1 turn(s) of others" in told
+    assert [(one.adapter, list(one.rollouts)) for one in seen] == [(None, [1, 2])]
+    assert main(["ada", "--url", gateway.url]) == 1
+    assert "nothing is recorded of 'ada'" in capsys.readouterr().err
+
+
+def test_without_a_run_the_rows_are_all_there_is(
+    gateway: RunningGateway, start_gateway: StartGateway
+) -> None:
+    alone = start_gateway()
+    alone.says("hello there")
+    sent: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "user": "eve", "max_tokens": 5}
+    assert alone.http.post("/v1/chat/completions", json=sent).status_code == 200
+    answer = alone.http.delete("/admin/persons/eve/content").json()
+    assert (answer["status"], answer["deleted"]["turns"]) == ("done", 1)
+
+
+def test_a_single_wish_is_listed_and_forgotten(
+    start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway = start_gateway(memory=True)
+    gateway.says("hello there")
+    sent: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "user": "eve", "max_tokens": 5}
+    turn = gateway.turn(gateway.http.post("/v1/chat/completions", json=sent).json()["id"])
+    gateway.store.turns.answer(turn.id, [{"role": "user", "content": "shorter"}])
+    hint = Judgement(kind="hint", score=1.0, votes=[Vote(score=1)], hints=["Be brief."], judge="test")
+    assert gateway.store.judgements.finish(turn.id, [hint], SampleDraft(turn_id=turn.id, reward=0.0))
+    assert main(["eve", "--wishes", "--url", gateway.url]) == 0
+    assert capsys.readouterr().out.split() == ["1", "Be", "brief."]
+    assert main(["bob", "--wish", "1", "--url", gateway.url]) == 1
+    assert main(["eve", "--wish", "1", "--url", gateway.url]) == 0
+    assert "wish 1 is forgotten" in capsys.readouterr().out
+    assert gateway.store.memory.wishes() == [] and gateway.store.memory.asked_last(9) == {}
+    assert gateway.store.turns.get(turn.id) is not None
