@@ -84,7 +84,7 @@ TOGETHER = (
     ("slime/rollout/",),
     ("swe_rl/",),
 )
-"""Each row shares what is started once a process: a trainer that is forked, PostgreSQL, an engine, packages of boxes."""
+"""Each row shares a start, made once a process: a trainer that is forked, PostgreSQL, an engine, packages of boxes."""
 LONG = (
     "repository/test_style.py",
     "lab/long/",

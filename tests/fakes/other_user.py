@@ -19,7 +19,7 @@ needs_root = pytest.mark.skipif(
 
 @contextlib.contextmanager
 def another_user() -> Iterator[None]:
-    """What is made inside belongs to another user."""
+    """Files made inside belong to another user."""
     os.seteuid(NOBODY)
     try:
         yield

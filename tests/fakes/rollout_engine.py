@@ -22,7 +22,7 @@ class FakeEngine:
         length: tokens of the answer to a request, before its limit.
         seconds_per_token: 0 answers at once.
         failure: HTTP status for a request instead of an answer, None for none.
-        requests, aborted: what came, in order; request ids.
+        requests, aborted: the requests, in order; request ids.
     """
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ class RunningGateway:
     model: Path
     buffer: Path
     opened: contextlib.ExitStack
-    """What is closed after the test."""
+    """Closed after the test."""
     stop: Callable[[], None] = lambda: None
     """Ends it; the test's end does so too."""
 

@@ -16,7 +16,7 @@ class FakeEngine:
 
     Prompts that begin with an earlier prompt and a part of its answer are continued. After `die_after`
     tokens it drops every connection for `down` seconds. After `switch_after` tokens `version` is one higher. `tries` is
-    what the weights of a version answer that are tried; `adapters` what was loaded (None: it serves none), as the
+    what the weights of a version answer that are tried; `adapters` the loaded ones (None: it serves none), as the
     embedded engine does it or, without `counts_adapters`, as SGLang; `score` the log-prob of the ids behind a place.
     `incremental`: as with --incremental-streaming-output, ids and log-probs of an event are those that are new, and
     `completion_tokens` counts all.

@@ -1,4 +1,4 @@
-"""Hooks of a run without people: made-up samples, a small service, and a file that says what went live."""
+"""Hooks of a run without people: made-up samples, a small service, and a file that names the live versions."""
 
 from __future__ import annotations
 

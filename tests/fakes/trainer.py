@@ -23,7 +23,7 @@ class TrainerHouse:
     Attributes:
         asked: names of all requests. options: bodies of some, by what they are about.
         results: by request; a Refused is told with its status.
-        snapshots: addresses of `service` by what was saved to sample from. states: by what training goes on from.
+        snapshots: addresses of `service` by the name of the saved sampler. states: by what training goes on from.
     """
 
     service: LocalService
@@ -64,7 +64,7 @@ def create_model(house: TrainerHouse, body: Body) -> Body:
 
 
 def sequences(data: list[Body]) -> list[TrainingSequence]:
-    """What is trained, out of data whose inputs are {name: {"data": [N - 1]}}."""
+    """Returns the training sequences of data whose inputs are {name: {"data": [N - 1]}}."""
     found = []
     for datum in data:
         inputs = {name: tensor["data"] for name, tensor in datum["loss_fn_inputs"].items()}

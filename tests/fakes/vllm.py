@@ -34,7 +34,7 @@ class ClientError(Exception):
 
 
 class FakeLLM:
-    """`calls` lists what was asked, `params` the sampling parameters of each request."""
+    """`calls` lists the requests, `params` the sampling parameters of each request."""
 
     def __init__(self, folder: Path, load: Callable[[Path], PreTrainedModel]) -> None:
         self.model = load(folder)

@@ -1,4 +1,4 @@
-"""Turns of a model as actions: both forms, coordinates, what is refused; nothing is run."""
+"""Turns of a model as actions: both forms, coordinates, refusals; nothing is run."""
 
 from __future__ import annotations
 

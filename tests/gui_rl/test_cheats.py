@@ -33,7 +33,7 @@ CHANGE = json.dumps({"set": WANTED})
 
 @dataclass
 class Paper:
-    """A screen without a browser: it knows what is open, and does nothing with mouse and keys."""
+    """A screen without a browser: it knows the open page, and does nothing with mouse and keys."""
 
     desktop: None = None
     acted: list[object] = field(default_factory=list)
@@ -103,7 +103,7 @@ def task(evaluator: Mapping[str, Any] | None = None) -> Task:
 
 @dataclass(frozen=True)
 class Request:
-    """What is sent to the sites; "TOKEN" stands for the episode's own header."""
+    """Requests to the sites; "TOKEN" stands for the episode's own header."""
 
     body: str = CHANGE
     headers: tuple[tuple[str, str], ...] = ((HEADER, "TOKEN"), ("Origin", OWN))

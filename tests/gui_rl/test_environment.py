@@ -1,4 +1,4 @@
-"""Episodes in a real browser: what is seen and done, what stays of an episode, and a browser that dies."""
+"""Episodes in a real browser: observations and actions, files of an episode, and a browser that dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks in OSWorld's JSON: what is read, what is refused by name, how ends are scored."""
+"""Tasks in OSWorld's JSON: reading, refusals by name, and scores of final states."""
 
 from __future__ import annotations
 

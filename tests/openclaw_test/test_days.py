@@ -83,7 +83,7 @@ def loop() -> Iterator[LocalLoop]:
 
 
 class LocalAgent:
-    """tiny-claw, which learns from what is said to it before the next word."""
+    """tiny-claw, which learns from a message before the next one."""
 
     def __init__(self, loop: LocalLoop) -> None:
         self.loop = loop

@@ -1,4 +1,4 @@
-"""Documents say what is true: generated tables are fresh, links lead somewhere, printed commands exist."""
+"""Documents state the truth: generated tables are fresh, links lead somewhere, printed commands exist."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ NAMED_BY_CALL = ("os.getenv", "os.getenvb", "os.environ.get", "os.environ.setdef
 
 def reads(source: str) -> Iterator[str]:
     """Names of the variables that a file reads, and `WHOLE` if they are not written there. Setting is no read; a
-    default that gives way to what is set, is one."""
+    default that yields to a set variable is one."""
     if "environ" not in source and "getenv" not in source:
         return
     tree = ast.parse(source)

@@ -1,4 +1,5 @@
-"""What an agent may try in place of a repair, in real boxes: none of it is graded resolved, and what remains is named."""
+"""What an agent may try in place of a repair, in real boxes: none of it is graded resolved, and remaining gaps are
+named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hooks: where environments come from, what is started for them, and how an episode's end is named."""
+"""The hooks: the source of environments, the processes started for them, and the names of an episode's end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task folders in both layouts, what is refused of them, and how they become prompt files."""
+"""Task folders in both layouts, their refusals, and how they become prompt files."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ print(found)
 
 @dataclass(frozen=True)
 class Cheat:
-    """Turns of one episode; the last one is what is graded."""
+    """Turns of one episode; the last one is graded."""
 
     name: str
     turns: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Episodes of tools: what the model is shown, and what is counted."""
+"""Episodes of tools: the observations, and the counts."""
 
 from __future__ import annotations
 

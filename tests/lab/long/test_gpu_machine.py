@@ -60,7 +60,7 @@ def test_the_command_installs_nothing_where_a_python_has_torch(tmp_path: Path) -
 def test_parts_have_limits_and_what_they_measured_before_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A part that hangs costs its own limit; what is not started when the time is over is named."""
+    """A part that hangs costs its own limit; parts that did not start in time are named."""
     monkeypatch.setattr(plan, "LEAST", 1.0)
     line = {"section": "ipc", "equal": True}
 

@@ -43,7 +43,7 @@ def keyboard() -> Iterator[PipeInput]:
 
 
 def talk(keyboard: PipeInput, typed: str, server: FakeServer | None = None) -> tuple[list[str], list[str]]:
-    """What the server heard last in each request, and what was shown."""
+    """The last message of each request, and the output shown."""
     server = server or FakeServer()
     shown: list[str] = []
     chat = Chat(server, "tiny", shown.append, shown.append)  # type: ignore[arg-type]

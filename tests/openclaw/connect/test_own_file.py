@@ -1,4 +1,5 @@
-"""Settings of clients other than OpenClaw: what is written, that nothing is lost, and that undoing brings it back."""
+"""Settings of clients other than OpenClaw: the written values, that nothing is lost, and that removal restores the
+file."""
 
 from __future__ import annotations
 

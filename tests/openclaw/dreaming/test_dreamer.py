@@ -1,4 +1,4 @@
-"""What is sampled for a batch, which answers are kept, and what a batch goes with if no engine answers."""
+"""Samples for a batch, which answers are kept, and the batch if no engine answers."""
 
 from __future__ import annotations
 

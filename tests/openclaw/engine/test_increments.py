@@ -1,4 +1,4 @@
-"""Streams whose events carry what is new alone give the ids, log-probs and versions of streams that repeat everything."""
+"""Streams whose events carry only new tokens give the ids, log-probs and versions of streams that repeat everything."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def is_sound(call: Any) -> bool:
 
 
 def content_of(name: str, whole: Any, ids: list[int]) -> str:
-    """Unsound calls, and what follows them up to a sound one, are text. One block is one call here."""
+    """Unsound calls, and the text after them up to a sound one, are text. One block is one call here."""
     content, shows, end = whole.content or "", True, None
     blocks: dict[tuple[int, int], list[Any]] = {}
     for call in whole.tool_calls:

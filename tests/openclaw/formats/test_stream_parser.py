@@ -65,7 +65,7 @@ def parsed(chat: ChatFormat, pieces: list[list[int]], tools: bool = True) -> dic
 
 
 def expected(chat: ChatFormat, ids: list[int]) -> dict[str, Any]:
-    """What `renderers` reads; unsound calls, and what follows them up to a sound one, are text."""
+    """What `renderers` reads; unsound calls, and the text after them up to a sound one, are text."""
     whole = chat._renderer(True).parse_response(ids)
     stop = next((at for at, token in enumerate(ids) if token in chat.stop_ids), len(ids))
     content, calls, shows, end = whole.content, [], True, None

@@ -42,7 +42,7 @@ def complain(gateway: RunningGateway, turn: Turn, wish: str = WISH) -> None:
 
 
 def prompt(gateway: RunningGateway, turn: Turn) -> str:
-    """What the engine was given last, which is what was stored."""
+    """Returns the engine's last prompt, which equals the stored one."""
     assert turn.prompt_ids == gateway.engine.requests[-1]["input_ids"]
     text: str = gateway.tokenizer.decode(turn.prompt_ids)
     return text

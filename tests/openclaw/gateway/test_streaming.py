@@ -1,4 +1,4 @@
-"""From sampled ids to what a client reads while they come, and to what is stored."""
+"""From sampled ids to the text that a client reads while they come, and to the stored turn."""
 
 from __future__ import annotations
 

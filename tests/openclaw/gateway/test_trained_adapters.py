@@ -1,4 +1,4 @@
-"""Adapters that the run trains: whose they are, which version answers, what is learned from."""
+"""Adapters that the run trains: whose they are, which version answers, and which turns train them."""
 
 from __future__ import annotations
 

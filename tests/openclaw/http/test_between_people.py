@@ -109,7 +109,7 @@ old_unnamed    -      -      -     -        -       -        -           -      
 
 
 def cells(table: str) -> Iterator[tuple[str, str, str]]:
-    """Returns (whose turn, who asks, what is expected)."""
+    """Returns (whose turn, who asks, the expected result)."""
     head, *rows = table.strip().splitlines()
     assert tuple(head.split()) == ASKERS
     for row in rows:
@@ -156,7 +156,7 @@ class Town:
         return turn
 
     def forget_key(self, turn_id: str) -> None:
-        """Makes a turn, and what was remembered after it, one of before keys were noted."""
+        """Makes a turn, and the preferences remembered after it, one of before keys were noted."""
         with self.gateway.store.database.transaction() as connection:
             mine = update(schema.turn).where(schema.turn.c.id == turn_id)
             connection.execute(mine.values(key_name=None))
@@ -164,7 +164,8 @@ class Town:
             connection.execute(wish.values(key_name=None))
 
     def continued(self, asker: str, turn: Any, path: str, **body: Any) -> str:
-        """What comes of a request that has the words of a turn as its history: + if it continues the turn."""
+        """Returns the result of a request that has the messages of a turn as its history: + if it continues the
+        turn."""
         history = [*turn.messages, turn.response_message, {"role": "user", "content": "and then?"}]
         shape: dict[str, Any] = {"messages": history}
         if path == "/v1/responses":

@@ -1,4 +1,4 @@
-"""GET /v1/turns and /admin/turns: what became of a turn."""
+"""GET /v1/turns and /admin/turns: the state of a turn."""
 
 from __future__ import annotations
 

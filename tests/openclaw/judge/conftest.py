@@ -54,8 +54,7 @@ class FakeJudge:
 
     A step: a text is the model's reply; a number is that HTTP status; a (status, headers, body) tuple is sent as it
     is; "!close" closes without an answer, "!half" breaks off within the JSON, "!hang" never answers, "!garbage" sends
-    what is no HTTP, a function of the request body gives one of these.
-    """
+    bytes that are no HTTP, a function of the request body gives one of these."""
 
     def __init__(self) -> None:
         self.script: list[Any] = [r"\boxed{1}"]

@@ -19,7 +19,7 @@ RIGHT, WRONG = "So 12 - 5 = 7 apples.", "So 12 - 5 = 8 apples."
 
 @pytest.fixture
 def turn(make_turn: MakeTurn) -> Callable[..., Turn]:
-    """A turn with this answer, and what followed it."""
+    """Returns a turn with this answer and a next state."""
 
     def make(answer: str = RIGHT, said: str | None = None, **changes: Any) -> Turn:
         following = changes.pop("following", [] if said is None else [{"role": "user", "content": said}])

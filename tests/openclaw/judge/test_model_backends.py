@@ -1,4 +1,4 @@
-"""Judge models over HTTP: what is asked, what is retried, and what trouble costs."""
+"""Judge models over HTTP: prompts, retries, and the result of failures."""
 
 from __future__ import annotations
 

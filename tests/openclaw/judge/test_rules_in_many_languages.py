@@ -24,7 +24,7 @@ TURNS = {
     "ar": ("اكتب دعوة إلى حفل الزفاف.", "يسرنا أن ندعوكم إلى حفل زفافنا في عمّان."),
     "en": ("Write an invitation to our wedding.", "You are hereby invited to the wedding in Bath."),
 }  # fmt: skip
-"""What was asked in each language, and the answer."""
+"""The request in each language, and the answer."""
 
 COMPLAINTS = {
     "de": [

@@ -49,7 +49,7 @@ def state(gateway: RunningGateway, turn: Turn) -> str:
 
 
 def answered(gateway: RunningGateway, turn: Turn) -> Any:
-    """The turn once what followed it is stored."""
+    """Returns the turn after its next state is stored."""
     gateway.wait_for(lambda: state(gateway, turn) == "answered")
     return gateway.store.turns.get(turn.id)
 

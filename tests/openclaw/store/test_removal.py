@@ -1,4 +1,4 @@
-"""Deletion takes everything along, retention only what is done with."""
+"""Deletion removes everything, retention only finished turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may use what is stored: the decision, and the same as a condition of a query."""
+"""Who may use stored data: the decision, and the same as a condition of a query."""
 
 from __future__ import annotations
 

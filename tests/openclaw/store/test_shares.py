@@ -1,4 +1,4 @@
-"""How much of what is learned one person gives where several teach."""
+"""The share of training that one person may have if several teach."""
 
 from __future__ import annotations
 

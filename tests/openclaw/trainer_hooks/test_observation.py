@@ -1,4 +1,4 @@
-"""What was said behind an answer, as ids and as targets."""
+"""The message after an answer, as ids and as targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is trained behind a batch: earlier turns again, in steps of their own."""
+"""Samples trained after a batch: earlier turns again, in steps of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes against an engine that answers by a script: what becomes of every token, and of every failure."""
+"""Episodes against an engine that answers by a script: the fate of every token, and of every failure."""
 
 from __future__ import annotations
 

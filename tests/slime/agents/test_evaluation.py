@@ -1,4 +1,4 @@
-"""Held-out tasks: how they are chosen, what is kept of each attempt, and what is said of a run in the end."""
+"""Held-out tasks: how they are chosen, the record of each attempt, and the report of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments in a process of another Python: what they answer, and what becomes of their failures."""
+"""Environments in a process of another Python: their answers, and the results of their failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flags of distillation: their environment names, what they imply and what is refused at start."""
+"""Flags of distillation: their environment names, implied values and refusals at the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages b and c: what is measured of stored and of sampled answers, and which of it is reason to reject."""
+"""Stages b and c: measurements of stored and of sampled answers, and which of them reject an update."""
 
 from __future__ import annotations
 

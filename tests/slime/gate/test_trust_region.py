@@ -31,7 +31,7 @@ def gate_samples(args, rollout_id, version):
 
 
 class Trainers:
-    """A step whose log-probs and change are those of its `whole` length times what is left of it."""
+    """A step whose log-probs and change are those of its `whole` length times the remaining share."""
 
     def __init__(self, recent: float = 0.0, liked: float = 0.0, change: float = 0.001) -> None:
         self.recent, self.liked, self.change = recent, liked, change

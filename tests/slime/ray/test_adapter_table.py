@@ -35,7 +35,7 @@ from tests.fakes.tiny_engine_model import save_model
 
 
 class Trainers:
-    """Notes what is asked of the trainer."""
+    """Notes the calls of the trainer."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []

@@ -37,7 +37,7 @@ def tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
 def learn(
     trainer: Trainer, names: list[str], batches: list[list[Sample]], save: Path
 ) -> dict[str, torch.Tensor]:
-    """Trains the steps of these adapters, each from its own folder; returns what is left of the last one."""
+    """Trains the steps of these adapters, each from its own folder; returns the rest of the last one."""
     turns = AdapterTurns(trainer)
     for rollout_id, name in enumerate(STEPS):
         if name in names:

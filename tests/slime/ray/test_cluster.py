@@ -1,4 +1,4 @@
-"""A cluster of raylets on this machine with made-up GPUs: who lies where, and what is said when a node is missing."""
+"""A cluster of raylets on this machine with made-up GPUs: placement, and the message when a node is missing."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class Peer:
         return sorted({one.laddr.ip for one in own if one.status == psutil.CONN_LISTEN})
 
     def join(self, meeting: Meeting, rank: int, ranks: int) -> list[object]:
-        """What came of a sum, of a group made later and of a checkpoint's plan; then the addresses that it listens on."""
+        """Results of a sum, of a group made later and of a checkpoint's plan; then the addresses that it listens on."""
         from slime.training.core.distributed import join
         from slime.training.core.objects import gather_json
 

@@ -1,4 +1,4 @@
-"""What a machine has for the engines of a run, and what is refused there. No Ray."""
+"""The resources of a machine for the engines of a run, and refusals there. No Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused before Ray, engines and trainer start."""
+"""Refusals before Ray, engines and trainer start."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def test_what_needs_the_live_weights_waits_for_them(
 
 
 class Gate:
-    """Lets every candidate pass; notes what becomes of it. `rate`: what the learning rate is multiplied by."""
+    """Lets every candidate pass; notes its result. `rate`: what the learning rate is multiplied by."""
 
     on, rate = True, 1.0
 

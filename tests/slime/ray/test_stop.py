@@ -28,7 +28,7 @@ from tests.slime.ray.test_shared_gpus import Calls, make_run, seen, version
 
 
 class Trainers(Calls):
-    """Notes what is saved, and makes it the latest checkpoint."""
+    """Notes a saved checkpoint, and makes it the latest."""
 
     saved: list[tuple[Any, ...]]
     folder: Path

@@ -1,4 +1,4 @@
-"""Rewards of every origin: built-in, remote, the user's; and what happens when one fails."""
+"""Rewards of every origin: built-in, remote, the user's; and the result when one fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rollouts over the embedded engine: what is trained on is exactly what the engine sampled."""
+"""Rollouts over the embedded engine: training uses exactly the ids that the engine sampled."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def image() -> Iterator[Image]:
 
 
 def in_image(image: Image, code: str) -> str:
-    """What became of it in a Python of this machine in a box of its own on the image."""
+    """Its result in a Python of this machine in a box of its own on the image."""
     program = [*worker_python(image), "-I", "-S", "-c", RUNNER, code]
     with Workspace(image=image) as workspace, Box(program, SMALL, None, None, workspace, image=image) as box:
         box.busy_since = time.monotonic()

@@ -1,4 +1,4 @@
-"""Images as files: what archives of them may hold, what is kept of it, and that one process unpacks for all."""
+"""Images as files: the allowed contents of archives, the kept part, and that one process unpacks for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shells that stay: what a call shows, and what becomes of a command that does not end."""
+"""Shells that stay: the output of a call, and the fate of a command that does not end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights written tensor by tensor in one pass: what others read, what is proven, what is refused."""
+"""Weights written tensor by tensor in one pass: reading by others, proofs, refusals."""
 
 from __future__ import annotations
 

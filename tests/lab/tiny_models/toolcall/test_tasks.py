@@ -1,4 +1,4 @@
-"""The tasks of the tiny model: what is held out, and that no answer of it is anywhere in what it was taught."""
+"""The tasks of the tiny model: held-out tasks, none of whose answers is anywhere in the training data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is exported and imported is the same store, to the last bit of a log-prob."""
+"""An exported and imported store is the same, to the last bit of a log-prob."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_store_comes_back_exactly(
 def test_an_imported_store_goes_on(
     store: RolloutStore, tmp_path: Path, make_turn: MakeTurn, make_sample: MakeSample, other: RolloutStore
 ) -> None:
-    """Row numbers of the database go on behind what was imported."""
+    """Row numbers of the database continue after the imported ones."""
     source = store.turns.record(make_turn(session_id="first"))
     _write(store, tmp_path / "one.jsonl")
     store.deletion.delete_session("first")

@@ -1,4 +1,4 @@
-"""What other programs kept becomes turns: what was asked, answered, and what followed."""
+"""What other programs kept becomes turns: requests, answers, and next states."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _turns(path: Path) -> list[PastTurn]:
 
 
 def _texts(turns: list[PastTurn]) -> list[tuple[str, str, list[str]]]:
-    """(last message before, answer, what followed) of each."""
+    """Returns (last message before, answer, next state) of each."""
     return [
         (turn.messages[-1]["content"], turn.answer["content"], [one["content"] for one in turn.next_state])
         for turn in turns

@@ -1,4 +1,5 @@
-"""A prompt that begins with what was read or written lately is read from there on, and answered as if read whole."""
+"""A prompt that begins with recently processed tokens is processed from there on, and answered as if processed
+whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weight updates: two phases, nothing dropped, bad weights refused, the checksum of what is live."""
+"""Weight updates: two phases, nothing dropped, bad weights refused, the checksum of the live weights."""
 
 from __future__ import annotations
 

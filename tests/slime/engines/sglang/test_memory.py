@@ -167,7 +167,7 @@ def test_the_first_bucket_is_read_before_the_requests_wait(
 
 
 class OnGpu:
-    """A bucket, and what was read of it, by device."""
+    """A bucket, and the tensors read from it, by device."""
 
     entries = ()
 

@@ -1,4 +1,5 @@
-"""The server that hosts vLLM: weights change under running requests, with proof, and what is loaded wrong goes back."""
+"""The server that hosts vLLM: weights change under running requests, with proof, and weights that were loaded wrong
+are restored."""
 
 from __future__ import annotations
 

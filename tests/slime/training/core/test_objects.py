@@ -103,7 +103,7 @@ def test_what_ranks_send_while_they_write_a_checkpoint_is_read(value: object, pr
 
 
 class Other(Exception):
-    """Of a package that a rank does not know: what is left is the name and the words."""
+    """Of a package that a rank does not know: the name and the message are left."""
 
 
 Other.__name__ = Other.__qualname__ = "OtherError"

@@ -47,7 +47,7 @@ sys.addaudithook(note)
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Fails if what is done within imports, calls or opens something."""
+    """Fails if code within imports, calls or opens something."""
     global watching
     SEEN.clear()
     watching = threading.get_ident()

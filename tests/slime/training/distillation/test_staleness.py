@@ -1,4 +1,4 @@
-"""Samples of older weights: what their tokens weigh, how they are corrected, what is reported."""
+"""Samples of older weights: the weights of their tokens, their correction, and the reported metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of every trained token, for people to look at."""
+"""The record of every trained token, for people to look at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters under FSDP: what is trained, stored, merged and compared with."""
+"""Adapters under FSDP: the trained, stored and merged weights, and the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Less memory, the same numbers: what is computed again, and optimizer states in CPU memory."""
+"""Less memory, the same numbers: recomputed activations, and optimizer states in CPU memory."""
 
 from __future__ import annotations
 
