@@ -228,6 +228,17 @@ def whole_life(args: Arguments, run_dir: Path, made: Cluster, other: Any, first:
     asyncio.run(load.run(lambda: _alive_as_another(there, pid)))
     eventually(lambda: versions() == {"1"}, "the engine is back with version 1")
 
+    # a watcher that dies there is replaced; its engines do not notice, and are watched again
+    pid = ask(there)["pid"]
+    [node] = elsewhere.nodes
+    watching = ray.get(node.actor.pid.remote())
+    os.kill(watching, 9)
+    asyncio.run(load.run(lambda: _is_watched_by_another(node, watching)))
+    assert ask(there)["pid"] == pid and versions() == {"1"}
+    os.kill(pid, 9)
+    asyncio.run(load.run(lambda: _alive_as_another(there, pid)))
+    eventually(lambda: versions() == {"1"}, "the engine is back with version 1")
+
     # the machine is lost: the others answer, and an update does not wait for it
     folder = nodes.folder_of(run_dir, OTHER)
     made.remove_node(other, allow_graceful=False)
@@ -303,6 +314,13 @@ def test_a_script_of_several_machines_serves_from_every_machine_with_engines(
             ray.kill(actor)
         placed.give_up()
         stop_everything(run_dir)
+
+
+def _is_watched_by_another(node: engine_nodes.EngineNode, pid: int) -> bool:
+    try:
+        return bool(ray.get(node.actor.pid.remote(), timeout=0.2) != pid)
+    except ray.exceptions.RayError:
+        return False
 
 
 def _alive_as_another(url: str, pid: int) -> bool:
