@@ -21,6 +21,7 @@ check_cluster_values() {
   whole JOIN_TIMEOUT 1 ': give whole seconds, 1 or more'
   RAY_PORT=${RAY_PORT:-6379}
   check_port_number "$RAY_PORT" RAY_PORT
+  [ "$NNODES" = 1 ] || [ "${SERVES:-1}" = 0 ] || [ "$RAY_PORT" != "$PORT" ] || die "RAY_PORT and PORT are both $PORT: Ray and the gateway need different ports"
   case ${RAY_ADDRESS:-} in *[!a-zA-Z0-9_.:/%-]*) die "RAY_ADDRESS=$RAY_ADDRESS is no address: give HOST:PORT of a Ray that runs" ;; esac
   case $(master_addr) in
     *[!a-zA-Z0-9_.:%-]*) die "MASTER_ADDR=$(master_addr) is no address: give the IP address or the name of the first machine" ;;
@@ -94,7 +95,8 @@ run_driver_in_cluster() {
   return "$status"
 }
 
-# cluster_problem: prints what a start on several machines lacks: the address of the first, and the token that all know.
+# cluster_problem: prints what a start on several machines lacks: the address of the first, at which its Ray can listen, and
+# the token that all know.
 cluster_problem() {
   if [ "$NNODES" = 1 ] || [ -n "${RAY_ADDRESS:-}" ]; then return 0; fi
   if [ -z "$(master_addr)" ]; then
@@ -103,6 +105,8 @@ cluster_problem() {
     echo "set RAY_AUTH_TOKEN to the same secret on all machines (or RAY_AUTH_MODE=disabled in a network of your own)"
   elif [ "${RAY_AUTH_MODE:-token}" = token ] && [ -z "${RAY_AUTH_TOKEN:-}" ] && [ ! -r "${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token}" ]; then
     echo "RAY_AUTH_TOKEN_PATH=${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token} cannot be read: give the file of the secret that all machines have"
+  else
+    run_module slime.plan.master "$(master_addr)" "$RAY_PORT" "$(node_rank)"
   fi
 }
 

@@ -27,6 +27,7 @@ run_gpu() {
   gpu_split
   gpu_arguments
   gpu_more_arguments "$@"
+  refuse_if "$(engines_problem)"
   check_roles
   if is_dry_run; then
     gpu_dry_run
@@ -46,7 +47,8 @@ NAMED+=(--train-backend:TRAIN_BACKEND --rollout-backend:ROLLOUT_BACKEND --backen
   --tensor-model-parallel-size:TRAIN_TP --tp:TRAIN_TP --pipeline-model-parallel-size:TRAIN_PP --pp:TRAIN_PP
   --context-parallel-size:TRAIN_CP --cp:TRAIN_CP
   --actor-num-nodes:ACTOR_NODES --actor-num-gpus-per-node:ACTOR_GPUS --rollout-num-gpus:ROLLOUT_GPUS --prm-num-gpus:PRM_GPUS
-  --rollout-num-gpus-per-engine:TP --hf-checkpoint:HF_CKPT)
+  --rollout-num-gpus-per-engine:TP --hf-checkpoint:HF_CKPT
+  --prm-hf-checkpoint:PRM_MODEL_PATH --prm-model-path:PRM_MODEL_PATH --judge-backend:JUDGE_BACKEND --judge-url:JUDGE_URL)
 
 # named_by_switches WORD...: the same for flags without a value.
 named_by_switches() {
@@ -66,6 +68,7 @@ gpu_defaults() {
   for name in MEGATRON COLOCATE USE_WANDB ALLOW_NO_KEY; do yes_or_no "$name"; done
   if [ "${MEGATRON:-0}" = 1 ]; then default TRAIN_BACKEND megatron; fi
   default TRAIN_BACKEND fsdp
+  [ "${MEGATRON:-0}" = 0 ] || [ "$TRAIN_BACKEND" = megatron ] || die "MEGATRON=1 and TRAIN_BACKEND=$TRAIN_BACKEND contradict: unset one of them"
   default HOST "$(usual_host)"
   default PORT 30000
   check_port_number "$PORT"
@@ -83,12 +86,23 @@ gpu_defaults() {
   default ACTOR_GPUS 4
   default ROLLOUT_GPUS 2
   default PRM_GPUS 2
+  judge_without_gpus
   default PRM_TEACHER_GPUS 0
   default TP 2
   MODEL_PATH=${HF_CKPT:-${MODEL_PATH:-$ROOT/models/$MODEL}}
   RUN_DIR=${RUN_DIR:-$ROOT/runs/$RUN_NAME}
   absolute_places
   if [ -n "${WANDB_KEY:-}" ]; then export WANDB_API_KEY=$WANDB_KEY; fi
+}
+
+# judge_without_gpus: rules and the API of JUDGE_URL take no GPU.
+judge_without_gpus() {
+  local named=JUDGE_URL
+  [ "${SERVES:-1}" = 1 ] || return 0
+  case ${JUDGE_BACKEND:-${JUDGE_URL:+openai}} in rules | openai) ;; *) return 0 ;; esac
+  case $DEFAULTED in *" PRM_GPUS "*) PRM_GPUS=0 ;; esac
+  [ -z "${JUDGE_BACKEND:-}" ] || named=JUDGE_BACKEND=$JUDGE_BACKEND
+  [ "$PRM_GPUS" = 0 ] || die "PRM_GPUS=$PRM_GPUS is for a judge model, and $named asks for another judge: unset one of them"
 }
 
 # family_of MODEL: the name that clients of every release of a model have in their settings, such as qwen3-4b.
@@ -323,6 +337,14 @@ thinking_judge() {
   flag --judge-timeout JUDGE_TIMEOUT 900
 }
 
+# engines_problem: prints that no engine would serve the policy, which takes GPUs or engines that run elsewhere.
+engines_problem() {
+  case ${ROLLOUT_BACKEND:-sglang} in sglang | vllm) ;; *) return 0 ;; esac
+  if [ "$ROLLOUT_GPUS" != 0 ] || [ "$NEEDED_GPUS" = 0 ]; then return 0; fi
+  case " ${WORDS[*]}" in *" --rollout-external-engine-addrs"* | *" --debug-train-only"*) return 0 ;; esac
+  echo "ROLLOUT_GPUS=0: no engine would serve the policy; give it GPUs, or --rollout-external-engine-addrs HOST:PORT of engines that run"
+}
+
 # gpu_more_arguments "$@": what was exported, and the command line; what comes last wins.
 gpu_more_arguments() {
   local arguments=()
@@ -523,18 +545,20 @@ own_gpus_problem() {
 
 # gpus_problem: prints what this machine lacks of its share of the GPUs. A Ray cluster that runs already knows its own.
 gpus_problem() {
-  local here id visible problem which=''
+  local here all id visible problem which='' from=CUDA_VISIBLE_DEVICES
   if [ -n "${RAY_ADDRESS:-}" ] || [ "$NEEDED_GPUS" = 0 ]; then return 0; fi
   problem=$(own_gpus_problem)
   if [ -n "$problem" ]; then echo "$problem" && return; fi
-  here=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || :)
+  here=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || :) all=$here
+  if [ -n "${TRAIN_GPUS:-}" ]; then from="TRAIN_GPUS, ROLLOUT_GPUS, PRM_GPUS"; fi
   if [ -z "${TRAIN_GPUS:-}" ] && [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
     visible=$(count_gpus "$CUDA_VISIBLE_DEVICES")
     if [ "$visible" -lt "$here" ]; then which=" (CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES, of $here)" here=$visible; fi
   fi
-  for id in ${TRAIN_GPUS:+${CUDA_VISIBLE_DEVICES//,/ }}; do
-    if [ "$id" -ge "$here" ]; then
-      echo "GPU $id is not there (TRAIN_GPUS, ROLLOUT_GPUS, PRM_GPUS): this machine has 0 to $((here - 1))"
+  for id in ${CUDA_VISIBLE_DEVICES:+${CUDA_VISIBLE_DEVICES//,/ }}; do
+    case $id in *[!0-9]*) continue ;; esac # a UUID
+    if [ "$id" -ge "$all" ]; then
+      echo "GPU $id is not there ($from): this machine has 0 to $((all - 1))"
       return
     fi
   done

@@ -6,11 +6,14 @@ Packages that are not installed have stand-ins, as in `slime.plan.words`, whose 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
+from rented_run.paths import ROOT
 from slime.errors import ConfigError
 from slime.plan import stand_ins
+from slime.plan.misspelt import misspelt_variables
 from slime.plan.words import ANSWERED, SLOW
 
 REFUSED = 2
@@ -32,11 +35,13 @@ def main(argv: Sequence[str]) -> int:
 
 def check(cloud: str, words: Sequence[str]) -> int:
     """Returns an exit status. Raises ModuleNotFoundError for a package that is not installed."""
+    from rented_run.flags import variables
     from rented_run.main import read
     from slime.plugins import load_attr
 
+    rented = load_attr(cloud)
     try:
-        read(load_attr(cloud), words, installed=False)
+        *_, driver, _ = read(rented, words, installed=False)
     except ConfigError as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
             raise error.__cause__ from None
@@ -44,6 +49,8 @@ def check(cloud: str, words: Sequence[str]) -> int:
         return REFUSED
     except SystemExit as end:
         return REFUSED if end.code else ANSWERED
+    for line in misspelt_variables([str(ROOT / "launch")], driver, os.environ, variables(rented.flags)):
+        print(f"warning: {line}", file=sys.stderr)
     return 0
 
 

@@ -128,6 +128,11 @@ def parse(
     return flags, rest
 
 
+def variables(kind: type[RentedFlags]) -> set[str]:
+    """Returns the names of the variables of a cloud's flags."""
+    return {name for item in _all_flags(kind) for name in item.env}
+
+
 def _all_flags(kind: type[RentedFlags]) -> list[Flag]:
     """Those of a cloud and of RentedFlags; where both have one, the cloud's."""
     bases = (base for base in reversed(kind.__mro__) if issubclass(base, RentedFlags))

@@ -14,7 +14,7 @@ from slime.plan import dry_run
 from tests import ROOT
 
 RECORDER = """#!/bin/sh
-[ "$3 {own_ports}" = "claw_base.run_folder.start_check True" ] && exec "{python}" "$@"
+case "$3 {own_ports}" in "claw_base.run_folder.start_check True" | "slime.plan.master True") exec "{python}" "$@" ;; esac
 [ "$1" = -c ] && exit 0
 case $2 in
   slime.plan.division | slime.plan.shape | slime.plan.driver | slime.plan.model_folder) exec "{python}" "$@" ;;

@@ -66,6 +66,15 @@ def rented_node(tmp_path: Path) -> Bare:
         (SWE, [], {**TASKS, "SWE_EXEC_SERVER_URLS": "http://a:1,b:1"}, "(SWE_EXEC_SERVER_URLS) b:1 is no URL"),
         (TWO_NODES, [], {**CLUSTER, "RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": "/nope"}, "TOKEN_PATH=/nope cannot"),
         (TWO_NODES, [], {**CLUSTER, "GPUS_OF_NODE": "16"}, "GPUS_OF_NODE=16, and this machine has 8 GPUs"),
+        (TWO_NODES, [], {**CLUSTER, "MASTER_ADDR": "no-such.invalid"}, "no-such.invalid is neither an address"),
+        (TWO_NODES, [], {**CLUSTER, "MASTER_ADDR": "192.0.2.1"}, "192.0.2.1 is not an address of this machine, which is"),
+        (TWO_NODES, [], {**CLUSTER, "RAY_PORT": "31000", "PORT": "31000"}, "RAY_PORT and PORT are both 31000"),
+        (SELECT, [], {"MEGATRON": "1", "TRAIN_BACKEND": "fsdp"}, "MEGATRON=1 and TRAIN_BACKEND=fsdp contradict"),
+        (SELECT, [], {"PRM_GPUS": "2", "JUDGE_URL": "http://a:1"}, "PRM_GPUS=2 is for a judge model, and JUDGE_URL asks"),
+        (SELECT, ["--judge-backend", "rules"], {"PRM_GPUS": "2"}, "and JUDGE_BACKEND=rules asks for another judge"),
+        (SELECT, [], {"ROLLOUT_GPUS": "0"}, "ROLLOUT_GPUS=0: no engine would serve the policy"),
+        (SELECT, [], {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,9"}, "GPU 9 is not there (CUDA_VISIBLE_DEVICES)"),
+        (SELECT, ["--prm-hf-checkpoint", "/nope"], {}, "/nope"),
         (SELECT, [], {"OPENCLAW_COMBINE_OPD_TEACHER_SOURCE": "nope"}, "give trainer or inference"),
         (SELECT, [], {"CONTEXT_LENGTH": "999999"}, "policy engine would have a context of 999999, and"),
         (SWE, ["--env-server-url", "http://a:1", "--exec-server-urls", "http://b:1"], TASKS, "is a pool that runs"),
@@ -85,7 +94,8 @@ def test_a_start_on_a_bare_machine_refuses_what_its_dry_run_refuses(
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
     assert rented_node.is_untouched
     monkeypatch.setattr(dry_run, "gpus_here", lambda: [GPUS["H100"]] * 8)
-    planned = dry(script, *words, **{**rented_node.env, "PORT": free_port, **env})
+    own_ports = script == TWO_NODES
+    planned = dry(script, *words, own_ports=own_ports, **{**rented_node.env, "PORT": free_port, **env})
     assert planned.returncode in (1, 2) and said in planned.stdout + planned.stderr, planned.stdout
 
 
@@ -96,8 +106,11 @@ def test_a_start_on_a_bare_machine_refuses_what_its_dry_run_refuses(
         (SELECT, {"USE_WANDB": "1", "WANDB_KEY": "x"}),
         (SELECT, {"CONTEXT_LENGTH": "999999", "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1"}),
         (SELECT, {"GPUS_OF_NODE": "8", "TP": "1", "MEM_FRACTION_STATIC": "0.5"}),
+        (SELECT, {"CUDA_VISIBLE_DEVICES": ",".join(f"GPU-{number}" for number in range(8))}),
+        (SELECT, {"ROLLOUT_GPUS": "0", "ROLLOUT_ARGS": "--rollout-external-engine-addrs 127.0.0.1:1"}),
         (TWO_NODES, CLUSTER),
         (TWO_NODES, {**CLUSTER, "NODE_RANK": "1"}),
+        (TWO_NODES, {**CLUSTER, "NODE_RANK": "1", "MASTER_ADDR": "192.0.2.1"}),
         (TOOLS, {**TASKS, "TOOLS_CONFIG": '{"tools": [{"type": "python"}]}'}),
     ],
 )
@@ -135,6 +148,40 @@ def test_a_plan_for_another_machine_needs_neither_the_judge_nor_a_key(rented_nod
     env = {**rented_node.env, "PRM_MODEL_PATH": "/nowhere/Qwen3-8B", "TP": "1", "USE_WANDB": "1"}
     done = dry(SELECT, **env)
     assert done.returncode == 0, done.stdout
+
+
+def test_a_port_of_ray_that_is_taken_is_refused_on_the_first_machine(
+    rented_node: Bare, free_port: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = str(server.getsockname()[1])
+        done = rented_node.start(TWO_NODES, PORT=free_port, RAY_PORT=taken, **CLUSTER)
+        assert done.returncode == 2 and f"RAY_PORT={taken} on 127.0.0.1 cannot be used" in done.stderr
+        assert rented_node.is_untouched
+        joins = rented_node.start(TWO_NODES, PORT=free_port, RAY_PORT=taken, NODE_RANK="1", **CLUSTER)
+        assert "setting up" in joins.stderr
+
+
+@pytest.mark.parametrize(
+    "script", [SELECT, "openclaw-combine/run_qwen3_4b_openclaw_combine_lora.sh", TWO_NODES]
+)
+def test_a_judge_that_is_no_model_takes_no_gpus(script: str) -> None:
+    env = {"JUDGE_URL": "http://127.0.0.1:1/v1", "JUDGE_MODEL": "m", **CLUSTER}
+    for more in (env, {"JUDGE_BACKEND": "rules", **CLUSTER}):
+        done = dry(script, **more)
+        assert "judge" not in next(line for line in done.stdout.splitlines() if line.startswith("split")), (
+            done.stdout
+        )
+
+
+def test_a_fresh_clone_warns_once_of_a_misspelt_variable_in_a_plan(tmp_path: Path, free_port: str) -> None:
+    bare = Bare(tmp_path)
+    planned = bare.start(SELECT, DRY_RUN="1", PORT=free_port, CONTXT_LENGTH="1")
+    assert (
+        "CONTXT_LENGTH" not in planned.stderr and bare.log.exists()
+    )  # the plan, once its packages are there, has it
+    refused = bare.start(SELECT, "--typo", DRY_RUN="1", PORT=free_port, CONTXT_LENGTH="1")
+    assert refused.stderr.count("did you mean CONTEXT_LENGTH") == 1
 
 
 @pytest.mark.parametrize("gpus", [0, 8])

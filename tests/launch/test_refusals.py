@@ -160,6 +160,21 @@ def test_a_start_on_rented_gpus_refuses_before_anything_is_installed(
     assert done.returncode == 2 and said in done.stderr and bare.is_untouched, done.stderr
 
 
+@pytest.mark.parametrize(("script", "slip", "meant"), [
+    ("openclaw-tinker/run_tinker_rl.sh", "LERNING_RATE", "LEARNING_RATE"),
+    ("openclaw-tinker/run_tinker_rl.sh", "SGLANG_API_KY", "SGLANG_API_KEY"),
+    ("openclaw-fireworks/run_fireworks_hybrid.sh", "MAX_STPS", "MAX_STEPS"),
+])  # fmt: skip
+def test_a_start_on_rented_gpus_warns_of_a_misspelt_variable(
+    script: str, slip: str, meant: str, bare: Bare, free_port: str
+) -> None:
+    env = {f"{RENTED[script]}_API_KEY": "tml-x", "PORT": free_port, meant: "1", "PRM_ENABLED": "0"}
+    done = bare.start(script, "--model-path", str(TINY), **env)
+    assert "warning" not in done.stderr and "setting up" in done.stderr, done.stderr
+    done = bare.start(script, "--model-path", str(TINY), **env, **{slip: "1"})
+    assert f"warning: {slip} is set and nothing reads it; did you mean {meant}?" in done.stderr
+
+
 def test_what_is_right_is_installed(bare: Bare, free_port: str) -> None:
     done = bare.start(TALKS, PORT=free_port)
     assert "setting up" in done.stderr and "-m venv" in bare.log.read_text()

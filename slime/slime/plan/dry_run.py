@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
         try:
             args = arguments_of(words, env, named, stand_in)
             origins_of_arguments = origins(args, marked, env, own.script_variables.split())
-            text, fits = planned(args, own.num_gpus, own.gpu, own.usual_gpu)
+            text, fits = planned(args, own.num_gpus, own.gpu, own.usual_gpu, own.machines)
             seats, room = seated(args, own)
             here = bool(gpus_here()) or split_of(args).gpus == 0
             refused = [one for one in refusals(args, env, here) if one not in text]
@@ -94,9 +94,15 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     return 0 if fits else 1
 
 
-def planned(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tuple[str, bool]:
-    """Returns the plan as text, and whether it fits. `name`: which GPU; "" for this machine's, or `usual` if it has
-    none."""
+def planned(
+    args: Arguments, count: int, name: str, usual: str = DEFAULT, machines: int = 1
+) -> tuple[str, bool]:
+    """Returns the plan as text, and whether it fits.
+
+    Args:
+        name: which GPU; "" for this machine's, or `usual` if it has none.
+        machines: how many, each like this one if it has GPUs.
+    """
     here = gpus_here()
     gpu = named_gpu(name) if name else (here[0] if here else named_gpu(usual))
     plan = plan_of(args, count or len(here), gpu)
@@ -113,7 +119,8 @@ def planned(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tup
     text, wrong = "\n".join([as_text(plan), *lines]), problems(plan)
     if here:  # this is the machine
         folder = next(one for one in (Path(args.save), *Path(args.save).absolute().parents) if one.is_dir())
-        small = host_problems(plan, psutil.virtual_memory().total, shutil.disk_usage(folder).free)
+        memory = psutil.virtual_memory().total * machines
+        small = host_problems(plan, memory, shutil.disk_usage(folder).free)
         text = "\n".join([text, *(f"problem  {one}" for one in small)])
         wrong = [*wrong, *small]
     return text, not wrong

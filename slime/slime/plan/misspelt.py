@@ -15,14 +15,17 @@ SHORT, LONG = 6, 12
 """Letters of a name below which one swap counts as a slip, and from which two slips do."""
 
 
-def misspelt_variables(shell: Iterable[str], words: Sequence[str], env: Mapping[str, str]) -> list[str]:
+def misspelt_variables(
+    shell: Iterable[str], words: Sequence[str], env: Mapping[str, str], more: Collection[str] = ()
+) -> list[str]:
     """Returns a sentence for each variable that is set, is read by nothing, and is spelt almost like one that is read.
 
     Args:
         shell: launch scripts, and folders of what they share, whose own variables count as read.
         words: the driver's; the plug-ins that they name bring variables of their own.
+        more: variables that are read besides.
     """
-    known = shell_variables(shell) | flag_variables(words, env)
+    known = shell_variables(shell) | flag_variables(words, env) | set(more)
     misspelt = []
     for name in sorted(set(env) - known):
         if (meant := closest(name, known)) is not None:

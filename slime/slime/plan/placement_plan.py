@@ -109,15 +109,15 @@ def on_hosts(plan: MemoryPlan) -> tuple[Parts, Parts]:
 
 
 def host_problems(plan: MemoryPlan, memory: float, disk: float) -> list[str]:
-    """Returns why the machine is too small for the run; `memory`: its bytes, `disk`: those free for the run's
-    folder."""
+    """Returns why the machines are too small for the run; `memory`: bytes of all of them, `disk`: those free for the
+    run's folder."""
     in_memory, on_disk = on_hosts(plan)
     need, space = sum(in_memory.values()), sum(on_disk.values())
     problems_found = []
     if need > memory:
         gate = "; without --gate, or with --use-lora, it is less" if plan.host.gate else ""
         problems_found.append(
-            f"the run needs {need / GIB:.0f} GiB of host memory, the machine has {memory / GIB:.0f}: "
+            f"the run needs {need / GIB:.0f} GiB of host memory, {memory / GIB:.0f} are there: "
             f"{_largest(in_memory)}{gate}"
         )
     if space > disk:

@@ -59,8 +59,9 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
         refused = refusal(marked, env, own, elsewhere=own.dry_run and not gpus_here())
     except SystemExit:
         return ANSWERED
-    for line in misspelt_variables(own.shell, [word for word, _ in marked], env):
-        print(f"warning: {line}", file=sys.stderr)
+    if refused is not None or not own.dry_run:  # else the plan itself warns
+        for line in misspelt_variables(own.shell, [word for word, _ in marked], env):
+            print(f"warning: {line}", file=sys.stderr)
     if refused is None:
         return 0
     print(f"error: {refused}", file=sys.stderr)
