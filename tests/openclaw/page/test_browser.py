@@ -246,6 +246,6 @@ def test_a_session_and_a_person_are_deleted_by_click(open_page: Open, served: Ru
     bob.locator("summary").click()
     bob.locator("[name=sure]").check()
     bob.locator("button").click()
-    page.wait_for_selector("text=Deleted: 1 turns.")
+    page.wait_for_selector("text=deleted from the store: 1 sessions, 1 turns")
     assert page.locator("li.card", has_text="bob").count() == 0
     assert served.store.sessions.get("one") is None and served.store.sessions.get("two") is None
