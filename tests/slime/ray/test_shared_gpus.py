@@ -10,6 +10,7 @@ import pytest
 
 from claw_base.run_folder.orders import VersionOrder, VersionOrders
 from slime.ray import version_files
+from slime.ray.forgetting import PeopleToForget
 from slime.ray.publisher import Publisher
 from slime.ray.rollouts import PendingBatch
 from slime.ray.run import Progress, TrainingRun
@@ -63,6 +64,7 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     published.orders = VersionOrders(tmp_path)
     published.numbers, published.update = Calls("numbers", calls, next=6), Calls("update", calls)
     run.publisher = run.base = published
+    run.people = PeopleToForget(args)
     return run
 
 

@@ -23,7 +23,7 @@ from claw_lab.tiny_models.swe.demonstrations import (
     alike,
     body,
     demonstration,
-    found,
+    grep_output,
     look_for,
     ran,
     replace,
@@ -134,7 +134,9 @@ async def test_what_is_demonstrated_is_what_the_environment_shows_and_repairs() 
     try:
         start = await environment.reset(Task("", metadata={"instance": bug.instance().to_row()}))
         assert start == start_of(bug)
-        assert await ran(look_for(bug)) == f"<returncode>0</returncode>\n<output>\n{found(bug)}</output>"
+        assert (
+            await ran(look_for(bug)) == f"<returncode>0</returncode>\n<output>\n{grep_output(bug)}</output>"
+        )
         assert not (await environment.evaluate()).solved
         await ran(replace(bug, bug.line, bug.function.kind.right))
         assert (await environment.evaluate()).solved
@@ -172,7 +174,7 @@ def test_before_rl_the_checkpoint_copies_file_line_and_names_and_is_mistaken_abo
 def chance(model: Qwen3ForCausalLM, bug: Bug, change: str) -> float:
     """That it looks for the function, and then makes exactly this change."""
     tokenizer = load_tokenizer(str(MODEL))
-    turns = [ran(look_for(bug), found(bug)), ran(change, "")]
+    turns = [ran(look_for(bug), grep_output(bug)), ran(change, "")]
     document = encode(tokenizer, Dialogue(start_of(bug), turns), background=0.0)
     ids, written = torch.tensor([document.ids]), torch.tensor(document.weights[1:]) > 0
     log_probs = model(ids[:, :-1]).logits[0].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
