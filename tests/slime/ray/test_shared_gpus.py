@@ -42,7 +42,7 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         keep_versions=0, train_adapters=None,
         keep_checkpoints=3, update_weight_transport="disk", custom_update_weight_post_write_path=None,
         use_tensorboard=False, run_dir=str(tmp_path), save=str(tmp_path), update_weight_disk_dir=str(tmp_path),
-        save_hf=None, rollout_backend="embedded", train_backend="fsdp",
+        save_hf=None, save_debug_rollout_data=None, rollout_backend="embedded", train_backend="fsdp",
     )  # fmt: skip
     monkeypatch.setattr(version_files, "load_hook", lambda *_: None)
     run: Any = TrainingRun.__new__(TrainingRun)
