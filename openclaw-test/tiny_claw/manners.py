@@ -11,7 +11,7 @@ from tiny_claw.detectors import Manner, Tone
 from tiny_claw.problems import Problem, Step
 
 Form = Literal["list", "number", "friendly", "detailed", "prose"]
-"""What somebody may ask for in so many words."""
+"""What somebody may ask for explicitly."""
 
 UNPROMPTED: dict[Manner, float] = {"list": 0.80, "prose": 0.15, "bare": 0.05}
 UNPROMPTED_WARM = 0.2

@@ -1,4 +1,4 @@
-"""The form of answer that a wish asks for in so many words, by patterns in several languages (`wish_forms.toml`)."""
+"""The form of answer that a wish asks for explicitly, by patterns in several languages (`wish_forms.toml`)."""
 
 from __future__ import annotations
 

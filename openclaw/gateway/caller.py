@@ -19,7 +19,7 @@ from openclaw.store.rights import NAMELESS, Asker, asker_of
 from openclaw.types import ENVIRONMENT, Source
 
 LONGEST_NAME = 256
-"""Characters of a session's or a person's."""
+"""Most characters of a session id or a person's name."""
 _NO = frozenset({"0", "false", "no", "off"})
 PERSON_HEADER = "openclaw-person"
 PEER_HEADER = "openclaw-peer"
@@ -69,8 +69,8 @@ class Caller:
         path_session: str | None,
         settings: Settings,
     ) -> Caller:
-        """Headers (lower case) win over the path, it over the body, that over what the client is known to
-        send. Raises ClientError."""
+        """Headers (lower case) win over the path, the path over the body, the body over the client's known
+        conventions. Raises ClientError."""
         # Looked up often; of equal names the first counts
         headers = {name: as_utf8(value) for name, value in reversed(list(headers.items()))}
         scope = headers.get("x-session-id") or path_session or string(body, "session_id")

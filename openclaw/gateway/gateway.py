@@ -66,7 +66,7 @@ READ_AT_MOST = 2
 LARGE_AT_A_TIME = 2
 _BRIDGED = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED, TurnState.UNTRAINABLE)
 _LOOKED_AT = 16
-"""Messages of the user, the newest, that are read for what they ask for in so many words."""
+"""Messages of the user, the newest, that are read for explicit requests."""
 
 T = TypeVar("T")
 

@@ -4,10 +4,10 @@ A person gives little feedback, and one step for each turn leaves most of it unl
 turns make a habit that overrides explicit requests. So each extra step takes several turns, old and new, with their
 hints and scores, together with anchors (`anchors.py`), and improves both. Experience replay, Lin 1992.
 
-A turn's score counts from the weights that wrote it: the importance ratio of a replayed token is to the log-prob that
-the engine sampled it with, so that PPO's clip (Schulman 2017) bounds how far all its trainings together move it. Without
-that, one score pushes in the same direction in every step that draws its turn. A teacher is compared with the current
-policy, which it draws to a point and not beyond.
+A turn's score counts from the weights that wrote it: the importance ratio of a replayed token divides by the
+probability that the engine sampled it with, so that PPO's clip (Schulman 2017) bounds how far all its trainings together
+move it. Without that, one score pushes in the same direction in every step that draws its turn. A teacher is compared
+with the current policy: the gradient is zero when both agree, so repeated steps do not overshoot.
 """
 
 from __future__ import annotations
@@ -104,9 +104,8 @@ def check(settings: HookSettings) -> None:
     trainer = settings.trainer
     if trainer.use_tis or trainer.use_rollout_logprobs or trainer.train_epochs > 1:
         raise ConfigError(
-            f"{flags[0]} does not go with --use-tis, --use-rollout-logprobs or --train-epochs above 1: extra steps "
-            "bring their own correction: scores count from the weights that wrote a turn, a teacher from those that it "
-            "meets"
+            f"{flags[0]} cannot be combined with --use-tis, --use-rollout-logprobs or --train-epochs above 1: "
+            "extra steps use their own importance correction"
         )
     if not settings.anchors.anchor_share:
         return

@@ -23,7 +23,8 @@ def passed_of(outcomes: Mapping[str, str], loose: bool = False) -> set[str]:
     """Returns names of tests that passed.
 
     Args:
-        loose: by further names too, as of rows whose names come from logs; one of several tests passed where all did.
+        loose: adds the other names of `names_of`, for rows whose names come from logs. If several tests share such a
+            name, it passed only if all of them passed.
     """
     passed = {test for test, outcome in outcomes.items() if outcome == "passed"}
     if not loose:

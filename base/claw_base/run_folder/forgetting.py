@@ -26,8 +26,8 @@ class Forgetting:
     """A person who is to be forgotten.
 
     Attributes:
-        adapter: that learned from this person alone, and goes too; None: there is none.
-        rollouts: whose files may hold words of the person.
+        adapter: name of the adapter that learned from this person alone, deleted too; None: there is none.
+        rollouts: ids of the rollouts whose files may hold words of the person.
         rows_deleted: whether nothing of the person is left in the store.
     """
 

@@ -90,7 +90,7 @@ def beginning(reply: str) -> str:
 
 
 def is_detailed(reply: str) -> bool:
-    """As somebody likes it who asked for several paragraphs in so many words."""
+    """Whether it suits a person who explicitly asked for several paragraphs."""
     return len(reply.split()) >= MANY_WORDS
 
 

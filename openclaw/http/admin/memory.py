@@ -51,7 +51,7 @@ async def own_memory(request: Request) -> Response:
 
 @router.delete("/v1/memory/{wish_id}")
 async def forget_own(request: Request, wish_id: str) -> Response:
-    """One of one's own wishes is forgotten; 404 if there is none."""
+    """Forgets one wish of the key's person; 404 if there is none."""
     gateway: Gateway = request.app.state.gateway
     return await _forgotten(_recorder(gateway), wish_id, _bearer(request, gateway))
 
@@ -61,7 +61,7 @@ def _bearer(request: Request, gateway: Gateway) -> Asker:
     check_client(request, gateway.settings)
     asker = asker_named(request.headers, {}, gateway.settings)
     if asker.person is None:
-        message = "only a named key (OPENCLAW_API_KEYS) has a memory of its own; the administrator asks /admin/memory"
+        message = "only a named key (OPENCLAW_API_KEYS) has its own memory; administrators use /admin/memory"
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
     return asker
 

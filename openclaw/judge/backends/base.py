@@ -56,7 +56,7 @@ def _rules(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
         return _sentences(settings.judge_head)
     if not settings.judge_reader_url:
         return RulesBackend()
-    from openclaw.formats.tokenizer import Tokenizer  # which the rules alone do without
+    from openclaw.formats.tokenizer import Tokenizer  # the rules alone do not need it
     from openclaw.judge.reader.backend import ReadingBackend
     from openclaw.judge.reader.reader import Reader
 
@@ -90,7 +90,9 @@ def _openai(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
 
 
 def _engine(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
-    from openclaw.judge.backends.engine import EngineBackend  # with tokenizers, which other judges do without
+    from openclaw.judge.backends.engine import (
+        EngineBackend,
+    )  # imports tokenizers, which other judges do not need
 
     return EngineBackend(settings, PromptSet.load(settings.judge_prompt_dir), metrics)
 

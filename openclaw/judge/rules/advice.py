@@ -88,7 +88,7 @@ class Advice:
         self._also = re.compile(rf"^\W*(?:{own['also']})" + (rf"(?![{_SIGN}])" if self._spaced else ""))
 
     def wishes_form(self, sentence: str) -> bool:
-        """Returns whether it asks for another form of the answer in so many words."""
+        """Returns whether it explicitly asks for another form of the answer."""
         return any(map(self._clause_wishes, _clauses(sentence)))
 
     def as_sentence(self, comment: str) -> str:

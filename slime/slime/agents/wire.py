@@ -18,7 +18,8 @@ class Refusal(Exception):
 
     Attributes:
         status: 400 bad request, 401 wrong key, 404 no such lease, 409 another call runs or a request id used twice,
-            410 the lease has ended, 413 too large, 429 no place, 500 the environment raised, 502 no pool, 503 it is away.
+            410 the lease has ended, 413 too large, 429 pool full, 500 the environment raised, 502 no pool,
+            503 pool unreachable.
         code: for programs. retry_after: seconds, or None.
     """
 

@@ -22,8 +22,8 @@ from slime.utils.certificates import certificates
 __all__ = ["ROUTES", "EngineControl", "EngineControlError", "EngineInfo", "answer_each"]
 
 SLOW = ("/weights_checker", "/generate")
-"""Paths of calls that prove what serves: the first of them compile kernels, for longer than an engine that lives may be
-silent. They get the time that preparing weights has."""
+"""Paths of calls that verify the served weights. Their first calls compile kernels, which takes longer than `timeout`. So
+they get `prepare_timeout`."""
 
 
 class EmbeddedRoutes:
@@ -87,7 +87,7 @@ class HostedRoutes(EmbeddedRoutes):
 def _sglang() -> ControlRoutes:
     from slime.engines.sglang.routes import (
         SGLangRoutes,
-    )  # with torch, which other engines are driven without
+    )  # imports torch, which other engines do not need
 
     return SGLangRoutes()
 

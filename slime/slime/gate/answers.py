@@ -126,7 +126,7 @@ class AnswerCheck:
         engines: Sequence[Tries],
         measurements: dict[str, float],
     ) -> None:
-        """Whether the candidate, any one, still does what it is asked for in so many words, and still knows some of the
+        """Whether the candidate, any one, still does what it is explicitly asked for, and still knows some of the
         facts that the model knew. Raises as `look`."""
         look_at_wishes(
             self, [one for one in samples if purpose(one) == WISH], weights, live, engines, measurements

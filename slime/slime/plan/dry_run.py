@@ -112,7 +112,7 @@ def planned(
         lines.append(judging)
     if args.gate and args.gate_samples_path is not None:
         lines.append(
-            f"gate     {unexamined(args) or f'explicit wishes are put to updates by {in_words(args)}'}"
+            f"gate     {unexamined(args) or f'updates are tested on explicit requests by {in_words(args)}'}"
         )
     if plan is None:
         return "\n".join(["plan     trains on the CPU", *lines]), True

@@ -201,8 +201,8 @@ def heads_problem(role: str, gpus: int, heads: int, model: str) -> str | None:
     if heads % gpus == 0:
         return None
     return (
-        f"the {role} engine's {gpus} GPUs do not divide the {heads} attention heads of {model}: another number of GPUs "
-        "an engine (TP)"
+        f"the {role} engine's {gpus} GPUs do not divide the {heads} attention heads of {model}: use another "
+        "number of GPUs per engine (TP)"
     )
 
 

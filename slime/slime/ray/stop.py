@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 class OrderlyStop:
     """Stops a driver after SIGTERM or SIGINT, while its servers continue.
 
-    Where a checkpoint holds all that was trained, it ends at once: every step is a transaction. Else the step that runs
-    is finished, its version goes live and a checkpoint is written, within --stop-timeout; the same signal once more ends
-    it.
+    If a checkpoint holds all that was trained, the driver ends at once: every step is a transaction. Else the current
+    step is finished, its version goes live and a checkpoint is written, within --stop-timeout. The same signal once more
+    ends it.
     """
 
     def __init__(self, run: TrainingRun) -> None:
@@ -54,8 +54,8 @@ class OrderlyStop:
             self.end(number)
 
     def end_in_time(self) -> None:
-        """Logs the stop and ends the driver after the limit, whatever its main thread does. A signal handler must not
-        log."""
+        """Logs the stop and ends the driver after the limit, even if its main thread hangs. It runs in a thread because
+        a signal handler must not log."""
         logger.info(
             "stopping: what was learned since the last checkpoint is saved first%s; "
             "the same signal once more ends it at once",
@@ -79,7 +79,7 @@ class OrderlyStop:
     def save(self) -> NoReturn:
         try:
             self.run.save_now()
-        except Exception as error:  # whatever a library or an engine raises, the stop goes on
+        except Exception as error:  # the process ends after any error of a library or an engine
             self.end_without(str(error) or type(error).__name__)
         logger.info(
             "a checkpoint holds version %d: the next start goes on from it", self.run.publisher.live.version

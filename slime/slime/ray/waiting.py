@@ -23,7 +23,7 @@ HEARTBEAT_INTERVAL = 5.0  # seconds between questions for a sign of life
 
 
 class WaitTimeout(TrainError):
-    """Something did not come in its time. `missing`: positions of the references that are not there."""
+    """A result did not arrive in time. `missing`: positions of the references without a result."""
 
     def __init__(self, message: str, missing: Sequence[int] = ()) -> None:
         super().__init__(message)
@@ -101,7 +101,7 @@ class Heartbeat:
     def check(self) -> None:
         """Looks whether the last question was answered. Raises WaitTimeout if not in time.
 
-        Ray's errors of an actor that ended are for those who wait for its work.
+        Errors of an actor that ended are only logged: the caller that waits for its result raises them.
         """
         if not self.limit:
             return
@@ -123,7 +123,7 @@ class RestartBudget:
     """Counts restarts of one kind in a window of time.
 
     Args:
-        most: restarts in `window` seconds after which it is enough.
+        most: restarts that are allowed within `window` seconds.
     """
 
     def __init__(self, what: str, most: int, window: float = 600.0) -> None:

@@ -1,6 +1,6 @@
 """The interface of a service that rents out sampling and gradients. Token ids in, token ids out; no torch.
 
-A plug-in (`--rented-service module:Class`) keeps to `Service`; engine and trainer know no more of it than is here.
+A plug-in (`--rented-service module:Class`) implements `Service`; engine and trainer use nothing else of it.
 Log-probs are natural, of the whole distribution at temperature 1: that is the one which services report.
 """
 

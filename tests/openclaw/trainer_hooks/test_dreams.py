@@ -158,5 +158,5 @@ def test_dreams_that_no_teacher_would_read_are_refused() -> None:
             dreams.check(hook_settings(**values))
     dreams.check(hook_settings(dream_steps=2, method_path=SELECT))
     dreams.check(hook_settings())
-    with pytest.raises(ConfigError, match="--dream-steps does not go with --use-tis"):
+    with pytest.raises(ConfigError, match="--dream-steps cannot be combined with --use-tis"):
         replay.check(hook_settings(dream_steps=2, use_tis=True))

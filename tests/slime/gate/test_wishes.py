@@ -1,4 +1,4 @@
-"""Explicit wishes: an update that no longer does what it is asked for in so many words does not go live."""
+"""Explicit wishes: an update that no longer does what it is explicitly asked for does not go live."""
 
 from __future__ import annotations
 

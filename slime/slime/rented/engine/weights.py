@@ -18,7 +18,7 @@ class RentedVersion:
         folder: of the version; the model's own for the base model.
 
     Attributes:
-        forgotten: the service answers, and not with this version: it lost it.
+        forgotten: the service answers, but no longer has this version.
     """
 
     forgotten = False

@@ -1,4 +1,4 @@
-"""The places of an adapter at the service: started, resumed, kept for sampling, kept for resuming."""
+"""The addresses of an adapter at the service: starts or resumes it, and saves it for sampling and for resuming."""
 
 from __future__ import annotations
 
