@@ -166,7 +166,7 @@ def test_only_the_newest_turns_within_the_window_are_drawn(store: RolloutStore, 
 def test_a_replay_that_would_be_compared_with_other_weights_is_refused(
     changes: dict[str, Any], named: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"--replay-steps does not go with .*{named}"):
+    with pytest.raises(ConfigError, match=f"--replay-steps cannot be combined with .*{named}"):
         replay.check(HookSettings.of(flags(**changes)))
     replay.check(HookSettings.of(flags()))
     replay.check(HookSettings.of(flags(replay_steps=0, **changes)))
