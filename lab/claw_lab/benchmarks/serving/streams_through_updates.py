@@ -27,7 +27,7 @@ async def measure(url: str, clients: int, updates: int) -> dict[str, object]:
         async def person(number: int) -> None:
             user = ScriptedUser(1000 + number)
             while not done.is_set():
-                await talk(client, user, number, Learning())
+                await talk(client, user, number, Learning(), reading_s=0.0)
 
         people = [asyncio.create_task(person(number)) for number in range(clients)]
         while (await client.status())["weight_version"] < first + updates:
