@@ -11,12 +11,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
+from claw_lab.benchmarks.embedded_engine import engine_of
 from openclaw.dreaming.asking import Asked, Engines, run
 from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.progress.asking import Answers
@@ -40,29 +39,6 @@ IN_FLIGHT = 64
 """Prompts that are answered at a time: nobody else talks to this engine."""
 
 
-@contextmanager
-def served(folder: Path, dtype: str) -> Iterator[str]:
-    """The address of an embedded engine with the weights of a folder."""
-    command = [
-        sys.executable,
-        "-m",
-        "slime.engines.launch",
-        "--backend",
-        "embedded",
-        "--model-path",
-        str(folder),
-    ]
-    engine = subprocess.Popen(
-        [*command, "--port", "0", "--dtype", dtype, "--standby", "off"], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert engine.stdout is not None
-        yield str(json.loads(engine.stdout.readline())["url"])
-    finally:
-        engine.terminate()
-        engine.wait()
-
-
 def replies(folder: Path, items: Sequence[Item], before: str | None, dtype: str) -> Answers:
     """Greedy replies by the id of their prompt."""
     prompts = HintedPrompts.of(folder)
@@ -83,7 +59,7 @@ def replies(folder: Path, items: Sequence[Item], before: str | None, dtype: str)
             if one and one.ids
         }
 
-    with served(folder, dtype) as url:
+    with engine_of(folder, "--dtype", dtype, "--standby", "off") as url:
         return run(answers(url))
 
 

@@ -14,15 +14,13 @@ import asyncio
 import json
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from typing import Any
 
 import httpx
 
-from claw_lab import environment
+from claw_lab.benchmarks.embedded_engine import engine_of
 from openclaw_test.loop.chat_client import event_lines
 
 
@@ -45,31 +43,6 @@ def random_model(folder: str) -> str:
     )
     Qwen3ForCausalLM(config).save_pretrained(folder)
     return folder
-
-
-def start_engine(model_path: str, threads: int) -> tuple[subprocess.Popen[str], str, float]:
-    """An engine process, its URL and the seconds it took to serve."""
-    started = time.perf_counter()
-    command = [
-        sys.executable,
-        "-m",
-        "slime.engines.launch",
-        "--backend",
-        "embedded",
-        "--model-path",
-        model_path,
-    ]
-    process = subprocess.Popen(
-        [*command, "--port", "0", "--threads", str(threads)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise SystemExit("the engine did not start")
-    return process, str(json.loads(line)["url"]), time.perf_counter() - started
 
 
 async def one_stream(client: httpx.AsyncClient, prompt: list[int], tokens: int) -> tuple[int, float, float]:
@@ -120,13 +93,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        process, url, start_s = start_engine(args.model_path or random_model(folder), args.threads)
-        try:
+        model_path = args.model_path or random_model(folder)
+        started = time.perf_counter()
+        with engine_of(model_path, "--threads", str(args.threads)) as url:
+            start_s = time.perf_counter() - started
             asyncio.run(measure(url, 2, 20, 20))
             runs = [asyncio.run(measure(url, rows, args.prompt_tokens, args.tokens)) for rows in args.rows]
-        finally:
-            process.terminate()
-            process.wait(30)
     print(json.dumps({"start_s": round(start_s, 2), "threads": args.threads, "runs": runs}))
 
 

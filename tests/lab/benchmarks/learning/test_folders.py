@@ -28,12 +28,12 @@ def test_replies_of_both_folders_make_the_rows_and_are_asked_for_once(
     engine.say = [*prompts.tokenizer.encode("It rained. That is all."), prompts.stop_ids[0]]
 
     @contextmanager
-    def served(model: Path, dtype: str) -> Iterator[str]:
+    def engine_of(model: Path, *flags: str) -> Iterator[str]:
         before = len(engine.requests)
         yield engine.url
         asked.extend(prompts.tokenizer.decode(one["input_ids"]) for one in engine.requests[before:])
 
-    monkeypatch.setattr(folders, "served", served)
+    monkeypatch.setattr(folders, "engine_of", engine_of)
     call = [str(folder), str(folder), "--wish", "brief", "--groups", "in_scope", "capability", "--most", "3"]
     call += ["--replies", str(tmp_path / "replies"), "--before", FOR_LISTS]
     monkeypatch.setattr(sys, "argv", ["folders", *call])
