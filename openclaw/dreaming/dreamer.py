@@ -318,7 +318,8 @@ class Dreamer:
         pairs, scored = run(self._asked(plans, is_idle))
         answered = [one for _, one in pairs]
         checked = [self._checked(one) for one in answered if one.kind == "fact"]
-        looks = [dataclasses.replace(one.dream, gain=one.gain) for one in scored if one.dream.kind == "look"]
+        looks = [one for plan, one in pairs if one.kind == "look" and plan.poles]
+        looks += [dataclasses.replace(one.dream, gain=one.gain) for one in scored if one.dream.kind == "look"]
         sampled = Counter(measures.about_of(one) for one in answered if one.kind == "dream")
         dreams = measures.most_telling(
             [one for one in scored if one.dream.kind == "dream" and not self._quotes(one.dream)], sampled
@@ -347,7 +348,7 @@ class Dreamer:
     async def _asked(
         self, plans: Sequence[Plan], is_idle: bool
     ) -> tuple[list[tuple[Plan, Dream]], list[Scored]]:
-        """(all that was answered with its plan, dreams and looks with their scores)."""
+        """(all that was answered with its plan, dreams with their scores, and looks at wishes of unknown form)."""
         idle = {"in_flight": IDLE_IN_FLIGHT, "limit": IDLE_LIMIT_SECONDS} if is_idle else {}
         async with self._engines(self._urls(), self._prompts.stop_ids, **idle) as engines:
             answers = await engines.answers([plan.asked for plan in plans])
@@ -356,8 +357,8 @@ class Dreamer:
                 for plan, one in zip(plans, answers, strict=True)
                 if one and one.ids
             ]
-            answered = [one for _, one in pairs]
-            both = [one for one in answered if one.kind == "look"] + self._obedient(pairs)
+            looks = [one for plan, one in pairs if one.kind == "look" and not plan.poles]
+            both = looks + self._obedient(pairs)
             hinted = await engines.log_probs([(one.taught_ids, one.completion_ids) for one in both])
             plain = await engines.log_probs([(one.prompt_ids, one.completion_ids) for one in both])
         scored = [

@@ -33,12 +33,12 @@ FACT_TOKENS, HELD_FACT_TOKENS = 32, 48
 
 @dataclass(frozen=True)
 class Plan:
-    """An answer to sample. Facts are answered greedily.
+    """An answer to sample. Facts are answered greedily, and so are looks whose form is checked.
 
     Attributes:
         dream: the record without its answer.
         longest: most tokens of the answer.
-        poles: the forms that a dream must have.
+        poles: the forms that a dream or a look should have, if they are certain.
         also: further anchors with the same answer.
     """
 
@@ -50,8 +50,10 @@ class Plan:
     @property
     def asked(self) -> Asked:
         """The request to the engine. A look's prompt does not contain the wish."""
-        ids = self.dream.prompt_ids if self.dream.kind == "look" else self.dream.taught_ids
-        return Asked(ids, self.longest, greedy="fact" in (self.dream.kind, self.dream.theme))
+        is_look = self.dream.kind == "look"
+        ids = self.dream.prompt_ids if is_look else self.dream.taught_ids
+        is_fact = "fact" in (self.dream.kind, self.dream.theme)
+        return Asked(ids, self.longest, greedy=is_fact or (is_look and bool(self.poles)))
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class Planner:
             kind=kind, item=prompt.id, person=wish.person, wish=wish.text, turn_ids=wish.turn_ids,
             prompt_ids=plain, taught_ids=taught, completion_ids=[], version=0,
         )  # fmt: skip
-        return [Plan(made, longest, wish.poles if kind == "dream" else ())]
+        return [Plan(made, longest, wish.poles if kind in ("dream", "look") else ())]
 
 
 def _with_wish(prompt: Prompt, wish: Wish) -> list[Message]:

@@ -19,7 +19,7 @@ class DreamArguments:
     )
     dream_first_steps: int = flag(
         16,
-        "with --dream-steps, steps after a new wish; later the share of them that held-out answers lack",
+        "with --dream-steps, steps after a batch until half of the held-out answers show the wish; then fewer",
         least=1,
         most=64,
     )

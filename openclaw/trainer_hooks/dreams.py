@@ -33,6 +33,8 @@ LOOKED_BACK = 6
 """Newest wishes of a person among which those are looked for of which it is sure what they ask for."""
 MAINTENANCE = 2
 """Steps after a batch whose wishes are learned."""
+HALF_LEARNED = 0.5
+"""Share of held-out answers that show a wish, up to which a batch is followed by all of --dream-first-steps."""
 ANCHOR_TOKENS = 14
 """Tokens of an anchor that weigh as much as a dream. An anchor counts by all of its tokens: to stop early costs little a
 token, and the whole answer (lab/findings/dreaming.md)."""
@@ -92,8 +94,8 @@ def demand_of(
 def count_steps(arguments: DreamArguments, night: Night) -> int:
     """Returns how many steps of dreams follow a batch.
 
-    If it is known which share of held-out answers shows the wishes, the rest of --dream-first-steps; two if they are
-    learned. After a complaint, or if that share is not known, --dream-steps at least.
+    If it is known which share of held-out answers shows the wishes: --dream-first-steps up to a half, then fewer in
+    proportion, and two if the wishes are learned. After a complaint, or if that share is not known, --dream-steps at least.
     """
     if not night.dreams:
         return 0
@@ -105,7 +107,8 @@ def count_steps(arguments: DreamArguments, night: Night) -> int:
         least = min(arguments.dream_steps, MAINTENANCE)
         if night.learned >= LEARNED:
             return least
-    return max(least, round(arguments.dream_first_steps * (1 - night.learned)))
+    missing = min(1.0, (1 - night.learned) / (1 - HALF_LEARNED))
+    return max(least, round(arguments.dream_first_steps * missing))
 
 
 def rows_of(

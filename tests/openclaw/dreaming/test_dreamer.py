@@ -316,6 +316,19 @@ def test_a_wish_is_learned_once_answers_without_it_look_like_answers_with_it(
     assert dreamer.night(demand(2, "Shorter, please.", complained=False)).learned == 1.0
 
 
+def test_a_wish_of_known_form_is_measured_by_greedy_answers_without_their_log_probs(
+    dreamer: Dreamer, engine: FakeEngine, brief: Demand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contrasts, "FULL", 0.1)
+    assert dreamer.night(brief).learned == 1.0
+    scored: list[int] = []
+    engine.score = lambda ids, start: float(scored.append(start) or 0.0)
+    before = len(engine.requests)
+    assert dreamer.night(dataclasses.replace(brief, rollout_id=1, complained=frozenset())).learned == 1.0
+    looks = engine.requests[before:]
+    assert [body["sampling_params"]["temperature"] for body in looks] == [0.0] * LOOKS and not scored
+
+
 def test_a_wish_with_which_the_teacher_forgets_facts_is_not_dreamt_of(
     store: RolloutStore, prompts: HintedPrompts, engine: FakeEngine, demand: Callable[..., Demand],
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,

@@ -114,14 +114,16 @@ def test_a_liked_batch_dreams_of_the_standing_wish_of_its_person_alone(
         (Night(is_new=True, is_asked=True, learned=0.9), 5),
         (Night(), 5),
         (Night(learned=0.0), 9),
-        (Night(learned=0.25), 7),
-        (Night(learned=0.8), 2),
+        (Night(learned=0.5), 9),
+        (Night(learned=0.6), 7),
+        (Night(learned=0.8), 4),
         (Night(learned=0.9), 2),
         (Night(learned=0.9, is_asked=True), 5),
-        (Night(learned=0.25, is_asked=True), 7),
+        (Night(learned=0.25, is_asked=True), 9),
+        (Night(learned=0.8, is_asked=True), 5),
     ],
 )
-def test_steps_are_the_share_that_is_missing_and_more_after_a_complaint(night: Night, steps: int) -> None:
+def test_there_are_fewer_steps_once_half_of_the_answers_show_the_wish_and_more_after_a_complaint(night: Night, steps: int) -> None:
     arguments = DreamArguments(dream_steps=5, dream_first_steps=9)
     assert dreams.count_steps(arguments, night) == 0
     night.dreams = {"ann": []}
