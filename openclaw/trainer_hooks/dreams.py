@@ -95,7 +95,7 @@ def count_steps(arguments: DreamArguments, night: Night) -> int:
     """Returns how many steps of dreams follow a batch.
 
     If it is known which share of held-out answers shows the wishes: --dream-first-steps up to a half, then fewer in
-    proportion, and two if the wishes are learned. After a complaint, or if that share is not known, --dream-steps at least.
+    proportion, and two if the wishes are learned. After a complaint, or if it is not known, --dream-steps at least.
     """
     if not night.dreams:
         return 0

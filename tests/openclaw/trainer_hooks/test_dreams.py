@@ -123,7 +123,7 @@ def test_a_liked_batch_dreams_of_the_standing_wish_of_its_person_alone(
         (Night(learned=0.8, is_asked=True), 5),
     ],
 )
-def test_there_are_fewer_steps_once_half_of_the_answers_show_the_wish_and_more_after_a_complaint(night: Night, steps: int) -> None:
+def test_steps_fall_once_half_of_the_answers_show_the_wish(night: Night, steps: int) -> None:
     arguments = DreamArguments(dream_steps=5, dream_first_steps=9)
     assert dreams.count_steps(arguments, night) == 0
     night.dreams = {"ann": []}
