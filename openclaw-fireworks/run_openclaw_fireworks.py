@@ -1,6 +1,6 @@
-"""Serve at home, sample and train at Fireworks AI: `run_openclaw_fireworks.py --model-path FOLDER`.
+"""Serve locally, sample and train at Fireworks AI: `run_openclaw_fireworks.py --model-path FOLDER`.
 
-`--help` lists flags and variables; `--dry-run` rents and starts nothing. README.md has the whole of it.
+`--help` lists flags and variables; `--dry-run` rents and starts nothing. Details: README.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Serve at home, sample and train at Tinker: `python openclaw-tinker/run.py --method rl --model-path FOLDER`.
+"""Serve locally, sample and train at Tinker: `python openclaw-tinker/run.py --method rl --model-path FOLDER`.
 
-`--help` lists flags and variables; `--dry-run` starts nothing. README.md has the whole of it.
+`--help` lists flags and variables; `--dry-run` starts nothing. Details: README.md.
 """
 
 from __future__ import annotations

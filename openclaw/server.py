@@ -33,7 +33,7 @@ from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.socket_supervisor import GatewaySupervisor, launched_engine
 from openclaw.http.admin_key import with_admin_key
 from openclaw.http.app import gateway_app
-from openclaw.http.middleware import patient_for
+from openclaw.http.middleware import protocol_for
 from openclaw.page.app import add_page
 from openclaw.settings import Settings, load_settings
 from openclaw.store.database import shown
@@ -179,7 +179,7 @@ def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
     trusted proxy connects."""
     return uvicorn.Config(
         app,
-        http=patient_for(settings.client_timeout),
+        http=protocol_for(settings.client_timeout),
         log_level=settings.log_level,
         access_log=False,
         timeout_graceful_shutdown=GRACE_SECONDS,

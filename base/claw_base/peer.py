@@ -29,7 +29,7 @@ _ANY_SOCKET = struct.pack("=I8s", 0, b"\xff" * 8)
 _STATE_AT, _USER_AT = _HEADER.size + 1, _HEADER.size + 64
 _LONGEST = 8192
 
-_PATIENCE_SECONDS = 1.0
+_TIMEOUT_SECONDS = 1.0
 _lock = threading.Lock()
 _kernels: dict[int, socket.socket] = {}
 
@@ -103,7 +103,7 @@ def _exchange(question: bytes) -> bytes:
             if kernel is None:
                 _kernels.clear()
                 kernel = _kernels[own] = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG)
-                kernel.settimeout(_PATIENCE_SECONDS)
+                kernel.settimeout(_TIMEOUT_SECONDS)
             kernel.send(question)
             return kernel.recv(_LONGEST)
         except OSError:

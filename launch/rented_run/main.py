@@ -26,7 +26,7 @@ from slime.rented.engine.launch import check_tokenizer
 from slime.rented.engine.model_folder import ModelFolder
 from slime.rented.service import ServiceAway, ServiceRefuses, ServiceSettings, connect
 
-PATIENCE = 20.0  # seconds that the service has for its answer before the start
+TIMEOUT = 20.0  # seconds that the service has for its answer before the start
 
 
 @dataclass(frozen=True)
@@ -110,11 +110,11 @@ def ask_first(args: Any) -> None:
     answer: Future[int] = Future()
     threading.Thread(target=_answer, args=(answer, args), daemon=True).start()
     try:
-        Meter(meter_path(args.run_dir, "start"), "serving").add(prefill=answer.result(PATIENCE))
+        Meter(meter_path(args.run_dir, "start"), "serving").add(prefill=answer.result(TIMEOUT))
     except ServiceRefuses as error:
         raise ConfigError(f"the service refuses this run: {error}") from error
     except (ServiceAway, TimeoutError) as error:
-        reason = str(error) or f"no answer for {PATIENCE:g} s"
+        reason = str(error) or f"no answer for {TIMEOUT:g} s"
         print(
             f"the service does not answer, the run starts and waits for it: {reason}",
             file=sys.stderr,

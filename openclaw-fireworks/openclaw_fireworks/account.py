@@ -11,19 +11,19 @@ from slime.errors import ConfigError
 from slime.rented.sdk import REFUSED_KEY, check_version, status_behind
 
 TESTED = (1, 2)
-"""Versions of the SDK whose calls were tried: 1.2.x."""
+"""Supported versions of the SDK: 1.2.x. Its calls were tested with these."""
 INSTALL = "pip install -r openclaw-fireworks/requirements.txt"
 FOR_EVER = 1_000_000
-"""Steps of a run without an end."""
+"""Steps of a run without a limit."""
 
 
 def check_sdk() -> None:
-    """Raises ConfigError for an SDK that is missing or was not tried."""
+    """Raises ConfigError if the SDK is missing or of an untested version."""
     check_version("Fireworks' SDK", "fireworks-ai", TESTED, INSTALL)
 
 
 def read_key() -> str:
-    """Raises ConfigError if there is none; never shows it."""
+    """Returns the API key. Raises ConfigError if there is none; the message never contains it."""
     key = os.environ.get("FIREWORKS_API_KEY", "")
     if not key:
         raise ConfigError("no key: export FIREWORKS_API_KEY=fw_..., from fireworks.ai/account/api-keys")
@@ -33,7 +33,7 @@ def read_key() -> str:
 
 
 def api_url(env: Mapping[str, str]) -> str:
-    """FIREWORKS_BASE_URL, else Fireworks' own. Raises ConfigError."""
+    """Returns FIREWORKS_BASE_URL, by default Fireworks' own address. Raises ConfigError if it is no address."""
     url = (env.get("FIREWORKS_BASE_URL") or "https://api.fireworks.ai").rstrip("/")
     if not url.startswith(("http://", "https://")):
         raise ConfigError(f"FIREWORKS_BASE_URL {url!r} is no address: https://...")
@@ -50,7 +50,7 @@ def managers(url: str) -> tuple[Any, Any]:
 
 @contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """Raises ConfigError, in one line, for whatever the SDK raises inside."""
+    """Turns every exception of the SDK inside into a one-line ConfigError."""
     try:
         yield
     except ConfigError:

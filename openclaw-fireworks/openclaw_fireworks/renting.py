@@ -15,21 +15,20 @@ from slime.errors import ConfigError
 FILE = "fireworks.json"
 READY_SECONDS = 1800.0
 DRAIN = "SYNC"
-"""Answers under way end with the weights that they began with, before others are loaded."""
+"""Requests in progress finish with their old weights before new ones are loaded."""
 IN_USE = "deployment {name} is another run's, it has {holder}: set DEPLOYMENT_ID to another name, or RUN_DIR to its run"
 
 
 @dataclass(frozen=True)
 class Rented:
-    """Names at the service."""
+    """The service's names of the trainer job and the deployment."""
 
     job: str
     deployment: str
 
 
 def rent(model: str, rank: int, shape: str, deployment: str, folder: Path) -> Rented:
-    """Returns the trainer and the deployment of a run, those of its folder if it has some; returns when both are
-    ready.
+    """Returns the trainer and the deployment of a run once both are ready; reuses those recorded in its folder.
 
     Raises:
         ConfigError: a wrong key, an unknown model or shape, a rank that the shape lacks, a deployment of another run.
@@ -52,7 +51,7 @@ def rent(model: str, rank: int, shape: str, deployment: str, folder: Path) -> Re
 
 
 def _other_run(deployments: Any, deployment: str, model: str, known: Rented | None) -> str | None:
-    """Returns the trainer or the weights of another run that a deployment has."""
+    """Returns the trainer or the weights of another run that a deployment holds; None: it is free."""
     other = deployments.get(deployment)
     if other is None:
         return None

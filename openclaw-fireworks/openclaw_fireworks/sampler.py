@@ -1,4 +1,4 @@
-"""Answers of a deployment, and log-probs of the base model, as a `slime.rented.service.Sampler`."""
+"""Sampling from a deployment, and log-probs of the base model, as a `slime.rented.service.Sampler`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from slime.rented.service import Sampled, Sampler, SamplingRequest, ServiceAway,
 
 MOST_AT_A_TIME = 16
 LOADING_SECONDS, LOADING_LOOKS = 2.0, 30
-"""How often a deployment that is loading weights (425) is asked again."""
+"""Pause in seconds, and number of retries, while a deployment loads weights (HTTP 425)."""
 
 
 class DeploymentSampler:
-    """A sampler of a deployment's present weights. Log-probs are the raw model's, of the whole distribution at
-    temperature 1.
+    """Samples from the weights that a deployment serves now. Log-probs are the raw model's, over the whole vocabulary
+    at temperature 1.
 
     Args:
         model: resource name of the deployment.
@@ -45,7 +45,7 @@ class DeploymentSampler:
 
 
 class BaseSampler:
-    """The base model: its answers are those of a deployment that has loaded nothing yet, its log-probs the trainer's.
+    """The base model: answers come from a deployment that has loaded no adapter yet, log-probs from the trainer.
 
     Args:
         base: connects to the base model on the trainer.
@@ -73,7 +73,7 @@ class BaseSampler:
 
 
 def sampled(completions: list[Any], stop_ids: Sequence[int]) -> Sampled:
-    """Returns an answer up to the first of `stop_ids`: the service stops at words, which ids are not always."""
+    """Cuts an answer after the first of `stop_ids`: the service stops at strings, which do not always match ids."""
     [one] = completions
     ids, values = list(one.full_tokens[one.prompt_len :]), one.inference_logprobs
     if values is None or len(values) != len(ids):

@@ -24,10 +24,10 @@ NO_WAY_BACK = (
 
 
 class FireworksService:
-    """One trainer and one deployment, whose weights are loaded while it serves.
+    """One trainer and one deployment, which loads weights while it serves.
 
     Raises:
-        ConfigError: no SDK, one that was not tried, no key, nothing rented.
+        ConfigError: no SDK or an untested one, no key, or nothing rented.
     """
 
     exclusive = True
@@ -87,7 +87,7 @@ class FireworksService:
         )
 
     def _base(self) -> ShapedTrained:
-        """The base model on the trainer, its adapter left out."""
+        """Returns the base model on the trainer, without its adapter."""
         from fireworks.training.sdk import types
 
         with failures_translated():
@@ -95,8 +95,8 @@ class FireworksService:
             return ShapedTrained(client, types, "sum")
 
     def _connected(self) -> Any:
-        """Returns a client of the trainer, and wakes a sleeping trainer. It sends no telemetry unless the user
-        enables it."""
+        """Returns a client of the trainer; wakes a sleeping trainer. It sends no telemetry unless the user enables
+        it."""
         os.environ.setdefault("TINKER_TELEMETRY", "0")
         from fireworks.training.sdk import FiretitanServiceClient
 
@@ -105,7 +105,8 @@ class FireworksService:
 
 
 class FireworksTrained(ShapedTrained):
-    """One adapter. Names there are labels of a domain name; `resume` and `load` take the returned name."""
+    """One LoRA adapter at the service. The service accepts only domain-name labels as names; `resume` and `load` take
+    the returned name."""
 
     def __init__(self, client: Any) -> None:
         from fireworks.training.sdk import types

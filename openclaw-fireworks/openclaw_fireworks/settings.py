@@ -1,4 +1,4 @@
-"""Variables and flags of `run_openclaw_fireworks.py`: those of OpenClaw-RL's Fireworks folder."""
+"""Variables and flags of `run_openclaw_fireworks.py`, with the names that OpenClaw-RL's Fireworks folder uses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_GATE = "--gate compares a candidate with the live version, and a deployment a
 
 @dataclass
 class FireworksFlags(RentedFlags):
-    """Flags that Fireworks adds, or that have other names or defaults for it."""
+    """Flags that only Fireworks has, or whose names or defaults differ there."""
 
     method: str = flag("combine", "rl, opd, combine or hybrid", env=("METHOD",))
     model_name: str = flag(
@@ -76,7 +76,7 @@ class FireworksFlags(RentedFlags):
 
 
 def words_for(flags: FireworksFlags, folder: Path, env: Mapping[str, str]) -> list[str]:
-    """Returns the driver's command line. Raises ConfigError for what cannot work."""
+    """Returns the driver's command line. Raises ConfigError for flags that cannot work."""
     check(flags)
     whole = replace(
         flags,
@@ -94,7 +94,7 @@ def words_for(flags: FireworksFlags, folder: Path, env: Mapping[str, str]) -> li
 
 
 def check(flags: FireworksFlags) -> None:
-    """Raises ConfigError."""
+    """Raises ConfigError for flags that Fireworks does not support."""
     if flags.lora_rank == 0:
         raise ConfigError(FULL_TRAINING)
     if flags.judge_backend not in JUDGES:
@@ -112,7 +112,7 @@ def check(flags: FireworksFlags) -> None:
 
 
 def provision(flags: FireworksFlags, folder: Path) -> dict[str, str]:
-    """Variables of the run's processes, once trainer and deployment are rented. Raises ConfigError."""
+    """Rents trainer and deployment; returns environment variables for the run's processes. Raises ConfigError."""
     rented = rent(flags.model_name, flags.lora_rank, flags.training_shape, flags.deployment, folder)
     variables = {"FIREWORKS_TRAINER_JOB": rented.job, "FIREWORKS_DEPLOYMENT": rented.deployment}
     judge = "JUDGE_API_KEY"

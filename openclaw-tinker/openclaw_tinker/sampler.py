@@ -15,7 +15,7 @@ GREEDY = 0.0
 
 
 class TinkerSampler:
-    """One set of weights. Reported log-probs are those of the whole distribution at temperature 1."""
+    """Samples from one set of weights. Reported log-probs are over the whole vocabulary at temperature 1."""
 
     def __init__(self, client: tinker.SamplingClient) -> None:
         self.client = client
@@ -47,7 +47,7 @@ def _sampled(response: types.SampleResponse) -> Sampled:
 
 
 def _of_rest(log_probs: list[float | None], count: int) -> list[float]:
-    """Tinker gives one value for each id, null for the first; other servers leave the first out."""
+    """Returns the log-probs of all ids but the first: Tinker returns null for the first, other servers omit it."""
     values = log_probs[1:] if len(log_probs) == count else log_probs
     known = [value for value in values if value is not None]
     if len(known) != count - 1:

@@ -20,16 +20,16 @@ from slime.rented.sdk import (
 from slime.rented.service import Sampler, ServiceAway, ServiceRefuses, ServiceSettings, Trained
 
 TESTED = (0, 25)
-"""Versions of the SDK whose calls were tried: 0.25.x."""
+"""Supported versions of the SDK: 0.25.x. Its calls were tested with these."""
 REDUCTIONS = ("sum", "mean")
 INSTALL = "pip install 'tinker>=0.25.0,<0.26'"
 
 
 class TinkerService:
-    """One client of one run; connects with the first call.
+    """The client of one run; connects at the first call.
 
     Raises:
-        ConfigError: no SDK, one that was not tried, no key, or a variable with another value than it may have.
+        ConfigError: no SDK or an untested one, no key, or a variable with an unknown value.
     """
 
     exclusive = False
@@ -76,7 +76,7 @@ class TinkerService:
         return TinkerSampler(self.asked(lambda client: client.create_sampling_client(**named)))
 
     def load(self, address: str | None) -> None:
-        """Nothing: every address answers at any time."""
+        """Does nothing: Tinker serves every saved address at any time."""
 
     def new(self) -> Trained:
         settings = self.settings
@@ -100,7 +100,7 @@ class TinkerService:
         return ShapedTrained(self.asked(make), types, cast(Reduction, self.reduction))
 
     def asked(self, ask: Any) -> Any:
-        """Returns the result of a call of the SDK; after a failure the next one connects again. Raises ServiceAway,
+        """Returns the result of an SDK call; after a failure the next call connects again. Raises ServiceAway,
         ServiceRefuses."""
         try:
             with failures_translated():
@@ -111,12 +111,12 @@ class TinkerService:
 
 
 def check_sdk() -> None:
-    """Raises ConfigError for an SDK that is missing or was not tried."""
+    """Raises ConfigError if the SDK is missing or of an untested version."""
     check_version("Tinker's SDK", "tinker", TESTED, INSTALL)
 
 
 def read_key() -> str:
-    """Raises ConfigError if there is none, or one of another shape; never shows it."""
+    """Returns the API key. Raises ConfigError if there is none or it is malformed; the message never contains it."""
     key = os.environ.get("TINKER_API_KEY", "")
     if not key:
         raise ConfigError("no key: export TINKER_API_KEY=tml-..., from the console of Tinker")

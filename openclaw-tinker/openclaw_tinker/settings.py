@@ -1,4 +1,4 @@
-"""Flags and variables of `run.py`: those of OpenClaw-RL's Tinker folder."""
+"""Flags and variables of `run.py`, with the names that OpenClaw-RL's Tinker folder uses."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rented_run.main import Cloud
 from rented_run.words import driver_words
 
 RAY_PORT = ":8265"
-"""Of an address that is Ray's, where `ray job submit --address $TINKER_ENDPOINT` is meant."""
+"""Port of Ray's dashboard: TINKER_ENDPOINT may be the address for `ray job submit`, not the service."""
 SERVICE = "openclaw_tinker.service:TinkerService"
 
 
 @dataclass
 class TinkerFlags(RentedFlags):
-    """Flags that have other defaults for Tinker."""
+    """Flags whose defaults differ for Tinker."""
 
     model_name: str = flag(
         "Qwen/Qwen3-4B-Instruct-2507", "base model, by its name at the service", env=("MODEL_NAME",)
@@ -34,15 +34,14 @@ class TinkerFlags(RentedFlags):
 
 
 def base_url(env: Mapping[str, str]) -> str:
-    """Returns where the service is: TINKER_BASE_URL, else TINKER_ENDPOINT unless that is an address of Ray's; "":
-    Tinker."""
+    """Returns the service's address: TINKER_BASE_URL, else TINKER_ENDPOINT unless it is Ray's; "" is Tinker's own."""
     endpoint = env.get("TINKER_ENDPOINT", "")
     is_ray = endpoint.startswith("ray:") or endpoint.rstrip("/").endswith(RAY_PORT) or endpoint == "auto"
     return env.get("TINKER_BASE_URL", "") or ("" if is_ray else endpoint)
 
 
 def words_for(flags: TinkerFlags, folder: Path, env: Mapping[str, str]) -> list[str]:
-    """Returns the driver's command line. Raises ConfigError for what cannot work."""
+    """Returns the driver's command line. Raises ConfigError for flags that cannot work."""
     return driver_words(flags, SERVICE, base_url(env), folder, flags.model_name)
 
 

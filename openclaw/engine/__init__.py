@@ -1,1 +1,1 @@
-"""The client of inference engines: token ids in, token ids out, as they come."""
+"""Client of inference engines: sends token ids, streams sampled token ids back."""

@@ -1,10 +1,11 @@
 """Client of inference engines over SGLang's native HTTP API: connections, streams, health.
 
-Both kinds of streams are read: each answer repeats all earlier tokens, or has only the new ones. A repeated part is
-compared as bytes, which is cheap, and not parsed again. An answer that does not continue the last one, or has another
-layout, is parsed as a whole. If an engine sends only new tokens (SGLang's `--incremental-streaming-output`), an
-answer carries fewer ids than it counts (`completion_tokens`), which gives how many came before it; of several that
-came together none may be left out."""
+Reads both kinds of streams: cumulative (each event repeats all earlier tokens) and incremental. The repeated part of
+an event is compared as bytes and not parsed again, which is cheaper. An event that does not continue the last one, or
+has another layout, is parsed completely. With SGLang's `--incremental-streaming-output`, an event has fewer ids than
+its `completion_tokens`, which gives the number of earlier ones. None of several events that arrive together may be
+dropped.
+"""
 
 from __future__ import annotations
 
@@ -26,24 +27,24 @@ from openclaw.engine.trial import TrialRequest
 from openclaw.errors import ClientError, EngineError
 
 READ_WHOLE_BYTES = 8 << 10
-"""Shorter answers are parsed as they are."""
+"""Shorter events are always parsed completely."""
 SKIPPED = "skipped"
-"""Field of an answer: how many ids and log-probs at the beginning of its lists were left out."""
+"""Field of an event: the number of ids and log-probs omitted at the start of its lists."""
 _KEYS = (b'"output_ids":', b'"output_token_logprobs":')
 _ENDS = (b"]", b"]]")
 _WHOLE_ONLY = b'"output_top_logprobs":'
 LISTS = ("output_token_logprobs", "output_top_logprobs")
-"""Fields of `meta_info` with an entry for each id."""
+"""Fields of `meta_info` with one entry for each id."""
 
 
 class CumulativeAnswers:
-    """Reads the answers of one stream, in order."""
+    """Reads the events of one cumulative stream, in order."""
 
     def __init__(self) -> None:
         self._lists: list[_List] = []
 
     def read(self, data: bytes) -> dict[str, Any]:
-        """Returns the answer, its lists without the entries read before (see SKIPPED). Raises JSONDecodeError, or
+        """Returns the event, its lists without the entries read before (see SKIPPED). Raises JSONDecodeError, or
         AttributeError unless it is a JSON object."""
         if len(data) < READ_WHOLE_BYTES or _WHOLE_ONLY in data:
             self._lists = []
@@ -55,7 +56,7 @@ class CumulativeAnswers:
         return answer
 
     def _rest(self, data: bytes) -> dict[str, Any] | None:
-        """Returns the answer if it continues the last one."""
+        """Returns the event without the entries read before; None if it does not continue the last one."""
         if not self._lists:
             return None
         kept, at, tails = [], 0, []
@@ -84,7 +85,8 @@ class CumulativeAnswers:
 
 
 class _List:
-    """One of the growing lists. `text` is all of it but the closing bracket, `count` how many entries it has."""
+    """One of the growing lists of a cumulative stream. `text`: its JSON without the closing bracket; `count`: its
+    number of entries."""
 
     def __init__(self, key: bytes, end: bytes, text: bytes, count: int) -> None:
         self._key = key
@@ -93,8 +95,8 @@ class _List:
         self.count = count
 
     def grown(self, data: bytes, at: int) -> tuple[int, int, bytes] | None:
-        """Returns (start, end, JSON list of the new entries) of this list in a later answer, after `at`; None if it
-        is no longer the same list."""
+        """Returns (start, end, JSON list of the new entries) of this list in a later event, searching from `at`; None
+        if the list no longer starts with the same entries."""
         start = _begin(data, self._key, at)
         behind = start + len(self._text)
         if start < 0 or not data.startswith(self._text, start):
@@ -111,8 +113,8 @@ class _List:
 
 
 def _begin(data: bytes, key: bytes, at: int) -> int:
-    """Returns where the list of this key begins; -1 if there is none. Inside a JSON text the key cannot occur: its
-    quotes would have backslashes."""
+    """Returns the position where the list of this key begins; -1 if there is none. The key cannot occur inside a JSON
+    string, where its quotes would be escaped."""
     position = data.find(key, at)
     if position < 0:
         return -1
@@ -123,7 +125,7 @@ def _begin(data: bytes, key: bytes, at: int) -> int:
 
 
 def _lists(data: bytes, answer: dict[str, Any]) -> list[_List]:
-    """Returns the lists of an answer that was read as a whole; [] if their places are ambiguous."""
+    """Returns the lists of a completely parsed event; [] if their positions are ambiguous."""
     ids, meta = answer.get("output_ids"), answer.get("meta_info")
     if not isinstance(ids, list) or not isinstance(meta, dict):
         return []
@@ -144,18 +146,17 @@ def _lists(data: bytes, answer: dict[str, Any]) -> list[_List]:
 
 
 class StreamedAnswers:
-    """Reads the answers of one stream, in order, cumulative or incremental."""
+    """Reads the events of one stream, cumulative or incremental, in order."""
 
     def __init__(self) -> None:
         self._cumulative = CumulativeAnswers()
         self._incremental = False
 
     def read(self, events: Sequence[bytes]) -> dict[str, Any]:
-        """Returns the content of answers that arrived together, its lists without the part that was left out before
-        them (see SKIPPED).
+        """Merges events that arrived together; its lists lack the entries omitted before them (see SKIPPED).
 
         Raises:
-            JSONDecodeError, AttributeError, KeyError, TypeError: an answer that is none.
+            JSONDecodeError, AttributeError, KeyError, TypeError: a malformed event.
         """
         if not self._incremental:
             answer = self._cumulative.read(events[-1])
@@ -166,14 +167,14 @@ class StreamedAnswers:
 
 
 def _lacks_ids(answer: dict[str, Any]) -> bool:
-    """Returns whether an answer counts more ids than it and those before it in the stream's lists have."""
+    """Returns whether an event counts more ids than this stream has delivered so far."""
     ids, meta = answer.get("output_ids"), answer.get("meta_info")
     count = meta.get("completion_tokens") if isinstance(meta, dict) else None
     return isinstance(ids, list) and isinstance(count, int) and count > answer[SKIPPED] + len(ids)
 
 
 def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Increments that follow one another as one: everything but the lists is the last one's."""
+    """Joins consecutive increments; all fields but the lists are those of the last one."""
     last = parts[-1]
     if "error" in last:
         return {**last, SKIPPED: 0}
@@ -191,28 +192,28 @@ CONNECT_TIMEOUT_SECONDS = 2.0
 PROBE_TIMEOUT = aiohttp.ClientTimeout(total=2.0)
 TRIAL_TIMEOUT = aiohttp.ClientTimeout(total=300.0)
 NO_TRIALS = (404, 405, 501)
-"""HTTP status of an engine that cannot answer with other weights than the live ones."""
+"""HTTP status of an engine that can answer only with the live weights."""
 AVOID_SECONDS = 5.0
-"""Time for which new requests prefer other engines to one that could not be reached."""
+"""Seconds for which new requests avoid an engine that could not be reached."""
 READY_POLL_SECONDS = 0.2
 ADAPTER_NOT_LOADED = "adapter_not_loaded"
-"""Code of an engine that must load the adapter of a request first."""
+"""Error code of an engine that must load the request's adapter first."""
 SGLANG_NOT_LOADED = ("LoRA adapters are not loaded", "LoRA adapter that has never been loaded")
 SGLANG_LOADED = "already loaded"
-"""The message of SGLang 0.5, which has no code for it."""
+"""Error message of SGLang 0.5, which has no code for this case."""
 REFUSED = (400, 413, 422)
-"""HTTP status of an engine that rejects a wrong request; any other failure is the engine's."""
+"""HTTP status of an engine that rejects an invalid request; any other failure is the engine's fault."""
 
 
 class AdapterNotLoaded(EngineError):
-    """The engine does not have the adapter of a request, as after a restart; it can load it."""
+    """The engine has not loaded the adapter of a request, for example after a restart; the client can load it."""
 
 
 class EngineClient:
-    """The engines behind one gateway.
+    """Client of all engines of one gateway.
 
     Args:
-        urls: base addresses. A session prefers one of them, always the same while that can be reached.
+        urls: base addresses. Requests of one session go to the same engine while it can be reached.
     """
 
     def __init__(self, urls: Sequence[str]) -> None:
@@ -220,15 +221,17 @@ class EngineClient:
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
         self._avoided: dict[str, float] = {}
         self.joining: set[str] = set()
-        """Engines that sample on for a while when a gateway dies, and give what they have to a repeated request."""
+        """Engines that keep sampling for a while after a gateway dies, and return the tokens to a repeated
+        request."""
         self._counting: dict[str, bool] = {}
         self._farewells: set[asyncio.Task[None]] = set()
         self.restarts = 0
-        """Number of generations that started again on an engine."""
+        """Number of generations that were started again on an engine."""
 
     @property
     def _http(self) -> aiohttp.ClientSession:
-        """The running loop's pool of connections. An answer may take as long as its request."""
+        """Returns the connection pool of the running event loop. It has no total time-out: an answer takes as long as
+        it needs."""
         loop = asyncio.get_running_loop()
         if loop not in self._pools:
             self._pools[loop] = aiohttp.ClientSession(
@@ -241,13 +244,14 @@ class EngineClient:
         return self._pools[loop]
 
     async def close(self) -> None:
-        """Close the running loop's connections."""
+        """Closes the connections of the running event loop."""
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
             await pool.close()
 
     def preferred(self, affinity: str) -> list[str]:
-        """Returns all engines, best first for a session (rendezvous hashing: one engine more moves few sessions)."""
+        """Returns all engines, the preferred one of a session first (rendezvous hashing: adding an engine moves few
+        sessions)."""
         if len(self.urls) == 1:
             return self.urls
         now = time.monotonic()
@@ -258,7 +262,7 @@ class EngineClient:
         return sorted(self.urls, key=rank)
 
     async def info(self, url: str) -> dict[str, Any] | None:
-        """`/model_info` of an engine; None while it does not answer."""
+        """Returns `/model_info` of an engine; None while it does not answer."""
         try:
             async with self._http.get(f"{url}/model_info", timeout=PROBE_TIMEOUT) as answer:
                 info = orjson.loads(await answer.read()) if answer.status == 200 else None
@@ -276,7 +280,7 @@ class EngineClient:
         return any(info is not None for info in await asyncio.gather(*map(self.info, self.urls)))
 
     async def learn(self) -> None:
-        """Returns once every engine has reported its abilities."""
+        """Asks every engine for its features; returns when all have answered."""
         unknown = set(self.urls)
         while unknown:
             unknown = {url for url in unknown if await self.info(url) is None}
@@ -291,8 +295,8 @@ class EngineClient:
             await asyncio.sleep(READY_POLL_SECONDS)
 
     async def stream(self, url: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """The newest answer (see `StreamedAnswers`), again and again, until the last. Raises
-        EngineError when the engine is not there or breaks off, ClientError when it refuses the request."""
+        """Yields the state of the answer after each event (see `StreamedAnswers`), until it is complete. Raises
+        EngineError if the engine is unreachable or disconnects, ClientError if it rejects the request."""
         try:
             async with self._http.post(f"{url}/generate", data=orjson.dumps(body)) as answer:
                 if answer.status != 200:
@@ -305,15 +309,15 @@ class EngineClient:
             raise EngineError(f"{url}: {error or type(error).__name__}") from error
 
     async def counts_adapters(self, url: str) -> bool:
-        """Whether an engine counts the versions of an adapter. Another one, such as SGLang, replaces none: it gets each
-        version under a name of its own."""
+        """Returns whether an engine counts the versions of an adapter. Others, such as SGLang, cannot replace a
+        loaded adapter: each version needs its own name."""
         if url not in self._counting:
             await self.info(url)
         return self._counting.get(url, True)
 
     async def load_adapter(self, url: str, adapter: Adapter) -> None:
-        """An engine serves this version of an adapter when it returns; harmless if it already does. Raises EngineError,
-        and ClientError when the engine refuses."""
+        """Loads this version of an adapter; does nothing if it is loaded. Raises EngineError, and ClientError if the
+        engine rejects it."""
         body = adapter.body() if await self.counts_adapters(url) else adapter.versioned_body()
         status, data = await self._post(url, "load_lora_adapter", body)
         if status in NO_TRIALS:
@@ -322,7 +326,7 @@ class EngineClient:
             raise _refusal(status, data)
 
     async def load_adapters(self, adapters: Sequence[Adapter]) -> None:
-        """Returns when every engine was asked to load all of them, once it answers; what an engine refuses is logged."""
+        """Asks every engine to load these adapters once it answers; logs rejections."""
         await self.learn()
         for url in self.urls:
             for adapter in adapters:
@@ -332,8 +336,9 @@ class EngineClient:
                     log.error("the adapter %r is not served by %s: %s", adapter.name, url, error)
 
     async def try_weights(self, url: str, asked: TrialRequest) -> list[dict[str, Any]] | None:
-        """Greedy answers (`ids`, `log_probs`, `text`, `ended`) of weights that need not be live, one a prompt; None if
-        the engine holds one set of weights. Raises EngineError, and ClientError when it refuses."""
+        """Returns one greedy answer (`ids`, `log_probs`, `text`, `ended`) a prompt, by weights that need not be live;
+        None if the engine holds only one set of weights. Raises EngineError, and ClientError if the engine rejects
+        the request."""
         status, data = await self._post(url, "try_weights", asked.body())
         if status in NO_TRIALS:
             return None
@@ -343,7 +348,7 @@ class EngineClient:
         return answers
 
     async def _post(self, url: str, route: str, body: dict[str, Any]) -> tuple[int, bytes]:
-        """Returns status and content of an answer in one piece. Raises EngineError when the engine is not there."""
+        """Returns status and body of a response. Raises EngineError if the engine is unreachable."""
         try:
             async with self._http.post(
                 f"{url}/{route}", data=orjson.dumps(body), timeout=TRIAL_TIMEOUT
@@ -355,8 +360,8 @@ class EngineClient:
     async def log_prob(
         self, url: str, prompt_ids: list[int], ids: list[int], adapter: Adapter | None = None
     ) -> float:
-        """Returns the log-prob of an answer's ids [T] after a prompt, in nats, at temperature 1, under the model or an
-        adapter. Raises EngineError, and ClientError when the engine refuses."""
+        """Returns the log-prob of an answer's ids [T] after a prompt, in nats, at temperature 1, under the model or
+        an adapter. Raises EngineError, and ClientError if the engine rejects the request."""
         body: dict[str, Any] = {
             "input_ids": prompt_ids + ids,
             "sampling_params": {"temperature": 0.0, "max_new_tokens": 0},
@@ -382,7 +387,7 @@ class EngineClient:
             raise EngineError(f"{url} gave no log-probs of the ids: {error!r}") from error
 
     def abort(self, url: str, request_id: str) -> None:
-        """Orders an engine to stop a request that no client waits for. Does not wait."""
+        """Asks an engine to abort a request whose client has gone. Does not wait for the reply."""
         task = asyncio.get_running_loop().create_task(self._abort(url, request_id))
         self._farewells.add(task)
         task.add_done_callback(self._farewells.discard)
@@ -398,7 +403,7 @@ class EngineClient:
 
 
 async def _answers(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:
-    """Server-sent events to answers, one of those that came together."""
+    """Yields one event for all server-sent events that arrived together."""
     buffer, answers = b"", StreamedAnswers()
     while chunk := await content.readany():
         buffer += chunk

@@ -1,7 +1,7 @@
-"""Samples one answer: token ids in, token ids out, exactly as the engines gave them.
+"""Samples one answer: sends token ids, returns token ids and log-probs exactly as engines sampled them.
 
-A generation survives its engine: when an engine dies, or is not up yet, the generation waits and resumes from the
-ids that it has, on the same engine once it is back or on another one. Tokens that the caller has stay valid.
+If an engine dies or is not ready, the generation waits and resumes from the ids it has, on the same engine or another
+one. Tokens already passed to the caller stay valid.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LONGEST_PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class EngineRequest:
-    """One generation to run. `sampling` in SGLang's names, without max_new_tokens.
+    """Parameters of one generation. `sampling` in SGLang's names, without max_new_tokens.
 
-    log_probs: whether log-probs of the sampled tokens are wanted; top_log_probs: of how many best tokens too.
+    log_probs: whether to return log-probs of the sampled tokens; top_log_probs: number of best tokens to return.
     join_key: the same for every attempt of a request, also through another gateway; repeated: it was sent before.
-    adapter: that answers; None: the model itself.
+    adapter: the adapter that answers; None: the base model.
     """
 
     id: str
@@ -46,8 +46,7 @@ class EngineRequest:
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """Further tokens: ids [t], natural log-probs [t] and, if asked for, the best (log-prob, id) pairs
-    [t][k]."""
+    """New tokens: ids [t], natural log-probs [t] and, if requested, the best (log-prob, id) pairs [t][k]."""
 
     ids: list[int]
     log_probs: list[float]
@@ -57,9 +56,9 @@ class Increment:
 class Generation:
     """One answer being sampled. `ids`, `log_probs` and `spans` are exactly the engine's, over all attempts.
 
-    spans: [(weight version, start, end)] over `ids`; without those whose engine died before it reported a version.
+    spans: [(weight version, start, end)] over `ids`, except ids of an engine that died before it reported a version.
     finish_reason: "stop" or "length" once finished; matched: the stop id or string.
-    affinity: generations of the same affinity (session) prefer the same engine.
+    affinity: generations with the same affinity (session) prefer the same engine.
     """
 
     def __init__(self, engines: EngineClient, request: EngineRequest, affinity: str) -> None:
@@ -69,7 +68,7 @@ class Generation:
         self._urls = engines.preferred(affinity)
         self._attempt_start = 0
         self._fixed_version: int | None = None
-        """Of the adapter that answers, on an engine that reports the version of the model alone."""
+        """Version of the adapter that answers, if the engine reports only the base model's version."""
         self._closed_spans: list[tuple[int, int, int]] = []
         self._open_spans: list[tuple[int, int, int]] = []
         self.ids: list[int] = []
@@ -78,7 +77,8 @@ class Generation:
         self.matched: int | str | None = None
 
     def with_prompt(self, prompt_ids: list[int], room: int) -> Generation:
-        """The same generation, not begun, after another prompt; `room`: the most tokens that it may have."""
+        """Returns a new generation with the same parameters for another prompt; `room`: the most tokens it may
+        sample."""
         limit = min(self._request.max_new_tokens, room)
         request = replace(self._request, prompt_ids=prompt_ids, max_new_tokens=limit)
         return Generation(self._engines, request, self._affinity)
@@ -88,8 +88,8 @@ class Generation:
         return _merged(self._closed_spans + self._open_spans)
 
     async def run(self) -> AsyncGenerator[Increment, None]:
-        """Increments until finished. Raises ClientError when the engines refuse the request; otherwise tries
-        on for as long as the caller waits."""
+        """Yields increments until the answer is complete. Raises ClientError if engines reject the request; retries
+        other failures until the caller stops."""
         pause, attempt = FIRST_PAUSE_SECONDS, 0
         while self.finish_reason is None:
             url, before = self._urls[attempt % len(self._urls)], len(self.ids)
@@ -131,7 +131,7 @@ class Generation:
                 self._engines.abort(url, self._request.id)
 
     async def _answers(self, url: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """As `EngineClient.stream`, by the request's adapter; an engine that lacks the adapter loads it first."""
+        """Like `EngineClient.stream`, for the request's adapter; loads the adapter if the engine lacks it."""
         adapter = self._request.adapter
         assert adapter is not None
         counts = await self._engines.counts_adapters(url)
@@ -170,7 +170,7 @@ class Generation:
         }
 
     def _take(self, answer: dict[str, Any]) -> Increment:
-        """Returns the new part of an answer. Raises EngineError for an answer that makes no sense."""
+        """Returns the new part of an answer. Raises EngineError if the answer is inconsistent."""
         have = len(self.ids) - self._attempt_start - answer[SKIPPED]
         if have < 0:
             raise EngineError(f"{-have} ids of an answer did not come")
@@ -223,7 +223,8 @@ class Generation:
         self.matched = finish.get("matched")
 
     def _end_of_attempt(self) -> None:
-        """Keeps the received tokens. The last id may have been the end, only its announcement was lost."""
+        """Keeps the received tokens after an engine failed. The last id may be a stop id whose finish event was
+        lost."""
         self._closed_spans, self._open_spans = self.spans, []
         if self.ids and self.ids[-1] in self._request.stop_ids:
             self.finish_reason, self.matched = "stop", self.ids[-1]
@@ -232,8 +233,7 @@ class Generation:
 
 
 def _version(version: Any) -> int:
-    """Returns the weight version as a whole number; 0 for "default", which an engine reports before its first
-    update."""
+    """Returns the weight version as an integer; 0 for "default", which engines report before the first update."""
     try:
         return int(version)
     except ValueError:
@@ -241,7 +241,7 @@ def _version(version: Any) -> int:
 
 
 def _merged(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Adjoining spans of one version made one."""
+    """Merges adjacent spans of the same version."""
     merged: list[tuple[int, int, int]] = []
     for version, start, end in spans:
         if start == end:

@@ -1,4 +1,4 @@
-"""The live version of an adapter that a run trains, as its trainer notes it in the run folder before engines get it."""
+"""Reads the live version of a trained adapter; the trainer records it in the run folder before engines get it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ FOLDER, LIVE = "policies", "live_weights.json"
 
 
 def home_of(run_dir: Path, name: str) -> Path:
-    """Folder that names the live version of an adapter and takes orders about its versions."""
+    """Returns the folder with the live version of an adapter and the orders about its versions."""
     return run_dir / FOLDER / name
 
 
 def live_adapter(run_dir: Path, name: str) -> Adapter:
-    """Returns the live version. Without one, or while it cannot be read, the adapter is the base."""
+    """Returns the live version. If there is none, or it cannot be read now, the base model answers."""
     home = home_of(run_dir, name)
     new = Adapter(name, "", trained=True)
     try:

@@ -1,7 +1,7 @@
-"""An engine that the gateway runs itself, as a process of its own, restarted when it dies.
+"""An engine that the gateway runs as its own subprocess and restarts when it dies.
 
-It is started by the trainer framework's launcher (`python -m slime.engines.launch`), which prints one JSON
-line when it serves; nothing of it is imported here.
+The trainer framework's launcher (`python -m slime.engines.launch`) starts it and prints one JSON line when it is
+ready; nothing of the framework is imported.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class EngineProcess:
-    """One engine on a free local port; `url` stays the same when it is restarted, `pid` is None while it is
-    down."""
+    """One engine on a free local port; `url` survives restarts, `pid` is None while it is down."""
 
     def __init__(self, command: list[str], port: int) -> None:
         self.command = [*command, "--host", "127.0.0.1", "--port", str(port)]
@@ -50,7 +49,7 @@ class EngineProcess:
         port: int | None = None,
         max_loaded_adapters: int | None = None,
     ) -> EngineProcess:
-        """Returns the engine for a model folder, by the framework's launcher; `port` None: any free one."""
+        """Returns the engine for a model folder, started by the framework's launcher; `port` None: any free one."""
         command = [sys.executable, "-m", "slime.engines.launch", "--backend", backend]
         command += ["--model-path", str(model_path), "--standby", standby]
         if context_length is not None:
@@ -60,7 +59,7 @@ class EngineProcess:
         return cls(command, free_port() if port is None else port)
 
     async def run(self) -> None:
-        """Keeps the engine running until cancelled. Raises ConfigError when it never became ready."""
+        """Keeps the engine running until cancelled. Raises ConfigError if the engine never became ready."""
         pause, was_ready = FIRST_PAUSE_SECONDS, False
         while True:
             ready = await self._run_once()
@@ -72,7 +71,7 @@ class EngineProcess:
             await asyncio.sleep(pause)
 
     async def _run_once(self) -> bool:
-        """From start to death; whether it became ready in between."""
+        """Runs the engine until it exits; returns whether it became ready."""
         process = await asyncio.create_subprocess_exec(
             *self.command,
             stdin=asyncio.subprocess.DEVNULL,
@@ -105,8 +104,8 @@ class EngineProcess:
             raise EngineError(f"the engine printed no ready line but {line[:200]!r}") from error
 
     async def _forward(self, stream: asyncio.StreamReader) -> None:
-        """Reads chunks, not lines: a progress bar is one line without an end, and an engine whose output pipe is full
-        blocks."""
+        """Copies the output in chunks, not lines: a progress bar has no line end, and an engine blocks if its pipe is
+        full."""
         while data := await stream.read(CHUNK):
             lines = data.decode("utf-8", "replace").splitlines()
             self._last_words = next(
@@ -130,7 +129,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """On Linux: no engine is left behind when the gateway is killed."""
+    """Returns a function that makes the kernel kill the engine when the gateway dies (Linux only)."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None, use_errno=True)

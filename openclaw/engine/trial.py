@@ -1,4 +1,4 @@
-"""Requests to an engine that try weights which need not be live."""
+"""Requests that let an engine answer with weights other than the live ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TrialRequest:
-    """Prompts [T] each, for the weights of a version in `folder`, and the tokens of the longest answer."""
+    """Prompts [T] each, the folder and number of the version that answers, and the most tokens of an answer."""
 
     version: int
     folder: str

@@ -46,7 +46,7 @@ LOOK_SECONDS = 5.0
 """Interval between checks whether the live version has wishes that were not counted yet."""
 RETRY_SECONDS = 60.0
 """Pause after a check that failed, or that a version answered which is not the live one of the store."""
-PATIENCE_SECONDS = 30.0
+WAIT_SECONDS = 30.0
 """Longest wait of a canary for people's answers to end; after it, the canary runs together with them."""
 QUIET_POLL_SECONDS = 0.05
 MOST_TOKENS = 512
@@ -244,7 +244,7 @@ class LiveModel:
 
     async def _quiet(self) -> None:
         waited = 0.0
-        while self._gateway.running.running and waited < PATIENCE_SECONDS:
+        while self._gateway.running.running and waited < WAIT_SECONDS:
             await asyncio.sleep(QUIET_POLL_SECONDS)
             waited += QUIET_POLL_SECONDS
 

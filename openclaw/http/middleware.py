@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 LONGEST_HEAD = 64 << 10
 """Bytes."""
-_BESIDE_A_HEADER = len(b": \r\n")
+_HEADER_OVERHEAD = len(b": \r\n")
 _TOO_LONG = b'{"error":{"message":"address and headers are longer than %d bytes",' % LONGEST_HEAD
 _TOO_LONG += b'"type":"invalid_request_error","param":null,"code":"headers_too_large"}}'
 _REFUSAL = (
@@ -58,7 +58,7 @@ class HttpProtocol(HttpToolsProtocol):
     """
 
     head_seconds = 60.0
-    _patience: TimerHandle | None = None
+    _head_timer: TimerHandle | None = None
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -70,16 +70,16 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _wait_for_head(self) -> None:
-        if self._patience is None:
-            self._patience = self.loop.call_later(self.head_seconds, self._lose_patience)
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.head_seconds, self._time_out)
 
     def _stop_waiting(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-    def _lose_patience(self) -> None:
-        self._patience = None
+    def _time_out(self) -> None:
+        self._head_timer = None
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
         else:  # it sends its next request before it has read this answer
@@ -93,17 +93,17 @@ class HttpProtocol(HttpToolsProtocol):
         self._unread += len(data)
         super().data_received(data)
         if self._unread > LONGEST_HEAD and not self.transport.is_closing():
-            self._let_go()
+            self._reject()
 
     def send_400_response(self, msg: str) -> None:
         """Ends a connection whose bytes cannot be parsed, or whose head `on_headers_complete` refused."""
         if self._refused:
-            self._let_go()
+            self._reject()
         else:
             super().send_400_response(msg)
 
-    def _let_go(self) -> None:
-        log.info("a client that sent more than %d bytes of headers was let go", LONGEST_HEAD)
+    def _reject(self) -> None:
+        log.info("connection closed: request headers exceed %d bytes", LONGEST_HEAD)
         if self.cycle is None or self.cycle.response_complete:
             self.transport.write(_REFUSAL)
         self.transport.close()
@@ -111,7 +111,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._stop_waiting()
         length = len(self.url) + sum(
-            len(name) + len(value) + _BESIDE_A_HEADER for name, value in self.headers
+            len(name) + len(value) + _HEADER_OVERHEAD for name, value in self.headers
         )
         if length > LONGEST_HEAD:
             self._refused = True
@@ -128,7 +128,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
 
-def patient_for(seconds: float) -> type[HttpProtocol]:
+def protocol_for(seconds: float) -> type[HttpProtocol]:
     """That protocol with another `head_seconds`."""
     return type("HttpProtocol", (HttpProtocol,), {"head_seconds": seconds})
 
@@ -240,7 +240,7 @@ class RequestGuard:
             except asyncio.CancelledError:
                 if not reader.gave_up:
                     raise
-                log.info("a client that did not read its answer was let go")
+                log.info("connection closed: the client stopped reading")
 
     def _check_rate(self, scope: Scope, name: str | None) -> None:
         if not scope["path"].startswith(LIMITED):

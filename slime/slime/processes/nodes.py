@@ -28,7 +28,7 @@ LEASE_SECONDS = 900.0
 """Time for which a machine's engines serve without a driver. A new driver, or the Ray of a new job, starts faster."""
 RENEW_INTERVAL = 5.0  # seconds
 POLL_SECONDS = 1.0
-STOP_PATIENCE = 20.0  # seconds in which the machines may report the end of their servers
+STOP_TIMEOUT = 20.0  # seconds in which the machines may report the end of their servers
 KEEPER = "lease"
 
 
@@ -107,7 +107,7 @@ def end_all(folder: Path) -> None:
         manager.stop(record.name)
 
 
-def stop_everywhere(run_dir: Path, patience: float = STOP_PATIENCE) -> list[str]:
+def stop_everywhere(run_dir: Path, patience: float = STOP_TIMEOUT) -> list[str]:
     """Orders the end of the servers on all other machines that share the run folder, and waits for it.
 
     Returns:

@@ -1,11 +1,11 @@
-"""The parts of training that Ray runs: placement, actors, and the recovery of those that die."""
+"""The parts of training that run in Ray: placement, actors, and their recovery after a failure."""
 
 import os
 import secrets
 
-# Ray reads these when it is imported. Workers are no nicer than the driver, for servers inherit that; they
-# start when an actor needs them; a dead GCS ends the driver soon, so that the supervisor can start another; a
-# token authenticates every connection; of past tasks the GCS keeps few, so that its memory stays as it is.
+# Ray reads these when it is imported. Workers get no extra niceness, because servers inherit it; they start on
+# demand. A dead GCS ends the driver soon, so that the supervisor can start another. A token authenticates every
+# connection. The GCS keeps few records of past tasks, so that its memory does not grow.
 LOCAL_SETTINGS = {
     "RAY_worker_niceness": "0",
     "RAY_enable_worker_prestart": "0",
@@ -17,9 +17,9 @@ LOCAL_SETTINGS = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
-if not os.environ.get("RAY_ADDRESS"):  # a cluster that is joined has its own settings
+if not os.environ.get("RAY_ADDRESS"):  # an existing cluster has its own settings
     for name, value in LOCAL_SETTINGS.items():
         os.environ.setdefault(name, value)
     if not {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
-        # Ray would keep one in the home, which others may read
+        # otherwise Ray would store the token in the home folder, which others may be able to read
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)

@@ -1,7 +1,7 @@
-"""Sets up the process of an actor: log file, record, niceness, and the environment of torch's GPU allocator.
+"""Sets up an actor's process: log file, process record, niceness, and the variables of torch's GPU allocator.
 
-Batches of changing sizes leave fewer gaps in segments that grow, so trainers use them. Engines do not: they manage one
-large block, and memory in such segments can neither be shared by CUDA IPC nor be released by SGLang.
+Expandable segments fragment less when batch sizes change, so trainers use them. Engines do not: they manage one large
+block, and expandable segments can neither be shared by CUDA IPC nor released by SGLang.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-"""Torch reads either name."""
+"""Torch reads either variable."""
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
-"""One queue to the GPU is what Megatron's overlap needs; an engine, which has several streams, would wait for itself."""
+"""Megatron's overlap needs a single queue to the GPU; an engine with several streams would block itself with one."""
 EXPANDABLE = "expandable_segments:True"
 
 
@@ -58,8 +58,8 @@ def enter(run_dir: Path, name: str, role: str | None = None, nice: int = 0) -> N
 
 
 def logs_failures(actor: Actor) -> Actor:
-    """Class decorator: logs what a public method raises with its traceback in the actor's own log, since the caller
-    logs one line of it. Errors of slime are not logged: their message is enough."""
+    """Class decorator: logs exceptions of public methods with their traceback in the actor's log; the caller logs
+    only one line. Errors defined by slime are not logged: their message is enough."""
     for name, member in list(vars(actor).items()):
         if callable(member) and not name.startswith("_"):
             setattr(actor, name, _logged(member))
@@ -81,17 +81,17 @@ def _logged(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def let_segments_grow(environ: MutableMapping[str, str]) -> None:
-    """Before torch uses the GPU; what the user exported stays."""
+    """Enables expandable segments unless the user has set a variable; call it before torch uses the GPU."""
     if not any(name in environ for name in VARIABLES):
         environ[VARIABLES[0]] = EXPANDABLE
 
 
 def forget_allocator(environ: MutableMapping[str, str]) -> None:
-    """Before torch uses the GPU: its defaults."""
+    """Restores torch's allocator defaults; call it before torch uses the GPU."""
     for name in VARIABLES:
         environ.pop(name, None)
 
 
 def of_servers(environ: Mapping[str, str]) -> dict[str, str]:
-    """A driver's environment without the variables of its trainers."""
+    """Returns a driver's environment without the variables that only trainers need."""
     return {name: value for name, value in environ.items() if name not in (*VARIABLES, QUEUES)}

@@ -1,4 +1,5 @@
-"""One adapter of an engine, driven as the engine's weights are: prepared while the live version serves, then switched."""
+"""One adapter in an engine, updated in two phases like the engine's own weights: prepared while the live version
+serves, then switched."""
 
 from __future__ import annotations
 
@@ -12,22 +13,23 @@ from slime.engines.client import EngineControl, EngineControlError, answer_each
 from slime.weights.versions import is_adapter
 
 NEXT, EXAMINED = "~next", "~gate"
-"""After an adapter's name: its version that is prepared, or that the gate asks. No adapter of a request is called so."""
+"""Suffixes of an adapter's name: for its prepared version, and for the version that the gate tests. No adapter in a
+request has such a name."""
 AT_ONCE = 32
-"""Prompts of the gate that an engine answers at a time."""
+"""Number of gate prompts that an engine answers concurrently."""
 
 
 @dataclass(frozen=True)
 class AdapterState:
-    """The version of an adapter that an engine serves; -1 and "" if it has none."""
+    """The version of an adapter that an engine serves; -1 and "" if it serves none."""
 
     version: int
     checksum: str
 
 
 class AdapterEngine:
-    """The `slime.weights.engine_steps.Engine` of one adapter. Streams of the base and of other adapters do not notice
-    its updates.
+    """Implements `slime.weights.engine_steps.Engine` for one adapter. Updates do not affect streams of the base model
+    and of other adapters.
 
     Args:
         engine: serves the base.
@@ -43,13 +45,14 @@ class AdapterEngine:
         return self._engine.url
 
     def prepare(self, path: str, version: int) -> str:
-        """Reads the folder into the engine, where no request uses it; returns its checksum. Raises EngineControlError."""
+        """Loads the folder into the engine under a name that no request uses; returns its checksum. Raises
+        EngineControlError."""
         checksum = self._engine.load_adapter(self._name + NEXT, path, version)
         self._prepared[version] = path
         return checksum
 
     def switch(self, version: int) -> str:
-        """The adapter's requests go on with the prepared version. Raises EngineControlError."""
+        """Makes requests for the adapter use the prepared version. Raises EngineControlError."""
         if version not in self._prepared:
             raise EngineControlError(
                 f"{self.url}: version {version} of the adapter {self._name!r} is not prepared"
@@ -59,17 +62,18 @@ class AdapterEngine:
         return checksum
 
     def discard(self) -> None:
-        """Forgets prepared weights. Raises EngineControlError."""
+        """Unloads the prepared version. Raises EngineControlError."""
         self._prepared.clear()
         _unload(self._engine, self._name + NEXT)
 
     def info(self) -> AdapterState:
-        """Raises EngineControlError."""
+        """Returns the version that the engine serves. Raises EngineControlError."""
         return _state(self._engine, self._name)
 
 
 class ExaminedAdapter:
-    """The `slime.gate.interruptible.Tries` of one adapter: an engine that serves the base answers with its versions."""
+    """Implements `slime.gate.interruptible.Tries` for one adapter: an engine that serves the base model answers with
+    the adapter's versions."""
 
     def __init__(self, engine: EngineControl, name: str) -> None:
         self._engine, self._name = engine, name
@@ -84,26 +88,26 @@ class ExaminedAdapter:
         drafts: Sequence[list[int]] = (),
         temperature: float = 0.0,
     ) -> list[Mapping[str, Any]]:
-        """Answers of the version in `path`, in the order of the prompts: ids, log_probs, text, ended. A folder that holds
-        no adapter is the base's.
+        """Returns the answers of the version in `path`, in the order of the prompts: ids, log_probs, text, ended. If
+        the folder holds no adapter, the base model answers.
 
         Args:
             drafts: not used.
 
         Raises:
-            EngineControlError: the engine is away, it refuses the version, or `discard` was called meanwhile.
+            EngineControlError: the engine is unreachable, it rejects the version, or `discard` was called meanwhile.
         """
         self._ended.clear()
         adapter = self._adapter(path, version)
         return answer_each(self._engine, prompts, max_new_tokens, temperature, self._ended, AT_ONCE, adapter)
 
     def discard(self) -> None:
-        """Answers that are not there yet are given up. Raises EngineControlError."""
+        """Aborts unfinished answers. Raises EngineControlError."""
         self._ended.set()
         _unload(self._engine, self._name + EXAMINED)
 
     def _adapter(self, path: str, version: int) -> str | None:
-        """The name by which the engine has this version."""
+        """Returns the engine's name of this version; None: the base model."""
         if not is_adapter(Path(path)):
             return None
         if _state(self._engine, self._name).version == version:
@@ -113,7 +117,7 @@ class ExaminedAdapter:
 
 
 def forget_adapter(engine: EngineControl, name: str) -> None:
-    """The engine has no version of the adapter in memory when it returns, and none of its keys and values. Raises
+    """Unloads all versions of an adapter from the engine, with their cached keys and values. Raises
     EngineControlError."""
     for one in (name, name + NEXT, name + EXAMINED):
         _unload(engine, one)

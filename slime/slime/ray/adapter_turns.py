@@ -1,4 +1,5 @@
-"""Adapters that take turns in one trainer, on a frozen base: each with its optimizer, random state and counters."""
+"""Trains several adapters of a frozen base in turn in one trainer, each with its own optimizer, random state and
+counters."""
 
 from __future__ import annotations
 
@@ -11,18 +12,18 @@ if TYPE_CHECKING:
 
 
 class AdapterTurns:
-    """One rank's part. Every rank makes the same calls.
+    """One rank's part of switching adapters. Every rank makes the same calls.
 
     Args:
-        trainer: has just loaded an adapter that changes nothing yet; every new one begins so.
+        trainer: has just loaded an untrained adapter; every new adapter starts from this state.
     """
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer, self.fresh = trainer, KeptState(trainer)
 
     def take_up(self, save: str, checkpoint: str | None) -> None:
-        """Puts another adapter into the trainer: of a checkpoint, or a new one (None). What no checkpoint holds of the
-        one before is lost.
+        """Loads another adapter into the trainer: from a checkpoint, or a new one (None). State of the previous
+        adapter that is not in a checkpoint is lost.
 
         Args:
             save: folder of its checkpoints.

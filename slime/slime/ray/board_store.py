@@ -1,4 +1,4 @@
-"""torch's store of keys and values by way of an actor of Ray."""
+"""A key-value store for torch.distributed, kept in a Ray actor."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import ray
 from torch._C._distributed_c10d import Store
 
 KEPT: list[Store] = []
-"""All stores: torch keeps its own half of one, which cannot call this half after Python has dropped it."""
+"""Keeps every store alive: torch's C++ half calls the Python half, and crashes once Python has freed it."""
 
 
 class BoardStore(Store):
-    """Asks the actor `Board` (`meeting.py`). torch's own threads call it too.
+    """Forwards all calls to the actor `Board` (`meeting.py`); torch's threads call it too.
 
     Raises:
-        TimeoutError: a key was not there in time.
+        TimeoutError: a key was not set in time.
     """
 
-    timeout: timedelta  # torch's own
+    timeout: timedelta  # torch's own time-out
 
     def __init__(self, board: Any) -> None:
         super().__init__()

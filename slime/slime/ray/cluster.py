@@ -1,8 +1,8 @@
-"""A Ray over several machines: waits until all are there, and checks what a run needs of them.
+"""Ray over several machines: waits until all have joined, and checks what a run needs on them.
 
     python -m slime.ray.cluster --address HEAD:6379 --nodes 2 --gpus 16 --shared RUN_DIR
 
-Exit status 0 when the machines, the GPUs and the folder are there on time, else 2 with a list of missing ones.
+Exit status 0 if machines, GPUs and the folder are available in time, else 2 with a list of what is missing.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ POLL_SECONDS = 1.0
 
 
 def here() -> NodeAffinitySchedulingStrategy:
-    """The node of the driver, for actors that own its processes and files."""
+    """Returns the driver's node, for actors that own its processes and files."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 def wait_for_nodes(nodes: int, gpus: int, timeout: float) -> None:
-    """Returns when so many nodes live and together have so many GPUs.
+    """Returns once `nodes` nodes with together `gpus` GPUs have joined.
 
     Raises:
-        ClusterError: they have not joined after `timeout` seconds; names those that have.
+        ClusterError: they did not join within `timeout` seconds; the message lists those that did.
     """
     deadline, announced = time.monotonic() + timeout, False
     while True:
@@ -66,7 +66,7 @@ def check_shared(folder: Path, only: Collection[str] | None = None) -> None:
     engines.
 
     Raises:
-        ConfigError: a node does not; names it.
+        ConfigError: a node does not; the message names it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     token = uuid.uuid4().hex
@@ -99,7 +99,7 @@ def _sees(path: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Awaited:
-    """The machines that must be present."""
+    """Command line: the machines that must be present."""
 
     address: str = flag(REQUIRED, "address of Ray's head, HOST:PORT")
     nodes: int = flag(REQUIRED, "machines that must join")

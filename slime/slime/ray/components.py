@@ -1,4 +1,5 @@
-"""The parts of a training run: the processes started for it, and which of them holds the memory of shared GPUs."""
+"""The components of a training run: the processes started for it, and which of them uses the memory of shared
+GPUs."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunComponents:
-    """Starts everything that a training loop uses, and ends it. `args` are the parsed arguments of the driver."""
+    """Starts and ends everything that a training loop uses. `args` are the parsed arguments of the driver."""
 
     def __init__(self, args: Arguments) -> None:
         self.args = args
@@ -45,13 +46,13 @@ class RunComponents:
         own_run_folder(self.run_dir)
         records.record_self(self.run_dir, "driver", "driver")
         check_before_start(args, os.environ)
-        # on one machine, what does not fit is refused before anything starts
+        # on one machine, check that the engines fit before anything starts
         specs = [] if joins() else server_specs(args)
         self.reach(split_of(args))
-        # with what the start of Ray set for all processes
+        # with the variables that starting Ray has set for all processes
         self.nodes = EngineNodes(args, self.placement, of_servers(os.environ))
         if joins():
-            # addresses of engines are known now
+            # the addresses of engines on other machines are known only now
             specs = server_specs(args, self.nodes.hosts)
         write_arguments(self.run_dir, args)
         if (lost := forget_lost(self.run_dir)) is not None:
@@ -76,7 +77,7 @@ class RunComponents:
         )
 
     def reach(self, split: GpuSplit) -> None:
-        """Starts or joins Ray, and holds what the split needs there."""
+        """Starts or joins Ray, and reserves the GPUs of the split."""
         log_to_file(control.log_path(self.run_dir, "training"))
         self.runtime = Runtime(self.run_dir, split.total, split.ray_gpus, self.args.ray_start_timeout)
         self.placement = Placement(split)
@@ -90,19 +91,21 @@ class RunComponents:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ends Ray and what runs in it, unless it failed. Servers go on: only the supervisor stops them."""
+        """Shuts Ray down with everything in it, unless Ray itself failed. Servers continue: only the supervisor stops
+        them."""
         self.tracker.close()
         if kind is None or not issubclass(kind, Exception):
             self.runtime.close()
 
     def wait_for_servers(self) -> None:
-        """Returns when servers and external engines answer."""
+        """Returns once own servers and external engines answer."""
         self.watcher.wait_ready()
         self.nodes.wait_ready()
         self.external.wait_ready()
 
     def take_turns(self, turn: str) -> None:
-        """With --colocate: the memory goes to "engines" or "trainers". Asking twice does no harm."""
+        """With --colocate: gives the GPU memory to "engines" or "trainers". Calling it twice with the same value does
+        nothing."""
         if self.args.offload_rollout:
             logger.info("the memory goes to the %s", turn)
             if turn == "trainers":
@@ -113,11 +116,11 @@ class RunComponents:
             self.trainers.wake_up()
 
     def make_way(self) -> None:
-        """The weights are written: trainers leave the GPUs, then engines take their memory back."""
+        """Called once weights are written: moves trainers off the GPUs, then lets engines use their memory again."""
         self.step_aside()
         self.take_turns("engines")
 
     def step_aside(self) -> None:
-        """With --offload-train: trainers leave the GPUs until the next batch is there."""
+        """With --offload-train: moves trainers off the GPUs until the next batch is complete."""
         if self.args.offload_train and self.trainers is not None:
             self.trainers.sleep()

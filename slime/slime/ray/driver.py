@@ -1,4 +1,4 @@
-"""Shared by both training programs: logging, signals, exit status."""
+"""Code of both training programs: logging, signals, exit status."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ CLUSTER_ERROR_STATUS = 3
 
 
 def main(train: Callable[[TrainingRun, int], None], parse_args: Callable[[], Any]) -> None:
-    """Runs `train` and exits: 0 done, 2 wrong configuration, 3 the cluster lacks something, 128 + n
-    by signal n, 1 anything else.
+    """Runs `train` and exits: 0 done, 2 invalid configuration, 3 the cluster lacks something, 128 + n by signal n, 1
+    any other error.
 
-    Servers are not stopped here: the next driver adopts them, and the supervisor stops them at the end of the run.
+    Servers are not stopped here: the next driver adopts them, and the supervisor stops them when the run ends.
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -32,12 +32,12 @@ def main(train: Callable[[TrainingRun, int], None], parse_args: Callable[[], Any
         args = parse_args()
         with TrainingRun(args) as run:
             stop = OrderlyStop(run)
-            stop.watch()  # only now: Ray sets its own handlers when it starts
+            stop.watch()  # not earlier: Ray installs its own handlers when it starts
             stop.guard(train, args.num_rollout)
     except (ConfigError, CheckpointError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(CLUSTER_ERROR_STATUS if isinstance(error, ClusterError) else CONFIG_ERROR_STATUS)
     except Exception as error:
-        # A Ray that is broken can take long to end in good order; its processes end with this one anyway.
+        # A broken Ray can take long to shut down properly; its processes end with this one anyway.
         logger.exception("%s", with_advice("the driver failed", str(error)))
         os._exit(1)

@@ -1,4 +1,4 @@
-"""The client of each engine that serves the policy, how it receives weights, and which engine released its memory."""
+"""The client of each engine of the policy, how the engine receives weights, and which engine released its memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOR_EVER = 86400.0  # seconds
 
 
 def weight_sender(args: ServingSide, placement: Placement) -> SenderHandle | None:
-    """Returns the process that broadcasts weights; None if engines get them in another way."""
+    """Returns the process that broadcasts weights; None if engines receive them in another way."""
     if args.update_weight_transport != "nccl":
         return None
     from slime.ray.weight_sender import RaySender
@@ -36,7 +36,8 @@ def weight_sender(args: ServingSide, placement: Placement) -> SenderHandle | Non
 
 
 def weight_sharer(args: ServingSide, placement: Placement, env: Mapping[str, str]) -> SharerHandle | None:
-    """Returns the process that shares memory with an own engine of this environment; None if engines need none."""
+    """Returns the process that shares memory with an own engine that has this environment; None if engines do not
+    need one."""
     if args.update_weight_transport != "tensor" or args.rollout_backend != "sglang":
         return None
     from slime.ray.weight_sender import RaySharer
@@ -53,14 +54,14 @@ def engine_client(
     folder: Path | None = None,
     end: Callable[[], None] | None = None,
 ) -> EngineControl:
-    """The client of the engine at `url`.
+    """Returns the client of the engine at `url`.
 
     Args:
-        sender: what brings it the weights; None: it reads them by itself.
-        own: the name of its process, where slime started it.
-        over_gloo: NCCL would not join sender and engine.
+        sender: broadcasts weights to it; None: it reads them from disk.
+        own: name of its process, if slime started it.
+        over_gloo: use gloo, because NCCL cannot connect sender and engine.
         folder: of its record, if that is not the run folder.
-        end: ends its process when it hangs, if that is on another machine.
+        end: ends its process if it hangs on another machine.
     """
     folder = folder or Path(args.run_dir)
     limit = min(update_limit(args), FOR_EVER)
@@ -79,7 +80,7 @@ def engine_client(
     def folder_of_version(version: int) -> Path:
         return artifact_folder(Path(args.update_weight_disk_dir), version)
 
-    # memory is shared on one machine alone
+    # memory can be shared only within one machine
     shares = args.update_weight_transport == "tensor" and end is None
     kind: type[Broadcast] = ThroughMemory if shares else Broadcast
     transport = kind(
@@ -97,20 +98,19 @@ def engine_client(
 
 
 def gate_client(args: ServingSide, url: str) -> EngineControl:
-    """The client of the engine that answers the gate alone."""
+    """Returns the client of the engine that serves only the gate."""
     return EngineControl(url, "embedded", prepare_timeout=min(update_limit(args), FOR_EVER))
 
 
 def spare_clients(args: ServingSide) -> list[SpareEngine]:
-    """The client of the spare engine that --gate-engine names; none if it names none."""
+    """Returns the client of the spare engine given by --gate-engine; [] if there is none."""
     if not args.gate or "://" not in args.gate_engine:
         return []
     return [SpareEngine(args.gate_engine, prepare_timeout=min(update_limit(args), FOR_EVER))]
 
 
 def end_process(run_dir: Path, name: str | None) -> Callable[[], None]:
-    """Returns a function that kills one of slime's own engines if it hangs; the engine is then restarted with the live
-    weights."""
+    """Returns a function that kills one of slime's own engines; it is then restarted with the live weights."""
 
     def end() -> None:
         record = None if name is None else records.read_record(run_dir, name)
@@ -122,9 +122,9 @@ def end_process(run_dir: Path, name: str | None) -> Callable[[], None]:
 
 
 class ReleasedEngine:
-    """Notes in the run folder which process of an engine released its memory; the next driver could not ask SGLang.
+    """Records in the run folder which engine process released its memory: a new driver cannot ask SGLang.
 
-    An engine ends if it is asked to release its memory twice, or to resume memory that it holds.
+    SGLang crashes if it is asked to release memory twice, or to resume memory that it holds.
 
     Args:
         name: of the engine's process; None: it runs on another machine, and nothing is noted.
@@ -134,12 +134,12 @@ class ReleasedEngine:
         self.run_dir, self.name = run_dir, name
 
     def process(self) -> str:
-        """The process that serves now; "" if that is not known."""
+        """Returns the id of the process that serves now; "" if unknown."""
         record = None if self.name is None else records.read_record(self.run_dir, self.name)
         return "" if record is None else f"{record.pid}/{record.birth or record.create_time}"
 
     def note(self, process: str) -> None:
-        """This process gives its memory back from now on; "": none does."""
+        """Records that this process has released its memory; "": none has."""
         if self.name is None:
             return
         path = _folder(self.run_dir) / self.name
@@ -151,7 +151,7 @@ class ReleasedEngine:
 
 
 def end_released(run_dir: Path) -> None:
-    """Ends engines that an earlier driver left without their memory, or on the way there; they are started again."""
+    """Ends engines whose memory an earlier driver released, or was about to release; they are restarted."""
     for path in sorted(_folder(run_dir).glob("*")):
         record = records.read_record(run_dir, path.name)
         same = ReleasedEngine(run_dir, path.name).process() == path.read_text(encoding="utf-8")

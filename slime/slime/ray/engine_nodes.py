@@ -1,4 +1,4 @@
-"""Engines on machines other than the driver's: a watcher on each, which is found again when its machine comes back.
+"""Engines on machines other than the driver's, with a watcher on each machine.
 
 If a machine is lost, gateway and rollouts use the other engines, and weight updates do not wait for it. When a machine
 with its address joins again, its engines are started there, load the live weights, and serve again.
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOOK_INTERVAL = 5.0  # seconds between looks at the machines
-ANSWER_TIMEOUT = 120.0  # seconds that a machine has to say what it has
+LOOK_INTERVAL = 5.0  # seconds between checks of the machines
+ANSWER_TIMEOUT = 120.0  # seconds in which a machine must report its resources
 POLICY = "engine-"
-"""Beginning of the names of the policy's engines; the others serve a model that never changes."""
-RETRY_INTERVAL = 60.0  # seconds after which engines that did not start are tried again
+"""Prefix of the names of the policy's engines; other engines serve models that never change."""
+RETRY_INTERVAL = 60.0  # seconds until engines that failed to start are tried again
 
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """Resources of a machine for the engines of a run. `lacks`: required paths that are missing."""
+    """Resources that a machine has for the engines of a run. `lacks`: required paths that are missing."""
 
     folder: Path
     python: str
@@ -65,12 +65,12 @@ class NodeFacts:
 def facts_here(
     run_dir: Path, address: str, needed: Sequence[str], names: Sequence[str], sign: str
 ) -> NodeFacts:
-    """Runs on the machine.
+    """Returns the facts of the machine that it runs on.
 
     Args:
         needed: paths of models and of the engine's Python.
         names: of the engines.
-        sign: a file in the run folder that the driver has just written.
+        sign: a file that the driver has just written into the run folder.
     """
     sees_run = Path(sign).exists()
     separate_folder = scratch_dir(run_dir).with_name(f"{scratch_dir(run_dir).name}-engines")
@@ -92,11 +92,11 @@ class EngineNode:
     """One machine with engines of this run.
 
     Attributes:
-        node_id: Ray's id; it changes when the machine was lost and comes back.
+        node_id: Ray's id; it changes when a lost machine joins again.
         engines: the names of its engines.
         lost: the machine is lost; updates do not wait for it.
-        starting: its engines start again; the reference is ready, or fails, when their start ends.
-        retry_at: monotonic time, seconds, before which no new start is tried.
+        starting: Ray reference of the restart of its engines; None: no restart is running.
+        retry_at: monotonic time in seconds before which no restart is tried.
     """
 
     address: str
@@ -119,7 +119,7 @@ class EngineNode:
 
 
 class EngineNodes:
-    """All machines with engines but the driver's; none on one machine.
+    """All machines with engines, except the driver's; empty if there is one machine.
 
     Args:
         env: environment of the driver's servers.
@@ -135,7 +135,8 @@ class EngineNodes:
         self.looked = 0.0
 
     def ask_machines(self) -> list[EngineNode]:
-        """The machines with what they have. Raises ConfigError for what the engines would miss there."""
+        """Returns the machines with their resources. Raises ConfigError if a machine lacks something that its engines
+        need."""
         sites: dict[str, BundleSite] = {}
         engines: dict[str, list[str]] = {}
         for name, own in sites_of_engines(self.args, self.placement).items():
@@ -166,12 +167,12 @@ class EngineNodes:
         return machines
 
     def needed(self) -> list[str]:
-        """Paths that a machine must have for its engines."""
+        """Returns the paths that a machine must have for its engines."""
         models = [server.model for server in model_servers(self.args) if server.gpus]
         return [*dict.fromkeys(filter(None, [*models, self.args.engine_python]))]
 
     def check(self, node: EngineNode) -> None:
-        """Raises ConfigError for a machine on which engines could not start, or would not get weights."""
+        """Raises ConfigError if engines could not start on a machine, or would not receive weights."""
         if node.facts.lacks:
             raise ConfigError(
                 f"{node.address}, where {', '.join(node.engines)} run, has no {', '.join(node.facts.lacks)}: put it on a "
@@ -189,7 +190,7 @@ class EngineNodes:
 
     @property
     def hosts(self) -> dict[str, EngineHost]:
-        """By name of the engine."""
+        """Returns the machine of each engine, by the engine's name."""
         return {
             name: EngineHost(
                 node.address,
@@ -203,7 +204,7 @@ class EngineNodes:
         }
 
     def start(self, specs: Sequence[ServerSpec], sender: SenderHandle | None) -> None:
-        """Starts or adopts the engines; returns at once.
+        """Starts or adopts the engines; does not wait until they are ready.
 
         Args:
             specs: of the run; those of these machines are started.
@@ -216,7 +217,7 @@ class EngineNodes:
         self.register()
 
     def watch(self, node: EngineNode) -> None:
-        """A watcher on the machine, which starts what does not run there."""
+        """Starts a watcher on the machine, which starts its engines if they are not running."""
         kind = ServerWatcher.options(scheduling_strategy=node.strategy())  # type: ignore[attr-defined]
         node.actor = kind.remote(node.facts.folder, node.specs, nodes.passed_on(self.env), True)
 
@@ -238,21 +239,23 @@ class EngineNodes:
 
     @cached_property
     def broadcaster(self) -> SenderHandle:
-        """The sender of weights to machines that do not see the run folder. It starts with the first update."""
+        """Returns the process that sends weights to machines that do not see the run folder. It starts at the first
+        update."""
         from slime.ray.weight_sender import RaySender
 
         return RaySender(self.args, self.placement)
 
     @cached_property
     def over_gloo(self) -> bool:
-        """Whether NCCL would not join trainer and engines; logs it."""
+        """Returns whether NCCL cannot connect trainer and engines, so that gloo is used; logs it."""
         return needs_gloo(self.args)
 
     def wait_ready(self) -> None:
         """Returns once all engines answer.
 
         Raises:
-            ConfigError, EngineError: one does not start; with its log. ClusterError: a machine is lost meanwhile.
+            ConfigError, EngineError: an engine did not start; the message contains its log.
+            ClusterError: a machine is lost meanwhile.
         """
         limit = sum(spec.start_timeout for node in self.nodes for spec in node.specs) + 60.0
         for node in self.nodes:
@@ -264,16 +267,16 @@ class EngineNodes:
                 raise ClusterError(f"{node.address} was lost while its engines started: {error}") from error
 
     def present(self) -> list[EngineControl]:
-        """The policy's engines that a weight update waits for."""
+        """Returns the policy's engines that a weight update waits for."""
         return [control for node in self.nodes if node.serves for control in node.controls]
 
     def node_of(self, url: str) -> EngineNode | None:
-        """The machine of an engine; None: it is the driver's, or others run the engine."""
+        """Returns the machine of an engine; None: the driver's, or an external engine."""
         urls = {control.url: node for node in self.nodes for control in node.controls}
         return urls.get(url)
 
     def is_away(self, url: str) -> bool:
-        """Returns whether an engine lies on a machine that Ray has lost."""
+        """Returns whether an engine is on a machine that Ray has lost."""
         node = self.node_of(url)
         return node is not None and (not node.serves or node.node_id not in alive_nodes())
 
@@ -293,7 +296,7 @@ class EngineNodes:
             path.unlink(missing_ok=True)
 
     def look_around(self) -> None:
-        """Now and then: which machine is lost, and which is back."""
+        """Checks from time to time which machines are lost and which have joined again."""
         if not self.nodes or time.monotonic() - self.looked < LOOK_INTERVAL:
             return
         self.looked = time.monotonic()
@@ -344,7 +347,7 @@ class EngineNodes:
         logger.warning("machine %s is back: its engines are started again", node.address)
 
     def take_up(self, node: EngineNode) -> None:
-        """Lets engines that have started again answer with the live weights."""
+        """Brings restarted engines to the live weights, then routes requests to them."""
         if not ray.wait([node.starting], timeout=0)[0]:
             return
         try:
@@ -362,7 +365,7 @@ class EngineNodes:
         logger.warning("%s on %s answer again", ", ".join(node.engines), node.address)
 
     def bring_up_to_date(self, controls: Sequence[EngineControl]) -> None:
-        """Raises EngineError for an engine that does not take the live weights."""
+        """Brings engines to the live weights. Raises EngineError if one fails to load them."""
         live = read_live(self.run_dir)
         if live is None:
             return

@@ -1,4 +1,4 @@
-"""The servers of a run as specs: engines of policy, judge and teacher, and what the service hooks ask for."""
+"""Describes the servers of a run as specs: engines of policy, judge and teacher, and servers added by hooks."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SPLIT = {"sglang": "--sglang-tp-size", "vllm": "--vllm-tensor-parallel-size"}
-"""The flag that lets an engine share a model among several GPUs."""
+"""The flag that splits a model over several GPUs, by engine."""
 LIMITS = ("max_running_requests", "context_length")
 ROLES = {"rollout": "serving", "prm": "judge"}
-"""For whom the tokens of a rented engine are counted, by part."""
+"""Under which purpose the tokens of a rented engine are counted, by part."""
 STREAM_INTERVAL = 4
-"""Tokens that SGLang sends at a time, after the first, which it sends at once. Its events are written by the one process
-that also reads all requests."""
+"""Tokens per event of an SGLang stream; the first token is sent at once. One process writes all events and also reads
+all requests."""
 INCREMENTS = "--sglang-incremental-streaming-output"
-"""An event of SGLang's carries only new tokens; without it the whole answer with all log-probs, of which eight to ten
-long streams fill that process while the GPU has room for many more."""
+"""Makes SGLang send only new tokens in an event. Without it, every event repeats the whole answer with all log-probs;
+eight to ten long streams then saturate that process while the GPU still has capacity."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class EngineHost:
     """A machine other than the driver's, on which an engine runs.
 
     Attributes:
-        address: address for the other machines.
+        address: address under which other machines reach it.
         folder: folder of records and logs there.
-        python: Python of the engine's launcher there.
+        python: path of the Python that runs the engine's launcher there.
         port: a free port there.
-        sees_run: the run folder, in which versions of the weights are written, has the same path there.
+        sees_run: whether the run folder, which receives the weight versions, has the same path there.
     """
 
     address: str
@@ -65,14 +65,13 @@ class EngineHost:
 
 
 def server_specs(args: Arguments, elsewhere: Mapping[str, EngineHost] | None = None) -> list[ServerSpec]:
-    """All servers of the run, none with --debug-train-only; nothing is started.
+    """Returns the specs of all servers of the run, none with --debug-train-only; starts nothing.
 
     Args:
-        elsewhere: by name, the machine of each engine that does not run on the driver's.
+        elsewhere: the machine of each engine that is not on the driver's machine, by name.
 
     Raises:
-        ConfigError: a port that another program holds, a flag that the installed SGLang does not take, or a
-            hook that refuses its arguments.
+        ConfigError: a port in use, a flag that the installed SGLang does not have, or a hook that rejects its arguments.
     """
     if args.debug_train_only:
         return []
@@ -95,7 +94,7 @@ def server_specs(args: Arguments, elsewhere: Mapping[str, EngineHost] | None = N
         start = load_path("service_path", path)
         try:
             specs += [ServerSpec(**service) for service in start(args, endpoints)]
-        except Exception as error:  # before anything runs, whatever a hook raises is a refusal
+        except Exception as error:  # before anything runs, any exception of a hook means invalid arguments
             own_words = getattr(error, "refusal", False)
             raise ConfigError(f"{error}" if own_words else f"--service-path {path}: {error}") from error
     manager.check_ports([spec for spec in specs if not spec.machine])
@@ -103,7 +102,8 @@ def server_specs(args: Arguments, elsewhere: Mapping[str, EngineHost] | None = N
 
 
 def check_engine_flags(args: ServingSide, servers: list[ModelServers]) -> None:
-    """Asks the installed SGLang or vLLM whether it takes the flags of each server. Raises ConfigError in its words."""
+    """Asks the installed SGLang or vLLM whether it accepts the flags of each server. Raises ConfigError with its
+    message."""
     if args.rollout_backend not in THIRD_PARTY:
         return
     engine = third_party_engine(args.rollout_backend)
@@ -118,7 +118,8 @@ def check_engine_flags(args: ServingSide, servers: list[ModelServers]) -> None:
 
 
 def check_sglang(args: ServingSide) -> None:
-    """Raises ConfigError for a broadcast between two versions of NCCL; logs what SGLang leaves out."""
+    """Raises ConfigError if trainer and SGLang have different versions of NCCL for a broadcast; logs features that
+    SGLang lacks."""
     if args.update_weight_transport == "nccl" and args.rollout_num_gpus:
         check_same_nccl(args.engine_python or sys.executable)
     if "--sglang-enable-deterministic-inference" not in args.engine_words.get("rollout", []):
@@ -129,14 +130,15 @@ def check_sglang(args: ServingSide) -> None:
 
 
 def check_toolchain(python: str) -> None:
-    """Raises ConfigError if SGLang could not build the kernels that a GPU needs: it would load first, then end."""
+    """Raises ConfigError if SGLang could not compile GPU kernels: it would otherwise load the model first and then
+    exit."""
     lacking = toolchain.problems(python, os.environ)
     if lacking:
         raise ConfigError("SGLang builds kernels when it first computes: " + "; ".join(lacking))
 
 
 def third_party_engine(backend: str) -> ThirdPartyEngine:
-    """Returns the description of another project's engine."""
+    """Returns the launch description of SGLang or vLLM."""
     from slime.engines.sglang.launch import SGLANG
     from slime.engines.vllm.launch import VLLM
 
@@ -144,7 +146,8 @@ def third_party_engine(backend: str) -> ThirdPartyEngine:
 
 
 def own_words(args: ServingSide, server: ModelServers) -> list[str]:
-    """The `--sglang-` or `--vllm-` words of one server: our defaults, those for all, then its own, which win."""
+    """Returns the `--sglang-` or `--vllm-` arguments of one server: our defaults, then those for all servers, then
+    its own."""
     words = args.engine_words
     own = share_words(args, smallest_gpu()) if server.part == "rollout" else words.get(server.part, [])
     if args.rollout_backend != "embedded" and server.gpus > 1:
@@ -162,7 +165,8 @@ def engine_spec(
     manager: ServerManager,
     host: EngineHost | None = None,
 ) -> ServerSpec:
-    """One engine, on the port that was asked for, else on the one an earlier driver of this run chose."""
+    """Returns the spec of one engine, on the requested port, or else on the port that an earlier driver of this run
+    chose."""
     name = server.name_of(index)
     policy = server.role == "engine"
     chosen = args.engine_port + index if args.engine_port and policy else 0
@@ -175,7 +179,7 @@ def engine_spec(
         return rented_spec(args, name, server.role, port, live, ROLES[server.part])
     command = launch(args.rollout_backend, server.model, port, address)
     command[0] = sys.executable if host is None else host.python
-    command += live  # an engine that restarts comes back with the weights that are live by then
+    command += live  # a restarted engine loads the weights that are live then
     command += ["--device", "cuda" if server.gpus else "cpu"]
     if args.rollout_backend == "embedded":
         command += ["--record-as", str(records.record_path(folder, name).with_suffix(""))]
@@ -203,8 +207,9 @@ def engine_spec(
 
 
 def gate_spec(args: ServingSide, name: str, port: int) -> ServerSpec:
-    """An embedded engine on the CPU without clients: it receives a version at a time, and answers the gate with it. It
-    computes in fp32: bf16 takes ten times as long on CPUs that do not multiply it. Raises as `check_gate_engine`."""
+    """Returns the spec of an embedded engine on the CPU that serves only the gate: it receives one version at a time
+    and answers with it. It computes in fp32: bf16 is ten times slower on CPUs without bf16 multiplication. Raises as
+    `check_gate_engine`."""
     check_gate_engine(args)
     threads = max(1, usable_cpus() // 2)
     command = launch("embedded", args.hf_checkpoint, port)
@@ -216,7 +221,7 @@ def gate_spec(args: ServingSide, name: str, port: int) -> ServerSpec:
 
 
 def launch(backend: str, model: str, port: int, host: str = "127.0.0.1") -> list[str]:
-    """The command of an engine, to which the flags of its kind are added."""
+    """Returns the launch command of an engine, without the flags of its kind."""
     command = [sys.executable, "-m", "slime.engines.launch", "--backend", backend]
     return [*command, "--model-path", model, "--host", host, "--port", str(port)]
 
@@ -224,7 +229,8 @@ def launch(backend: str, model: str, port: int, host: str = "127.0.0.1") -> list
 def rented_spec(
     args: ServingSide, name: str, role: str, port: int, version: list[str], prefix: str
 ) -> ServerSpec:
-    """An engine whose model lies at a service; `version`: the flag of its live weights, none for the base model."""
+    """Returns the spec of an engine whose model runs at a service; `version`: the flag with its live weights, empty
+    for the base model."""
     command = [*launch("rented", args.hf_checkpoint, port), *version]
     for option in ("rented_service", "rented_model", "rented_url", "rented_stream_tokens", *LIMITS):
         if value := vars(args)[option]:
@@ -238,7 +244,7 @@ def sites_of_engines(args: ServingSide, placement: Placement) -> dict[str, list[
     """The GPUs of each engine that has some, by its name.
 
     Raises:
-        ConfigError: the GPUs of one engine lie on different machines.
+        ConfigError: the GPUs of one engine are on different machines.
     """
     by_engine: dict[str, list[BundleSite]] = {}
     for server in model_servers(args):
@@ -255,7 +261,7 @@ def sites_of_engines(args: ServingSide, placement: Placement) -> dict[str, list[
 
 
 def on_own_gpus(specs: list[ServerSpec], placement: Placement, args: ServingSide) -> list[ServerSpec]:
-    """Shows each engine only its own GPUs; what serves on the CPU stays as it is. Raises as `sites_of_engines`."""
+    """Restricts each engine to its own GPUs; servers on the CPU are unchanged. Raises as `sites_of_engines`."""
     sites = sites_of_engines(args, placement)
     return [
         replace(spec, env={**spec.env, **visible(sites[spec.name])}) if spec.name in sites else spec
@@ -264,5 +270,5 @@ def on_own_gpus(specs: list[ServerSpec], placement: Placement, args: ServingSide
 
 
 def visible(sites: Sequence[BundleSite]) -> dict[str, str]:
-    """The variable that shows an engine these GPUs."""
+    """Returns the environment variable that restricts an engine to these GPUs."""
     return {"CUDA_VISIBLE_DEVICES": ",".join(str(site.gpu) for site in sites)}

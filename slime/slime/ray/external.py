@@ -1,5 +1,5 @@
-"""Engines that others run: they serve and get every version of the weights like own ones, and are never started or
-stopped from here. One that comes back with other weights than the live ones is brought to those."""
+"""External engines: they serve and receive every version of the weights, but are never started or stopped from here.
+An engine that returns with outdated weights is updated to the live ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FLAG = "--rollout-external-engine-addrs"
-LOOK_INTERVAL = 15.0  # seconds between looks at all engines
+LOOK_INTERVAL = 15.0  # seconds between checks of all engines
 START_POLL = 0.5  # seconds
 HOST_IT = (
     "where it is vLLM, start it by python -m slime.engines.launch --backend vllm --model-path FOLDER --port N"
@@ -31,9 +31,9 @@ HOST_IT = (
 
 
 class ExternalEngines:
-    """The engines of `args.rollout_external_engine_addrs`; without any, nothing is done.
+    """The engines of `args.rollout_external_engine_addrs`; does nothing if there are none.
 
-    `sender`: what broadcasts weights; None: engines read them from disk.
+    `sender`: broadcasts weights; None: engines read them from disk.
     """
 
     def __init__(self, args: ServingSide, sender: SenderHandle | None = None) -> None:
@@ -46,10 +46,11 @@ class ExternalEngines:
         self.looked = 0.0
 
     def wait_ready(self) -> None:
-        """Returns when all answer and match the flags. If weights are live already, one is enough.
+        """Returns once all answer and match the flags. If a version is live already, one engine is enough.
 
         Raises:
-            ClusterError: they do not answer in --engine-start-timeout. ConfigError: another engine or model.
+            ClusterError: they do not answer within --engine-start-timeout.
+            ConfigError: the wrong kind of engine, or another model.
         """
         deadline = time.monotonic() + (self.args.engine_start_timeout or float("inf"))
         goes_on = read_live(self.run_dir) is not None
@@ -74,7 +75,8 @@ class ExternalEngines:
         return [engine.url for engine in self.controls if not engine.health()]
 
     def present(self) -> list[EngineControl]:
-        """Those that a weight update waits for. One that is away is left out, and gets the weights when it is back."""
+        """Returns the engines that a weight update waits for. An unreachable engine is skipped, and gets the weights
+        when it is back."""
         missing = self.missing()
         if len(missing) == len(self.controls):
             return self.controls
@@ -89,7 +91,8 @@ class ExternalEngines:
         self.away = missing
 
     def look_around(self) -> None:
-        """Now and then: who is away, and who is back with other weights than the live ones."""
+        """Checks from time to time which engines are unreachable, and updates those that are back with outdated
+        weights."""
         live = read_live(self.run_dir)
         if not self.controls or live is None or time.monotonic() - self.looked < LOOK_INTERVAL:
             return
@@ -108,7 +111,8 @@ class ExternalEngines:
 
 
 def needs_gloo(args: ServingSide) -> bool:
-    """Returns whether weights reach these engines by gloo, since NCCL would not join them with the trainer; logs it."""
+    """Returns whether weights reach these engines by gloo, because NCCL cannot connect them with the trainer; logs
+    it."""
     if args.actor_num_gpus_per_node == 0:
         return False
     from slime.engines.sglang.nccl import apart_from_others
@@ -124,7 +128,7 @@ def needs_gloo(args: ServingSide) -> bool:
 
 
 def check_kind(url: str, backend: str) -> None:
-    """Raises ConfigError if that is an engine of another kind, or an SGLang that lacks a needed feature."""
+    """Raises ConfigError if the engine at `url` is of another kind, or an SGLang that lacks a required feature."""
     from slime.engines.sglang.capabilities import MEASURED_VERSION, check_capabilities
 
     try:
@@ -149,7 +153,8 @@ def check_kind(url: str, backend: str) -> None:
 
 
 def check_model(engine: EngineControl, folder: str) -> None:
-    """Raises ConfigError if it serves a model of another shape. What cannot be read here is found by the first update."""
+    """Raises ConfigError if it serves a model of another shape. A difference that cannot be detected here makes the
+    first update fail."""
     from slime.weights.artifact import read_artifact
 
     try:

@@ -1,5 +1,5 @@
-"""Removes the rest of a person after the gateway has deleted the rows of the store: files of rollouts, the person's own
-adapter, and prompts that engines keep in memory."""
+"""Removes the remaining data of a person after the gateway has deleted the rows of the store: rollout files, the
+person's own adapter, and cached prompts in engines."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 2.0
 REQUESTED = 2
-"""Batches that may be made at a time: the one that is awaited or trained, and the next."""
+"""Most batches that can be in preparation: the one that is awaited or trained, and the next."""
 
 
 class PeopleToForget:
-    """The driver's part. A driver that starts after a kill continues it."""
+    """The driver's part of forgetting people. A driver that starts after a kill continues unfinished requests."""
 
     def __init__(self, args: Arguments) -> None:
         self.args, self.run_dir = args, Path(args.run_dir)
@@ -43,7 +43,8 @@ class PeopleToForget:
         engines: Sequence[EngineControl],
         trained: int,
     ) -> list[Forgetting]:
-        """Returns the people of whom nothing is left. One whose adapter an engine cannot unload now is tried again.
+        """Returns the people whose data is now completely removed. If an engine cannot unload an adapter now, that
+        person is tried again later.
 
         Args:
             trained: the last rollout that was trained.
@@ -65,7 +66,7 @@ class PeopleToForget:
                 logger.warning("an adapter is not forgotten yet: %s", error)
                 self.next_try = time.monotonic() + RETRY_SECONDS
                 continue
-            # a batch may have been leased, or trained, while the rows were deleted
+            # a batch may have been leased or trained while the rows were deleted
             self.remove_files({*one.rollouts, *range(trained, trained + 1 + REQUESTED)}, one.adapter)
             flush(engines)
             forgetting.finish(self.run_dir, one.person)
@@ -74,7 +75,7 @@ class PeopleToForget:
         return done
 
     def remove_files(self, rollouts: Iterable[int], adapter: str | None = None) -> None:
-        """Removes the files of rollouts, and the copies of an adapter that --save-hf made."""
+        """Removes the files of rollouts, and the adapter's copies made by --save-hf."""
         for rollout_id in rollouts:
             file_of(self.run_dir, rollout_id).unlink(missing_ok=True)
             if self.args.save_debug_rollout_data is not None:
@@ -85,8 +86,8 @@ class PeopleToForget:
 
 
 def flush(engines: Sequence[EngineControl]) -> None:
-    """Engines drop the keys and values of prompts that have ended. One that cannot do so now, such as SGLang while it
-    answers, drops them when it needs the memory, or with the next version."""
+    """Asks engines to drop cached keys and values of finished prompts. An engine that cannot do so now, such as
+    SGLang while it answers, drops them when it needs the memory, or with the next version."""
     for engine in engines:
         try:
             engine.flush_cache()

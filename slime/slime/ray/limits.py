@@ -1,5 +1,5 @@
-"""Default time limits of the stages of a run: the usual one, or the time that a model of this size needs on a slow
-disk. A checkpoint of a large model has hundreds of gigabytes."""
+"""Default time limits of a run's stages: a fixed one, or the time that a model of this size needs on a slow disk.
+Checkpoints of large models have hundreds of gigabytes."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ if TYPE_CHECKING:
     from slime.flags.sides import ServingSide
 
 UPDATE = 300.0
-"""Seconds for a stage of a weight update of any model."""
+"""Seconds for one stage of a weight update; larger models get more."""
 CHECKPOINT = 1800.0
-"""Seconds for a checkpoint, or for loading one, of any model."""
+"""Seconds for writing or loading a checkpoint; larger models get more."""
 SLOW_DISK = 100e6
-"""Bytes a second of a network disk."""
+"""Assumed speed of a network disk, bytes a second."""
 STATE = 7
-"""Size of a checkpoint if all weights are trained, relative to the model in bfloat16: the model, and weights and two
+"""Size of a full-training checkpoint relative to the model in bfloat16: the model itself, plus weights and two
 moments in fp32."""
 
 
 def model_bytes(folder: str) -> int:
-    """Bytes of a model's files; 0 if there are none."""
+    """Returns the size of a model's files in bytes; 0 if there are none."""
     return sum(file.stat().st_size for file in Path(folder).glob("*.safetensors"))
 
 
 def update_limit(args: ServingSide) -> float:
-    """Seconds of --weight-update-timeout, infinite for 0."""
+    """Returns --weight-update-timeout in seconds, infinity for 0."""
     if args.weight_update_timeout is not None:
         return args.weight_update_timeout or math.inf
     return max(UPDATE, model_bytes(args.hf_checkpoint) / SLOW_DISK)
 
 
 def save_limit(args: Arguments) -> float:
-    """Seconds of --save-timeout; 0: no limit."""
+    """Returns --save-timeout in seconds; 0: no limit."""
     return _checkpoint_limit(args) if args.save_timeout is None else args.save_timeout
 
 
 def load_limit(args: Arguments) -> float:
-    """Seconds of --load-timeout; 0: no limit."""
+    """Returns --load-timeout in seconds; 0: no limit."""
     return _checkpoint_limit(args) if args.load_timeout is None else args.load_timeout
 
 

@@ -1,8 +1,8 @@
-"""The rendezvous of the trainer's ranks, without an open port on the network.
+"""The rendezvous of the trainer's ranks, without an unauthenticated network port.
 
-One rank needs none. Ranks on one machine use a file in the run folder, which only its user can open. Ranks on several
-machines use an actor of Ray, which requires the cluster's token on each connection. torch's own `TCPStore` requires
-nothing, and shows all keys to every client.
+A single rank needs none. Ranks on one machine use a file in the run folder, which only its owner can open. Ranks on
+several machines use a Ray actor; Ray requires the cluster's token on each connection. torch's own `TCPStore` has no
+authentication and exposes all keys.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Meeting:
-    """`file`: of ranks on one machine. `board`: the actor of ranks on several. Neither: there is one rank."""
+    """`file`: for ranks on one machine. `board`: the actor for ranks on several machines. Neither: there is only one
+    rank."""
 
     file: str = ""
     board: Any = None
 
     def enter(self, ranks: int) -> Store | None:
-        """Returns the store that a rank passes to torch, and sets the interface on which its groups listen."""
+        """Returns the store that a rank passes to torch, and sets the network interface of its process groups."""
         from torch._C._distributed_c10d import FileStore
 
         from slime.training.core.distributed import listen_on
@@ -55,7 +56,8 @@ class Meeting:
 
 
 def arrange(run_dir: Path, ranks: int, several_nodes: bool) -> Meeting:
-    """A place for the ranks of a new group. Raises ConfigError if another user owns the run's folder of such files."""
+    """Creates the rendezvous of a new group of ranks. Raises ConfigError if another user owns the run's folder of
+    rendezvous files."""
     shutil.rmtree(run_dir / FOLDER, ignore_errors=True)
     if ranks == 1:
         return Meeting()
@@ -66,7 +68,7 @@ def arrange(run_dir: Path, ranks: int, several_nodes: bool) -> Meeting:
 
 @ray.remote(num_cpus=0, max_restarts=0)
 class Board:
-    """Keys and values of the ranks of several machines."""
+    """The key-value store of ranks on several machines."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
@@ -85,7 +87,8 @@ class Board:
             return total
 
     async def exchange(self, key: str, expected: bytes, value: bytes) -> bytes:
-        """The value afterwards: `value` if it was `expected` (empty: it was not there), else what it was."""
+        """Compares and sets: stores `value` if the key has the value `expected` (empty: it is not set); returns the
+        value afterwards."""
         async with self.changed:
             if self.values.get(key, b"") == expected:
                 self.values[key] = value
@@ -100,7 +103,7 @@ class Board:
         return len(self.values)
 
     async def find(self, keys: list[str], seconds: float) -> list[bytes] | None:
-        """The values of all keys, as soon as all are there; None: they were not within these seconds."""
+        """Returns the values of all keys once all are set; None if they are not within `seconds`."""
 
         def there() -> bool:
             return all(key in self.values for key in keys)

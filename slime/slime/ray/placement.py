@@ -1,8 +1,8 @@
-"""Assigns GPUs (or CPU ranks): one placement group, divided among the parts of the run in order.
+"""Assigns GPUs (or CPU ranks) with Ray placement groups, and divides them among the parts of the run.
 
-Engines are plain processes, so the machine of each is chosen before Ray is asked for its GPUs, the driver's first.
-Trainers take the other machines first. If a machine with trainers is lost, an error names it, and Ray moves their bundles
-to another machine when one joins. The run does not wait for a lost machine that has only engines.
+Engines are plain processes, so the machine of each is chosen before the GPUs are requested from Ray, starting with
+the driver's. Trainers get the other machines first. If a machine with trainers is lost, an error names it, and Ray
+moves their bundles to another machine when one joins. The run does not wait for a lost machine that has only engines.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from slime.ray.waiting import LOOK_INTERVAL, NOTE_INTERVAL
 logger = logging.getLogger(__name__)
 
 PLACEMENT_TIMEOUT = 60.0  # seconds
-TAKE_TIMEOUT = 10.0  # seconds that Ray has to give back the GPUs of a machine that has joined again
-ANSWER_TIMEOUT = 60.0  # seconds that a machine has to answer, in which Ray notices that it is lost
-NODE_ID = "ray.io/node-id"  # label that Ray gives each node
+TAKE_TIMEOUT = 10.0  # seconds in which Ray must release the GPUs of a machine that has joined again
+ANSWER_TIMEOUT = 60.0  # seconds in which a machine must answer; Ray notices within them that it is lost
+NODE_ID = "ray.io/node-id"  # label that Ray sets on each node
 TRAINERS = "trainers"
-"""The key of the group of trainers; that of a machine's engines has the id of the node as its key."""
+"""Key of the trainers' placement group; the group of a machine's engines has the node's id as its key."""
 
 
 @dataclass(frozen=True)
 class BundleSite:
-    """The place of a bundle: address and id of its node, and its GPU there, None for a CPU rank. The GPU is a number, or
-    its UUID where CUDA_VISIBLE_DEVICES names UUIDs."""
+    """Location of a bundle: address and id of its node, and its GPU there, None for a CPU rank. The GPU is an index,
+    or a UUID if CUDA_VISIBLE_DEVICES lists UUIDs."""
 
     bundle: int
     node: str
@@ -53,8 +53,9 @@ class BundleSite:
 
 
 def in_node_order(sites: Sequence[BundleSite], last: str = "") -> list[BundleSite]:
-    """Sorts by node address (as a number: .9 before .10), then GPU. Nodes without one, and then the node `last` (an
-    address or an id), come last: engines are started where the driver is, so trainers take the other nodes first."""
+    """Sorts by node address (numerically: .9 before .10), then GPU. Nodes without an address, and then the node
+    `last` (an address or an id), come last: engines are started on the driver's node, so trainers get the other nodes
+    first."""
 
     def key(site: BundleSite) -> tuple[object, ...]:
         here = last in (site.node, site.node_id)
@@ -68,12 +69,12 @@ def in_node_order(sites: Sequence[BundleSite], last: str = "") -> list[BundleSit
 
 
 def gpu_named(name: int | str) -> int | str:
-    """A GPU as Ray names it: a number, or a name of CUDA_VISIBLE_DEVICES (GPU-..., MIG-...)."""
+    """Returns a GPU in Ray's form: an index, or a name of CUDA_VISIBLE_DEVICES (GPU-..., MIG-...)."""
     return int(name) if str(name).isdigit() else str(name)
 
 
 def alive_nodes() -> dict[str, dict[str, Any]]:
-    """Ray's description of each node that lives, by id."""
+    """Returns Ray's description of each living node, by id."""
     return {str(node["NodeID"]): node for node in ray.nodes() if node["Alive"]}
 
 
@@ -82,7 +83,7 @@ def gpus_of(node: dict[str, Any]) -> int:
 
 
 def _by_address(nodes: dict[str, dict[str, Any]]) -> Callable[[str], tuple[int, int, str, str]]:
-    """Sorts nodes by their addresses, as numbers where they are such."""
+    """Returns a sort key: nodes by their addresses, numerically where possible."""
 
     def key(node: str) -> tuple[int, int, str, str]:
         address = str(nodes[node]["NodeManagerAddress"])
@@ -95,7 +96,7 @@ def _by_address(nodes: dict[str, dict[str, Any]]) -> Callable[[str], tuple[int, 
 
 
 def bundles_of_engines(split: GpuSplit, seats: Seats) -> dict[tuple[str, int], tuple[int, list[int]]]:
-    """The machine and the bundles of each engine with GPUs of its own, by part and number."""
+    """Returns the machine and the bundles of each engine with its own GPUs, by part and number."""
     bundles: dict[tuple[str, int], tuple[int, list[int]]] = {}
     start = 0
     for part in split.parts:
@@ -110,11 +111,11 @@ def bundles_of_engines(split: GpuSplit, seats: Seats) -> dict[tuple[str, int], t
 
 
 class Placement:
-    """Bundles that are held, and where each part of the split lies in them.
+    """Reserved bundles, and the part of the run that each belongs to.
 
-    `seats_of` decides on which machine each engine lies. The GPUs of a machine's engines are a placement group of their
-    own on that machine, which is made first; trainers have another group, which packs the rest as closely as there is
-    room. Of the GPUs of the driver's machine, trainers have the lower numbers.
+    `seats_of` decides the machine of each engine. The GPUs of a machine's engines are a separate placement group on
+    that machine, created first; trainers have another group, packed as closely as possible. On the driver's machine,
+    trainers get the lower GPU numbers.
     """
 
     def __init__(self, split: GpuSplit) -> None:
@@ -133,7 +134,7 @@ class Placement:
         self.on_gpu = [index for index, bundle in enumerate(bundles) if "GPU" in bundle]
         self.engine_bundles = bundles_of_engines(split, seats)
         self.groups: dict[str, PlacementGroup] = {}
-        self.places: dict[int, tuple[str, int]] = {}  # of each bundle: the key of its group, its number there
+        self.places: dict[int, tuple[str, int]] = {}  # of each bundle: the key of its group, its index there
         try:
             self.hold_all(bundles, seats)
         except ClusterError:
@@ -143,9 +144,9 @@ class Placement:
         self.sites = self.deal()
 
     def hold_all(self, bundles: Sequence[dict[str, float]], seats: Seats) -> None:
-        """A group for the engines of each machine, and one for the rest. Trainers that share GPUs with engines are in the
-        group of their machine, since they must leave room for whole engines. Raises ClusterError if there is no room.
-        """
+        """Reserves one group for the engines of each machine, and one for the rest. Trainers that share GPUs with
+        engines are in the group of their machine, because they must leave room for whole engines. Raises ClusterError
+        if the cluster has too few free GPUs."""
         trainers = self.bundles_of("actor") if self.split.shared else []
         trainers = [index for index in trainers if index in self.on_gpu]
         pinned: set[int] = set()
@@ -164,7 +165,7 @@ class Placement:
             self.hold(TRAINERS, rest, {})
 
     def bundles_of(self, name: str) -> list[int]:
-        """The bundles of a part."""
+        """Returns the bundles of a part."""
         start = 0
         for part in self.split.parts:
             if part.name == name:
@@ -175,14 +176,14 @@ class Placement:
     def hold(
         self, key: str, indices: Sequence[int], labels: dict[str, str], limit: float | None = None
     ) -> None:
-        """Another group of these bundles, on nodes with these labels. Raises ClusterError if there is no room in `limit`
-        seconds; 0: the caller waits for it."""
+        """Reserves a group of these bundles on nodes with these labels. Raises ClusterError if that is not possible
+        within `limit` seconds; 0: the caller waits for it."""
         limit = PLACEMENT_TIMEOUT if limit is None else limit
         every = self.split.bundles()
         bundles = [every[index] for index in indices]
         group = placement_group(bundles, strategy="PACK", bundle_label_selector=[labels] * len(bundles))
         if limit and not group.wait(limit):
-            remove_placement_group(group)  # else it would be made when there is room, without a user
+            remove_placement_group(group)  # otherwise Ray would create it later, without a user
             where = " on the driver's machine" if key == self.here else ""
             problem = f"no room{where} in {limit:g} s for these bundles: {bundles}"
             raise ClusterError(with_advice(problem))
@@ -190,13 +191,13 @@ class Placement:
         self.places |= {index: (key, number) for number, index in enumerate(indices)}
 
     def give_up(self) -> None:
-        """Gives all bundles back."""
+        """Releases all bundles."""
         for group in self.groups.values():
             remove_placement_group(group)
         self.groups.clear()
 
     def look(self, keys: Iterable[str]) -> None:
-        """Notes the node of each bundle of these groups."""
+        """Records the node of each bundle of these groups."""
         tables = {key: placement_group_table(self.groups[key])["bundles_to_node_id"] for key in keys}
         known = {
             index: str(tables[key][number]) for index, (key, number) in self.places.items() if key in tables
@@ -204,7 +205,7 @@ class Placement:
         self.nodes: dict[int, str] = {**getattr(self, "nodes", {}), **known}
 
     def deal(self) -> dict[str, list[BundleSite]]:
-        """Gives the bundles to the parts."""
+        """Assigns the bundles to the parts."""
         free = in_node_order(self.probe(self.on_gpu), last=self.here)
         engines = [bundle for _, own in self.engine_bundles.values() for bundle in own]
         others = [site for site in free if site.node_id != self.here]
@@ -232,12 +233,12 @@ class Placement:
         return sites
 
     def at(self, node: str) -> list[int]:
-        """The bundles of the group of a machine's engines."""
+        """Returns the bundles in the group of a machine's engines."""
         return [index for index, (key, _) in self.places.items() if key == node]
 
     def engine_sites(self, part: RunPart, left: dict[str, list[BundleSite]]) -> list[BundleSite]:
-        """The sites of a part's engines, one engine after the other; takes them from the sites `left` on each
-        machine."""
+        """Returns the sites of a part's engines, one engine after the other; removes them from the sites `left` on
+        each machine."""
         sites: list[BundleSite] = []
         for engine in range(part.count // part.each):
             machine, _ = self.engine_bundles[part.name, engine]
@@ -246,10 +247,11 @@ class Placement:
         return sites
 
     def shared_sites(self, trainers: Sequence[BundleSite]) -> list[BundleSite]:
-        """The sites of engines that share GPUs with trainers: the last of each machine, the driver's machine first.
+        """Returns the sites of engines that share GPUs with trainers: the last ones of each machine, the driver's
+        machine first.
 
         Raises:
-            ClusterError: the trainers of a machine leave a rest that is no whole engine.
+            ClusterError: the GPUs that remain on a machine do not divide into whole engines.
         """
         each = next(part.each for part in self.split.parts if part.name == "rollout")
         if trainers[0].gpu is None:
@@ -266,7 +268,7 @@ class Placement:
         return sites
 
     def probe(self, bundles: Sequence[int]) -> list[BundleSite]:
-        """Asks a small actor in each of these bundles where it is."""
+        """Returns the location of each bundle, from a small actor started in it."""
         probes = [
             BundleProbe.options(num_gpus=1, scheduling_strategy=self.strategy_of(index)).remote()  # type: ignore[attr-defined]
             for index in bundles
@@ -287,17 +289,17 @@ class Placement:
 
     @property
     def several_nodes(self) -> bool:
-        """Whether training ranks lie on more than one machine."""
+        """Returns whether training ranks are on more than one machine."""
         return len({site.node_id for site in self.sites["actor"]}) > 1
 
     def check_folders(self, folders: Sequence[Path]) -> None:
-        """Raises ConfigError if ranks lie on machines that do not see these folders."""
+        """Raises ConfigError if ranks are on machines that do not see these folders."""
         elsewhere = {site.node_id for site in self.sites["actor"]} - {self.here}
         for folder in folders if elsewhere else ():
             check_shared(folder, only=elsewhere)
 
     def lost(self) -> str:
-        """The machines of this placement that are gone, with the ranks that were there; empty while all live."""
+        """Returns the lost machines of this placement with their ranks, as text; empty if none is lost."""
         alive = alive_nodes()
         known = {str(node["NodeID"]): str(node["NodeManagerAddress"]) for node in ray.nodes()}
         ranks: dict[str, list[str]] = {}
@@ -307,7 +309,7 @@ class Placement:
         return ", ".join(f"machine {node} with rank {', '.join(own)}" for node, own in ranks.items())
 
     def make_whole(self, look: Callable[[], None] = lambda: None) -> None:
-        """Returns when every bundle lies on a living machine again; logs the missing ones while it waits.
+        """Returns once every bundle is on a living machine again; logs the missing ones while it waits.
 
         Args:
             look: called every `LOOK_INTERVAL`; may raise.
@@ -328,7 +330,7 @@ class Placement:
             look()
             time.sleep(LOOK_INTERVAL)
         self.look(self.of_trainers())
-        moved = [site.bundle for site in self.sites["actor"]]  # engines keep their place
+        moved = [site.bundle for site in self.sites["actor"]]  # engines stay on their machines
         if self.sites["actor"][0].gpu is None:
             self.sites["actor"] = [BundleSite(index, "", None, self.nodes[index]) for index in moved]
         else:
@@ -336,7 +338,7 @@ class Placement:
         logger.warning("in place of %s: training goes on", lost)
 
     def let_go(self) -> None:
-        """Asks for GPUs anywhere for trainers that were bound to a machine which is lost."""
+        """Requests GPUs on any machine for trainers that were bound to a lost machine."""
         alive = alive_nodes()
         for node in {site.node_id for site in self.sites["actor"]} - alive.keys():
             moved = [site.bundle for site in self.sites["actor"] if self.places[site.bundle][0] == node]
@@ -345,7 +347,7 @@ class Placement:
                 self.hold(f"{TRAINERS} of {node}", moved, {}, 0.0)
 
     def ask_nodes(self) -> None:
-        """Returns when each machine of the placement has answered, or Ray knows that it is lost."""
+        """Returns once each machine of the placement has answered, or Ray reports it lost."""
         ask = ray.remote(num_cpus=0, max_retries=0)(_answer)
         answers = [
             ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
@@ -355,10 +357,10 @@ class Placement:
             ray.wait(answers, num_returns=len(answers), timeout=ANSWER_TIMEOUT)
 
     def take_again(self, gone: str, node: str) -> None:
-        """Gives the engines of a machine that was lost, and is back as another node, GPUs there.
+        """Reserves GPUs for the engines of a lost machine that has joined again as another node.
 
         Raises:
-            ClusterError: they are not free, or trainers that the engines share them with are not there yet.
+            ClusterError: the GPUs are not free, or the trainers that share them are not placed yet.
         """
         names = [
             (part, engine)
@@ -380,7 +382,7 @@ class Placement:
             self.sites[part][engine * each : (engine + 1) * each] = [sites.pop(0) for _ in range(each)]
 
     def take_beside(self, gone: str, node: str) -> None:
-        """`take_again` of engines that share GPUs with trainers."""
+        """Does the work of `take_again` for engines that share GPUs with trainers."""
         old = [number for number, site in enumerate(self.sites["rollout"]) if site.node_id == gone]
         trainers = [site for site in self.sites["actor"] if site.node_id == node]
         if len(trainers) < len(old):
@@ -392,7 +394,8 @@ class Placement:
             self.sites["rollout"][number] = site
 
     def is_whole(self) -> bool:
-        """Returns whether every trainer has a bundle on a machine that lives; engines on other machines may be lost."""
+        """Returns whether every trainer has a bundle on a living machine; machines that have only engines may be
+        lost."""
         alive = alive_nodes()
         tables = [placement_group_table(self.groups[key]) for key in self.of_trainers()]
         return all(table["state"] == "CREATED" for table in tables) and all(
@@ -400,12 +403,12 @@ class Placement:
         )
 
     def of_trainers(self) -> set[str]:
-        """The groups in which trainers have bundles."""
+        """Returns the groups in which trainers have bundles."""
         return {self.places[site.bundle][0] for site in self.sites["actor"]}
 
 
 def _answer() -> None:
-    """Answers, to show that the machine is alive."""
+    """Does nothing; its result shows that the machine is alive."""
 
 
 @ray.remote(num_cpus=0)

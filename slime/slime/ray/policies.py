@@ -1,10 +1,10 @@
-"""Adapters that one trainer trains in turn: each has its own versions, checkpoints, gate and place in the engines.
+"""Adapters that one trainer trains in turn: each has its own versions, checkpoints, gate and name in the engines.
 
-    SAVE/policies/NAME/                    checkpoints of the adapter, its version counter and what the gate knows of it
+    SAVE/policies/NAME/                    checkpoints of the adapter, its version counter and the gate's records
     RUN_DIR/policies/NAME/live_weights.json   its version that is live
 
 The trainer holds the frozen base and one adapter. Every step of an adapter ends with a checkpoint, a few MB, so that the
-next adapter can take its place: what a rejected or interrupted step left in the trainer is never taken up again.
+next adapter can be loaded: state of a rejected or interrupted step is never reused.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 FOLDER = "policies"
 ADAPTER = "policy_adapter"
-"""In the arguments that hooks get for one adapter: its name."""
+"""Field of a hook's arguments: the name of the adapter."""
 OF_ADAPTERS = "the base of this run has one version: name an adapter"
 
 
 class AdapterPublisher(Publisher):
-    """Brings the versions of one adapter to engines that serve the base.
+    """Publishes the versions of one adapter to engines that serve the base model.
 
     Args:
-        args: of this adapter, see `arguments_of`.
-        base: brings the base to the same engines.
+        args: arguments of this adapter, see `arguments_of`.
+        base: publishes the base model to the same engines.
         name: of the adapter.
     """
 
@@ -64,11 +64,11 @@ class AdapterPublisher(Publisher):
 
     @property
     def free_engines(self) -> Sequence[Tries]:
-        """Own engines: they answer with a candidate while they serve."""
+        """Returns own engines: they can answer with a candidate while they serve."""
         return self._examined
 
     def save(self, trainers: TrainGroup, candidate: Candidate, hold: bool = False) -> None:
-        """A checkpoint holds the adapter's own files; before its first version it has none."""
+        """Writes a checkpoint with the adapter's own files; before its first version there are none."""
         weights, rollout_id = candidate.weights, candidate.rollout_id
         files = weights.path if is_adapter(Path(weights.path)) else None
         trainers.save(rollout_id, weights.version, candidate.parent, files, True, hold)
@@ -79,7 +79,7 @@ class AdapterPublisher(Publisher):
         return False
 
     def begin_or_resume(self, trainers: TrainGroup, rollout_id: int) -> None:
-        """The trainer has taken up this adapter's live state."""
+        """Starts or resumes the gate; the trainer has loaded this adapter's live state."""
         if self.is_known:
             self.gate.resume(trainers)
         else:
@@ -88,16 +88,16 @@ class AdapterPublisher(Publisher):
 
     @property
     def checkpoint(self) -> Path | None:
-        """The newest one; None before the adapter's first step. Raises CheckpointError."""
+        """Returns the newest checkpoint; None before the adapter's first step. Raises CheckpointError."""
         return checkpoints.latest(self.save_dir)
 
     @property
     def trained(self) -> int:
-        """The last rollout that was trained, also if its version was undone since; -1: none."""
+        """Returns the last rollout that was trained, even if its version was undone later; -1: none."""
         return max(checkpoints.newest_rollout(self.save_dir), self.orders.trained)
 
     def go_on(self) -> None:
-        """Serves the version of the newest checkpoint, after a start. Raises as `WeightUpdate.publish`."""
+        """Serves the version of the newest checkpoint after a start. Raises as `WeightUpdate.publish`."""
         folder = self.checkpoint
         if folder is None:
             return
@@ -113,15 +113,15 @@ class AdapterPublisher(Publisher):
         self.switch(Candidate(self.live, rollout_id, parent, restored=True))
 
     def forget(self, rollout_id: int) -> None:
-        """Nothing is left of the adapter but two numbers, which are not given again: its last version and rollout.
-        Repeating it is harmless. Raises EngineControlError.
+        """Removes everything about the adapter except its last version number and rollout id, which are not reused.
+        It can be repeated. Raises EngineControlError.
 
         Args:
             rollout_id: the last one that was trained.
         """
         rollout_id = max(rollout_id, self.trained)
         self.gate.audit.forget()
-        # no engine can read it again when it is unloaded
+        # after unloading, no engine can read it again
         live_file(self.home).unlink(missing_ok=True)
         for folder, kept in (
             (self.files.weights_dir, None), (self.save_dir, self.numbers.path), (self.home, self.orders.state),
@@ -141,7 +141,7 @@ class AdapterPublisher(Publisher):
         path = folder if folder.is_dir() else checkpoint
         if before is not None and before.version == version:
             return WeightVersion(version, str(path), before.checksum)
-        # With torch, which the driver needs only after a kill in the middle of a switch.
+        # This imports torch, which the driver needs only after a kill during a switch.
         from slime.engines.embedded.adapters import read_adapter
 
         adapter = read_adapter(str(path))
@@ -149,14 +149,14 @@ class AdapterPublisher(Publisher):
 
 
 class AdapterTable:
-    """The adapters of one run.
+    """All adapters of one run.
 
     Args:
         args: of the run.
-        base: publisher of the frozen base, whose version is live.
+        base: publisher of the frozen base model, which is live.
 
     Attributes:
-        held: the adapter that the trainer holds.
+        held: the adapter that is loaded in the trainer.
     """
 
     def __init__(self, args: Arguments, base: Publisher) -> None:
@@ -166,28 +166,28 @@ class AdapterTable:
         self.folder = Path(args.save) / FOLDER
 
     def of(self, name: str) -> AdapterPublisher:
-        """The publisher of an adapter, which may be new."""
+        """Returns the publisher of an adapter; creates it for a new one."""
         if name not in self.known:
             self.known[name] = AdapterPublisher(arguments_of(self.args, name), self.base, name)
         return self.known[name]
 
     @property
     def names(self) -> list[str]:
-        """All adapters that had a checkpoint."""
+        """Returns all adapters that have or had a checkpoint."""
         return sorted(path.name for path in self.folder.glob("*") if path.is_dir())
 
     @property
     def trained(self) -> int:
-        """The last rollout that any of them was trained on; -1: none."""
+        """Returns the last rollout that was trained for any adapter; -1: none."""
         return max((self.of(name).trained for name in self.names), default=-1)
 
     def go_on(self) -> None:
-        """Serves every adapter that has a checkpoint, after a start."""
+        """Serves every adapter that has a checkpoint; called after a start."""
         for name in self.names:
             self.of(name).go_on()
 
     def take_up(self, trainers: TrainGroup, name: str, rollout_id: int) -> AdapterPublisher:
-        """The trainer holds this adapter when it returns, as it is live. Raises TrainerDied."""
+        """Loads the live state of an adapter into the trainer. Raises TrainerDied."""
         publisher = self.of(name)
         if self.held is not publisher:
             self.held = None
@@ -197,12 +197,12 @@ class AdapterTable:
         return publisher
 
     def successor_of(self, publisher: Publisher) -> Publisher:
-        """The publisher of the same adapter, which is another one after the adapter was forgotten."""
+        """Returns the current publisher of the same adapter, which is a new one if the adapter was forgotten."""
         return self.of(publisher.name) if isinstance(publisher, AdapterPublisher) else publisher
 
     def forget(self, trainers: TrainGroup, name: str, rollout_id: int) -> None:
-        """Neither disk, engines nor trainer hold anything of an adapter when it returns; its next step begins with one
-        that changes nothing. Raises TrainerDied, EngineControlError."""
+        """Removes an adapter from disk, engines and trainer; its next step starts from an untrained adapter. Raises
+        TrainerDied, EngineControlError."""
         publisher = self.of(name)
         if self.held is publisher:
             self.held = None
@@ -213,8 +213,8 @@ class AdapterTable:
         del self.known[name]
 
     def obey(self, trainers: TrainGroup, rollout_id: int) -> bool:
-        """Carries out orders to go back; returns whether an adapter is another one now. A pin would keep all other
-        adapters waiting, and is refused. Raises as `version_orders.obey`."""
+        """Carries out pending rollbacks; returns whether any adapter changed. A pin would block all other adapters,
+        and is rejected. Raises as `version_orders.obey`."""
         if (order := self.base.orders.next()) is not None:
             self.base.orders.finish(order, None, OF_ADAPTERS)
         went_back = {self._obeys(trainers, name, rollout_id) for name in sorted(self.known)}
@@ -235,7 +235,7 @@ class AdapterTable:
 
 
 def _empty(folder: Path, kept: Path | None) -> None:
-    """Removes the content of a folder, except this file."""
+    """Removes the content of a folder, except the file `kept`."""
     for entry in folder.iterdir() if folder.is_dir() else ():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -244,7 +244,7 @@ def _empty(folder: Path, kept: Path | None) -> None:
 
 
 def arguments_of(args: Arguments, name: str) -> Arguments:
-    """Returns the arguments of a run as publisher and hooks of one adapter read them."""
+    """Returns the run's arguments, adjusted for the publisher and hooks of one adapter."""
     arguments = copy.copy(args)
     arguments.save = str(Path(str(args.save)) / FOLDER / name)
     weights = Path(str(args.update_weight_disk_dir))
@@ -256,7 +256,7 @@ def arguments_of(args: Arguments, name: str) -> Arguments:
 
 
 def arguments_of_base(args: Arguments) -> Arguments:
-    """Returns the arguments with which the base is published: where adapters are trained, it stays as it is."""
+    """Returns the arguments for publishing the base model, which stays unchanged if adapters are trained."""
     if args.train_adapters is None:
         return args
     arguments = copy.copy(args)

@@ -1,4 +1,4 @@
-"""Takes a version from the trainer and makes it live: with --gate after an examination, without it at once."""
+"""Makes the trainer's new version live: after an examination with --gate, else at once."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def publish(
     make_way: Callable[[], None],
     now: bool = False,
 ) -> None:
-    """Takes the weights after a rollout from the trainer if an update or a checkpoint is due, and starts to make them
-    live; `VersionInFlight.settle` returns when they are. The trainer may go on as soon as this returns.
+    """Exports the trainer's weights if an update or checkpoint is due, and starts to make them live;
+    `VersionInFlight.settle` waits for the end. The trainer may continue as soon as this returns.
 
-    A checkpoint is complete before its weights go live, and they go live with it, so that a run resumed from it
-    serves what the first one did. With --gate the version is examined first (`Examination`): a rejected version does
-    not go live, the trainer goes back, and a checkpoint that is due holds the live weights.
+    A checkpoint is complete before its weights go live, so that a run resumed from it serves the same weights. With
+    --gate the version is examined first (`Examination`): if it is rejected, it does not go live, the trainer goes
+    back, and a checkpoint that is due contains the live weights.
 
     Args:
         version: the version before it is settled. Its metrics get the version number and the seconds that it took.
-        make_way: called when the weights are written, or nothing is due; before any request to an engine.
-        now: publish and save even if the flags do not ask for it.
+        make_way: called before any request to an engine, when the weights are written or nothing is due.
+        now: publish and save even if neither is due.
     """
     due = now or publisher.save_due(version.rollout_id)
     if not due and not publisher.update_due(version.rollout_id):
@@ -67,12 +67,14 @@ def publish(
 
 @dataclass
 class Examination:
-    """One candidate in the gate: measured while the trainer holds it, then live or undone.
+    """The gate's examination of one candidate: it is measured while the trainer holds it, then goes live or is
+    undone.
 
-    The trainer waits for the first half. During the second half the candidate answers questions and engines receive it,
-    while the trainer trains the next batch and keeps both the candidate's state and the last live one. If the candidate
-    is rejected then, `VersionInFlight.settle` undoes it and returns True: the next step descends from the candidate and
-    is trained again. A checkpoint that is due is written before, and counts when the candidate has passed.
+    The trainer waits for the first half. During the second half the candidate answers questions and engines receive
+    it, while the trainer trains the next batch and keeps both the candidate's state and the last live one. If the
+    candidate is rejected then, `VersionInFlight.settle` undoes it and returns True: the next step started from the
+    candidate and is trained again. A checkpoint that is due is written before, and becomes valid when the candidate
+    has passed.
 
     The trainer waits for both halves if it cannot go on: a checkpoint that is the last one or is written in the
     background, a lower learning rate that has to end, GPUs shared with engines.
@@ -80,13 +82,13 @@ class Examination:
     Args:
         due: a checkpoint is due.
         make_way: called before a request asks an engine to load the candidate.
-        slot: of the candidate in shared memory.
-        whole: the candidate is a model, not an adapter alone.
+        slot: the candidate's slot in shared memory.
+        whole: whether the candidate is a full model, not only an adapter.
 
     Attributes:
-        measurements: of the gate.
-        held: seconds that the trainer waited.
-        looked: seconds of the second half.
+        measurements: measurements of the gate.
+        held: seconds for which the trainer waited.
+        looked: duration of the second half in seconds.
     """
 
     publisher: Publisher
@@ -102,7 +104,7 @@ class Examination:
     looked: float = 0.0
 
     def begin(self) -> None:
-        """Returns when the trainer may go on."""
+        """Runs the first half; returns when the trainer may continue."""
         self.began = time.monotonic()
         publisher, trainers = self.publisher, self.trainers
         self.engines, self.ahead = publisher.free_engines, self.may_go_ahead()
@@ -126,7 +128,7 @@ class Examination:
             self.version.settle()
 
     def write_again(self) -> None:
-        """Writes the candidate once more, from the weights that the trainer has now."""
+        """Writes the candidate once more from the trainer's current weights."""
         files, number = self.publisher.files, self.candidate.weights.version
         weights, self.slot = files.take(self.trainers, number, self.whole)
         files.write_artifact(weights, self.slot)
@@ -161,7 +163,7 @@ class Examination:
             self.publisher.save(self.trainers, self.candidate)
 
     def finish(self, rejection: CandidateRejected | None, waited: float) -> None:
-        """Accepts or undoes the candidate, in the driver's loop, after its thread has ended."""
+        """Accepts or undoes the candidate in the driver's loop, after its thread has ended."""
         self.held += min(waited, self.looked)
         if rejection is not None:
             self.undo(rejection)
@@ -170,7 +172,8 @@ class Examination:
         self.publisher.gate.accept(self.trainers, self.measurements)
 
     def undo(self, rejection: CandidateRejected) -> None:
-        """Deletes the candidate's files and brings the trainer back to the live weights, which a due checkpoint holds."""
+        """Deletes the candidate's files and returns the trainer to the live weights, which a due checkpoint
+        contains."""
         publisher, weights = self.publisher, self.candidate.weights
         self.version.state = VersionState.REJECTED
         self.version.metrics |= {

@@ -1,4 +1,4 @@
-"""The weights of a run: versions, their artifacts and checkpoints, and which of them every engine serves."""
+"""Weight versions of a run: their files and checkpoints, and which version every engine serves."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 
 class Publisher:
-    """Brings what the trainer has learned to the engines, and to disk when that is due.
+    """Publishes the trainer's weights to the engines, and writes checkpoints when they are due.
 
     Args:
         args: parsed arguments of the driver.
         specs: servers of the run; those with the role "engine" get every version.
-        external: engines that others run; they get every version too.
-        nodes: engines of the run on other machines; so do they.
+        external: external engines; they get every version too.
+        nodes: engines of the run on other machines; they get every version too.
         sender: broadcasts weights; None: engines read them from disk.
         sharer: returns the process that shares memory with an own engine, or None if the engine needs none.
-        home: folder that names the live version and takes orders about versions; None: the run folder.
+        home: folder with the record of the live version and orders about versions; None: the run folder.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Publisher:
         self.save_dir = Path(args.save)
         self.files = VersionFiles(args, lambda: self.engines, run_dir)
         self.files.claim()
-        # a hook that cannot be loaded is an error before anything is trained
+        # a hook that cannot be loaded fails here, before anything is trained
         load_hook(args, "on_weights_live_path")
         limit = update_limit(args)
         self.external, self.nodes = external, nodes
@@ -88,25 +88,25 @@ class Publisher:
 
     @property
     def engines(self) -> list[EngineControl]:
-        """All engines that an update waits for."""
+        """Returns all engines that an update waits for."""
         return [*self.own_engines, *self.nodes.present(), *self.external.present()]
 
     @property
     def updated(self) -> Sequence[Engine]:
-        """The same as an update drives them."""
+        """Returns `engines` behind the interface of an update."""
         return self.engines
 
     @property
     def free_engines(self) -> Sequence[Tries]:
-        """Those that may answer with a candidate's weights while the trainer works: the gate's own, else own engines that
-        have memory then."""
+        """Returns engines that may answer with a candidate while the trainer works: the gate's own, else own engines
+        that have memory then."""
         return self.gate_engines or ([] if self.args.offload_rollout else self.own_engines)
 
     def restore(self, trainers: TrainGroup, state: TrainerState, make_way: Callable[[], None]) -> None:
-        """Makes the weights that the trainer has loaded the live ones.
+        """Makes the weights that the trainer has loaded live.
 
         Args:
-            make_way: called when they are written, before an engine is asked for anything.
+            make_way: called when they are written, before any request to an engine.
         """
         before = read_live(self.home)
         self.newest = max(state.version, 0 if before is None else before.version)
@@ -114,22 +114,24 @@ class Publisher:
         self.files.remember(self.live)
         self.gate.begin(trainers, state.rollout_id, self.live, self.free_engines)
         if self.args.keep_versions and state.version == 0 and not checkpoints.numbers(self.save_dir):
-            trainers.save(-1, 0, None, self.live.path, wait=True)  # the first weights can be gone back to
+            trainers.save(
+                -1, 0, None, self.live.path, wait=True
+            )  # makes a rollback to the first weights possible
         make_way()
         self.switch(Candidate(self.live, state.rollout_id, state.parent, restored=True))
 
     def switch(
         self, candidate: Candidate, persist: Callable[[], None] = lambda: None, slot: str | None = None
     ) -> None:
-        """Lets every engine serve the candidate; `live` stays. Raises as `WeightUpdate.publish`."""
+        """Makes every engine serve the candidate; `live` is unchanged. Raises as `WeightUpdate.publish`."""
         self.update.engines = list(self.updated)
         self.update.publish(candidate, persist, slot)
 
     def make_live(self, candidate: Candidate, persist: Callable[[], None], slot: str | None = None) -> None:
-        """Brings a candidate to every engine.
+        """Makes every engine serve the candidate.
 
         Raises:
-            CandidateRejected: an engine refuses its files; every engine holds the old version.
+            CandidateRejected: an engine rejects its files; all engines keep the old version.
         """
         try:
             self.switch(candidate, persist, slot)
@@ -142,7 +144,7 @@ class Publisher:
         self.files.tidy(self.live, self.orders.pinned, self.gate.history.good)
 
     def leaves_whole(self, save_due: bool) -> bool:
-        """Returns whether the next version leaves the trainer as a model, or as an adapter alone."""
+        """Returns whether the next version is exported as a full model, not only as an adapter."""
         return save_due or not self.args.ship_adapters
 
     def update_due(self, rollout_id: int) -> bool:
@@ -155,10 +157,10 @@ class Publisher:
         return bool(rollout_id + 1 == self.args.num_rollout)
 
     def save(self, trainers: TrainGroup, candidate: Candidate, hold: bool = False) -> None:
-        """Checkpoint and --save-hf; the last one of a run is complete when this returns.
+        """Writes the checkpoint and the --save-hf copy; the last one of a run is complete on return.
 
         Args:
-            hold: the checkpoint counts when `put_into_force` is called, and the trainer is not needed for that.
+            hold: the checkpoint becomes valid when `put_into_force` is called, which does not need the trainer.
         """
         weights, rollout_id = candidate.weights, candidate.rollout_id
         wait = self.is_last(rollout_id)
@@ -167,24 +169,25 @@ class Publisher:
             self.files.copy_for_others(weights, rollout_id)
 
     def return_to(self, weights: WeightVersion, parent: int | None) -> None:
-        """Makes an older version the live one; numbers that were given are not used again."""
+        """Makes an older version live again; version numbers are not reused."""
         self.newest = max(self.newest, self.live.version)
         self.live, self.live_parent = weights, parent
 
     @property
     def serves_adapter(self) -> bool:
-        """Whether a checkpoint needs weights from the trainer that no folder holds."""
+        """Returns whether engines serve an adapter only, so that a checkpoint needs the full model from the
+        trainer."""
         return is_adapter(Path(self.live.path))
 
     def save_live(self, trainers: TrainGroup, rollout_id: int, make_way: Callable[[], None]) -> None:
-        """A checkpoint of the live version, which the trainer holds, after `rollout_id`; complete when this returns.
+        """Writes a checkpoint of the live version, which the trainer holds, after `rollout_id`; complete on return.
 
         Args:
-            make_way: called when the trainer has left its weights.
+            make_way: called when the trainer has exported its weights.
         """
         model = self.live
         if self.serves_adapter:
-            # a checkpoint holds the whole model
+            # a checkpoint contains the whole model
             model = self.files.export_apart(trainers, model.version)
         make_way()
         trainers.save(rollout_id, self.live.version, self.live_parent, model.path, wait=True)
@@ -193,12 +196,12 @@ class Publisher:
             shutil.rmtree(model.path, ignore_errors=True)
 
     def put_into_force(self, candidate: Candidate) -> None:
-        """The checkpoint that was held back counts from now on."""
+        """Makes the checkpoint valid that was written with `hold`."""
         checkpoints.put_into_force(checkpoints.folder_of(self.save_dir, candidate.rollout_id))
         self.files.copy_for_others(candidate.weights, candidate.rollout_id)
 
     def announce(self, candidate: Candidate) -> None:
-        """Calls the hook --on-weights-live-path: every engine serves the candidate."""
+        """Calls the hook --on-weights-live-path once every engine serves the candidate."""
         hook = load_hook(self.args, "on_weights_live_path")
         if hook is None or candidate.silent:
             return
@@ -215,7 +218,7 @@ class Publisher:
         hook(self.args, candidate.rollout_id, weights.version, checkpoint)
 
     def check_kept(self) -> None:
-        """Raises TrainerDied if a service has forgotten the live weights: it has lost those in training too, and a new
+        """Raises TrainerDied if a service has lost the live weights: the training state is lost too, and a new
         trainer restores both."""
         for engine in self.own_engines if self.args.rollout_backend == "rented" else ():
             with suppress(EngineError):
@@ -223,7 +226,7 @@ class Publisher:
                     raise TrainerDied(f"the service has forgotten version {info.version}")
 
     def release_engines(self) -> None:
-        """Engines give back their memory and wait; requests wait with them."""
+        """Makes engines release their memory and pause; their requests wait."""
         for engine in self.engines:
             engine.release_memory()
 
@@ -233,6 +236,6 @@ class Publisher:
 
 
 def refused(error: EngineError) -> bool:
-    """Returns whether an engine read the files and rejected them; False for one that is away."""
+    """Returns whether an engine read the files and rejected them; False if it was unreachable."""
     status = error.status if isinstance(error, EngineControlError) else None
     return isinstance(error, WrongWeights) or (status is not None and 400 <= status < 500)

@@ -1,4 +1,4 @@
-"""The actor that turns prompts into training batches, and the driver's side of it: requests and recovery."""
+"""The actor that turns prompts into training batches, and the driver's client of it: requests and recovery."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RECORD = "buffer"
 
 
 class PendingBatch:
-    """A batch that was asked for: references to its samples, its metrics, and the adapter that is trained on it."""
+    """A requested batch: references to its samples, its metrics, and the adapter that is trained on it."""
 
     def __init__(self, rollout_id: int, manager: object) -> None:
         self.rollout_id = rollout_id
@@ -44,7 +44,7 @@ class PendingBatch:
         self.samples, self.metrics, self.trained = manager.generate.remote(self.rollout_id)
 
     def adapter(self) -> str | None:
-        """The adapter that is trained on a batch that is complete; None: there is one policy."""
+        """Returns the adapter that a complete batch trains; None: there is only one policy."""
         name: str | None = gather([self.trained], f"rollout {self.rollout_id}")[0]
         return name
 
@@ -54,9 +54,9 @@ class PendingBatch:
 
 
 class Rollouts:
-    """Asks a rollout manager for batches, and another one where that ended or hangs.
+    """Requests batches from a rollout manager, and replaces a manager that died or hangs.
 
-    The data source's state is written after each batch, so another manager goes on where the last one was.
+    The data source's state is written after each batch, so that a new manager continues there.
     """
 
     def __init__(self, args: Arguments) -> None:
@@ -76,7 +76,7 @@ class Rollouts:
         )
 
     def restart(self, delivered: int) -> None:
-        """Another manager, which goes on after rollout `delivered` (-1: from the start)."""
+        """Starts a new manager that continues after rollout `delivered` (-1: from the start)."""
         ray.kill(self.manager)
         record = records.read_record(Path(self.args.run_dir), RECORD)
         if record is not None:
@@ -85,34 +85,34 @@ class Rollouts:
         self.go_on_after(delivered)
 
     def go_on_after(self, delivered: int) -> None:
-        """Restores the state of the data source after that rollout.
+        """Restores the state of the data source after rollout `delivered`.
 
         Raises:
-            ConfigError: prompts that cannot be used.
+            ConfigError: unusable prompts.
         """
         self.delivered = delivered
         with (
             self.final_errors(),
             contextlib.suppress(RayActorError, WaitTimeout),
-        ):  # `wait` sees to those
+        ):  # `wait` handles those
             gather([self.opened], "the prompts", load_limit(self.args))
         if self.has_data and delivered >= 0:
             what = f"the data source after rollout {delivered}"
             gather([self.manager.load.remote(delivered)], what, load_limit(self.args))
 
     def request(self, rollout_id: int) -> PendingBatch:
-        """Asks for a batch and returns at once."""
+        """Requests a batch and returns at once."""
         return PendingBatch(rollout_id, self.manager)
 
     def wait(self, batch: PendingBatch, look: Any) -> dict[str, float]:
-        """Returns the metrics of a batch when it is there, and the state of the data source on disk.
+        """Returns the metrics of a batch when it is complete and the data source's state is on disk.
 
         Args:
-            look: called meanwhile; may raise.
+            look: called while waiting; may raise.
 
         Raises:
-            TaskFailed: the rollout function failed. TrainError: managers are lost too often.
-            ConfigError: no batch can be made of these prompts.
+            TaskFailed: the rollout function failed. TrainError: too many managers were lost.
+            ConfigError: these prompts cannot fill a batch.
         """
         began = time.monotonic()
         what = f"rollout {batch.rollout_id}"
@@ -140,10 +140,11 @@ class Rollouts:
 
     @contextlib.contextmanager
     def final_errors(self) -> Iterator[None]:
-        """Ends a run over files for an error that would come again after a restart; other sources have other samples.
+        """Turns errors that would repeat after a restart into ConfigError, for runs over files; other sources have
+        other samples.
 
         Raises:
-            ConfigError: data that cannot be used, or a hook that fails before this driver had a single batch.
+            ConfigError: unusable data, or a hook that fails before this driver's first batch.
         """
         try:
             yield
@@ -151,19 +152,19 @@ class Rollouts:
             if not self.same_again or (isinstance(error, TaskFailed) and self.batches):
                 raise
             if isinstance(error, TaskFailed):
-                logger.exception("it failed before there was a batch")  # with the trace of the hook
+                logger.exception("it failed before there was a batch")  # with the hook's traceback
             raise ConfigError(str(error)) from error
 
     def keep_state(self, rollout_id: int, look: Callable[[], None]) -> None:
-        """Writes the state of the data source after a rollout, before the checkpoint that needs it. `look`: called
-        meanwhile; a manager that was stopped just then is noticed by it."""
+        """Writes the state of the data source after a rollout, before the checkpoint that needs it. `look` is called
+        meanwhile, and notices a manager that has just stopped."""
         if self.has_data:
             what = f"the data source's state after rollout {rollout_id}"
             gather([self.manager.save.remote(rollout_id)], what, save_limit(self.args), look)
 
     def evaluate(self, rollout_id: int, look: Callable[[], None]) -> dict[str, float]:
-        """Metrics of an evaluation. Raises WaitTimeout, TaskFailed, RayActorError, or what `look` raises, which is called
-        meanwhile."""
+        """Returns the metrics of an evaluation. Calls `look` meanwhile. Raises WaitTimeout, TaskFailed,
+        RayActorError, or what `look` raises."""
 
         def look_around() -> None:
             self.heartbeat.check()
@@ -178,10 +179,10 @@ class Rollouts:
 @ray.remote(num_cpus=0, max_restarts=0, max_concurrency=8)
 @actor_process.logs_failures
 class RolloutManager:
-    """Each call runs in a thread of its own, so that none waits behind a batch that is being made.
+    """Runs each call in its own thread, so that none waits for a batch in preparation.
 
-    When it dies the driver starts another, restores its data and asks for the batch again: a rollout function
-    must give the same `rollout_id` the same samples, or new ones as good.
+    If the actor dies, the driver starts another, restores its data and requests the batch again: a rollout function
+    must return the same samples for the same `rollout_id`, or equally good new ones.
     """
 
     def __init__(self, args: GenerationSide) -> None:
@@ -191,7 +192,7 @@ class RolloutManager:
         self.opening = threading.Lock()
 
     def open(self) -> None:
-        """Reads the data; whatever is wrong with it is raised here and by every call, not as the end of the actor."""
+        """Reads the data; errors are raised here and by every call, so that the actor does not die."""
         self._opened()
 
     def _opened(self) -> RolloutService:
@@ -202,7 +203,8 @@ class RolloutManager:
 
     @ray.method(num_returns=3)  # type: ignore[untyped-decorator]
     def generate(self, rollout_id: int) -> tuple[list[Sample], dict[str, float], str | None]:
-        """Blocks until there is a batch; returns its samples, its metrics, and the adapter that is trained on it."""
+        """Blocks until a batch is complete; returns its samples, its metrics, and the adapter that is trained on
+        it."""
         service = self._opened()
         samples, metrics = service.generate(rollout_id)
         if self.args.save_debug_rollout_data is not None:
@@ -210,7 +212,7 @@ class RolloutManager:
         return samples, metrics, service.policy(rollout_id)
 
     def evaluate(self, rollout_id: int) -> dict[str, float]:
-        """Evaluates the weights that serve now; returns `eval/*` metrics."""
+        """Evaluates the live weights; returns `eval/*` metrics."""
         return self._opened().evaluate(rollout_id)
 
     def save(self, rollout_id: int) -> None:
@@ -218,9 +220,9 @@ class RolloutManager:
         self._opened().save(rollout_id)
 
     def load(self, rollout_id: int) -> None:
-        """Goes on with the data where a run stood after `rollout_id`."""
+        """Restores the state of the data source after `rollout_id`."""
         self._opened().load(rollout_id)
 
     def status(self) -> dict[str, Any]:
-        """Returns what the rollout waits for, and since how many seconds."""
+        """Returns what the rollout waits for, and for how many seconds."""
         return {"waiting": {}} if self.service is None else self.service.status()

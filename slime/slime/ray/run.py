@@ -2,8 +2,8 @@
 
 Servers restart by themselves (`ServerWatcher`), and `Rollouts` replaces a rollout manager while it waits for a batch.
 `TrainingRun` does the rest: after the loss of the trainer it starts another one from the latest checkpoint and
-publishes its weights again; the rollout side then takes back the samples that were leased or trained since. When Ray
-itself fails the driver ends, and the supervisor starts another driver.
+publishes its weights again; the rollout side then takes back the samples that were leased or trained since. If Ray
+itself fails, the driver exits, and the supervisor starts another one.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# seconds between checks for an order while training waits
+# seconds between checks for an order while training is held
 PIN_INTERVAL = 0.5
-# consecutive batches that could not be trained on, before the run is given up
+# consecutive failed batches after which the run stops
 FAILURES_IN_A_ROW = 3
 
 
 class Stopped(Exception):
-    """The run is asked to stop, and its trainer is between two steps: a checkpoint can be written."""
+    """A stop was requested, and the trainer is between two steps: a checkpoint can be written."""
 
 
 @dataclass
 class Progress:
-    """The progress of a run, as rollout ids; -1: none.
+    """Progress of a run, as rollout ids; -1: none.
 
     Attributes:
-        trained: the last rollout that a training step used up.
+        trained: the last rollout that a training step consumed.
         restored: the last rollout in the weights that this driver started with.
         failures: consecutive batches that could not be trained on.
     """
@@ -66,14 +66,14 @@ class Progress:
 
 
 class CostLimit:
-    """--max-cost: training stops when the run has spent it. `show` gets the reason, once."""
+    """--max-cost: stops training when the run has spent that much. `show` gets the reason, once."""
 
     def __init__(self, args: Arguments, show: Callable[[str], None]) -> None:
         self.args, self.show = args, show
         self.shown = False
 
     def reached(self) -> str | None:
-        """Returns why training stops, or None."""
+        """Returns the reason why training stops, or None."""
         args = self.args
         if args.max_cost is None or args.rented_prices is None:
             return None
@@ -98,10 +98,10 @@ class TrainingRun(RunComponents):
 
     Attributes:
         in_flight: the version that was published last, settled or not; None before the first one and after a restart.
-        publisher: of the policy that is trained; with --train-adapters of the adapter whose turn it is.
+        publisher: publisher of the trained policy; with --train-adapters, of the current adapter.
         base: publisher of the model, see `publisher`.
-        adapters: all that are trained; None: the model is trained.
-        stopping: a signal asked for the end; the next `look_for_stop` raises Stopped.
+        adapters: all trained adapters; None: the model itself is trained.
+        stopping: a signal requested a stop; the next `look_for_stop` raises Stopped.
     """
 
     in_flight: VersionInFlight | None = None
@@ -121,7 +121,7 @@ class TrainingRun(RunComponents):
         """Publishes the trainer's weights once the trainer and the servers are up; returns the rollout to train.
 
         Raises:
-            TrainError: the trainer was lost too often on the way, or Ray has failed.
+            TrainError: the trainer was lost too often, or Ray has failed.
         """
         passed_over = checkpoints.passed_over(self.args.save, self.args.load)
         if passed_over is not None:
@@ -135,8 +135,8 @@ class TrainingRun(RunComponents):
                 self.replace_trainer(death)
 
     def go_live(self) -> int:
-        """Engines that share GPUs with trainers start first: an engine reserves its share of the memory that is free, and
-        counts later allocations against its cache."""
+        """Makes the loaded weights live; returns the rollout to train. Engines that share GPUs with trainers start
+        first: an engine reserves a share of the free memory, and counts later allocations against its cache."""
         if self.args.colocate:
             self.wait_for_servers()
             if self.args.offload_rollout:
@@ -173,12 +173,12 @@ class TrainingRun(RunComponents):
         return VersionInFlight(self.rollouts.request(rollout_id))
 
     def wait(self, version: VersionInFlight) -> None:
-        """Returns when the batch is complete. After a rollback meanwhile, the batch is requested again.
+        """Returns when the batch is complete. If a rollback happens meanwhile, the batch is requested again.
 
         Raises:
             Stopped: a stop was requested.
-            TrainerDied: the trainer was lost meanwhile; it can be back before the batch is full.
-            TrainError: Ray failed, or the rollout side fails for good.
+            TrainerDied: the trainer was lost; it can be restarted before the batch is complete.
+            TrainError: Ray failed, or rollouts fail permanently.
         """
         look = partial(self.look_around, version)
         while True:
@@ -193,23 +193,23 @@ class TrainingRun(RunComponents):
             if not version.outdated or self.rollouts.same_again:
                 self.look_for_stop()
                 return
-            # its samples may be those of a version that came back, be quarantined now, or be deleted
+            # its samples may belong to a rolled-back version, and may be quarantined or deleted now
             self.people.remove_files([version.rollout_id])
             version.batch.ask(self.rollouts.manager)
 
     def held(self) -> str | None:
-        """Returns why training waits although a batch is complete, or None."""
+        """Returns why training is held although a batch is complete, or None."""
         if self.publisher.orders.pinned is not None:
             return f"version {self.publisher.orders.pinned} is pinned: training waits"
         return self.cost.reached()
 
     @property
     def busy(self) -> bool:
-        """Whether a version is on its way to the engines."""
+        """Returns whether a version is on its way to the engines."""
         return self.in_flight is not None and self.in_flight.busy
 
     def look_at_servers(self) -> None:
-        """Checks the processes that are needed without a trainer, and settles a version whose thread has ended."""
+        """Checks the processes that run without a trainer, and settles a version whose thread has ended."""
         self.runtime.check()
         self.watcher.check()
         if not self.busy:
@@ -245,8 +245,8 @@ class TrainingRun(RunComponents):
                 awaited.outdated = True
 
     def forget(self, trained: int) -> bool:
-        """Removes the rest of people who are to be forgotten; returns whether there were any: their turns may be in a
-        batch that is being made. Raises TrainerDied."""
+        """Removes the remaining data of people to be forgotten; returns whether there were any, since a batch in
+        preparation may contain their turns. Raises TrainerDied."""
         assert self.trainers is not None
         done = self.people.carry_out(self.trainers, self.adapters, self.base.engines, trained)
         for one in done:
@@ -255,12 +255,13 @@ class TrainingRun(RunComponents):
         return bool(done)
 
     def look_for_stop(self) -> None:
-        """Raises Stopped if a stop was requested; call it between two steps of the trainer."""
+        """Raises Stopped if a stop was requested; called between two steps of the trainer."""
         if self.stopping:
             raise Stopped
 
     def unsaved(self) -> bool:
-        """Whether no checkpoint holds the last training step. Changes nothing, so that a signal handler may call it."""
+        """Returns whether the last training step is in no checkpoint. A signal handler may call it: it changes
+        nothing."""
         known = max(
             self.progress.restored,
             self.publisher.orders.trained,
@@ -269,8 +270,8 @@ class TrainingRun(RunComponents):
         return self.trainers is not None and self.progress.trained > known
 
     def save_now(self) -> None:
-        """Writes a checkpoint of all accepted training, between two steps: of the live version, or of a new one, live
-        too, if the last step was HELD.
+        """Writes a checkpoint of all accepted training between two steps: of the live version, or of a new version,
+        which goes live too, if the last step was HELD.
 
         Raises:
             EngineError, TrainError: the checkpoint was not written.
@@ -296,7 +297,7 @@ class TrainingRun(RunComponents):
     def train(self, version: VersionInFlight) -> None:
         """Trains one step on a batch that is complete.
 
-        A batch that cannot be trained on is used up like any other and changes nothing.
+        A batch that cannot be trained on is consumed like any other, but changes nothing.
 
         Raises:
             DataError, TrainError: too many consecutive batches could not be trained on.
@@ -324,10 +325,10 @@ class TrainingRun(RunComponents):
         self.progress.trained = rollout_id
 
     def take_up(self, version: VersionInFlight) -> None:
-        """The trainer holds the adapter whose turns are in the batch, and the next steps are about that adapter.
+        """Loads the adapter of the batch into the trainer; the next steps train that adapter.
 
         Raises:
-            DataError: no adapter is named.
+            DataError: the batch names no adapter.
         """
         if self.adapters is None or self.trainers is None:
             return
@@ -339,18 +340,18 @@ class TrainingRun(RunComponents):
         self.publisher = self.adapters.take_up(self.trainers, name, version.rollout_id)
 
     def publish(self, version: VersionInFlight, overlap: bool = False) -> None:
-        """Brings a trained version live on every engine, with a checkpoint if one is due.
+        """Makes a trained version live on every engine, and writes a checkpoint if one is due.
 
-        The version before it is settled first. If that one is rejected, the trainer goes back and trains this version's
-        batch again, unless an order about versions waits, which drops that batch too.
+        The version before it is settled first. If that one is rejected, the trainer goes back and trains this
+        version's batch again; if an order about versions is pending, the batch is dropped instead.
 
         Args:
-            overlap: return when the trainer may go on, while the version is EXAMINING.
+            overlap: return when the trainer may continue, while the version is EXAMINING.
 
         Raises:
             EngineError: this version, or the one before it, did not go live.
         """
-        # the next batch may be another adapter's, which takes this one's place in the trainer
+        # the next batch may be for another adapter, which replaces this one in the trainer
         rollout_id, overlap = version.rollout_id, overlap and self.adapters is None
         trained = version.state is VersionState.TRAINING
         if self.settle() and trained and self.publisher.orders.waiting() is None:
@@ -372,8 +373,8 @@ class TrainingRun(RunComponents):
         self.tracker.at(rollout_id + 1, f"after rollout {rollout_id}")
 
     def settle(self) -> bool:
-        """Waits until the version in flight is live or rejected, and logs its metrics; returns whether the trainer went
-        back. Raises as `publish`."""
+        """Waits until the version in flight is live or rejected, and logs its metrics; returns whether the trainer
+        went back. Raises as `publish`."""
         version = self.in_flight
         if version is None:
             return False
@@ -384,7 +385,7 @@ class TrainingRun(RunComponents):
         return went_back
 
     def log_at_end(self) -> None:
-        """Writes the pending row of a version that is live; a signal handler calls it."""
+        """Writes the pending metrics row of a live version; a signal handler calls it."""
         version = self.in_flight
         if version is not None and version.row_pending and version.may_be_served:
             self.tracker.end_now(version.rollout_id, version.metrics)
@@ -395,7 +396,7 @@ class TrainingRun(RunComponents):
             evaluate(self.rollouts, self.tracker, rollout_id, self.look_for_stop)
 
     def evaluate_after(self, rollout_id: int) -> None:
-        """Evaluates if that is due after this rollout, or if it is the last one."""
+        """Evaluates if it is due after this rollout, or if this is the last one."""
         interval = self.args.eval_interval
         if interval and ((rollout_id + 1) % interval == 0 or self.publisher.is_last(rollout_id)):
             # the evaluation measures the version of this rollout
@@ -403,7 +404,7 @@ class TrainingRun(RunComponents):
             evaluate(self.rollouts, self.tracker, rollout_id + 1, self.look_for_stop)
 
     def finish(self) -> None:
-        """Ends a run: its last version is live, and every file is complete."""
+        """Ends a run after its last version is live and every file is complete."""
         self.settle()
         if self.trainers is not None:
             self.trainers.finish_save()
@@ -413,7 +414,7 @@ class TrainingRun(RunComponents):
         requested."""
         if self.stopping:
             raise death
-        # the steps since the checkpoint are lost
+        # steps since the last checkpoint are lost
         self.progress.trained = -1
         self.replace_trainer(death)
         return self.start()
@@ -421,8 +422,8 @@ class TrainingRun(RunComponents):
     def replace_trainer(self, death: TrainerDied) -> None:
         """Starts a new trainer in place of the lost one.
 
-        The rollout manager is replaced too: a call in it that still waits for a batch would take the samples
-        that are about to come back.
+        The rollout manager is replaced too: a call that still waits for a batch would take the samples that are about
+        to be returned.
 
         Raises:
             TrainError: the trainer was lost too often, or Ray has failed.
@@ -445,10 +446,10 @@ def evaluate(rollouts: Rollouts, tracker: Tracker, step: int, look: Callable[[],
     """Evaluates after `step` rollouts. A failed evaluation is logged, and training goes on.
 
     Args:
-        look: called meanwhile; may raise.
+        look: called while waiting; may raise.
 
     Raises:
-        ConfigError: the evaluation cannot work as it is configured.
+        ConfigError: the evaluation is misconfigured.
     """
     began = time.monotonic()
     tracker.at(step, f"evaluating after {step} rollouts")

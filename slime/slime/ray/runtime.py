@@ -1,4 +1,4 @@
-"""Ray itself: started quietly for this run alone, or joined where RAY_ADDRESS names a cluster."""
+"""Ray's runtime: started quietly for this run alone, or the cluster at RAY_ADDRESS."""
 
 from __future__ import annotations
 
@@ -29,24 +29,25 @@ LIBRARY_VARIABLES = (
     "HF_DATASETS_", "TRANSFORMERS_", "TOKENIZERS_", "MALLOC_",
 )  # fmt: skip
 MALLOC_ARENAS = "2"
-"""Of glibc in each process of a run. With its default, eight a core, every thread of Ray's actors keeps memory of its
-own that is never given back: in a soak of ten minutes the buffer grew by 9 %, with two arenas by 3 %."""
+"""glibc's MALLOC_ARENA_MAX for each process of a run. With glibc's default of eight a core, every thread of Ray's
+actors keeps memory that it never returns: in a soak test of ten minutes the buffer grew by 9 %, with two arenas by 3
+%."""
 REACH_SECONDS = 10.0
 RAY_FILES = "r"
-"""Ray opens the folder that it is given, its sockets and logs included, to all users: it gets one inside a closed one.
-Its name is short, because those of sockets must be."""
+"""Ray makes its folder, with sockets and logs, accessible to all users, so it gets a folder inside a private one. The
+name is short because socket paths are limited."""
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
-OBJECT_STORE_BYTES = 128 * 2**20  # batches are token ids; weights go through files
+OBJECT_STORE_BYTES = 128 * 2**20  # batches are token ids; weights are sent through files
 
 
 class Runtime:
-    """The Ray that this driver uses.
+    """The Ray runtime that this driver uses.
 
     Args:
         run_dir: its scratch folder gets Ray's files.
-        cpus: logical CPUs; the machine's if that is more.
-        gpus: GPUs that Ray may give out, or None to let it count them.
-        limit: seconds that Ray has to start, 0 for as long as it takes; then the process ends with status 1.
+        cpus: logical CPUs, at least the machine's number.
+        gpus: GPUs that Ray may assign; None: Ray counts them.
+        limit: seconds for Ray's start, 0: no limit; after it the process exits with status 1.
     """
 
     def __init__(self, run_dir: Path, cpus: int, gpus: int | None = None, limit: float = 0.0) -> None:
@@ -56,7 +57,7 @@ class Runtime:
             self.start(run_dir, cpus, gpus)
 
     def start(self, run_dir: Path, cpus: int, gpus: int | None) -> None:
-        # the waiting caller logs the error, in one line
+        # the waiting caller logs the error in one line
         os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
         os.environ.setdefault("MALLOC_ARENA_MAX", MALLOC_ARENAS)
         if joins():
@@ -83,13 +84,14 @@ class Runtime:
         ]
 
     def check(self) -> None:
-        """Raises TrainError if Ray has died under the driver, which Ray itself reports much later."""
+        """Raises TrainError if Ray has died; Ray itself reports that much later."""
         for process in self.own_processes:
             if not process.alive():
                 raise TrainError(f"Ray's {process.name} has ended; the driver must start again")
 
     def end_agents(self) -> None:
-        """Ends Ray's agents, which would outlive this process by a minute: they notice late that the raylet is gone."""
+        """Ends Ray's agents, which would outlive this process by a minute because they notice late that the raylet is
+        gone."""
         for process in self.own_processes:
             with suppress(psutil.Error):
                 for child in psutil.Process(process.pid).children():
@@ -101,9 +103,9 @@ class Runtime:
 
 
 def worker_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """What the workers of a cluster that others started get of the driver's environment: where modules are, and what
-    libraries of training read. Each machine's own PYTHONPATH stays, after ours. Ray shows this to who may see jobs,
-    so no variable that may hold a key is in it."""
+    """Returns the driver's variables that workers of an existing cluster need: module paths, and settings of training
+    libraries. Each machine's own PYTHONPATH is appended. Ray shows these to anyone who may see jobs, so variables
+    that may contain a key are excluded."""
     variables = {name: value for name, value in env.items() if name.startswith(LIBRARY_VARIABLES)}
     if env.get("PYTHONPATH"):
         variables["PYTHONPATH"] = env["PYTHONPATH"] + os.pathsep + "${PYTHONPATH}"
@@ -111,14 +113,14 @@ def worker_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def joins() -> bool:
-    """Returns whether the driver joins a cluster that runs already, instead of starting a Ray of its own."""
+    """Returns whether the driver joins an existing cluster instead of starting its own Ray."""
     return bool(os.environ.get("RAY_ADDRESS"))
 
 
 def join(address: str) -> None:
-    """Joins the cluster at RAY_ADDRESS. Raises ClusterError if that cannot be done."""
+    """Joins the cluster at RAY_ADDRESS. Raises ClusterError if that fails."""
     _reach(address)
-    os.environ["RAY_OVERRIDE_JOB_RUNTIME_ENV"] = "1"  # a submitted job may name some of these variables too
+    os.environ["RAY_OVERRIDE_JOB_RUNTIME_ENV"] = "1"  # a submitted job may set some of these variables too
     try:
         ray.init(
             namespace=NAMESPACE,
@@ -132,13 +134,13 @@ def join(address: str) -> None:
 
 
 def _raylets() -> list[psutil.Process]:
-    """The nodes of Ray on this machine, of every user."""
+    """Returns Ray's node processes on this machine, of every user."""
     return [one for one in psutil.process_iter(["name", "uids"]) if one.info["name"] == "raylet"]
 
 
 def _reach(address: str) -> None:
-    """Raises ClusterError if no process listens at HOST:PORT: Ray would end this process with a message of its own.
-    So it would if `auto` found another user's Ray."""
+    """Raises ClusterError if no process listens at HOST:PORT; Ray would end this process with its own message. So it
+    would if `auto` found another user's Ray."""
     if address == "auto":
         users = {process.info["uids"].real for process in _raylets() if process.info["uids"]}
         if users and os.getuid() not in users:
@@ -149,7 +151,7 @@ def _reach(address: str) -> None:
             raise ClusterError(message)
     match = re.fullmatch(r"\[?([^/\[\]]+)\]?:(\d+)", address)
     if match is None:
-        return  # auto, or another of Ray's own words
+        return  # auto, or another keyword of Ray
     try:
         socket.create_connection((match[1], int(match[2])), timeout=REACH_SECONDS).close()
     except (OSError, OverflowError) as error:
@@ -159,7 +161,7 @@ def _reach(address: str) -> None:
 
 @contextmanager
 def ends_after(limit: float, what: str) -> Iterator[None]:
-    """Ends the process where what runs inside cannot be interrupted and hangs."""
+    """Ends the process if the code inside does not finish in time; it cannot be interrupted."""
 
     def end() -> None:
         logger.critical("%s did not start within %g s (--ray-start-timeout)", what, limit)

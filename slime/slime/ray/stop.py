@@ -1,4 +1,4 @@
-"""An orderly stop of a driver: what no checkpoint holds yet is saved first, in bounded time."""
+"""An orderly stop of a driver: saves what no checkpoint contains yet, within a time limit."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 class OrderlyStop:
     """Stops a driver after SIGTERM or SIGINT, while its servers continue.
 
-    If a checkpoint holds all that was trained, the driver ends at once: every step is a transaction. Else the current
-    step is finished, its version goes live and a checkpoint is written, within --stop-timeout. The same signal once more
-    ends it.
+    If a checkpoint contains all training, the driver exits at once: every step is a transaction. Otherwise the
+    current step is finished, its version goes live and a checkpoint is written, within --stop-timeout. A second
+    signal of the same kind ends the driver at once.
     """
 
     def __init__(self, run: TrainingRun) -> None:
@@ -35,13 +35,14 @@ class OrderlyStop:
         self.began = 0.0
 
     def watch(self) -> None:
-        """Handles signals from now on. A thread measures the limit, so that a slow disk does not delay the start."""
+        """Installs the signal handlers. A thread measures the default limit, so that a slow disk does not delay the
+        start."""
         threading.Thread(target=self.measure, name="stop limit", daemon=True).start()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.signalled)
 
     def measure(self) -> None:
-        """Without --stop-timeout, finds how long a checkpoint takes here."""
+        """Estimates how long a checkpoint takes here, unless --stop-timeout is set."""
         self.limit = stop_limit(self.run.args)
 
     def signalled(self, number: int, frame: object) -> None:
@@ -66,7 +67,7 @@ class OrderlyStop:
             self.end_without(f"it was not written within {self.limit:g} s (--stop-timeout)")
 
     def guard(self, train: Callable[[TrainingRun, int], None], num_rollout: int) -> None:
-        """Runs the loop; after a stop, saves and ends the process."""
+        """Runs the loop; after a stop, saves and exits."""
         try:
             train(self.run, num_rollout)
         except Stopped:
@@ -79,7 +80,7 @@ class OrderlyStop:
     def save(self) -> NoReturn:
         try:
             self.run.save_now()
-        except Exception as error:  # the process ends after any error of a library or an engine
+        except Exception as error:  # the process exits after any error of a library or an engine
             self.end_without(str(error) or type(error).__name__)
         logger.info(
             "a checkpoint holds version %d: the next start goes on from it", self.run.publisher.live.version
@@ -93,8 +94,8 @@ class OrderlyStop:
         self.end()
 
     def end(self, number: int | None = None) -> NoReturn:
-        """Ends the process; Ray's processes end with it. The metrics of a version that is live are written first; those
-        of one that still goes there are on disk for the next driver."""
+        """Exits the process; Ray's processes end with it. Writes the metrics of a live version first; those of a
+        version still on its way stay on disk for the next driver."""
         try:
             self.run.log_at_end()
             self.run.runtime.end_agents()

@@ -1,4 +1,4 @@
-"""Time limit for stopping a run: for its step, and for a checkpoint by its bytes and the speed of the disk."""
+"""Time limit for stopping a run: time for its step, plus the checkpoint's size divided by the speed of the disk."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from slime.ray.limits import save_limit
 logger = logging.getLogger(__name__)
 
 LEAST = 120.0
-"""Seconds that any run has."""
+"""Minimum, in seconds."""
 STEP = 60.0
-"""Seconds for the step that runs, and for its version."""
+"""Seconds for the running step and its version."""
 MARGIN = 2.0
-"""A disk that others use is slower than it was when it was measured."""
+"""Safety factor: a shared disk may be slower later than when it was measured."""
 TRIAL = 64 << 20
-"""Bytes that are written to measure a disk."""
+"""Bytes written to measure a disk."""
 
 
 def stop_limit(args: Arguments) -> float:
-    """Seconds of --stop-timeout; without it, what a checkpoint of this model needs in the folder of the checkpoints.
+    """Returns --stop-timeout in seconds; by default the time that a checkpoint of this model needs in the checkpoint
+    folder.
 
-    That is --save-timeout at most. Trainers on the CPU, whose models are small, have `LEAST`."""
+    It is at most --save-timeout. Trainers on the CPU, whose models are small, get `LEAST`.
+    """
     if args.stop_timeout is not None:
         return args.stop_timeout or math.inf
     try:
@@ -51,7 +53,8 @@ def stop_limit(args: Arguments) -> float:
 
 
 def disk_speed(folder: Path, size: int = TRIAL) -> float:
-    """Bytes a second that reach the disk of a folder, by a file that is removed again; infinite if none is written."""
+    """Returns the speed of a folder's disk in bytes a second, measured with a temporary file; infinity if the file
+    cannot be written."""
     trial = folder / f".speed-{os.getpid()}"
     block = os.urandom(1 << 20)
     try:

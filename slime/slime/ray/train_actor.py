@@ -1,4 +1,4 @@
-"""One rank of the trainer in a Ray actor; all of its work is in the backend, which knows no Ray."""
+"""One rank of the trainer in a Ray actor; the training backend does all work and does not depend on Ray."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 class TrainerState(NamedTuple):
-    """The state that a trainer has loaded: last rollout trained (-1: none), its weight version, that one's parent."""
+    """The state that a trainer has loaded: last rollout trained (-1: none), its weight version, that version's
+    parent."""
 
     rollout_id: int
     version: int
@@ -33,7 +34,7 @@ class TrainerState(NamedTuple):
 
 
 def record_name(rank: int) -> str:
-    """Name of a rank's record and log."""
+    """Returns the name of a rank's record and log."""
     return "trainer" if rank == 0 else f"trainer-{rank}"
 
 
@@ -60,11 +61,11 @@ TRAINERS: Mapping[str, Callable[[], Callable[..., Trainer]]] = {
     "megatron": _megatron,
     "rented": _rented,
 }
-"""By the name in --train-backend; each is imported only if it is chosen."""
+"""Loaders of the trainer classes, by the name in --train-backend; only the chosen one is imported."""
 
 
 def trainer_class(name: str) -> Callable[..., Trainer]:
-    """The trainer behind --train-backend. Raises ConfigError for a name that none has."""
+    """Returns the trainer class for --train-backend. Raises ConfigError for an unknown name."""
     if name not in TRAINERS:
         raise unknown_name("training backend", name, TRAINERS)
     with uncollected():
@@ -74,7 +75,7 @@ def trainer_class(name: str) -> Callable[..., Trainer]:
 @ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"life": 1})
 @actor_process.logs_failures
 class TrainActor:
-    """Rank `rank` of `world_size`. The servers on the same machine have priority."""
+    """Rank `rank` of `world_size`. Runs with lower priority than servers on the same machine."""
 
     def __init__(self, args: Arguments, rank: int, world_size: int) -> None:
         nice = 0 if args.actor_num_gpus_per_node else args.train_nice
@@ -88,7 +89,7 @@ class TrainActor:
 
     @ray.method(concurrency_group="life")  # type: ignore[untyped-decorator]
     def live(self) -> None:
-        """Returns never: its reference fails at the moment this process dies."""
+        """Never returns: its reference fails the moment this process dies."""
         threading.Event().wait()
 
     def load(self, meeting: Meeting) -> TrainerState:
@@ -110,25 +111,25 @@ class TrainActor:
             return self.trainer.train(rollout_id, samples)
 
     def note_state(self) -> None:
-        """Remembers this rank as it is now, in memory, for `keep_state`."""
+        """Copies this rank's current state to memory, for `keep_state`."""
         from slime.gate.memory import KeptState
 
         self.noted = KeptState(self.trainer)
 
     def keep_state(self) -> None:
-        """Remembers this rank as it was noted, else as it is now, to go back to."""
+        """Makes the noted state, or else the current one, the state that `go_back` restores."""
         if self.noted is None:
             self.note_state()
         self.kept, self.noted = self.noted, None
 
     def go_back(self) -> None:
-        """To what `keep_state` remembered; later notes are discarded."""
+        """Restores the state of `keep_state`; later notes are discarded."""
         assert self.kept is not None
         self.noted = None
         self.kept.restore(self.trainer)
 
     def shrink(self, share: float) -> None:
-        """Leaves `share` of the way from what `keep_state` remembered to the present weights."""
+        """Moves the weights to `share` of the way from the state of `keep_state` to the current weights."""
         assert self.kept is not None
         self.kept.shrink(self.trainer, share)
 
@@ -136,7 +137,7 @@ class TrainActor:
         self.trainer.return_to(checkpoint)
 
     def take_up(self, save: str, checkpoint: str | None) -> None:
-        """Trains another adapter from now on; what it was goes unless a checkpoint holds it."""
+        """Trains another adapter from now on; state of the current one that is in no checkpoint is lost."""
         self.noted = self.kept = None
         assert self.turns is not None
         self.turns.take_up(save, checkpoint)

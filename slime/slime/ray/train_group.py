@@ -1,4 +1,4 @@
-"""All ranks of the trainer as one object."""
+"""All ranks of the trainer behind one object."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from slime.flags import Arguments
     from slime.types import Sample
 
-ENDED_PATIENCE = 2.0  # seconds until the end of a process is known after its peers have noticed
+EXIT_TIMEOUT = 2.0  # seconds until the exit of a process is visible after its peers have noticed it
 
 
 class TrainerDied(TrainError):
-    """A rank ended, failed or hangs. The group cannot be used any more; a new one starts from the checkpoint."""
+    """A rank exited, failed or hangs. The group cannot be used any more; a new one resumes from the checkpoint."""
 
 
 class TrainGroup:
-    """Starts one actor a rank in the bundles of the placement's actor part. Every call goes to all ranks.
+    """Starts one actor a rank in the bundles of the placement's actor part. Every call is sent to all ranks.
 
-    Every call may raise TrainerDied: a rank ended, failed in a way that leaves the others waiting for it, or
-    did not answer in the time that the flag of this call gives it.
+    Every call may raise TrainerDied: a rank exited, failed in a way that leaves the others waiting, or exceeded the
+    time limit of this call's flag.
     """
 
     def __init__(self, args: Arguments, placement: Placement) -> None:
@@ -60,23 +60,24 @@ class TrainGroup:
         return state
 
     def train(self, rollout_id: int, samples: object) -> dict[str, float]:
-        """One training step. `samples` is the batch or a reference to it; returns rank 0's metrics."""
+        """Runs one training step. `samples` is the batch or a reference to it; returns rank 0's metrics."""
         what, limit = f"training on rollout {rollout_id}", self.args.train_timeout
         metrics: dict[str, float] = self.call("train", what, limit, rollout_id, samples)
         return metrics
 
     def export_weights(self, folder: Path, version: int, whole: bool) -> str:
-        """Writes the weights as a Hugging Face folder, or their adapter alone, and returns the checksum."""
+        """Writes the weights as a Hugging Face folder, or only their adapter, and returns the checksum."""
         what, limit = f"the export of version {version}", self.save_limit
         checksum: str = self.call("export_weights", what, limit, str(folder), version, whole)
         return checksum
 
     def keeps(self, folder: str) -> bool:
-        """Returns whether the weights of a version are still available at the address in its folder."""
+        """Returns whether the weights of a version are still available at the address recorded in its folder."""
         return bool(self.call("keeps", f"a look for {folder}", self.load_limit, folder))
 
     def share_weights(self, slots: Path, version: int) -> tuple[str, str]:
-        """Puts the weights into shared memory; returns checksum and slot, or "" and why there is no room."""
+        """Copies the weights to shared memory; returns checksum and slot, or "" and the reason if there is no
+        room."""
         what, limit = f"the export of version {version}", self.save_limit
         slot: tuple[str, str] = self.call("share_weights", what, limit, str(slots), version)
         return slot
@@ -90,28 +91,28 @@ class TrainGroup:
         wait: bool,
         hold: bool = False,
     ) -> Path:
-        """`hold`: it is written completely, and counts after `checkpoints.put_into_force`."""
+        """Writes a checkpoint; `hold`: it is complete but becomes valid only after `checkpoints.put_into_force`."""
         what, limit = f"the checkpoint after rollout {rollout_id}", self.save_limit
         return Path(self.call("save", what, limit, rollout_id, version, parent, model_folder, wait, hold))
 
     def finish_save(self) -> None:
-        """Returns when no checkpoint is being written any more."""
+        """Returns once no checkpoint is being written."""
         self.call("finish_save", "the end of a checkpoint", self.save_limit)
 
     def note_state(self) -> None:
-        """Makes every rank copy its present state, and keep the state to return to; `keep_state` may use the copy."""
+        """Makes every rank copy its current state to memory; `keep_state` may use the copy."""
         self.call("note_state", "the copy of the trainer's state", self.save_limit)
 
     def keep_state(self) -> None:
-        """Makes the noted state, or else the present one, the state to return to."""
+        """Makes the noted state, or else the current one, the state that `go_back` restores."""
         self.call("keep_state", "the copy of the trainer's state", self.save_limit)
 
     def go_back(self) -> None:
-        """Returns every rank to the state that `keep_state` kept."""
+        """Returns every rank to the state of `keep_state`."""
         self.call("go_back", "the trainer's way back", self.load_limit)
 
     def shrink(self, share: float) -> None:
-        """Moves every rank's weights to `share` of the way from the kept state to the present one."""
+        """Moves every rank's weights to `share` of the way from the kept state to the current one."""
         self.call("shrink", "a shorter step", self.load_limit, share)
 
     def return_to(self, checkpoint: Path) -> None:
@@ -120,8 +121,8 @@ class TrainGroup:
         self.call("return_to", what, limit, str(checkpoint))
 
     def take_up(self, save: Path, checkpoint: Path | None) -> None:
-        """Every rank trains another adapter from now on: as a checkpoint holds it (None: one that changes nothing yet),
-        with its own optimizer. Its checkpoints go into `save`."""
+        """Makes every rank train another adapter from now on, with its own optimizer: from a checkpoint, or a new one
+        (None). Its checkpoints are written to `save`."""
         what, limit = f"the way to the adapter in {save}", self.load_limit
         self.call("take_up", what, limit, str(save), None if checkpoint is None else str(checkpoint))
 
@@ -132,13 +133,13 @@ class TrainGroup:
         return measurements
 
     def log_probs(self, samples: list[Sample]) -> list[list[float]]:
-        """Returns log-probs of every response token under the present weights, at the temperature of its sample."""
+        """Returns the log-probs of every response token under the current weights, at the sampling temperature."""
         what, limit = "log-probs of stored answers", self.args.train_timeout
         log_probs: list[list[float]] = self.call("log_probs", what, limit, samples)
         return log_probs
 
     def scale_learning_rate(self, scale: float) -> None:
-        """Uses `scale` times the learning rate of the schedule in all steps from now on."""
+        """Multiplies the learning rate of the schedule by `scale` in all later steps."""
         self.call("scale_learning_rate", "the learning rate", self.save_limit, scale)
 
     def sleep(self) -> None:
@@ -149,7 +150,7 @@ class TrainGroup:
         self.call("wake_up", "the trainer's move to its GPUs", self.save_limit)
 
     def call(self, method: str, what: str, limit: float, *args: object) -> Any:
-        """Runs a method on all ranks; returns rank 0's answer."""
+        """Runs a method on all ranks; returns rank 0's result."""
         return self.collect([getattr(rank, method).remote(*args) for rank in self.ranks], what, limit)[0]
 
     def collect(self, answers: list[Any], what: str, limit: float = 0.0) -> list[Any]:
@@ -159,7 +160,7 @@ class TrainGroup:
             reason = self.ended() or str(error).splitlines()[0]
             news = f"; {killed}" if (killed := self.kills.news()) else ""
             raise TrainerDied(with_advice(f"{what} failed: {reason}{news}", str(error))) from error
-        except TaskFailed as error:  # often only the echo of another rank's end
+        except TaskFailed as error:  # often only a consequence of another rank's exit
             raise TrainerDied(self.echo_of(what) or str(error)) from error
         except WaitTimeout as error:
             ranks = ", ".join(self.describe(rank) for rank in error.missing)
@@ -169,14 +170,14 @@ class TrainGroup:
         return f"{what} failed: {ended}" if (ended := self.ended()) else ""
 
     def ended(self) -> str:
-        """`rank 1 ended`, for all ranks that did; empty if none has within `ENDED_PATIENCE`."""
-        ready = ray.wait(self.lives, num_returns=1, timeout=ENDED_PATIENCE)[0]
+        """Returns `rank 1 ended` for all ranks that exited; empty if none does within `EXIT_TIMEOUT`."""
+        ready = ray.wait(self.lives, num_returns=1, timeout=EXIT_TIMEOUT)[0]
         ranks = [str(rank) for rank, life in enumerate(self.lives) if life in ready]
         lost = self.placement.lost()
         return f"rank {', '.join(ranks)} ended" + (f" ({lost} is lost)" if lost else "") if ranks else ""
 
     def describe(self, rank: int) -> str:
-        """`rank 1 (pid 77, stopped)`, as far as this machine knows."""
+        """Returns `rank 1 (pid 77, stopped)`, as far as it can be read from this machine."""
         record = records.read_record(Path(self.args.run_dir), record_name(rank))
         if record is None or not record.alive():
             return f"rank {rank}"
@@ -185,11 +186,11 @@ class TrainGroup:
         return f"rank {rank} (pid {record.pid})"
 
     def check(self) -> None:
-        """Raises TrainerDied if a rank's process has ended since `load`."""
+        """Raises TrainerDied if a rank's process has exited since `load`."""
         self.collect(ray.wait(self.lives, num_returns=len(self.lives), timeout=0)[0], "the trainer")
 
     def kill(self) -> None:
-        """Ends all ranks, unresponsive ones too."""
+        """Kills all ranks, including unresponsive ones."""
         for number, rank in enumerate(self.ranks):
             ray.kill(rank)
             record = records.read_record(Path(self.args.run_dir), record_name(number))

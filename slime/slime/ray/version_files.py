@@ -1,4 +1,4 @@
-"""The files of a run's weight versions: written on the way to the engines, kept, and removed."""
+"""Files of a run's weight versions: writes them for the engines, keeps and removes them."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ CHECKSUMS = "checksums.json"
 
 
 class VersionFiles:
-    """Artifacts, slots of shared memory and copies of one run.
+    """Version folders, shared-memory slots and copies of one run.
 
     Args:
-        engines: those that a hook receives when files are written.
-        home: folder that names the live version; None: the run folder.
+        engines: passed to a hook when files are written.
+        home: folder with the record of the live version; None: the run folder.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class VersionFiles:
         claim_folder(self.weights_dir, self.save_dir)
 
     def weights_of(self, trainers: TrainGroup, version: int) -> WeightVersion:
-        """The artifact of the version that the trainer has loaded."""
+        """Returns the version that the trainer has loaded, as files on disk."""
         live = read_live(self.run_dir)
         if live is not None and live.version == version and Path(live.path).is_dir():
             if is_of_before(live.checksum):
@@ -65,7 +65,7 @@ class VersionFiles:
         return self.export(trainers, version)
 
     def export(self, trainers: TrainGroup, version: int, whole: bool = True) -> WeightVersion:
-        """Writes a version: the model, of which a checkpoint is made too, or (not `whole`) its adapter alone."""
+        """Writes a version: the full model, which a checkpoint also uses, or (not `whole`) only its adapter."""
         folder = artifact_folder(self.weights_dir, version)
         weights = WeightVersion(version, str(folder), trainers.export_weights(folder, version, whole))
         self.tell_written(folder)
@@ -74,19 +74,20 @@ class VersionFiles:
     def take(
         self, trainers: TrainGroup, version: int, whole: bool = True
     ) -> tuple[WeightVersion, str | None]:
-        """A version from the trainer: in a slot of shared memory, which is returned too, or as an artifact on disk."""
+        """Takes a version from the trainer: into shared memory, whose slot is also returned, or as files on disk."""
         weights, slot = self.share(trainers, version) if whole else (None, None)
         return weights or self.export(trainers, version, whole), slot
 
     def export_apart(self, trainers: TrainGroup, version: int) -> WeightVersion:
-        """Writes the whole model of a version that serves as an adapter, next to its folder. `tidy` removes it later."""
+        """Writes the full model of a version that serves as an adapter, next to its folder. `tidy` removes it
+        later."""
         folder = artifact_folder(self.weights_dir, version)
         folder = folder.with_name(f"{folder.name}-whole")
         return WeightVersion(version, str(folder), trainers.export_weights(folder, version, True))
 
     def share(self, trainers: TrainGroup, version: int) -> tuple[WeightVersion | None, str | None]:
-        """A version in shared memory, whose artifact is still to be written, and its slot; (None, None): it goes by
-        disk."""
+        """Copies a version to shared memory, and returns it (its files are not written yet) with its slot; (None,
+        None): disk is used."""
         if self.args.update_weight_transport != "tensor":
             return None, None
         checksum, slot = trainers.share_weights(memory_dir(self.run_dir), version)
@@ -97,7 +98,7 @@ class VersionFiles:
         return None, None
 
     def write_artifact(self, weights: WeightVersion, slot: str | None) -> None:
-        """Writes a version from shared memory to disk; does nothing if it is on disk (`slot` None)."""
+        """Writes a version from shared memory to disk; does nothing if it is on disk already (`slot` None)."""
         if slot is not None:
             folder = Path(weights.path)
             temporary = fresh_folder(folder)
@@ -110,13 +111,13 @@ class VersionFiles:
             hook(self.args, str(folder), self.engines())
 
     def checksums(self) -> dict[str, str]:
-        """Of every version that was written, by its number."""
+        """Returns the checksum of every version that was written, by number."""
         path = self.weights_dir / CHECKSUMS
         checksums: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
         return checksums
 
     def remember(self, weights: WeightVersion) -> None:
-        """Notes the checksum of a version, which proves it when it is gone back to."""
+        """Records the checksum of a version, which verifies it at a rollback."""
         write_json(self.weights_dir / CHECKSUMS, {**self.checksums(), str(weights.version): weights.checksum})
 
     def tidy(self, live: WeightVersion, *others: int | None) -> None:
@@ -133,7 +134,7 @@ class VersionFiles:
         prune(self.weights_dir, "v*", args.keep_weights, spare)
 
     def copy_for_others(self, weights: WeightVersion, rollout_id: int) -> None:
-        """Writes the copy that --save-hf asks for."""
+        """Writes the copy requested by --save-hf."""
         if self.args.save_hf is not None:
             target = Path(self.args.save_hf.replace("{rollout_id}", str(rollout_id)))
             temporary = fresh_folder(target)

@@ -62,10 +62,10 @@ class VersionInFlight:
     Attributes:
         metrics: of the rollout, its training step and its publication.
         state: see `VersionState`.
-        adapter: of which it is a version, from its training on; None: there is one policy.
+        adapter: the adapter that it belongs to, set when it is trained; None: there is one policy.
         outdated: another version was restored after the batch was requested.
         row_pending: the row of its metrics is written once the version is settled.
-        going_live: the thread that brings it to the engines, until `settle` has taken its result.
+        going_live: the thread that publishes it, until `settle` has read its result.
     """
 
     def __init__(self, batch: PendingBatch) -> None:
@@ -83,17 +83,17 @@ class VersionInFlight:
 
     @property
     def busy(self) -> bool:
-        """Whether its thread still runs."""
+        """Returns whether its thread still runs."""
         return self.going_live is not None and not self.going_live.done()
 
     @property
     def settled(self) -> bool:
-        """Whether no thread runs, and no result of one waits for `settle`."""
+        """Returns whether no thread runs and no result waits for `settle`."""
         return self.going_live is None
 
     @property
     def may_be_served(self) -> bool:
-        """Whether its row may be written at the end of a driver: it is neither on its way nor failed."""
+        """Returns whether its row may be written when a driver ends: it is neither on its way nor failed."""
         return self.state not in (VersionState.EXAMINING, VersionState.FAILED)
 
     def go_live(
@@ -101,7 +101,7 @@ class VersionInFlight:
         action: Callable[[], None],
         finish: Callable[[CandidateRejected | None, float], None] = lambda rejection, waited: None,
     ) -> None:
-        """Starts the thread that brings the version to every engine.
+        """Starts the thread that publishes the version to every engine.
 
         Args:
             action: returns when every engine serves it.

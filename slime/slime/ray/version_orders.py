@@ -1,4 +1,4 @@
-"""Carries out orders for another version (rollback, pin, unpin): it is live at once, while requests go on."""
+"""Carries out orders for another version (rollback, pin, unpin) at once, while requests continue."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ logger = logging.getLogger(__name__)
 
 
 def obey(publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> bool:
-    """Carries out the order that waits, if one does. One that cannot be carried out is answered with the reason.
+    """Carries out the pending order, if there is one. If that is impossible, the reason is the answer to the order.
 
     Args:
         rollout_id: the last one that was trained.
 
     Returns:
-        Whether the policy that is trained is another one now.
+        Whether the trained policy has changed.
     """
     publisher.gate.watch()
     orders, began = publisher.orders, time.monotonic()
@@ -48,7 +48,7 @@ def obey(publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> bool:
 def _carry_out(
     order: VersionOrder, publisher: Publisher, trainers: TrainGroup, rollout_id: int
 ) -> int | None:
-    """Returns the version that is pinned afterwards."""
+    """Carries out an order; returns the version that is pinned afterwards."""
     if order.action == "rollback" and order.version is not None:
         go_back(order, publisher, trainers, rollout_id)
         return None
@@ -62,7 +62,7 @@ def _carry_out(
 
 
 def left_over(orders: VersionOrders) -> str | None:
-    """Returns the line about an order from before this start, or None."""
+    """Returns a log line about an order from before this start, or None."""
     order = orders.waiting()
     if order is None:
         return None
@@ -72,8 +72,8 @@ def left_over(orders: VersionOrders) -> str | None:
 
 
 def repin(publisher: Publisher) -> None:
-    """A run that starts again serves the version that is pinned, if it is there; the trainer's own went live before it,
-    for a moment."""
+    """Serves the pinned version again after a restart, if its files exist; the trainer's own version was live for a
+    moment before."""
     pinned = publisher.orders.pinned
     if pinned is None or pinned == publisher.live.version:
         return
@@ -84,12 +84,13 @@ def repin(publisher: Publisher) -> None:
 
 
 def serve(publisher: Publisher, weights: WeightVersion) -> None:
-    """Serves a version without making it the policy that is trained."""
+    """Serves a version without changing the policy that is trained."""
     publisher.switch(Candidate(weights, -1, None, silent=True))
 
 
 def go_back(order: VersionOrder, publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> None:
-    """Engines first; then store, checkpoint and trainer. Killed in between, the order is found and done again."""
+    """Rolls back engines first, then store, checkpoint and trainer. After a kill in between, the order is found and
+    carried out again."""
     assert order.version is not None
     weights, checkpoint = _weights(publisher, order.version)
     parent = read_meta(checkpoint)["parent"]
@@ -104,7 +105,8 @@ def go_back(order: VersionOrder, publisher: Publisher, trainers: TrainGroup, rol
 
 
 def _weights(publisher: Publisher, version: int) -> tuple[WeightVersion, Path]:
-    """A version that is still on disk, and its checkpoint. Raises ConfigError with those that are."""
+    """Returns a version that is still on disk, and its checkpoint. Raises ConfigError that lists the versions on
+    disk."""
     kept = versions_with_checkpoint(publisher.save_dir)
     checkpoint, folder = kept.get(version), artifact_folder(publisher.files.weights_dir, version)
     if checkpoint is None or not folder.is_dir() or str(version) not in publisher.files.checksums():

@@ -1,4 +1,4 @@
-"""Waits for Ray with a limit, calls a check meanwhile, and logs now and then what it waits for."""
+"""Waits for Ray with a limit, calls a check while waiting, and logs from time to time what it waits for."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from slime.processes.known_failures import with_advice
 
 logger = logging.getLogger(__name__)
 
-LOOK_INTERVAL = 1.0  # seconds between looks around
-# seconds until the first line in the log; in `gather` each next one comes after twice as long
+LOOK_INTERVAL = 1.0  # seconds between checks
+# seconds until the first log line; in `gather` the interval doubles after each line
 NOTE_INTERVAL = 60.0
-HEARTBEAT_INTERVAL = 5.0  # seconds between questions for a sign of life
+HEARTBEAT_INTERVAL = 5.0  # seconds between heartbeats
 
 
 class WaitTimeout(TrainError):
@@ -31,7 +31,7 @@ class WaitTimeout(TrainError):
 
 
 class TaskFailed(TrainError):
-    """A call ended with an error that slime did not raise: a hook's, or a library's."""
+    """A call failed with an error not defined by slime: of a hook or a library."""
 
 
 def gather(
@@ -40,17 +40,17 @@ def gather(
     limit: float = 0.0,
     look: Callable[[], None] = lambda: None,
 ) -> list[Any]:
-    """The values of all references; the first error is raised at once, whatever the others do.
+    """Returns the values of all references; raises the first error at once, without waiting for the others.
 
     Args:
-        what: a name of the awaited result, for people.
-        limit: seconds; 0 waits for ever.
+        what: name of the awaited result, for messages.
+        limit: seconds; 0: no limit.
         look: called every `LOOK_INTERVAL`; may raise.
 
     Raises:
         WaitTimeout: after `limit`.
-        TaskFailed: a call failed with an error that is not slime's own; those are raised as they are.
-        RayActorError: the process of a call ended.
+        TaskFailed: a call failed with an error that slime does not define; slime's errors are raised unchanged.
+        RayActorError: the process of a call exited.
     """
     began, note_at = time.monotonic(), NOTE_INTERVAL
     values: dict[int, Any] = {}
@@ -72,7 +72,7 @@ def gather(
 
 
 def get(reference: object, what: str) -> Any:
-    """The value of a reference that is there."""
+    """Returns the value of a reference that is complete."""
     try:
         return ray.get(reference)
     except RayTaskError as error:
@@ -85,11 +85,11 @@ def get(reference: object, what: str) -> Any:
 
 
 class Heartbeat:
-    """Asks an actor for a sign of life now and then; a call that hangs in it does not matter.
+    """Sends heartbeats to an actor; an actor with a hanging call still answers them.
 
     Args:
-        ask: starts a call that a living actor answers at once.
-        limit: seconds that an answer may take; 0 never asks.
+        ask: sends the heartbeat call, which a living actor answers at once.
+        limit: seconds in which it must answer; 0: sends none.
     """
 
     def __init__(self, ask: Callable[[], object], what: str, limit: float) -> None:
@@ -99,9 +99,9 @@ class Heartbeat:
         self.answer: Any = None
 
     def check(self) -> None:
-        """Looks whether the last question was answered. Raises WaitTimeout if not in time.
+        """Checks whether the last heartbeat was answered. Raises WaitTimeout if it was not, in time.
 
-        Errors of an actor that ended are only logged: the caller that waits for its result raises them.
+        Errors of an actor that exited are only logged: the caller that waits for its result raises them.
         """
         if not self.limit:
             return
@@ -120,10 +120,10 @@ class Heartbeat:
 
 
 class RestartBudget:
-    """Counts restarts of one kind in a window of time.
+    """Limits the number of restarts in a time window.
 
     Args:
-        most: restarts that are allowed within `window` seconds.
+        most: allowed restarts within `window` seconds.
     """
 
     def __init__(self, what: str, most: int, window: float = 600.0) -> None:
@@ -131,7 +131,7 @@ class RestartBudget:
         self.times: deque[float] = deque()
 
     def take(self, reason: BaseException) -> None:
-        """Raises TrainError if there were too many."""
+        """Counts a restart. Raises TrainError if there were too many."""
         now = time.monotonic()
         self.times.append(now)
         while now - self.times[0] > self.window:

@@ -1,4 +1,4 @@
-"""The actor that owns the plain server processes of a run."""
+"""The actor that owns the server processes of a run."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class ServerWatcher:
         ServerWatch(self.manager, scaler).start()
 
     def renew(self, folder: Path) -> None:
-        """The run goes on as long as this actor lives."""
+        """Keeps the run's lease on this machine alive while this actor lives."""
         while True:
             time.sleep(nodes.RENEW_INTERVAL)
             nodes.renew(folder)
 
     def end(self, name: str) -> None:
-        """Ends a server that hangs; it is started again."""
+        """Ends a server that hangs; it is restarted."""
         record = records.read_record(self.manager.run_dir, name)
         if record is not None:
             control.terminate(record, grace=0.0)
@@ -68,7 +68,7 @@ class ServerWatcher:
     def wait_ready(self) -> None:
         """Returns once all servers answer. Raises ConfigError or EngineError with the log of a failure."""
         for spec in self.specs:
-            if spec.name in self.manager.servers:  # else it was scaled away meanwhile
+            if spec.name in self.manager.servers:  # otherwise it was scaled down meanwhile
                 self.manager.wait_ready(spec)
 
     def pid(self) -> int:
@@ -80,9 +80,10 @@ class ServerWatcher:
 
 
 class WatcherHandle:
-    """The driver's side: waits for the servers, and replaces a watcher that hangs. Without servers it is none.
+    """The driver's client of a watcher: waits for the servers, and replaces a watcher that hangs. Without servers, no
+    watcher is started.
 
-    Args: as `ServerWatcher`; `limit`: seconds in which the watcher must give a sign of life.
+    Args: as `ServerWatcher`; `limit`: seconds in which the watcher must answer a heartbeat.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class WatcherHandle:
         gather([self.actor.wait_ready.remote()], f"the servers (their logs: {self.logs})", self.start_limit)
 
     def check(self) -> None:
-        """A watcher that gives no sign of life is killed; Ray starts another, which adopts the servers."""
+        """Kills a watcher that misses its heartbeat; Ray starts another, which adopts the servers."""
         try:
             self.heartbeat.check()
         except WaitTimeout as error:

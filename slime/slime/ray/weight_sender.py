@@ -1,6 +1,7 @@
 """The process that broadcasts weights: an actor on the GPU of the trainer's first rank, with its own CUDA context.
 
-A broadcast that hangs can therefore be killed without the trainer. The actor starts with the first update."""
+A broadcast that hangs can therefore be killed without the trainer. The actor starts with the first update.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +28,13 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 
 @ray.remote(num_cpus=0, max_restarts=0)
 class WeightSender:
-    """`slime.engines.sglang.sender.Sender` in a process of its own. `gpu`: its number or UUID there, None: CPU."""
+    """Runs `slime.engines.sglang.sender.Sender` in its own process. `gpu`: its index or UUID on that machine, None:
+    CPU."""
 
     def __init__(self, run_dir: Path, gpu: int | str | None) -> None:
         actor_process.enter(run_dir, "weight_sender")
         os.environ["CUDA_VISIBLE_DEVICES"] = "" if gpu is None else str(gpu)  # before torch is imported
-        os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")  # as SGLang sets it; both sides must agree
+        os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")  # SGLang sets it too; both sides must agree
         from slime.engines.sglang.sender import Sender
 
         self.sender = Sender()
@@ -52,12 +54,12 @@ class WeightSender:
 
 @ray.remote(num_cpus=0, max_restarts=0)
 class WeightSharer:
-    """`slime.engines.sglang.memory.Sharer` in a process of its own. `gpus`: those of the engine, "": CPU."""
+    """Runs `slime.engines.sglang.memory.Sharer` in its own process. `gpus`: those of the engine, "": CPU."""
 
     def __init__(self, run_dir: Path, gpus: str) -> None:
         actor_process.enter(run_dir, "weight_sender")
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus  # before torch is imported
-        forget_allocator(os.environ)  # segments that grow have no CUDA IPC handles
+        forget_allocator(os.environ)  # expandable segments have no CUDA IPC handles
         from slime.engines.sglang.memory import Sharer
 
         self.sharer = Sharer()
@@ -73,7 +75,7 @@ class WeightSharer:
 
 
 class RaySender:
-    """The driver's side of it: starts it when it is needed, and another one after `kill`."""
+    """The driver's client of the weight sender: starts it on demand, and again after `kill`."""
 
     def __init__(self, args: RunArguments, placement: Placement) -> None:
         self.args, self.placement = args, placement
@@ -81,7 +83,8 @@ class RaySender:
         self.actor: Any = None
 
     def meet(self, engine_host: str, timeout: float) -> Future[Meeting]:
-        """The driver's own machine has another name where the trainer lies on another one."""
+        """Starts the rendezvous; if the trainer is on another machine, the driver's machine is addressed by its
+        network name."""
         elsewhere = self.placement.sites["actor"][0].node_id != self.placement.here
         if elsewhere and engine_host in LOCAL:
             engine_host = str(ray.util.get_node_ip_address())
@@ -115,7 +118,7 @@ class RaySender:
 
 
 class RaySharer(RaySender):
-    """The same of the process that shares memory with one engine, on the driver's machine as that is.
+    """The driver's client of the process that shares memory with one engine, on the driver's machine like the engine.
 
     `gpus`: as the engine sees them (CUDA_VISIBLE_DEVICES), "" for an engine on a CPU.
     """

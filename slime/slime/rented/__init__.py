@@ -1,1 +1,2 @@
-"""A model at a service that rents out its GPUs: what such a service must do, its engine and its trainer."""
+"""A model whose weights are at a service that rents out GPUs: the interface of such a service, its engine and its
+trainer."""

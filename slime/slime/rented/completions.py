@@ -1,4 +1,4 @@
-"""An OpenAI-compatible completions endpoint that takes and returns token ids, as a service that only samples.
+"""A service that only samples: any OpenAI-compatible completions endpoint that accepts and returns token ids.
 
     python -m slime.engines.launch --backend completions --rented-url http://HOST:8000/v1 --rented-model NAME \\
       --model-path FOLDER --port 30010
@@ -45,7 +45,7 @@ NO_IDS = (
     "that does, such as vLLM, or use it as a judge"
 )
 ASKED_FOR_IDS = {"return_token_ids": True, "raw_output": True}
-"""By which servers return ids; what one does not know it leaves out."""
+"""Request fields that make servers return ids; servers ignore unknown fields."""
 TRAINS_NOT = (
     "{url} only samples: there is nothing to train at; serve with it, or rent from a cloud that trains"
 )
@@ -55,7 +55,7 @@ class CompletionsService:
     """One model of one endpoint.
 
     Raises:
-        ConfigError: no address.
+        ConfigError: no URL was given.
     """
 
     exclusive = False
@@ -74,7 +74,8 @@ class CompletionsService:
         )
 
     def check(self) -> None:
-        """Asks for one token: key, model and ids are seen in its answer. Raises ConfigError, ServiceAway."""
+        """Samples one token, which verifies the key, the model, and that ids are returned. Raises ConfigError,
+        ServiceAway."""
         try:
             self.client.ask(FIRST_ANSWER)
         except ServiceRefuses as error:
@@ -86,7 +87,7 @@ class CompletionsService:
         return self.client
 
     def load(self, address: str | None) -> None:
-        """Nothing: the endpoint has one model."""
+        """Does nothing: the endpoint has only one model."""
 
     def new(self) -> Trained:
         self._refuse()
@@ -99,11 +100,12 @@ class CompletionsService:
 
 
 class CompletionsSampler:
-    """Answers of one model. Log-probs are the raw model's, of the whole distribution at temperature 1.
+    """Samples from one model of an endpoint. Log-probs are the raw model's, over the whole vocabulary at temperature
+    1.
 
     Args:
-        url: the base that `/completions` is added to.
-        options: fields of the body by which this server returns ids.
+        url: base URL, to which `/completions` is appended.
+        options: request fields that make this server return ids.
     """
 
     def __init__(self, url: str, model: str, key: str, options: Fields) -> None:
@@ -120,7 +122,7 @@ class CompletionsSampler:
         return self.threads.submit(self._of_prompt, ids)
 
     def ask(self, request: SamplingRequest) -> Sampled:
-        """Raises ServiceAway, ServiceRefuses."""
+        """Samples one answer. Raises ServiceAway, ServiceRefuses."""
         choice = self._post(request, {"logprobs": 1})
         ids, values = ids_of(choice), log_probs_of(choice)
         if ids is None:
@@ -167,8 +169,8 @@ def ids_of(choice: Fields) -> list[int] | None:
 
 
 def log_probs_of(choice: Fields, first_known: bool = True) -> list[float] | None:
-    """Returns the log-probs of an answer's tokens; `first_known`: false where the prompt is echoed, whose first token
-    has none."""
+    """Returns the log-probs of an answer's tokens; `first_known`: false if the prompt is echoed, because its first
+    token has none."""
     log_probs = choice.get("logprobs") or {}
     content = log_probs.get("content")
     numbers = [one.get("logprob") for one in content] if content else log_probs.get("token_logprobs")

@@ -1,7 +1,7 @@
-"""Code that clients of a service's SDK share: tested versions, failures, coroutines, and training clients of one
-shape.
+"""Code shared by clients of service SDKs: supported versions, errors, coroutines, and training clients with a common
+interface.
 
-The shape (`ShapedTrained`) is that of an SDK with `forward`, `forward_backward`, `optim_step`, `save_state` and
+That interface (`ShapedTrained`) has `forward`, `forward_backward`, `optim_step`, `save_state` and
 `save_weights_for_sampler`.
 """
 
@@ -23,10 +23,10 @@ from slime.rented.service import AdamStep, ServiceAway, ServiceForgot, ServiceRe
 
 
 def check_version(name: str, package: str, tested: tuple[int, int], install: str) -> None:
-    """Raises ConfigError for an SDK that is missing or was not tried.
+    """Raises ConfigError if the SDK is missing or of an untested version.
 
     Args:
-        tested: major and minor version that was. install: the command that brings it.
+        tested: tested major and minor version. install: the command that installs it.
     """
     try:
         installed = version(package)
@@ -39,7 +39,7 @@ def check_version(name: str, package: str, tested: tuple[int, int], install: str
 
 
 class Loop:
-    """An event loop of its own thread, which ends with the process."""
+    """An event loop in its own daemon thread."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -55,7 +55,7 @@ Reduction = Literal["sum", "mean"]
 
 @dataclass(frozen=True)
 class ShapedPending(Generic[Wanted]):
-    """One of the SDK's futures, and what its result becomes."""
+    """A future of the SDK, with the function that converts its result."""
 
     asked: Any
     make: Callable[[Any], Wanted]
@@ -66,10 +66,10 @@ class ShapedPending(Generic[Wanted]):
 
 
 class ShapedTrained:
-    """One adapter.
+    """One LoRA adapter, trained through an SDK's training client.
 
     Args:
-        client: an SDK's training client. types: the SDK's module of them.
+        client: an SDK's training client. types: the SDK's module of types.
         reduction: how the server reduces a loss over predictions: some add up, others take the mean of each sequence
             and then of all sequences, which is undone here.
     """
@@ -118,7 +118,8 @@ class ShapedTrained:
             return ShapedPending(self.client.save_state(name), lambda answer: str(answer.path))
 
     def datum(self, ids: Sequence[int], **inputs: Sequence[float]) -> Any:
-        """Returns all but the last id [N - 1], what they predict, and one number for each prediction by name."""
+        """Returns one training sequence in the SDK's type: all ids but the last [N - 1], their targets, and one
+        number a prediction for each name."""
         tensor = self.types.TensorData.from_numpy
         tensors = {name: tensor(np.asarray(values, dtype=np.float32)) for name, values in inputs.items()}
         tensors["target_tokens"] = tensor(np.asarray(ids[1:], dtype=np.int64))
@@ -135,14 +136,14 @@ Given = TypeVar("Given")
 
 
 USER = "user"
-"""Category of such SDKs for a failure caused by the content of a request."""
+"""The SDKs' error category for invalid requests."""
 REFUSED_KEY = (401, 403)
 MAY_PASS = (401, 402, 403, 408, 409, 425, 429)
-"""Statuses below 500 that a new key, a payment or a little time can change."""
+"""HTTP status below 500 after which a retry can succeed: with a new key, a payment, or later."""
 
 
 def translated(error: BaseException) -> ServiceAway | ServiceRefuses:
-    """Returns the SDK's error, whose status may be that of an error behind it, in one line."""
+    """Returns the SDK's error as one line; the HTTP status may be that of its cause."""
     status, category = None, None
     cause: BaseException | None = error
     while cause is not None and status is None and category is None:
@@ -167,7 +168,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def status_behind(error: BaseException | None) -> int | None:
-    """The same of an error or of those behind it."""
+    """Returns the HTTP status of an error or of its causes."""
     while error is not None:
         if (status := status_of(error)) is not None:
             return status
@@ -177,17 +178,17 @@ def status_behind(error: BaseException | None) -> int | None:
 
 @contextmanager
 def failures_translated() -> Iterator[None]:
-    """Raises ServiceAway or ServiceRefuses for whatever the SDK raises inside."""
+    """Turns every exception of the SDK inside into ServiceAway or ServiceRefuses."""
     try:
         yield
     except (ServiceAway, ServiceRefuses):
         raise
-    except Exception as error:  # the SDK raises ValueError, TimeoutError and others of many libraries
+    except Exception as error:  # the SDK raises ValueError, TimeoutError and exceptions of many libraries
         raise translated(error) from error
 
 
 def then(source: Future[Given], make: Callable[[Given], Wanted]) -> Future[Wanted]:
-    """Returns a future of `make` applied to a future's result; failures are translated."""
+    """Returns a future of `make(result)`; errors are translated."""
     result: Future[Wanted] = Future()
 
     def done(ended: Future[Given]) -> None:

@@ -1,7 +1,7 @@
-"""The interface of a service that rents out sampling and gradients. Token ids in, token ids out; no torch.
+"""The interface of a service that rents out sampling and gradients. It exchanges token ids and does not import torch.
 
-A plug-in (`--rented-service module:Class`) implements `Service`; engine and trainer use nothing else of it.
-Log-probs are natural, of the whole distribution at temperature 1: that is the one which services report.
+A plug-in (`--rented-service module:Class`) implements `Service`; engine and trainer use only this interface.
+Log-probs are natural logarithms over the whole vocabulary at temperature 1, because services report these.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from slime.plugins import load_attr
 T_co = TypeVar("T_co", covariant=True)
 
 LOSSES = ("ppo", "importance_sampling", "cispo")
-"""Policy losses that a service computes by itself."""
+"""Policy losses that a service can compute itself."""
 
 
 class ServiceAway(EngineError):
-    """The service is away, overloaded, or has refused the key: worth another try."""
+    """The service is unreachable, overloaded, or rejected the key: a retry may succeed."""
 
 
 class ServiceForgot(ServiceAway):
-    """The service answers, and no longer has what it is asked with: weights that it lost when it was started again."""
+    """The service has lost what the request refers to, such as weights before its restart."""
 
 
 class ServiceRefuses(EngineError):
-    """The service refuses a request by its content: another try would not help."""
+    """The service rejects the request's content: a retry would fail too."""
 
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """The rented model, and its service.
+    """The rented model and its service.
 
     Attributes:
         model: the base model's name at the service.
         url: base URL of the service; "": the service's own default.
-        rank: of the adapters that are trained. seed: of their first values.
+        rank: LoRA rank of trained adapters. seed: random seed of their initial weights.
     """
 
     model: str
@@ -50,7 +50,7 @@ class ServiceSettings:
 
 @dataclass(frozen=True)
 class SamplingRequest:
-    """One answer to sample: `prompt` ids, at most `most` new ones, which end after one of `stop_ids`."""
+    """Request for one answer: `prompt` ids, at most `most` new ids, ending after one of `stop_ids`."""
 
     prompt: Sequence[int]
     most: int
@@ -62,12 +62,12 @@ class SamplingRequest:
 
 
 FIRST_ANSWER = SamplingRequest(prompt=(0,), most=1)
-"""Asked of a sampler to see whether it answers: some load the weights only now."""
+"""Request that verifies a sampler: some services load weights only when first used."""
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """Sampled ids [t], the stop id included, and their log-probs [t]; `ended`: by a stop id, not by `most`."""
+    """Sampled ids [t], including the stop id, and their log-probs [t]; `ended`: by a stop id, not by `most`."""
 
     ids: list[int]
     log_probs: list[float]
@@ -76,7 +76,8 @@ class Sampled:
 
 @dataclass(frozen=True)
 class TrainingSequence:
-    """A whole sequence of ids [N], and for each of its N - 1 predictions what a loss compares and weighs it with."""
+    """A sequence of ids [N], with the loss inputs of each of its N - 1 predictions: old log-probs and
+    advantages."""
 
     ids: Sequence[int]
     log_probs: Sequence[float] = ()
@@ -96,33 +97,33 @@ class AdamStep:
 
 
 class Pending(Protocol[T_co]):
-    """Something that the service works on. `result` waits; it raises ServiceAway or ServiceRefuses."""
+    """A pending result of the service. `result` waits; it raises ServiceAway or ServiceRefuses."""
 
     def result(self) -> T_co: ...
 
 
 class Sampler(Protocol):
-    """One set of weights that answers."""
+    """Samples from one set of weights."""
 
     def sample(self, request: SamplingRequest) -> Future[Sampled]: ...
 
     def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
-        """Returns the log-probs of ids 1 to N - 1 of a sequence [N], each given those before it: [N - 1]."""
+        """Returns the log-probs [N - 1] of ids 1 to N - 1 of a sequence [N], each given the ids before it."""
         ...
 
 
 class Trained(Protocol):
-    """The adapter that is trained, one request after the other."""
+    """An adapter in training; requests are carried out in order."""
 
     def forward(self, sequences: Sequence[TrainingSequence]) -> Pending[list[list[float]]]:
-        """Returns log-probs [N - 1] of every sequence under the present weights."""
+        """Returns the log-probs [N - 1] of every sequence under the current weights."""
         ...
 
     def policy_gradient(
         self, loss: str, clip: tuple[float, float], sequences: Sequence[TrainingSequence]
     ) -> Pending[list[list[float]]]:
-        """Adds the gradient of the sum over predictions of one of LOSSES, each times its advantage; no mean is taken of
-        anything. With r = exp(present - given log-prob):
+        """Accumulates the gradient of one of LOSSES, summed over predictions times advantages, without any averaging.
+        With r = exp(present - given log-prob):
 
             importance_sampling   -r A, whose gradient is -A where the given log-probs are the present ones
             ppo                   max(-r A, -clip(r) A)
@@ -142,11 +143,11 @@ class Trained(Protocol):
         ...
 
     def save_sampler(self, name: str) -> Pending[str]:
-        """Keeps the weights to sample from; returns the address that `Service.sampler` takes."""
+        """Saves the weights for sampling; returns the address for `Service.sampler`."""
         ...
 
     def save_state(self, name: str) -> Pending[str]:
-        """Keeps weights and optimizer; returns the address that `Service.resume` takes."""
+        """Saves weights and optimizer; returns the address for `Service.resume`."""
         ...
 
 
@@ -154,17 +155,17 @@ class Service(Protocol):
     """A client of the service. All calls raise ServiceAway or ServiceRefuses.
 
     Attributes:
-        exclusive: only the weights that were loaded last answer, whatever sampler is asked; otherwise every address
-            can be sampled from at any time.
+        exclusive: only the weights loaded last can be sampled; otherwise every saved address can be sampled at any
+            time.
     """
 
     exclusive: bool
 
     def __init__(self, settings: ServiceSettings) -> None:
-        """Looks at what can be known without the service. Raises ConfigError."""
+        """Checks settings without contacting the service. Raises ConfigError."""
 
     def check(self) -> None:
-        """Asks the service whether it has the model and takes the key. Raises ConfigError if it does not."""
+        """Checks that the service has the model and accepts the key. Raises ConfigError if it does not."""
         ...
 
     def sampler(self, address: str | None) -> Sampler:
@@ -176,16 +177,16 @@ class Service(Protocol):
         ...
 
     def new(self) -> Trained:
-        """Returns a new adapter."""
+        """Loads weights into an exclusive service; no requests may be sent meanwhile."""
         ...
 
     def resume(self, address: str) -> Trained:
-        """Returns an adapter and its optimizer as they were saved."""
+        """Returns a new, untrained adapter."""
         ...
 
 
 def connect(path: str, settings: ServiceSettings) -> Service:
-    """Returns the service behind --rented-service. Raises ConfigError."""
+    """Returns the service given by --rented-service. Raises ConfigError."""
     if not path:
         raise ConfigError("no service to rent from: give --rented-service module:Class")
     service: Service = load_attr(path)(settings)

@@ -1,4 +1,4 @@
-"""A weight version that lies at the service: what a folder names instead of tensors."""
+"""A weight version at a service: its folder contains an address instead of tensors."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from slime.errors import EngineError
 
 FILE = "rented_weights.json"
 PREFIX = "xxh3:"
-"""As `slime.weights.versions` marks checksums of present releases."""
+"""Prefix of checksums in the current format, as in `slime.weights.versions`."""
 
 
 @dataclass(frozen=True)
 class RentedWeights:
-    """Place of a version at the service, for sampling (None: the base model)."""
+    """Address of a version at the service for sampling; None: the base model."""
 
     model: str
     sampler: str | None
 
     @property
     def checksum(self) -> str:
-        """Returns the checksum of the address: weights at a service never change under theirs, and their tensors are
-        not visible here."""
+        """Returns the checksum of the address: weights at an address never change, and their tensors cannot be read
+        here."""
         return PREFIX + hashlib.sha256(f"{self.model}|{self.sampler or ''}".encode()).hexdigest()
 
 
 def write_version(folder: Path, weights: RentedWeights) -> str:
-    """Makes the folder of a version, whole or not at all; returns its checksum."""
+    """Writes the folder of a version atomically; returns its checksum."""
     temporary = fresh_folder(folder)
     write_text(temporary / FILE, json.dumps(asdict(weights)))
     commit_folder(temporary, folder)
@@ -38,12 +38,12 @@ def write_version(folder: Path, weights: RentedWeights) -> str:
 
 
 def is_rented(folder: Path) -> bool:
-    """Returns whether a folder names a version at a service."""
+    """Returns whether a folder records a version at a service."""
     return (folder / FILE).is_file()
 
 
 def read_version(folder: Path) -> RentedWeights:
-    """Raises EngineError for a folder that names no version."""
+    """Reads the folder of a version. Raises EngineError if it records none."""
     try:
         content = json.loads((folder / FILE).read_text(encoding="utf-8"))
         return RentedWeights(str(content["model"]), content["sampler"])

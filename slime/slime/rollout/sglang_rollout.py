@@ -33,7 +33,7 @@ __all__ = ["GenerateState", "generate", "generate_rollout"]
 logger = logging.getLogger(__name__)
 
 ABORT_AGAIN = 0.5  # seconds between rounds of aborts: a request may reach its engine after its abort
-ABORT_PATIENCE = 30.0  # seconds for interrupted samples to come back before they are started again
+ABORT_TIMEOUT = 30.0  # seconds for interrupted samples to come back before they are started again
 
 
 def generate_rollout(
@@ -138,7 +138,7 @@ class Rollout:
 
     async def _stop(self) -> None:
         """Interrupts running requests; the data source gets it, and the surplus, back."""
-        deadline = time.monotonic() + ABORT_PATIENCE
+        deadline = time.monotonic() + ABORT_TIMEOUT
         pending = set(self.running)
         while pending and time.monotonic() < deadline:
             await self.state.pool.abort(self.interrupt)

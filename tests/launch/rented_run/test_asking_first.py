@@ -68,7 +68,7 @@ def test_a_service_that_is_away_is_told_of_in_one_line_and_left_to_the_run(
     over = threading.Event()
     if silent:
         monkeypatch.setattr(LocalService, "check", lambda service: over.wait(60))
-        monkeypatch.setattr(main, "PATIENCE", 0.05)
+        monkeypatch.setattr(main, "TIMEOUT", 0.05)
     else:
         move_in().away = 9
     ask_first(args)

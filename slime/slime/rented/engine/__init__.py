@@ -1,1 +1,1 @@
-"""An engine whose model lies at a service that rents out GPUs."""
+"""An engine whose model is at a service that rents out GPUs."""

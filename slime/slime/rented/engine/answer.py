@@ -1,4 +1,4 @@
-"""The answer to a client: SGLang's format, with the version of each token."""
+"""The response to a client, in SGLang's format, with the weight version of each token."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from slime.rented.service import Sampled
 
 
 class RentedAnswer:
-    """The answer to one request; `snapshot` is cumulative.
+    """The response to one request; `snapshot` is cumulative.
 
     Args:
-        version: of the weights that answer; `add` may name others later.
-        prompt_log_probs: [N - 1] of the prompt's ids but the first, if they were requested.
+        version: weight version that answers; later calls of `add` may give another one.
+        prompt_log_probs: [N - 1] of the prompt's ids except the first, if requested.
     """
 
     def __init__(self, rid: str, request: GenerateRequest, prompt: list[int], version: int) -> None:
@@ -29,7 +29,8 @@ class RentedAnswer:
         self._began = time.perf_counter()
 
     def add(self, sampled: Sampled, most: int, folder: ModelFolder, version: int) -> None:
-        """Takes the next tokens, up to one that completes a stop string; `most`: tokens of the whole answer."""
+        """Appends sampled tokens, up to the one that completes a stop string; `most`: token limit of the whole
+        answer."""
         self._take(sampled, most, folder)
         self.version, self._ends[version] = version, len(self.ids)
 
@@ -49,7 +50,7 @@ class RentedAnswer:
             self.finish = {"type": "length", "length": len(self.ids)}
 
     def _stopped(self, sampled: Sampled, stops: list[str], folder: ModelFolder) -> tuple[int, str] | None:
-        """Returns how many of the next tokens complete a stop string, and which one; None: none is in the text."""
+        """Returns the number of new tokens up to a stop string, and the string; None if there is none."""
         skip = self._request.sampling_params.skip_special_tokens
         if not any(word in folder.text(self.ids + sampled.ids, skip) for word in stops):
             return None
@@ -61,7 +62,7 @@ class RentedAnswer:
         return None
 
     def snapshot(self, text: str) -> dict[str, Any]:
-        """Returns the answer so far, in SGLang's shape."""
+        """Returns the answer so far, in SGLang's format."""
         meta: dict[str, Any] = {
             "id": self.rid,
             "finish_reason": self.finish,

@@ -1,4 +1,4 @@
-"""One request at the service, repeated for as long as the client waits: no answer of it is lost meanwhile."""
+"""Sends one request to the service and retries it while the client waits, so that no answer is lost."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds
-SLOW = 30.0  # seconds without an answer after which it is logged
+SLOW = 30.0  # seconds without an answer until a warning is logged
 REFUSALS = 2
-"""A sampler may be refused because the service has forgotten it; a new one that is refused too is the request's
-fault. If the service does not know a new one either, it has lost the weights."""
+"""A sampler may be rejected because the service has forgotten it. If a new one is rejected too, the request is
+invalid. If the service has forgotten the new one too, it has lost the weights."""
 
 
 class Outage:
-    """Whether the service answers, over all requests of an engine; logged once when it stops and once when it is
-    back."""
+    """Tracks whether the service answers, over all requests of an engine; logs the start and the end of an outage
+    once."""
 
     def __init__(self) -> None:
         self.since: float | None = None
@@ -42,7 +42,8 @@ class Outage:
 
 
 class Superseded(Exception):
-    """The service does not answer with a version, and another is live: services may lose weights while they are away."""
+    """The service cannot serve a version any more, and another one is live: services may lose weights during an
+    outage."""
 
 
 async def asked(
@@ -51,11 +52,11 @@ async def asked(
     outage: Outage,
     is_superseded: Callable[[], bool] = lambda: False,
 ) -> T:
-    """Returns the service's answer with a version, however long it is away.
+    """Returns the service's answer with a version; retries for as long as the service is unavailable.
 
     Raises:
-        ServiceRefuses: the request is wrong.
-        Superseded: another version may answer instead.
+        ServiceRefuses: the request is invalid.
+        Superseded: another version should answer instead.
     """
     pause, refusals, forgotten = FIRST_PAUSE, 0, 0
     while True:
@@ -94,7 +95,8 @@ async def _watched(answer: Future[T], outage: Outage) -> T:
 
 
 class Turns:
-    """Questions go side by side; a load waits for those under way and keeps the next ones waiting."""
+    """A shared lock for requests and an exclusive one for loading: a load waits for running requests and blocks new
+    ones."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Condition()

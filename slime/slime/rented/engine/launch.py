@@ -1,6 +1,6 @@
 """`python -m slime.engines.launch --backend rented --rented-service module:Class --model-path FOLDER --port N`.
 
-FOLDER holds tokenizer and configuration, no weights. Prints the ready line when the service has answered.
+FOLDER contains tokenizer and configuration, but no weights. Prints the ready line once the service has answered.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class RentedEngineArguments:
 
     @property
     def model_there(self) -> str:
-        """The base model's name at the service."""
+        """Returns the base model's name at the service."""
         return self.rented_model or self.model_path
 
 
 async def serve(args: RentedEngineArguments) -> None:
-    """Serves until a signal. Raises ConfigError, and OSError for a port that is taken."""
+    """Serves until a signal arrives. Raises ConfigError, and OSError if the port is in use."""
     folder = ModelFolder.read(args.model_path, args.context_length)
     settings = ServiceSettings(args.model_there, args.rented_url)
     service = connect(args.rented_service, settings)
@@ -82,7 +82,7 @@ async def serve(args: RentedEngineArguments) -> None:
 
 
 async def _reached(ask: object) -> None:
-    """Asks until the service answers: nothing can be served before, and each caller has its own time-out."""
+    """Retries until the service answers: nothing can be served before, and each caller has its own time-out."""
     assert callable(ask)
     announced = False
     while True:
@@ -97,7 +97,7 @@ async def _reached(ask: object) -> None:
 
 
 def launch(argv: list[str]) -> int:
-    """Starts the engine for `slime.engines.launch`; returns an exit status, 2 for refused settings."""
+    """Starts the engine for `slime.engines.launch`; returns an exit status, 2 for invalid settings."""
     args = parse(RentedEngineArguments, argv, PROGRAM, "Serves a model at a service.")
     try:
         asyncio.run(serve(args))
@@ -112,14 +112,15 @@ def launch(argv: list[str]) -> int:
 
 TEXT = "user: What is 2 + 3? assistant: 2 + 3 = 5. user: What is 2 + 4? assistant: 2 + 4 = 6. user: What is 2 + 5?"
 LEAST = 2.0
-"""Nats a token by which a model prefers a text over its own words in disorder."""
+"""Least difference, in nats a token, between the log-prob of a text and of its tokens in random order."""
 
 
 def check_tokenizer(sampler: Sampler, folder: ModelFolder) -> int:
-    """Compares how likely the model finds a text and the same ids in disorder; returns how many tokens were asked.
+    """Verifies the tokenizer: compares the model's log-probs of a text and of the same ids in random order. Returns
+    the number of tokens used.
 
     Raises:
-        ConfigError: to the model these ids are no text. ServiceAway, ServiceRefuses.
+        ConfigError: the model does not prefer the text, so the tokenizer is not its own. ServiceAway, ServiceRefuses.
     """
     if folder.tokenizer is None:
         return 0

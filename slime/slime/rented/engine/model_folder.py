@@ -1,4 +1,4 @@
-"""The local files of a model whose weights are elsewhere: vocabulary, context, ids that end an answer, tokenizer."""
+"""Local files of a model whose weights are elsewhere: vocabulary, context length, stop ids, tokenizer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slime.errors import ConfigError
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """`tokenizer` is None if the folder has no tokenizer.json."""
+    """Facts read from a model folder; `tokenizer` is None if it has no tokenizer.json."""
 
     path: str
     limits: ModelLimits
@@ -24,7 +24,8 @@ class ModelFolder:
 
     @classmethod
     def read(cls, path: str, context_length: int | None = None) -> ModelFolder:
-        """Raises ConfigError for a folder with incomplete files, or a context that the model lacks."""
+        """Reads a model folder. Raises ConfigError if files are missing, or if the model does not support this
+        context length."""
         folder = Path(path)
         if not (folder / "config.json").is_file():
             raise ConfigError(
@@ -46,7 +47,7 @@ class ModelFolder:
         )
 
     def text(self, ids: list[int], skip_special_tokens: bool) -> str:
-        """Returns the text of sampled ids, "" without a tokenizer."""
+        """Returns the text of sampled ids; "" without a tokenizer."""
         if self.tokenizer is None:
             return ""
         return str(self.tokenizer.decode(ids, skip_special_tokens=skip_special_tokens))

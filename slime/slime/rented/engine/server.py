@@ -1,4 +1,5 @@
-"""HTTP routes of a rented engine: the embedded engine's protocol over a service. Imports no torch."""
+"""HTTP routes of a rented engine: the protocol of the embedded engine, forwarded to a service. Does not import
+torch."""
 
 from __future__ import annotations
 
@@ -39,11 +40,11 @@ ABORTED = {"type": "abort", "message": "aborted by request"}
 
 
 class RentedServer:
-    """Routes over the versions at one service.
+    """HTTP routes over the weight versions at one service.
 
     Args:
-        chunk: tokens asked for at a time, so that an answer streams; 0: the whole answer at once.
-        most_running: requests at the service at a time; others wait.
+        chunk: tokens requested at a time, so that an answer streams; 0: the whole answer at once.
+        most_running: most concurrent requests at the service; others wait.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class RentedServer:
     async def _answers(
         self, rid: str, body: GenerateRequest, prompt: list[int], most: int, request: Request
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """The growing answer, until its last part, an abort, or the end of the connection."""
+        """Yields the growing answer until it is complete, aborted, or the client disconnects."""
         first = self.versions.live
         answer = RentedAnswer(rid, body, prompt, first.number)
         ended = [
@@ -130,8 +131,8 @@ class RentedServer:
                 task.cancel()
 
     async def _in_turn(self, first: RentedVersion, answer: RentedAnswer, *asked: Any) -> RentedVersion:
-        """An answer stays with the version that it began with, where the service can answer with several and has not
-        lost it; returns the one that answered."""
+        """Extends an answer with the version that it started with, if the service can still serve that version;
+        returns the version that answered."""
         async with self.turns.question():
             version = self.versions.live if self.versions.service.exclusive else first
             while True:
@@ -149,7 +150,7 @@ class RentedServer:
         prompt: list[int],
         most: int,
     ) -> None:
-        """Asks the service for the next tokens, and first for log-probs of the prompt where they are wanted."""
+        """Requests the next tokens from the service, and before them the prompt's log-probs if requested."""
         params = body.sampling_params
 
         def gone() -> bool:
@@ -212,7 +213,7 @@ class RentedServer:
         return WIRE.answer({"success": True, "message": "nothing is prepared"})
 
     async def try_weights(self, request: Request) -> Response:
-        """Answers of a version that need not be live."""
+        """Answers prompts with a version that need not be live."""
         body = await WIRE.parse(request, TryRequest)
         version = self.versions.named(body.version, body.model_path)
         if self.versions.service.exclusive and version is not self.versions.live:
@@ -238,7 +239,7 @@ class RentedServer:
         return {"ids": sampled.ids, "log_probs": sampled.log_probs, "text": text, "ended": sampled.ended}
 
     async def nothing(self, request: Request) -> Response:
-        """No memory of this machine is given back: none was taken."""
+        """Does nothing: this process holds no model memory to release."""
         return WIRE.answer({"success": True, "message": "the model is not on this machine"})
 
     async def health(self, request: Request) -> Response:
@@ -279,10 +280,10 @@ async def _events(first: dict[str, Any], rest: AsyncGenerator[dict[str, Any], No
 
 
 def check_request(request: GenerateRequest, folder: ModelFolder) -> tuple[list[int], int]:
-    """Returns the prompt's ids, and how many new ones the answer may have.
+    """Returns the prompt's ids, and the most new ones that the answer may have.
 
     Raises:
-        RequestError: an option that services have no counterpart of, or a prompt that does not fit.
+        RequestError: an option that services do not support, or a prompt that is too long.
     """
     params = request.sampling_params
     lacking = {

@@ -1,4 +1,4 @@
-"""The versions that a rented engine can answer with: the live one, one that is prepared, and those of open requests."""
+"""Weight versions that a rented engine can answer with: the live one, a prepared one, and those of open requests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from slime.rented.versions import RentedWeights, read_version
 
 
 class RentedVersion:
-    """One version and what answers with it. A request keeps the version that it began with.
+    """One weight version and the sampler that answers with it. A request keeps the version that it started with.
 
     Args:
-        folder: of the version; the model's own for the base model.
+        folder: folder of the version; for the base model, the model folder.
 
     Attributes:
-        forgotten: the service answers, but no longer has this version.
+        forgotten: the service is available, but has lost this version.
     """
 
     forgotten = False
@@ -30,21 +30,21 @@ class RentedVersion:
         self._turn = threading.Lock()
 
     def sampler(self) -> Sampler:
-        """Connects if it is not. Raises ServiceAway, ServiceRefuses."""
+        """Returns the sampler; connects at the first call. Raises ServiceAway, ServiceRefuses."""
         with self._turn:
             if self._sampler is None:
                 self._sampler = self._service.sampler(self.weights.sampler)
             return self._sampler
 
     def connect_again(self, failed: Sampler) -> None:
-        """The next request connects again, unless another one has done so meanwhile."""
+        """Makes the next request connect again, unless another one has reconnected meanwhile."""
         with self._turn:
             if self._sampler is failed:
                 self._sampler = None
 
 
 class RentedVersions:
-    """The two-phase switch. All calls may come from several threads."""
+    """Switches versions in two phases: prepare, then switch. Thread-safe."""
 
     def __init__(self, service: Service, model: str) -> None:
         self.service, self.model = service, model
@@ -52,15 +52,15 @@ class RentedVersions:
         self._prepared: RentedVersion | None = None
 
     def load(self, folder: str, number: int) -> None:
-        """The version to begin with. Raises ServiceAway, WeightsError."""
+        """Loads the first version. Raises ServiceAway, WeightsError."""
         version = self._open(folder, number)
         self._bring(version)
         self.live = version
 
     def prepare(self, folder: str, number: int) -> RentedVersion:
-        """Returns when the service has answered with the version. Raises WeightsError, ServiceAway."""
+        """Returns the prepared version once the service has answered with it. Raises WeightsError, ServiceAway."""
         version = self._open(folder, number)
-        if self.service.exclusive:  # it answers once it is loaded, which is the switch
+        if self.service.exclusive:  # loading a version is the switch
             self._prepared = version
             return version
         try:
@@ -71,7 +71,7 @@ class RentedVersions:
         return version
 
     def switch(self, number: int) -> RentedVersion:
-        """Requests from now on are answered by the prepared version. Raises WeightsError, ServiceAway."""
+        """Makes new requests use the prepared version. Raises WeightsError, ServiceAway."""
         prepared = self._prepared
         if prepared is None or prepared.number != number:
             if self.live.number == number:
@@ -85,7 +85,7 @@ class RentedVersions:
         self._prepared = None
 
     def named(self, number: int, folder: str | None) -> RentedVersion:
-        """Returns the version that is tried: that of a folder, the prepared or the live one. Raises WeightsError."""
+        """Returns the version to test: that of a folder, the prepared or the live one. Raises WeightsError."""
         if folder is not None:
             return self._open(folder, number)
         for version in (self._prepared, self.live):

@@ -1,4 +1,4 @@
-"""Training of an adapter that lies at a service which rents out GPUs."""
+"""Trains an adapter at a service that rents out GPUs."""
 
 from slime.rented.trainer.trainer import RentedTrainer
 

@@ -1,9 +1,9 @@
 """Gradients and optimizer of an adapter at a service.
 
-A loss is computed here, by the same formulas as everywhere, from the log-probs of a forward pass; its gradient by
-each log-prob is all that the service needs for the backward pass: importance sampling whose old log-probs are those
-of the forward pass has the gradient -A at each token, so A is minus that gradient. Two passes for any loss of the
-sampled tokens' log-probs, and no formula twice.
+The loss is computed here, by the same formulas as for other backends, from the log-probs of a forward pass. The
+backward pass needs only the loss's gradient by each log-prob: importance sampling with the log-probs of the forward
+pass as old ones has the gradient -A at each token, so A is minus that gradient. Two passes therefore support any loss
+of the sampled tokens' log-probs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from slime.training.core.packing import PackedBatch
 from slime.training.core.part import Part
 
 UNBOUNDED = (0.0, 1e9)
-"""A clip that importance sampling does not have."""
+"""A clip range that never clips."""
 
 
 @dataclass(frozen=True)
 class OnePass:
-    """A policy loss that the service computes by itself.
+    """A policy loss that the service computes itself.
 
     Attributes:
         terms: (number of the micro-batch, pack) -> old log-probs [T], advantages times the weight of each token [T].
@@ -40,14 +40,14 @@ class OnePass:
 
 
 class RentedLearner(Learner[RentedModel]):
-    """The adapter of one run.
+    """The trained adapter of one run.
 
     Args:
-        adam: of every step; `update` gives the learning rate.
+        adam: optimizer settings of every step, except the learning rate, which `update` gets.
 
     Attributes:
-        measured: what the service measured in the last step.
-        one_pass: set for a step whose loss the service has.
+        measured: metrics that the service returned for the last step.
+        one_pass: set for a step whose loss the service computes.
     """
 
     def __init__(self, model: RentedModel, adam: AdamStep) -> None:
@@ -57,11 +57,12 @@ class RentedLearner(Learner[RentedModel]):
         self._under_way: list[Callable[[], object]] = []
 
     def clear(self) -> None:
-        """A service forgets the gradient with each step; one that was not applied is lost with the trainer."""
+        """Does nothing: a step clears the gradient, and a gradient that was not applied is lost with the trainer."""
         self._under_way.clear()
 
     def accumulate(self, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
-        """All packs go forward in one request and backward in another, or both in one where the service has the loss."""
+        """Sends all packs in one forward and one backward request, or in one request if the service computes the
+        loss."""
         if self.one_pass is not None:
             self._in_one_pass(self.one_pass, packs, loss_of)
             return
@@ -83,7 +84,7 @@ class RentedLearner(Learner[RentedModel]):
         self.send("importance_sampling", UNBOUNDED, batch)
 
     def _in_one_pass(self, asked: OnePass, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
-        """The loss is computed here too, for its metrics alone."""
+        """Lets the service compute the loss; it is computed here too, only for metrics."""
         known = [number for number, packed in enumerate(packs) if not packed.is_filler]
         batch = [
             TrainingSequence(
@@ -101,7 +102,7 @@ class RentedLearner(Learner[RentedModel]):
     def send(
         self, loss: str, clip: tuple[float, float], batch: Sequence[TrainingSequence]
     ) -> Callable[[], list[list[float]]]:
-        """Returns the backward pass, under way; the returned handle waits for its log-probs."""
+        """Starts the backward pass; the returned function waits for its log-probs."""
         if not batch:
             return list
         pending = self.model.adapter.policy_gradient(loss, clip, batch)
@@ -113,13 +114,13 @@ class RentedLearner(Learner[RentedModel]):
         return sums
 
     def clip(self, loss: float, max_norm: float, where: str) -> float:
-        """Returns NaN as the norm, since the service clips and does not report it."""
+        """Returns NaN as the norm: the service clips and does not report it."""
         if not math.isfinite(loss):
             raise TrainError(f"{where}: the loss is {loss}; the step was refused and nothing of it applied")
         return math.nan
 
     def update(self, rate: float) -> None:
-        """Sent after the backward pass at once; returns when both are done."""
+        """Sends the optimizer step right after the backward pass; returns when both are done."""
         if not self._under_way:
             return
         moved = self.model.adapter.step(replace(self.adam, learning_rate=rate))

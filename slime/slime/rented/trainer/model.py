@@ -1,4 +1,4 @@
-"""The policy and its base as the training core sees them; both compute at the service."""
+"""The policy and its base model for the training core; the service computes both."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torch import Tensor
 from claw_base.run_folder.usage import Meter
 from slime.errors import TrainError
 from slime.rented.service import Sampler, Service, ServiceRefuses, Trained, TrainingSequence
-from slime.rented.trainer.retry import patiently
+from slime.rented.trainer.retry import with_retries
 from slime.training.core.packing import PackedBatch
 
 Ids = tuple[int, ...]
 
 
 class RentedModel:
-    """An adapter at a service, over a base model that stays.
+    """An adapter at a service, over a frozen base model.
 
     Args:
-        vocabulary: tokens that the model knows.
+        vocabulary: size of the model's vocabulary.
     """
 
     def __init__(self, service: Service, vocabulary: int, meter: Meter) -> None:
@@ -34,16 +34,16 @@ class RentedModel:
         self._asked: dict[Ids, Future[list[float]]] = {}
 
     def eval(self) -> None:
-        """A service decides on dropout by itself."""
+        """Does nothing: the service controls dropout."""
 
     def train(self) -> None:
-        """As `eval`."""
+        """Does nothing, like `eval`."""
 
     def requires_grad_(self, requires_grad: bool) -> None:
-        """Does nothing, since only the adapter is trained."""
+        """Does nothing: only the adapter is trained."""
 
     def shapes(self) -> dict[str, torch.Size]:
-        """None of the weights are here."""
+        """Returns {}: no weights are local."""
         return {}
 
     def take_over(self, policy: Any) -> None:
@@ -56,7 +56,7 @@ class RentedModel:
 
     @contextmanager
     def without_adapters(self) -> Iterator[None]:
-        """Inside, the base model answers."""
+        """Makes the base model answer inside the context."""
         self._on_base = True
         try:
             yield
@@ -86,23 +86,23 @@ class RentedModel:
                 return asked.result()
             except ServiceRefuses:
                 raise
-            except Exception:  # away just then: it is asked again, with patience
+            except Exception:  # unavailable just then: it is retried below
                 self._asked.pop(tuple(ids), None)
-        return patiently(lambda: self.ask_base(ids).result(), self.forget_base)
+        return with_retries(lambda: self.ask_base(ids).result(), self.forget_base)
 
     def ask_base(self, ids: Sequence[int]) -> Future[list[float]]:
-        """The same, under way."""
+        """Starts the request of `of_base`."""
         if self._base is None:
             self._base = self.service.sampler(None)
         self.meter.add(prefill=len(ids))
         return self._base.log_probs(ids)
 
     def forget_base(self) -> None:
-        """The next question connects again."""
+        """Makes the next request to the base model connect again."""
         self._base = None
 
     def ask_ahead(self, sequences: Sequence[Sequence[int]]) -> None:
-        """Puts all questions to the base model at once; `of_base` then finds their answers."""
+        """Starts all requests to the base model at once; `of_base` then returns their results."""
         for ids in dict.fromkeys(tuple(ids) for ids in sequences):
             self._asked[ids] = self.ask_base(ids)
 
@@ -114,7 +114,7 @@ LACKING = "a service gives log-probs of the sampled tokens alone; this loss need
 
 
 class OwnTokens:
-    """The distribution of a pack of one sample, known at its targets [T].
+    """Distribution of a pack with one sample, known only at its targets [T].
 
     Args:
         log_probs: of the targets [T]; a leaf that collects gradients, or a constant.
@@ -142,19 +142,19 @@ class OwnTokens:
 
 
 def ids_of(packed: PackedBatch) -> list[int]:
-    """Returns the sequence of a pack of one sample."""
+    """Returns the sequence of a pack with one sample."""
     assert len(packed.lengths) == 1, "the service gets one sequence a pack"
     ids: list[int] = packed.input_ids[0].tolist()
     return ids
 
 
 def at_targets(packed: PackedBatch, log_probs: list[float]) -> Tensor:
-    """Returns those of the pack's targets [T] among the log-probs [N - 1] of a whole sequence."""
+    """Selects the values at the pack's targets [T] from the log-probs [N - 1] of a whole sequence."""
     return torch.tensor(log_probs, dtype=torch.float32)[packed.logit_positions]
 
 
 def over_sequence(packed: PackedBatch, values: Tensor) -> list[float]:
-    """Values at the targets [T] as [N - 1] over the sequence, 0 if nothing is trained."""
+    """Spreads values at the targets [T] over the sequence [N - 1], with 0 elsewhere."""
     wide = torch.zeros(packed.input_ids.shape[1] - 1)
     wide[packed.logit_positions] = values.float()
     as_list: list[float] = wide.tolist()

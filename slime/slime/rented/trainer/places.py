@@ -1,4 +1,4 @@
-"""The addresses of an adapter at the service: starts or resumes it, and saves it for sampling and for resuming."""
+"""Addresses of an adapter at the service: starts or resumes it, and saves it for sampling and for resuming."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from claw_base.files import fresh_folder, write_text
 from slime.errors import CheckpointError
 from slime.rented.service import FIRST_ANSWER, ServiceForgot, ServiceRefuses
 from slime.rented.trainer.model import RentedModel
-from slime.rented.trainer.retry import patiently
+from slime.rented.trainer.retry import with_retries
 from slime.rented.versions import RentedWeights, read_version, write_version
 from slime.utils.logging import event
 from slime.weights import checkpoints
@@ -31,10 +31,10 @@ logger = logging.getLogger(__name__)
 
 
 class RentedPlaces:
-    """The adapter of one run, by addresses.
+    """The adapter of one run, identified by addresses at the service.
 
     Args:
-        name: of the base model at the service.
+        name: name of the base model at the service.
         save: folder of the run's checkpoints.
     """
 
@@ -44,11 +44,11 @@ class RentedPlaces:
         self.moved = False
 
     def load(self, otherwise: str | None, address: str, lora: dict[str, Any] | None) -> CheckpointState:
-        """Takes up the latest checkpoint of the run, else that of `otherwise`, else what the service keeps at `address`,
-        else begins an adapter.
+        """Loads the run's latest checkpoint, else that of `otherwise`, else the state at `address`, else a new
+        adapter.
 
         Raises:
-            CheckpointError: a checkpoint that is not there, or does not fit this run.
+            CheckpointError: a checkpoint is missing or does not fit this run.
         """
         folder = checkpoints.find(self.save_dir) or checkpoints.find(otherwise)
         if folder is not None:
@@ -64,7 +64,7 @@ class RentedPlaces:
         return CheckpointState()
 
     def return_to(self, folder: Path, lora: dict[str, Any] | None) -> CheckpointState:
-        """Takes up a checkpoint. Raises CheckpointError."""
+        """Loads a checkpoint. Raises CheckpointError."""
         state, address = read_state(folder, lora, self.name)
         try:
             self.take_up(address)
@@ -76,17 +76,17 @@ class RentedPlaces:
         return state
 
     def take_up(self, address: str) -> None:
-        """The adapter and its optimizer as they were kept at an address; none: as a run begins."""
+        """Resumes the adapter and its optimizer from an address; "": starts a new adapter."""
         service = self.model.service
-        self.model.trained = patiently(lambda: service.resume(address) if address else service.new())
+        self.model.trained = with_retries(lambda: service.resume(address) if address else service.new())
 
     def keep(self) -> str:
-        """Returns the address of weights and optimizer as they are now."""
+        """Saves weights and optimizer; returns their address."""
         self.kept += 1
         return self.model.adapter.save_state(f"kept_{self.kept:06d}").result()
 
     def export(self, folder: Path, version: int, steps: int) -> str:
-        """Names a version in a folder; before the first step of a new adapter that is the base model itself.
+        """Records a version in a folder; before the first step of a new adapter, the version is the base model.
 
         Returns the checksum.
         """
@@ -96,13 +96,13 @@ class RentedPlaces:
         return checksum
 
     def keeps(self, folder: Path) -> bool:
-        """Returns whether the service still answers with the version that a folder names; one that holds a single set
-        of weights is not asked."""
+        """Returns whether the service still has the version recorded in a folder; a service with a single set of
+        weights is not asked."""
         service, address = self.model.service, read_version(folder).sampler
         if service.exclusive or address is None:
             return True
         try:
-            patiently(lambda: service.sampler(address).sample(FIRST_ANSWER).result())
+            with_retries(lambda: service.sampler(address).sample(FIRST_ANSWER).result())
         except (ServiceForgot, ServiceRefuses) as error:
             logger.warning("the service has forgotten %s, it is kept there again: %s", address, error)
             return False
@@ -111,8 +111,8 @@ class RentedPlaces:
     def save(
         self, state: CheckpointState, extra: dict[str, Any], weights: Path | None, hold: bool = False
     ) -> str:
-        """A checkpoint of the adapter; `weights`: the folder that names the same version to sample from; `hold`: it
-        counts once it is put into force."""
+        """Writes a checkpoint of the adapter; `weights`: folder of the same version for sampling; `hold`: it becomes
+        valid only when it is put into force."""
         address = self.model.adapter.save_state(
             f"step_{state.rollout_id + 1:06d}_v{state.version:06d}"
         ).result()
@@ -132,11 +132,11 @@ def write_state(
     weights: Path | None = None,
     hold: bool = False,
 ) -> Path:
-    """Makes the checkpoint whose weights and optimizer lie at `address` the latest one; returns its folder.
+    """Writes the checkpoint with weights and optimizer at `address` as the latest one; returns its folder.
 
     Args:
         extra: added to `meta.json`. weights: folder whose files become part of it.
-        hold: write it completely, under its hidden name; it counts once it is put into force.
+        hold: write it completely under a hidden name; it becomes valid when it is put into force.
     """
     path = folder_of(save, state.rollout_id)
     temporary = fresh_folder(path)
@@ -152,7 +152,7 @@ def write_state(
 
 
 def read_state(path: Path, lora: dict[str, Any] | None, model: str) -> tuple[CheckpointState, str]:
-    """Returns where training stood, and the address of weights and optimizer. Raises CheckpointError."""
+    """Returns the training state, and the address of weights and optimizer. Raises CheckpointError."""
     meta = read_meta(path)
     check_adapters(path, meta, lora)
     if meta.get("rented_model") != model:

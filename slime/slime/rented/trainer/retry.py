@@ -1,4 +1,4 @@
-"""A question to a service that may be away for a while."""
+"""Retries requests to a service that may be unavailable for a while."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ P = ParamSpec("P")
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds
 
 
-def patiently(ask: Callable[[], T], before_again: Callable[[], None] = lambda: None) -> T:
-    """Returns the service's answer, however long it is away; logs once when it stops and once when it is back.
+def with_retries(ask: Callable[[], T], before_again: Callable[[], None] = lambda: None) -> T:
+    """Returns the result of `ask`; retries until the service answers, and logs the start and the end of an outage
+    once.
 
-    Only for questions that change nothing at the service when they are put twice.
+    Only for requests that can be repeated without effect on the service.
 
     Raises:
-        ServiceRefuses: by the content of the question. ServiceForgot: it no longer has what it is asked with.
+        ServiceRefuses: the request's content is rejected. ServiceForgot: it has lost what the request refers to.
     """
     pause, since = FIRST_PAUSE, 0.0
     while True:
@@ -45,11 +46,11 @@ def patiently(ask: Callable[[], T], before_again: Callable[[], None] = lambda: N
 
 
 class AdapterLost(RuntimeError):
-    """The service lost the adapter, or was away in the middle of a step: it is unknown how much of it was done."""
+    """The service lost the adapter, or became unavailable during a step, so that the adapter's state is unknown."""
 
 
 def loses_trainer(method: Callable[P, T]) -> Callable[P, T]:
-    """A failure of the service inside ends this trainer; another one goes on from the last checkpoint."""
+    """Decorator: a failure of the service raises AdapterLost; a new trainer resumes from the last checkpoint."""
 
     @wraps(method)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""The training core of a run whose model lies at a service: the same loop, losses and metrics, and no model here."""
+"""The training core for a model at a service: the same loop, losses and metrics, without a local model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slime.rented.service import AdamStep, ServiceRefuses, ServiceSettings, conn
 from slime.rented.trainer.learner import UNBOUNDED, OnePass, RentedLearner
 from slime.rented.trainer.model import RentedModel
 from slime.rented.trainer.places import RentedPlaces
-from slime.rented.trainer.retry import loses_trainer, patiently
+from slime.rented.trainer.retry import loses_trainer, with_retries
 from slime.training.core.batch import TrainBatch
 from slime.training.core.packing import PackedBatch, check_samples
 from slime.training.core.part import Part
@@ -34,14 +34,14 @@ from slime.weights.probe import Probe
 logger = logging.getLogger(__name__)
 
 ENTROPY = "entropy"
-"""Measured with every loss, and unknown of a rented model; one that is trained on is refused with the arguments."""
+"""A metric of every loss that a rented model cannot provide; flags that train on it are rejected."""
 NOT_HERE = "the weights lie at the service, not here"
 
 
 class RentedTrainer(Trainer):
-    """The one rank of a run. What the service keeps is named by addresses (`places`).
+    """The only rank of a run. The state at the service is identified by addresses (`places`).
 
-    Log-probs, of policy, base and engine, are those of temperature 1: other temperatures of samples are not looked at.
+    Log-probs of policy, base model and engine are at temperature 1; a sample's temperature is ignored.
     """
 
     backend = "rented"
@@ -55,7 +55,7 @@ class RentedTrainer(Trainer):
         self.spec = replace(self.spec, components=tuple(c for c in self.spec.components if c.name != ENTROPY))
         settings = ServiceSettings(args.rented_model, args.rented_url, args.lora_rank or 0, args.seed)
         service = connect(args.rented_service, settings)
-        patiently(service.check)
+        with_retries(service.check)
         vocabulary = (
             AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             .get_text_config()
@@ -91,15 +91,15 @@ class RentedTrainer(Trainer):
 
     @property
     def parts(self) -> list[Part]:
-        """Nothing that changes is in this process."""
+        """Returns []: this process has no state that changes."""
         return []
 
     def probe(self) -> Probe | None:
-        """The engine asks the same service for the same address: there is nothing to prove."""
+        """Returns None: engine and trainer use the same address at the service, so there is nothing to verify."""
         return None
 
     def load(self) -> CheckpointState:
-        """Resumes from the latest checkpoint of `save`, else from `load`; without one a new adapter begins."""
+        """Resumes from the latest checkpoint in `save`, else from `load`, else starts a new adapter."""
         state = self.places.load(self.args.load, self.args.rented_state, lora_settings(self.args))
         self.global_step, self.version = state.global_step, state.version
         return state
@@ -110,7 +110,7 @@ class RentedTrainer(Trainer):
 
     @loses_trainer
     def export_weights(self, folder: str, version: int, whole: bool = True) -> str:
-        """Keeps the weights at the service to sample from; the folder names where. Returns its checksum."""
+        """Saves the weights for sampling at the service; records the address in the folder. Returns its checksum."""
         self.version = version
         return self.places.export(Path(folder), version, self.global_step)
 
@@ -130,8 +130,8 @@ class RentedTrainer(Trainer):
         wait: bool = True,
         hold: bool = False,
     ) -> str:
-        """Keeps weights and optimizer at the service; the checkpoint names where. `hold`: it counts once it is put into
-        force."""
+        """Saves weights and optimizer at the service; records the address in the checkpoint. `hold`: it becomes valid
+        when it is put into force."""
         state = CheckpointState(rollout_id, version, parent, None, self.global_step)
         extra = {
             "hf_checkpoint": self.args.hf_checkpoint,
@@ -141,7 +141,7 @@ class RentedTrainer(Trainer):
         return self.places.save(state, extra, None if model_folder is None else Path(model_folder), hold)
 
     def finish_save(self) -> None:
-        """`save` returns when the checkpoint counts."""
+        """Does nothing: `save` returns when the checkpoint is valid."""
 
     @loses_trainer
     def keep_elsewhere(self) -> str:
@@ -152,7 +152,8 @@ class RentedTrainer(Trainer):
 
     @loses_trainer
     def train(self, rollout_id: int, samples: Sequence[Sample]) -> dict[str, float]:
-        """As `Trainer.train`. A sample whose teacher or reference the service refuses to ask is dropped and counted."""
+        """Like `Trainer.train`. A sample that the service rejects for the teacher or reference is dropped and
+        counted."""
         check_samples(samples, self.vocabulary)
         if following := next((s for s in samples if s.divergence is not None), None):
             raise DataError(
@@ -176,15 +177,15 @@ class RentedTrainer(Trainer):
 
     @loses_trainer
     def log_probs(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Returns the log-probs of every response token under the present weights, in one request."""
+        """Returns the log-probs of every response token under the current weights, in one request."""
         check_samples(samples, self.vocabulary)
         asked = [sample.tokens for sample in samples if sample.response_length]
-        results = iter(patiently(lambda: self.model.forward(asked)) if asked else [])
+        results = iter(with_retries(lambda: self.model.forward(asked)) if asked else [])
         return [next(results)[-n:] if (n := sample.response_length) else [] for sample in samples]
 
     def _ask_base(self, samples: Sequence[Sample]) -> tuple[list[Sample], int]:
-        """Asks the base model everything at once; returns the samples, those that failed without trained tokens, and
-        how many failed."""
+        """Requests all base-model log-probs at once; returns the samples, with failed ones masked from training, and
+        the number of failures."""
         questions = [self._questions(sample) for sample in samples]
         self.model.ask_ahead([ids for asked in questions for ids in asked])
         kept, failed = list(samples), 0
@@ -221,7 +222,7 @@ class RentedTrainer(Trainer):
         return kept if norm is None else kept | {"grad_norm": norm}
 
     def _terms(self, step: Step, data: TrainBatch, number: int, packed: PackedBatch) -> tuple[Tensor, Tensor]:
-        """Old log-probs, and advantages with the weight that each token has in the mean of the step."""
+        """Returns the old log-probs, and the advantages times each token's weight in the step's mean."""
         micro_batch = step.ranks[0][number]
         old = values_of(micro_batch, packed, data.old_log_probs)
         advantages = values_of(micro_batch, packed, data.advantages)
@@ -235,7 +236,7 @@ class RentedTrainer(Trainer):
 
 
 def spent(run_dir: str, prices: str | None, model: str) -> dict[str, float]:
-    """Returns tokens by who asked for them and kind, over all processes of the run; US dollars where prices are
+    """Returns token counts by purpose and kind, over all processes of the run; also US dollars if prices are
     known."""
     counts = {
         f"tokens_{role}_{kind}": float(count)
