@@ -48,7 +48,7 @@ class ProgressSettings(ServerAddress):
     )
     sample: int = flag(
         24,
-        "Prompts per class (wishes: per form and place); 0: all, about 1,050; default 24",
+        "Prompts per class (wishes: per form and place); 0: all, about 1,400; default 24",
         unit="prompts",
         least=0,
     )

@@ -72,16 +72,18 @@ def _with_sentence(item: Item, before: str | None) -> list[Message]:
 
 
 def kept_replies(kept: Path, folder: Path, items: Sequence[Item], before: str | None, dtype: str) -> Answers:
-    """Replies from a file of an earlier call, if there is one for the same weights, prompts and sentence."""
+    """Replies from a file of earlier calls for the same weights and sentence; only prompts that it lacks are asked."""
     weights = folder / "model.safetensors"
-    about = [str(folder.resolve()), weights.stat().st_mtime_ns, [item.id for item in items], before, dtype]
+    about = [str(folder.resolve()), weights.stat().st_mtime_ns, before, dtype, LONGEST]
     file = kept / f"{hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]}.json"
-    if file.exists():
-        return {name: Reply.read(one) for name, one in json.loads(file.read_text("utf-8")).items()}
-    answers = replies(folder, items, before, dtype)
-    kept.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({name: one.as_dict() for name, one in answers.items()}), "utf-8")
-    return answers
+    known = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    missing = [item for item in items if item.id not in known]
+    if missing:
+        asked = replies(folder, missing, before, dtype)
+        known |= {name: one.as_dict() for name, one in asked.items()}
+        kept.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(known), "utf-8")
+    return {item.id: Reply.read(known[item.id]) for item in items}
 
 
 def main() -> None:
