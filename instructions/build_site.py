@@ -1,7 +1,7 @@
-"""Builds the documentation site from the Markdown of the repository, as it lies there: python instructions/build_site.py
+"""Builds the documentation site from the repository's Markdown files: python instructions/build_site.py
 
-A page a file, under the same name, with the pictures and scripts that they link to; then mkdocs makes HTML of it, with a
-search that works offline. Pages are written to FOLDER/pages, the site to FOLDER/html.
+Each file becomes a page of the same name, with the pictures and scripts that it links to; mkdocs converts them to
+HTML, with a search that works offline. Pages are written to FOLDER/pages, the site to FOLDER/html.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ SECTIONS = {
     "Test and measure": ("lab/", "openclaw-test/", "tests/"),
     "More": ("",),
 }
-"""Pages by where their paths begin; a page is in the first section that fits."""
+"""Sections with the path prefixes of their pages; a page belongs to the first section that matches."""
 
 
 def documents() -> list[str]:
-    """Paths of all Markdown files that git knows, the plainest first in each folder."""
+    """Returns the paths of all Markdown files in git, README files first in each folder."""
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
     return sorted(
         listed.stdout.split(), key=lambda name: (str(Path(name).parent), Path(name).name != "README.md", name)
@@ -44,7 +44,7 @@ def documents() -> list[str]:
 
 
 def stage(folder: Path, names: list[str]) -> None:
-    """Writes every page and what it links to below `folder`."""
+    """Writes all pages, and the files that they link to, below `folder`."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in names:
         page = folder / name
@@ -53,7 +53,7 @@ def stage(folder: Path, names: list[str]) -> None:
 
 
 def _staged(folder: Path, name: str, link: re.Match[str]) -> str:
-    """Returns the link as it works on the site: a folder is its README, a file that is no page is copied."""
+    """Rewrites a link for the site: a folder becomes its README, a file that is not a page is copied."""
     target = link[2]
     there = (ROOT / name).parent / target
     if "://" in target or target.startswith("mailto:") or not there.exists():
@@ -82,7 +82,7 @@ def navigation(names: list[str]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Exit status: that of mkdocs, which refuses a link that leads nowhere."""
+    """Returns the exit status of mkdocs, which rejects broken links."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--output", type=Path, default=ROOT / "build" / "site", help="folder for pages and HTML"

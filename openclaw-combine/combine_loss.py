@@ -1,4 +1,4 @@
-"""The name that launch scripts know the combined loss by."""
+"""Alias module: the name of the combined loss in launch scripts."""
 
 from openclaw_combine.loss import combine as combine_loss_function
 

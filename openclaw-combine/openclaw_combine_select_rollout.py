@@ -1,4 +1,4 @@
-"""The names that launch scripts know the lease of a training batch by."""
+"""Alias module: the names of the rollout functions in launch scripts."""
 
 from openclaw.trainer_hooks.lease import generate_rollout as generate_rollout_openclaw_combine_select
 from openclaw.trainer_hooks.lease import on_weights_live

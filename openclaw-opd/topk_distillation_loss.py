@@ -1,4 +1,4 @@
-"""The name that launch scripts know the top-K distillation by."""
+"""Alias module: the name of the top-K distillation in launch scripts."""
 
 from openclaw_opd.loss import opd_topk as topk_distillation_loss_function
 

@@ -1,4 +1,4 @@
-"""The TA's sessions of the evaluation.
+"""The teaching assistant's sessions of the evaluation.
 
 python openclaw-test/TA_chat.py --dataset GSM8K.json --num-problems 36
 """

@@ -26,7 +26,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: that of the command; 2 for one that there is not."""
+    """Returns the exit status: the command's; 2 for an unknown one."""
     words = list(sys.argv[1:] if argv is None else argv)
     command = words.pop(0) if words else "help"
     if command in ("--version", "version"):

@@ -1,7 +1,7 @@
-"""The runtime's errors, one class a boundary: what failed, where, and what to do about it.
+"""The runtime's errors, one class a boundary: the fault, its place and the remedy.
 
-A bad request or a bad turn is data: it is answered or counted, and serving continues. A bad configuration is
-refused at once, before anything starts.
+An invalid request or turn is data: it is answered or counted, and serving continues. An invalid configuration is
+rejected before anything starts.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ __all__ = [
 
 
 class StoreError(ClawError):
-    """The rollout store cannot be used, or was asked for a change that its state machines forbid."""
+    """The rollout store cannot be used, or a change violates its state machines."""
 
 
 class StoreUnavailable(StoreError):
-    """The store's database is locked, full, gone or behind: nothing is wrong with the call, which may work later."""
+    """The store's database is locked, full, unreachable or outdated: the call is valid and may succeed later."""
 
 
 class StoreAway(StoreUnavailable):
-    """The server of the store's database does not answer: it is stopped, or starts."""
+    """The store's database server does not answer: it is stopped or starting."""
 
 
 class JudgeError(ClawError):
-    """A judge is down, slow, or answered nonsense."""
+    """A judge is unreachable, slow, or returned an invalid answer."""
 
 
 class HintError(ClawError):
-    """A hint that cannot be put into its turn's prompt."""
+    """A hint that cannot be inserted into its turn's prompt."""
 
 
 class EngineError(ClawError):
-    """An inference engine cannot be reached, or broke off."""
+    """An inference engine cannot be reached, or disconnected."""
 
 
 class ClientError(ClawError):
@@ -80,7 +80,7 @@ class ClientError(ClawError):
         return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
 
     def anthropic_body(self) -> dict[str, Any]:
-        """Anthropic's error object."""
+        """Returns Anthropic's error object."""
         kind = "api_error" if self.status >= 500 else "invalid_request_error"
         kind = _ANTHROPIC_TYPES.get(self.status, kind)
         return {
@@ -93,7 +93,7 @@ class ClientError(ClawError):
         return str(self)
 
     def body_for(self, path: str) -> dict[str, Any]:
-        """Returns the error object of the API that a route of this path belongs to."""
+        """Returns the error object in the format of the API that the path belongs to."""
         return self.anthropic_body() if path.startswith(ANTHROPIC_ROUTES) else self.body()
 
 
@@ -110,11 +110,12 @@ _ANTHROPIC_TYPES = {
 
 
 class PromptTooLongError(ClientError):
-    """A prompt that leaves no room for an answer. Its words are those of OpenAI's and vLLM's APIs (Anthropic's in
-    `in_anthropics_words`): agents shorten a conversation when they read them.
+    """A prompt that leaves no room for an answer. Its message is that of OpenAI's and vLLM's APIs (Anthropic's in
+    `in_anthropics_words`): agents recognise it and shorten the conversation.
 
     Args:
-        tokens: of the prompt; at least so many if `characters` is given: a far too long text is not read to its end.
+        tokens: of the prompt; a lower bound if `characters` is given, because a much too long text is not tokenized
+            completely.
         context_length: tokens, prompt and answer together.
     """
 

@@ -1,4 +1,4 @@
-"""Connections to other machines that end soon after the machine is gone."""
+"""TCP connections whose requests fail soon after the remote machine disappears."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import socket
 from typing import Any
 
 IDLE_SECONDS, INTERVAL_SECONDS, PROBES = 10, 5, 3
-"""A peer that is silent for the first, and for each probe after it, is gone: 25 s without power or cable."""
+"""Keepalive: seconds of silence before the first probe, seconds between probes, number of probes. A lost machine is
+detected after 25 s."""
 _OPTIONS = {
     "TCP_KEEPIDLE": IDLE_SECONDS,
     "TCP_KEEPINTVL": INTERVAL_SECONDS,
     "TCP_KEEPCNT": PROBES,
     "TCP_USER_TIMEOUT": (IDLE_SECONDS + INTERVAL_SECONDS * PROBES) * 1000,
 }
-"""By the names of the socket module, some of which a system lacks."""
+"""Socket options by name; some systems lack some of them."""
 
 
 def watched_socket(address: tuple[Any, ...]) -> socket.socket:
-    """Returns a socket for an entry of `getaddrinfo`, whose open requests fail if the machine of the peer is gone.
-    Without this they wait as long as an answer may take; a process that ends closes its connections by itself."""
+    """Returns a socket for an entry of `getaddrinfo` with TCP keepalive, so that requests fail if the remote machine
+    disappears. Without it they would wait for their full time-out; an ordinary exit of the process closes its
+    connections anyway."""
     family, kind, protocol = address[:3]
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

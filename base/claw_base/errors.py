@@ -4,15 +4,15 @@ from __future__ import annotations
 
 
 class ClawError(Exception):
-    """Base of every error that this project raises on purpose."""
+    """Base of every error that this project raises deliberately."""
 
 
 class ConfigError(ClawError):
     """Flags, environment variables or files that cannot work; raised at start with a one-line remedy."""
 
     refusal = True
-    """The trainer shows it without the name of the hook that raised it."""
+    """The trainer reports it without the name of the hook that raised it."""
 
 
 class OrderError(ClawError):
-    """An order about a weight version that cannot be placed, since another one waits."""
+    """An order about a weight version cannot be placed because another one is pending."""

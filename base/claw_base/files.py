@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, also when the writer is killed; and whose they are."""
+"""Atomic writes of files and folders, and checks of their owners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from claw_base.errors import ConfigError
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces a file in one step; a reader sees the old text or the new."""
+    """Replaces a file atomically: a reader sees the old text or the new."""
     temporary = temporary_beside(path)
     with open(new_file(temporary, 0o666), "w", encoding="utf-8") as file:
         file.write(text)
@@ -25,13 +25,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: object) -> None:
-    """Replaces a small JSON file in one step: a reader sees the old content or the new."""
+    """Replaces a small JSON file atomically: a reader sees the old content or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(content, indent=1))
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Replaces a file in one step, without waiting for the disk."""
+    """Replaces a file atomically, without fsync."""
     temporary = temporary_beside(path)
     with open(new_file(temporary, 0o666), "wb") as file:
         file.write(data)
@@ -39,16 +39,16 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def new_file(path: Path, mode: int = 0o600) -> int:
-    """Returns a descriptor to write a file that was made just now. An entry of that name is removed first, so that no
-    link, and no file that another user keeps open, receives the data. Raises OSError."""
+    """Returns a descriptor for writing a newly created file. An existing entry of that name is removed first, so that
+    the data never goes through a link or into a file that another user has open. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), mode)
 
 
 def append_to(path: Path) -> int:
-    """Returns a descriptor to append to a file, made for this user alone if it is missing. Raises OSError, also
-    for a link or file of another user."""
+    """Returns a descriptor for appending to a file; a missing file is created with access for its owner only. Raises
+    OSError, also for a link or file of another user."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW, 0o600)
@@ -63,12 +63,13 @@ def append_to(path: Path) -> int:
 
 
 def temporary_beside(path: Path) -> Path:
-    """Returns where to build what `commit_folder` or a rename moves to `path`: a hidden name in the same folder."""
+    """Returns a hidden path in the same folder, for building what `commit_folder` or a rename then moves to
+    `path`."""
     return path.with_name(f".{path.name}.tmp")
 
 
 def fresh_folder(path: Path) -> Path:
-    """Returns an empty folder to build `path` in; what a killed writer left there is removed."""
+    """Returns an empty folder for building `path`; remains of a killed writer are removed."""
     temporary = temporary_beside(path)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -76,8 +77,8 @@ def fresh_folder(path: Path) -> Path:
 
 
 def private_folder(path: Path) -> Path:
-    """Returns a folder for this user alone, in a place that all users share. Raises ConfigError if another one has
-    put something there, a link too, to read or replace its files."""
+    """Returns a folder with access for this user only, below a folder that all users share. Raises ConfigError if
+    another user has created something there, such as a link, to read or replace its files."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
     status = path.lstat()
@@ -88,7 +89,7 @@ def private_folder(path: Path) -> Path:
 
 
 def check_can_be_made(path: Path) -> None:
-    """Raises ConfigError if the folder can neither be made nor written. Folders that it creates for the check are
+    """Raises ConfigError if the folder cannot be created or written. Folders that it creates for the check are
     removed."""
     new = [one for one in (path, *path.parents) if not one.exists() and not one.is_symlink()]
     try:
@@ -105,11 +106,11 @@ def check_can_be_made(path: Path) -> None:
 
 
 def own_run_folder(path: Path, variable: str = "RUN_DIR") -> Path:
-    """Returns a run folder, created if it is missing. Raises ConfigError if it, its folders of logs and processes,
-    or a file or link in them is another user's than this one's or root's, who could have logs written elsewhere, or
-    read them.
+    """Returns a run folder, created if it is missing. Raises ConfigError if it, its folders of logs and processes, or
+    a file or link in them belongs to a user other than this one or root, who could redirect or read logs.
 
-    Who owns a file is asked of one that is made now: some file systems give all files one owner."""
+    This user's id is read from a newly created file: some file systems report one owner for all files.
+    """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path) as probe:
@@ -129,7 +130,7 @@ def own_run_folder(path: Path, variable: str = "RUN_DIR") -> Path:
 
 
 def _of_others(folder: Path, known: tuple[int, ...]) -> list[Path]:
-    """Files and links; a folder below may be a volume of its own."""
+    """Returns files and links of other users; subfolders are not entered, because they may be volumes."""
     others = []
     for entry in os.scandir(folder):
         with contextlib.suppress(FileNotFoundError):  # a process of the run has just removed it
@@ -142,7 +143,7 @@ def _of_others(folder: Path, known: tuple[int, ...]) -> list[Path]:
 
 
 def commit_folder(temporary: Path, path: Path) -> None:
-    """Moves a finished folder to its place. A folder that is there already is replaced."""
+    """Moves a finished folder to `path`. An existing folder there is replaced."""
     old = _replaced(path)
     if path.exists():
         shutil.rmtree(old, ignore_errors=True)
@@ -152,7 +153,7 @@ def commit_folder(temporary: Path, path: Path) -> None:
 
 
 def recover_folder(path: Path) -> None:
-    """Puts back what `commit_folder` had moved aside when it was killed between its two renames."""
+    """Restores the folder that `commit_folder` had moved away when it was killed between its two renames."""
     if not path.exists():
         with contextlib.suppress(FileNotFoundError):
             _replaced(path).replace(path)

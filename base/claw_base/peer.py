@@ -1,6 +1,7 @@
-"""Finds the user at the other end of a local TCP connection. Linux only.
+"""Finds the user of the process at the other end of a local TCP connection. Linux only.
 
-The kernel is asked for that one socket (`sock_diag(7)`), or where it refuses, its table of connections is read.
+It asks the kernel about that socket (`sock_diag(7)`), or reads the kernel's table of connections if that is not
+allowed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 Address = tuple[str, int]
 
 ESTABLISHED = 1
-"""The state of a connection that both ends hold; of any other the kernel may name no owner, or the one of a listener."""
+"""TCP state of an established connection; in other states the kernel may report no owner, or the listener's."""
 NETLINK_SOCK_DIAG = 4
 SOCK_DIAG_BY_FAMILY = 20
 NLM_F_REQUEST = 1
@@ -38,8 +39,8 @@ _MAPPED = bytes(10) + b"\xff\xff"
 
 
 def user_of(client: Address, server: Address) -> int | None:
-    """Returns the id of the user whose process opened a local connection; None if it is closed or the kernel cannot
-    name the user.
+    """Returns the user id of the process that opened a local connection; None if it is closed or the kernel does not
+    report the user.
 
     Args:
         client, server: (address, port) of both ends, as the server sees them.
@@ -54,9 +55,8 @@ def user_of(client: Address, server: Address) -> int | None:
 
 @cache
 def can_tell() -> bool:
-    """Returns whether `user_of` works here: not outside Linux, nor in WSL, whose relay of Windows' connections
-    belongs to root. Servers test it once at start, since later a client could have used up the file descriptors of
-    this process."""
+    """Returns whether `user_of` works here: not outside Linux, nor in WSL, where root relays connections from
+    Windows. Servers test it once at start; later a client could have used up this process's file descriptors."""
     if not sys.platform.startswith("linux") or "microsoft" in os.uname().release.lower():
         return False
     with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", 0)) as listener:
@@ -66,7 +66,7 @@ def can_tell() -> bool:
 
 
 def _is_ip(end: Address) -> bool:
-    """Not of a request that never was on a socket."""
+    """Returns False for a request that did not come through a socket."""
     try:
         ipaddress.ip_address(end[0])
     except ValueError:
@@ -75,7 +75,7 @@ def _is_ip(end: Address) -> bool:
 
 
 def _asked(client: Address, server: Address) -> int | None:
-    """Raises OSError if the kernel, or a rule for this process, refuses the question."""
+    """Returns the owner from the kernel. Raises OSError if the kernel, or a security rule, rejects the query."""
     family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
     ends = _ENDS.pack(
         client[1], server[1], socket.inet_pton(family, client[0]), socket.inet_pton(family, server[0])
@@ -93,9 +93,8 @@ def _asked(client: Address, server: Address) -> int | None:
 
 
 def _exchange(question: bytes) -> bytes:
-    """Asks through a socket that stays open, so that a process without free file descriptors can still identify
-    users. Each fork has a socket of its own, since the first reader of a shared one would take the answers of the
-    others."""
+    """Sends a query through a socket that stays open, so that it works when no file descriptors are free. Each fork
+    has its own socket, because forks that share one would read each other's answers."""
     with _lock:
         own = os.getpid()
         try:
@@ -126,8 +125,8 @@ def _read(client: Address, server: Address) -> int | None:
 
 
 def _in_table(end: Address, mapped: bool) -> str:
-    """Returns an address as the table writes it: words of 32 bits in the machine's order. `mapped`: an IPv4 one as
-    IPv6."""
+    """Returns an address in the format of the kernel's table: 32-bit words in native byte order. `mapped`: an IPv4
+    address as IPv6."""
     family = socket.AF_INET6 if ":" in end[0] else socket.AF_INET
     packed = (_MAPPED if mapped else b"") + socket.inet_pton(family, end[0])
     words = struct.unpack(f"={len(packed) // 4}I", packed)

@@ -1,4 +1,4 @@
-"""Ports of this machine."""
+"""Network ports of this machine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def bind_error(host: str, port: int) -> OSError | None:
-    """Returns the reason that a server could not listen there, or None if it could."""
+    """Returns the error that prevents a server from listening there, or None."""
     try:
         bind(host, port).close()
     except OSError as error:

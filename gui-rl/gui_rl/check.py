@@ -1,4 +1,4 @@
-"""Whether tasks can be trusted: their solutions solve them, doing nothing and their cheats do not.
+"""Validates tasks: their solutions must solve them; doing nothing, and their cheats, must not.
 
 python -m gui_rl.check [FOLDER] [--parallel 8] [--only ID ...]
 """
@@ -28,7 +28,7 @@ DONE: Sequence[Sequence[str]] = (("done",),)
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The attempts that solved a task; `problem` if a script could not be followed."""
+    """The attempts that solved a task; `problem`: a script could not be played."""
 
     name: str
     solution: bool
@@ -42,7 +42,8 @@ class Verdicts:
 
 
 def task_names(folder: Path, only: Sequence[str] = ()) -> list[str]:
-    """DOMAIN/ID.json of the tasks in a folder, or those that `only` names. Raises TaskError for none."""
+    """Returns DOMAIN/ID.json of the tasks in a folder, or only those in `only`. Raises TaskError if there are
+    none."""
     paths = [path for path in folder.glob("*/*.json") if not only or path.stem in only]
     names = sorted(path.relative_to(folder).as_posix() for path in paths)
     if not names:
@@ -51,7 +52,7 @@ def task_names(folder: Path, only: Sequence[str] = ()) -> list[str]:
 
 
 async def check(task: GuiTask, config: object, settings: GuiSettings, surroundings: Surroundings) -> Verdicts:
-    """Three attempts at a task, one after the other."""
+    """Runs three attempts at a task, one after the other."""
     format, solved = GuiFormat(settings.unit), []
     about = {"domain": task.domain, "task_config": config}
     try:
@@ -66,7 +67,7 @@ async def check(task: GuiTask, config: object, settings: GuiSettings, surroundin
 async def check_all(
     folder: Path, parallel: int, only: Sequence[str] = (), backend: Backend = "playwright"
 ) -> list[Verdicts]:
-    """Raises TaskError, EnvironmentAway."""
+    """Checks all tasks of a folder. Raises TaskError, EnvironmentAway."""
     size = ScreenSize()
     settings = GuiSettings(unit=Coordinates(True, size.width, size.height))
     surroundings, places = Surroundings(size, backend), asyncio.Semaphore(parallel)

@@ -1,6 +1,6 @@
 """Prompt files of tasks in OSWorld's JSON: `python -m gui_rl.convert --tasks_dir DIR` reads DIR/DOMAIN/ID.json.
 
-Writes train.jsonl, heldout.jsonl and split_manifest.json. Tasks that need what a page does not have are left out, each
+Writes train.jsonl, heldout.jsonl and split_manifest.json. Tasks that need more than a browser page are skipped, each
 with its reason.
 """
 
@@ -24,7 +24,7 @@ from slime.errors import ClawError
 
 
 def refusal(task: GuiTask, desktop: bool = False) -> str | None:
-    """Returns why a task cannot be used here, in words; None if it can."""
+    """Returns why a task cannot be used here; None if it can."""
     if step := refused_step([*task.config, *task.postconfig], desktop):
         return step
     for check in task.checks:
@@ -38,7 +38,7 @@ def refusal(task: GuiTask, desktop: bool = False) -> str | None:
 
 
 def tasks_of(folder: Path, desktop: bool = False) -> tuple[list[GuiTask], dict[str, str]]:
-    """Tasks that can be used, and the reason of each that cannot, by its file."""
+    """Returns the usable tasks, and the reason for each other one, by its file."""
     tasks, refused = [], {}
     for name in sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*.json")):
         try:

@@ -1,4 +1,4 @@
-"""The hooks of GUI agents: flags, the generate function, and the checks before a run begins."""
+"""Hooks of GUI agents: flags, the generate function, and checks before a run starts."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FLAGS", "environment_use", "generate", "settings_of", "start"]
 MEMORY: Mapping[Backend, int] = {"playwright": 150 * MIB, "selenium": 300 * MIB, "xvfb": 400 * MIB}
-"""Of one episode: a renderer of the one Chromium; a whole one; a desktop."""
+"""Memory of one episode by backend: a renderer of a shared Chromium; a whole Chromium; a desktop."""
 PAGE_DISK = 20 * MIB
-"""Of its profile."""
+"""Disk space of an episode's browser profile."""
 
 
 @dataclass(frozen=True)
@@ -112,25 +112,25 @@ FLAGS = (GuiFlags,)
 async def generate(
     args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
 ) -> Sample | list[Sample]:
-    """One episode. The reward is {"score": 1 or -1, "acc": solved}, so the run needs --reward-key score."""
+    """Runs one episode. The reward is {"score": 1 or -1, "acc": solved}, so the run needs --reward-key score."""
     flags = read(GuiFlags, args)
     run = _function(in_evaluation(flags) if evaluation else flags)
     return await run(args, sample, sampling_params, evaluation)
 
 
 def environment_use(args: GenerationSide) -> EnvironmentUse | None:
-    """Returns the resources of each concurrent page, for the plan; None if a pool has them."""
+    """Returns the resources of concurrent episodes for the plan; None if a pool provides them."""
     flags = read(GuiFlags, args)
     use = EnvironmentUse(flags.parallel_envs, MEMORY[flags.screenshot_backend], PAGE_DISK, 0.5)
     return use if flags.env_server_url is None else None
 
 
 def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
-    """For --service-path: refuses a run that could play no episode; it starts no process.
+    """For --service-path: rejects a run that could not play an episode; starts no process.
 
     Raises:
-        ConfigError: pictures are asked for of a model that does not see, or of engines that take none; there is no
-            browser, or no folder of tasks (a pool elsewhere has its own).
+        ConfigError: screenshots are requested, but the model or the engines do not accept images; there is no
+            browser, or no folder of tasks (a pool has its own).
     """
     check_arguments(args)
     flags = read(GuiFlags, args)
@@ -145,8 +145,8 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
 
 
 def check_arguments(args: GenerationSide, endpoints: object = None, env: object = None) -> None:
-    """For a dry run too: raises ConfigError for engines that take no pictures if some are shown, and for a folder of
-    tasks that is not there."""
+    """Raises ConfigError, also in a dry run, if engines do not accept the requested screenshots, or the folder of
+    tasks is missing."""
     flags = read(GuiFlags, args)
     if flags.gui_observation_type != "a11y_tree" and args.rollout_backend not in ("embedded", "sglang"):
         raise ConfigError(
@@ -181,12 +181,12 @@ def _function(flags: GuiFlags) -> Generate:
 
 @functools.lru_cache
 def _surroundings(width: int, height: int, backend: Backend) -> Surroundings:
-    """Shared by training and evaluation."""
+    """Returns the browsers, which training and evaluation share."""
     return Surroundings(ScreenSize(width, height), backend)
 
 
 def in_evaluation(flags: GuiFlags) -> GuiFlags:
-    """With the limits and waits of evaluations in the place of those of training."""
+    """Returns the flags with the limits and waits of evaluations."""
     own = {
         "gui_max_steps": flags.gui_eval_max_steps,
         "gui_wait_after_reset": flags.gui_eval_wait_after_reset,

@@ -1,4 +1,4 @@
-"""Recordings of episodes: a picture before each turn with its actions drawn in, as pages that any browser shows.
+"""Recordings of episodes as HTML pages: a screenshot before each turn, with its actions drawn in.
 
 python -m gui_rl.recording RESULT_DIR   writes RESULT_DIR/index.html over all episodes in it
 """
@@ -33,21 +33,21 @@ STYLE = """<style>
 
 
 class Recording:
-    """One episode in a folder of its own. A disk that takes no more ends the recording, not the episode."""
+    """Records one episode in its own folder. A full disk ends the recording, not the episode."""
 
     def __init__(self, results: Path, domain: str, task: str, instruction: str) -> None:
         self.folder: Path | None = results / _safe(domain) / _safe(task) / secrets.token_hex(4)
         self.instruction, self.turns = instruction, 0
 
     def turn(self, png: bytes, text: str, actions: Sequence[GuiAction]) -> None:
-        """Records the screen, and then the action; `text` as the model wrote it."""
+        """Records the screen and then the actions; `text`: the model's output."""
         row = {"step": self.turns, "text": text, "actions": [repr(one) for one in actions]}
         marks = "".join(_marks(actions))
         self._write({f"step_{self.turns}.png": png}, {**row, "marks": marks})
         self.turns += 1
 
     def end(self, png: bytes, outcome: Outcome) -> None:
-        """The last picture, and what the episode was worth; writes its page."""
+        """Records the last screenshot and the outcome; writes the page."""
         about = {"instruction": self.instruction, "score": outcome.details["gui_score"], "turns": self.turns}
         self._write({f"step_{self.turns}.png": png, RESULT: json.dumps(about).encode()}, None)
         if self.folder is not None:
@@ -69,12 +69,12 @@ class Recording:
 
 
 def _safe(name: str) -> str:
-    """Returns a name as a folder's."""
+    """Returns a name that is safe as a folder name."""
     return re.sub(r"[^\w.-]+", "_", name).strip("._")[:80] or "task"
 
 
 def _marks(actions: Sequence[GuiAction]) -> Iterator[str]:
-    """Yields the marks over the picture, as SVG in percent of it."""
+    """Yields the marks over the screenshot, as SVG with coordinates in percent."""
     pointer: Point | None = None
     for action in actions:
         match action:
@@ -107,7 +107,8 @@ def _words(text: str, at: Point | None) -> str:
 
 
 def episode_page(folder: Path) -> str:
-    """HTML of one episode. Raises OSError, ValueError if its files are not as `Recording` writes them."""
+    """Returns the HTML page of one episode. Raises OSError, ValueError if its files are not as `Recording` writes
+    them."""
     about = json.loads((folder / RESULT).read_text(encoding="utf-8"))
     file = folder / TURNS
     rows = (
@@ -125,7 +126,7 @@ def _figure(step: int, marks: str, text: str) -> str:
 
 
 def all_page(results: Path) -> str:
-    """HTML over all episodes in a folder, each a link to its own page."""
+    """Returns an HTML page with links to all episodes in a folder."""
     rows = []
     for file in sorted(results.glob(f"*/*/*/{RESULT}")):
         about = json.loads(file.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Screens behind HTTP: `python -m slime.pool --environment gui_rl.served:environment`."""
+"""Serves screens over HTTP: `python -m slime.pool --environment gui_rl.served:environment`."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def _shared() -> tuple[GuiSettings, Surroundings]:
 
 
 def environment() -> GuiEnvironment:
-    """One environment, by the track's variables in this process's own environment. Raises ConfigError."""
+    """Returns one environment, configured by the track's environment variables. Raises ConfigError."""
     return GuiEnvironment(*_shared())

@@ -1,1 +1,1 @@
-"""Starts a run on rented GPUs of any provider: flags, the driver's command, `main`."""
+"""Starts a run on rented GPUs of any provider: flags, driver command, `main`."""

@@ -1,7 +1,6 @@
-"""`python -m rented_run.before MODULE:CLOUD ARG...`: refuses what a start on rented GPUs would refuse, before anything is
-installed.
+"""`python -m rented_run.before MODULE:CLOUD ARG...`: checks a start on rented GPUs before anything is installed.
 
-Packages that are not installed have stand-ins, as in `slime.plan.words`, whose exit statuses these are.
+Missing packages are replaced by stand-ins, as in `slime.plan.words`, whose exit statuses are used.
 """
 
 from __future__ import annotations

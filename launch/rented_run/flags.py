@@ -1,4 +1,4 @@
-"""Flags and variables of a run on rented GPUs; a cloud adds its own and gives others other defaults."""
+"""Flags and variables of a run on rented GPUs; each provider adds its own and changes defaults."""
 
 from __future__ import annotations
 
@@ -96,13 +96,14 @@ F = TypeVar("F", bound=RentedFlags)
 def parse(
     kind: type[F], title: str, argv: Sequence[str], env: Mapping[str, str] | None = None
 ) -> tuple[F, list[str]]:
-    """Flags win over variables, these over defaults; other arguments go to the driver.
+    """Parses flags (which override variables) and variables (which override defaults); other arguments go to the
+    driver.
 
     Args:
-        kind: the cloud's flags. title: what `--help` begins with.
+        kind: the cloud's flags. title: first line of `--help`.
 
     Raises:
-        ConfigError: a value that a flag does not take. SystemExit: after --help.
+        ConfigError: an invalid value. SystemExit: after --help.
     """
     env = os.environ if env is None else env
     parser = argparse.ArgumentParser(
@@ -129,12 +130,12 @@ def parse(
 
 
 def variables(kind: type[RentedFlags]) -> set[str]:
-    """Returns the names of the variables of a cloud's flags."""
+    """Returns the names of a provider's environment variables."""
     return {name for item in _all_flags(kind) for name in item.env}
 
 
 def _all_flags(kind: type[RentedFlags]) -> list[Flag]:
-    """Those of a cloud and of RentedFlags; where both have one, the cloud's."""
+    """Returns the flags of a provider and of RentedFlags; the provider's win."""
     bases = (base for base in reversed(kind.__mro__) if issubclass(base, RentedFlags))
     return list({item.name: item for base in bases for item in flags_of(base)}.values())
 
@@ -147,10 +148,10 @@ def _check_bounds(flags: RentedFlags) -> None:
 
 
 def folder_of(folder: str, repository: str) -> str:
-    """The folder of tokenizer and configuration. Raises ConfigError.
+    """Returns the folder with tokenizer and configuration. Raises ConfigError.
 
     Args:
-        repository: where the model lies on the hub, for the advice.
+        repository: the model's name on the hub, for the error message.
     """
     if not (Path(folder) / "config.json").is_file():
         raise ConfigError(

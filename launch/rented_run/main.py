@@ -1,4 +1,4 @@
-"""From a command line to a run on rented GPUs: everything that can be known here is checked before anything starts."""
+"""Starts a run on rented GPUs from a command line; everything that can be checked here is checked before."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from slime.rented.engine.launch import check_tokenizer
 from slime.rented.engine.model_folder import ModelFolder
 from slime.rented.service import ServiceAway, ServiceRefuses, ServiceSettings, connect
 
-TIMEOUT = 20.0  # seconds that the service has for its answer before the start
+TIMEOUT = 20.0  # seconds in which the service must answer before the start
 
 
 @dataclass(frozen=True)
 class Cloud:
-    """The parts of a run that differ by cloud.
+    """The parts of a run that differ by provider.
 
     Attributes:
-        flags: its kind of RentedFlags. title: what `--help` begins with.
-        words: (flags, run folder, variables) -> the driver's command line; raises ConfigError for what cannot work.
+        flags: its subclass of RentedFlags. title: first line of `--help`.
+        words: (flags, run folder, variables) -> the driver's command line; raises ConfigError for invalid settings.
         sdk, key: raise ConfigError for an SDK that is missing or was not tried, for a key that is missing or is none.
         provision: (flags, run folder) -> variables for the run's processes; rents what the run needs. Not asked for
             with --dry-run.
@@ -51,7 +51,7 @@ class Cloud:
 
 
 def main(cloud: Cloud, argv: Sequence[str]) -> int:
-    """Becomes the supervisor of the run; returns 2 after a refusal in one line."""
+    """Turns this process into the supervisor of the run; returns 2 after an error in one line."""
     try:
         flags, folder, words, args = read(cloud, argv)
         driver = [sys.executable, str(ROOT / "slime" / "train_async.py"), *words]
@@ -59,11 +59,11 @@ def main(cloud: Cloud, argv: Sequence[str]) -> int:
             print("# would start, in the run folder", folder)
             print(shlex.join(driver))
             return 0
-        with only_supervisor(folder):  # two runs of a folder would train one adapter, and rent twice
+        with only_supervisor(folder):  # two runs in one folder would train one adapter and rent twice
             os.environ.update(cloud.provision(flags, folder))
             ask_first(args)
         if flags.wandb_run_name:
-            os.environ.setdefault("WANDB_NAME", flags.wandb_run_name)  # as its package calls it
+            os.environ.setdefault("WANDB_NAME", flags.wandb_run_name)  # the name used by the wandb package
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -72,14 +72,14 @@ def main(cloud: Cloud, argv: Sequence[str]) -> int:
 
 
 def read(cloud: Cloud, argv: Sequence[str], installed: bool = True) -> tuple[Any, Path, list[str], Any]:
-    """Returns flags, run folder, the driver's words and its arguments.
+    """Returns flags, run folder, the driver's command line and its parsed arguments.
 
     Args:
-        installed: check the SDK and other packages too.
+        installed: also check the SDK and other packages.
 
     Raises:
-        ConfigError: what cannot work; a run folder or a port that cannot be used.
-        SystemExit: after --help, and after a value that a flag cannot take.
+        ConfigError: invalid settings; a run folder or port that cannot be used.
+        SystemExit: after --help, and after an invalid value.
     """
     flags, rest = parse(cloud.flags, cloud.title, argv)
     folder = run_dir(flags, cloud.name, ROOT)

@@ -14,7 +14,7 @@ FOLDERS = (
 
 
 def put_on_path() -> None:
-    """Of this process and of those that it starts."""
+    """Adds the packages to the import path of this process and its children."""
     paths = [str(ROOT / folder) for folder in FOLDERS]
     sys.path[:0] = paths
     os.environ["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])

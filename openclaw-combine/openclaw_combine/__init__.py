@@ -1,1 +1,1 @@
-"""Binary RL and distillation combined, and the hybrid: what a judged turn becomes, and its loss."""
+"""Binary RL and distillation combined, and the hybrid: conversion of judged turns to samples, and the losses."""

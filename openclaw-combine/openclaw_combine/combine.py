@@ -17,7 +17,7 @@ def needs(options: Options) -> Needs:
 def sample_from_judged_turn(
     turn: Turn, judgements: list[Judgement], context: MethodContext
 ) -> SampleDraft | Drop:
-    """One sample a turn, with the longest hint; see `cases.draft`."""
+    """Returns one sample a turn, with the longest hint; see `cases.draft`."""
     flags = chosen(CombineFlags, context.options)
     hints = hints_of(judgements)[-1:]
     return draft(turn, judgements, hints, context, flags.combine_w_rl, flags.combine_w_opd)

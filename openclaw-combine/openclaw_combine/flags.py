@@ -1,4 +1,4 @@
-"""Flags of the two combined methods, with what they may be, and variables of their launch scripts."""
+"""Flags of the two combined methods, their limits, and the variables of their launch scripts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def check_weights(flags: CombineFlags | TopkSelectFlags, names: Sequence[str]) -
 
 
 def refuse(args: object, group: type, loss: str, owner: str) -> None:
-    """Raises ConfigError for a flag of `group` that was given although `loss` is trained, not `owner`."""
+    """Raises ConfigError for a flag of `group` that is set although `loss` is trained, not `owner`."""
     flags, default = read(group, args), group()
     for item in fields(group):
         if getattr(flags, item.name) != getattr(default, item.name):

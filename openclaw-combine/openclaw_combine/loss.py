@@ -34,8 +34,7 @@ POLICY_METRICS = {"pg_loss": "grpo_pg_loss", "pg_clipfrac": "grpo_pg_clipfrac", 
 
 
 def combine(args: Any) -> LossSpec:
-    """Returns the policy loss over one advantage of rewards and teacher. Raises ConfigError for flags that cannot
-    work."""
+    """Returns the policy loss over one advantage of rewards and teacher. Raises ConfigError for invalid flags."""
     flags = read(CombineFlags, args)
     check_weights(flags, ("combine_w_rl", "combine_w_opd"))
     refuse(args, TopkSelectFlags, "combine", "topk_select")
@@ -53,7 +52,7 @@ def topk_select(args: Any) -> LossSpec:
     """Returns the policy loss over rewards, and distillation from the hints that the trainer selects.
 
     Raises:
-        ConfigError: flags that cannot work.
+        ConfigError: invalid flags.
     """
     flags = read(TopkSelectFlags, args)
     check_weights(flags, ("topk_w_rl", "topk_w_opd"))
@@ -62,7 +61,7 @@ def topk_select(args: Any) -> LossSpec:
     high = args.eps_clip_high if flags.topk_eps_clip_high is None else flags.topk_eps_clip_high
     policy = partial(of_rewards, policy_component(args, (low, high)))
     hints = partial(of_hints, flags, (low, high))
-    # The ids that matter to a forward KL are the teacher's: mass that the student lacks is mass it does not list.
+    # A forward KL needs the teacher's ids: mass that the student lacks is on ids that it does not list.
     subset: SubsetMode = "teacher" if flags.topk_divergence == "forward" else LossSpec.subset
     parts = Component("policy", flags.topk_w_rl, policy), Component("opd", flags.topk_w_opd, hints)
     return LossSpec(
@@ -108,8 +107,8 @@ def _two_ratios(
     flags: CombineFlags,
     reducer: Reducer,
 ) -> LossOutput:
-    """Returns the loss of turns trained again. The importance ratio of their rewards counts from the weights that
-    sampled them, that of the teacher's part [T] from the current weights."""
+    """Returns the loss of turns that are trained again. The importance ratio of their rewards is relative to the
+    weights that sampled them, that of the teacher's part [T] to the current weights."""
     assert batch.advantages is not None
     rewarded = policy(dist, replace(batch, advantages=flags.combine_w_rl * batch.advantages), reducer)
     taught = policy(dist, replace(batch, advantages=of_teacher, behaviour_log_probs=None), reducer)

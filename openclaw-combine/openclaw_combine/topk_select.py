@@ -1,5 +1,5 @@
-"""The hybrid: several hints, each a teacher; the trainer selects among them and distils over few tokens, in addition
-to Binary RL."""
+"""The hybrid: several hints, each with a teacher; the trainer selects among them and distils over few tokens, in
+addition to Binary RL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from openclaw.types import Drop, Judgement, SampleDraft, Turn
 from openclaw_combine.flags import TopkSelectFlags
 
 MOST_HINTS = 3
-"""Of a turn, if --hint-m is not given."""
+"""Most hints a turn, if --hint-m is not set."""
 
 
 def needs(options: Options) -> Needs:
@@ -21,7 +21,7 @@ def needs(options: Options) -> Needs:
 def sample_from_judged_turn(
     turn: Turn, judgements: list[Judgement], context: MethodContext
 ) -> SampleDraft | Drop:
-    """One sample a turn, with its hints, the shortest first and at most `hint_m` of them; see `cases.draft`."""
+    """Returns one sample a turn with its hints, shortest first, at most `hint_m`; see `cases.draft`."""
     flags = chosen(TopkSelectFlags, context.options)
     hints = hints_of(judgements)[: int(context.options.get("hint_m", MOST_HINTS))]
     return draft(turn, judgements, hints, context, flags.topk_w_rl, flags.topk_w_opd)

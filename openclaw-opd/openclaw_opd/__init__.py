@@ -1,1 +1,1 @@
-"""On-policy distillation as a method: what a judged turn becomes, and its loss."""
+"""On-policy distillation as a method: conversion of judged turns to samples, and the loss."""

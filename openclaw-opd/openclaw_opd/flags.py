@@ -1,4 +1,4 @@
-"""Variables of on-policy distillation's launch scripts for the trainer's flags."""
+"""Environment variables of on-policy distillation's launch scripts, by trainer flag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss of top-K distillation: reverse KL over the teacher's likely ids and one bin for the rest."""
+"""The loss of top-K distillation: reverse KL over the teacher's likely ids and one bin for all others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OF_POLICY_GRADIENT = (
 
 
 def opd_topk(args: Any) -> LossSpec:
-    """Every trained sample needs a hint; rewards and advantages are not looked at.
+    """Returns the loss; every trained sample needs a hint; rewards and advantages are not used.
 
     Raises:
         ConfigError: a flag of a policy gradient.

@@ -15,17 +15,17 @@ def needs(options: Options) -> Needs:
 def sample_from_judged_turn(
     turn: Turn, judgements: list[Judgement], context: MethodContext
 ) -> SampleDraft | Drop:
-    """A turn with a hint is distilled from the longest one; the others are dropped and counted.
+    """Returns a sample distilled from the turn's longest hint; other turns are dropped and counted.
 
     The reward is 1.0 and trains nothing: the advantage of a token is the teacher's log-prob minus the student's. The
-    score of the turn, where it was asked for, is kept for the curve of what people think.
+    turn's score, if it was requested, is kept for the metric of user satisfaction.
     """
     return distilled(turn, judgements, context)
 
 
 def distilled(turn: Turn, judgements: list[Judgement], context: MethodContext) -> SampleDraft | Drop:
-    """Returns a sample whose teacher saw the longest hint; else a drop: `no_hint`, or `hint_not_placed` (no room for
-    it)."""
+    """Returns a sample whose teacher has the longest hint in its prompt; else a drop: `no_hint`, or `hint_not_placed`
+    (no room for it)."""
     hints = hints_of(judgements)
     if not hints:
         return Drop("no_hint")

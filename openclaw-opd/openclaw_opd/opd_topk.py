@@ -15,5 +15,5 @@ def needs(options: Options) -> Needs:
 def sample_from_judged_turn(
     turn: Turn, judgements: list[Judgement], context: MethodContext
 ) -> SampleDraft | Drop:
-    """As token-level distillation, with the longest hint; see `opd.distilled`."""
+    """Returns a sample with the longest hint, as in token-level distillation; see `opd.distilled`."""
     return distilled(turn, judgements, context)

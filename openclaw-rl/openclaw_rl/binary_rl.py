@@ -6,7 +6,7 @@ from openclaw.types import Drop, Judgement, SampleDraft, Turn
 
 
 def sample_from_judged_turn(turn: Turn, judgements: list[Judgement]) -> SampleDraft | Drop:
-    """The score of the turn, +1 or -1, is the advantage of each of its tokens.
+    """Returns a sample whose tokens all have the turn's score, +1 or -1, as advantage.
 
     A turn that the judge found neutral (0) has no gradient, so it is dropped and counted instead of filling a batch.
     """

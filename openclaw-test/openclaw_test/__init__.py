@@ -1,1 +1,1 @@
-"""Measuring the product: scripted people, the real loop, evaluation, conformance."""
+"""Measures the product: scripted users, the real loop, evaluation, conformance."""

@@ -1,5 +1,5 @@
-"""Text that is not homework, from the standard library or made up: for the tokenizer, and for what surrounds
-a question when an agent asks it (long system messages, tools, dates, notes about the machine)."""
+"""Text that is not homework, from the standard library or generated: for the tokenizer, and for the context that
+agents add to a question (long system messages, tools, dates, notes about the machine)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST = 6000  # characters of a long system message
 
 @functools.cache
 def docstrings(modules: int = 60) -> tuple[str, ...]:
-    """English with lists, code and names: docstrings of the standard library, in the order of names."""
+    """Returns English with lists, code and names: docstrings of the standard library, sorted by name."""
     names = sorted(info.name for info in pkgutil.iter_modules() if info.name in _STDLIB)
     texts = []
     for name in names[:modules]:
@@ -106,7 +106,7 @@ _STDLIB = frozenset(
 
 
 def random_tool(rng: random.Random) -> dict[str, object]:
-    """A function description as agents send it, with made-up names."""
+    """Returns a function description as agents send it, with invented names."""
     words = (
         "file",
         "path",
@@ -159,7 +159,7 @@ def random_tool(rng: random.Random) -> dict[str, object]:
 
 
 def long_system_message(rng: random.Random) -> str:
-    """Rules, descriptions of tools and documentation, 200 to LONGEST characters, most of them short."""
+    """Returns rules, tool descriptions and documentation, 200 to LONGEST characters, mostly short."""
     length = round(200 * (LONGEST / 200) ** rng.random())
     parts: list[str] = []
     while sum(map(len, parts)) < length:
@@ -174,7 +174,7 @@ def long_system_message(rng: random.Random) -> str:
 
 
 def date_stamp(rng: random.Random) -> str:
-    """What a client may put before each message, e.g. "[Mon 2026-03-09 08:15 UTC] "."""
+    """Returns a client's prefix of a message, e.g. "[Mon 2026-03-09 08:15 UTC] "."""
     day = rng.choice(("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"))
     date = f"20{rng.randint(24, 29)}-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}"
     return (
@@ -183,7 +183,7 @@ def date_stamp(rng: random.Random) -> str:
 
 
 def machine_note(rng: random.Random) -> str:
-    """What a client may put after a message: facts about where it runs."""
+    """Returns a client's suffix of a message: facts about its machine."""
     names = (
         "agent",
         "session",

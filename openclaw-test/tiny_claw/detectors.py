@@ -1,4 +1,4 @@
-"""What a reply looks like and whether its arithmetic holds: pure functions over text and problem.
+"""Detects the look of a reply and checks its arithmetic: pure functions over text and problem.
 
 They read any model's text, not only tiny-claw's: chained equations, decimals, signs + - x * × / ÷ or words
 ("5 plus 3 is 8"). The student's preference (`satisfies`) is the one of the paper's student: natural prose,
@@ -43,7 +43,7 @@ _ROUNDING = Decimal("0.006")  # a result may be rounded to cents
 
 
 class HasSolution(Protocol):
-    """What a problem must offer to be checked against."""
+    """Attributes of a problem that the detectors need."""
 
     @property
     def answer(self) -> int: ...
@@ -54,7 +54,7 @@ class HasSolution(Protocol):
 
 @dataclass(frozen=True)
 class Equation:
-    """`expression` is numbers and signs (+ - x /) in turn; `result` what the reply says it is."""
+    """An equation in a reply: `expression` alternates numbers and signs (+ - x /); `result`: the stated result."""
 
     expression: tuple[Decimal | str, ...]
     result: Decimal
@@ -71,7 +71,7 @@ class Equation:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All that the detectors say about one reply."""
+    """All detectors' results for one reply."""
 
     manner: Manner
     tone: Tone
@@ -81,7 +81,7 @@ class Verdict:
 
 
 def visible(reply: str) -> str:
-    """The reply without its thinking block, as the user sees it."""
+    """Returns the reply without its thinking block."""
     return _THINKING.sub("", reply).strip()
 
 
@@ -94,12 +94,12 @@ def has_list(reply: str) -> bool:
 
 
 def has_ai_look(reply: str) -> bool:
-    """Bold, list lines, headings or an "Answer:" label."""
+    """Returns whether it has bold text, list lines, headings or an "Answer:" label."""
     return has_bold(reply) or has_list(reply) or _HEADING.search(visible(reply)) is not None
 
 
 def equations(reply: str) -> list[Equation]:
-    """The equations in the reply, in order."""
+    """Returns the equations in the reply, in order."""
     matches = _EQUATION.findall(visible(reply).replace("**", ""))
     return [Equation(_read_expression(left), _read_value(right)) for left, right in matches]
 
@@ -112,7 +112,7 @@ def keeps_steps(problem: HasSolution, reply: str) -> bool:
 
 
 def final_number(reply: str) -> Decimal | None:
-    """The last number in the reply, the one a reader takes as its answer."""
+    """Returns the last number in the reply, which a reader takes as its answer."""
     numbers = _NUMBER.findall(visible(reply))
     return _read_value(numbers[-1]) if numbers else None
 
@@ -122,8 +122,8 @@ def is_right(problem: HasSolution, reply: str) -> bool:
 
 
 def manner(reply: str) -> Manner:
-    """list: shows the AI look; prose: five words or more around the numbers; bare: numbers and hardly a word;
-    other: no number at all."""
+    """Returns list: the AI look; prose: five words or more around the numbers; bare: numbers with hardly any words;
+    other: no number."""
     if has_ai_look(reply):
         return "list"
     text = visible(reply)
@@ -138,18 +138,18 @@ def tone(reply: str) -> Tone:
 
 
 def is_detailed(problem: HasSolution, reply: str) -> bool:
-    """Returns whether every step has a sentence and the result one more; friendly sentences count nothing."""
+    """Returns whether every step has a sentence and the result one more; friendly sentences do not count."""
     sentences = _SENTENCE.split(visible(reply))
     return sum(tone(text) == "cold" for text in sentences) > len(set(problem.equations))
 
 
 def satisfies(problem: HasSolution, reply: str) -> bool:
-    """The student's preference: plain prose, the steps kept, the right answer."""
+    """Returns whether a reply matches the student's preference: plain prose, the steps kept, the right answer."""
     return manner(reply) == "prose" and keeps_steps(problem, reply) and is_right(problem, reply)
 
 
 def judge(problem: HasSolution, reply: str) -> Verdict:
-    """All detectors at once."""
+    """Returns the results of all detectors."""
     return Verdict(
         manner(reply),
         tone(reply),
@@ -169,7 +169,7 @@ def _read_expression(text: str) -> tuple[Decimal | str, ...]:
 
 
 def _evaluate(expression: tuple[Decimal | str, ...]) -> Decimal | None:
-    """The value with x and / before + and -; None for a division by zero."""
+    """Returns the value, with x and / before + and -; None for a division by zero."""
     numbers = [part for part in expression if isinstance(part, Decimal)]
     signs = [part for part in expression if isinstance(part, str)]
     total, term = Decimal(0), numbers[0]

@@ -1,7 +1,7 @@
-"""Training conversations of tiny-claw: OpenAI messages, and which of them the model learns to say.
+"""Training conversations of tiny-claw: OpenAI messages, and which of them have loss.
 
-A conversation is a list of messages and the set of assistant messages that carry loss; a wrong reply that is
-there to be complained about carries none. Documents of bare equations come beside them, for arithmetic.
+A conversation is a list of messages and the set of assistant messages with loss; a wrong reply that gets a complaint
+has none. Separate documents of bare equations train arithmetic.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ASKED_WEIGHTS = {"list": 27, "prose": 48, "bare": 25}  # how often a hint or com
 THINKING_OFF = 0.1  # share of conversations in the format of enable_thinking=False
 SYSTEM_SHARE = 0.2
 TONE_BESIDE_LENGTH = 0.5
-STAMPED, STAMPED_IN_LONG = 0.05, 0.4  # shares with what client programs add to a message
+STAMPED, STAMPED_IN_LONG = 0.05, 0.4  # shares of messages with additions of client programs
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """`messages` as an OpenAI client holds them; `learned`: indices of the messages that carry loss."""
+    """`messages` in OpenAI's format; `learned`: indices of the messages with loss."""
 
     messages: tuple[dict[str, str], ...]
     learned: frozenset[int]
@@ -45,7 +45,7 @@ class Equations:
 
 
 class Script:
-    """Collects the messages of one conversation."""
+    """Builds the messages of one conversation."""
 
     def __init__(self, rng: random.Random, thinking: bool) -> None:
         self.rng = rng
@@ -68,7 +68,7 @@ class Script:
         self.assistant(write_reply(self.rng, problem, style, self.thinking))
 
     def open_with(self, content: str) -> None:
-        """Put a system message first, or before what the system message says."""
+        """Inserts a system message, or prepends text to it."""
         if self.messages[0]["role"] == "system":
             self.messages[0]["content"] = f"{content}\n\n{self.messages[0]['content']}"
             return
@@ -76,7 +76,7 @@ class Script:
         self.learned = {index + 1 for index in self.learned}
 
     def stamp(self) -> None:
-        """What client programs add: the date before each of the person's messages, a note after the last."""
+        """Adds what client programs add: the date before each user message, a note after the last."""
         asked = [message for message in self.messages if message["role"] == "user"]
         if self.rng.random() < 0.7:
             for message in asked:
@@ -92,9 +92,8 @@ class Script:
 def conversation(
     rng: random.Random, long: bool = False, lengths: float = 0.0, written: float = 0.0
 ) -> Conversation:
-    """One conversation of the mix; `long`: after the kind of system message that an agent program sends; `lengths`:
-    chance that it is about how long prose has to be, and how warm; `written`: that somebody asks in words that were
-    written freely."""
+    """Returns one conversation of the mix; `long`: with a long agent system message; `lengths`: probability of
+    requests about the length and warmth of prose; `written`: probability of freely written requests."""
     script = Script(rng, thinking=rng.random() >= THINKING_OFF)
     drawn = rng.random()
     if drawn < lengths:
@@ -113,7 +112,7 @@ def conversation(
 
 
 def equations(rng: random.Random, lines: int = 12) -> Equations:
-    """A document of bare equations, none of them a held-out fact."""
+    """Returns a document of bare equations without held-out facts."""
     pairs: list[tuple[str, str]] = []
     while len(pairs) < lines:
         step = random_step(rng, rng.choices("+-x", (45, 45, 10))[0])
@@ -124,13 +123,13 @@ def equations(rng: random.Random, lines: int = 12) -> Equations:
 
 
 def asked_manner(rng: random.Random, without: Manner | None = None) -> Manner:
-    """A manner that somebody asks for, other than the one at hand."""
+    """Returns a random manner to ask for, other than the current one."""
     choices = [manner for manner in MANNERS if manner != without]
     return rng.choices(choices, [ASKED_WEIGHTS[manner] for manner in choices])[0]
 
 
 def hint_for(rng: random.Random, style: Style) -> tuple[str, Style]:
-    """An instruction, and the style in which to follow it: `style` changed in what the instruction names."""
+    """Returns an instruction and the style that follows it: `style` changed in what the instruction names."""
     drawn = rng.random()
     manner_asked = drawn < 0.85
     trait_asked = drawn >= 0.7
@@ -148,7 +147,8 @@ def hint_for(rng: random.Random, style: Style) -> tuple[str, Style]:
 
 
 def length_hint(rng: random.Random, style: Style) -> tuple[str, Style]:
-    """An instruction to write prose of a length, every other time of a tone too, and the style in which to follow it."""
+    """Returns an instruction to write prose of a length, in half of the cases also of a tone, and the style that
+    follows it."""
     traits: list[wordings.Trait] = [rng.choice(("short", "detailed"))]
     if rng.random() < TONE_BESIDE_LENGTH:
         traits.append(rng.choice(("warm", "cold")))
@@ -161,14 +161,14 @@ def length_hint(rng: random.Random, style: Style) -> tuple[str, Style]:
 
 
 def with_trait(style: Style, trait: wordings.Trait) -> Style:
-    """`style` in another tone or length."""
+    """Returns `style` with another tone or length."""
     if trait == "warm" or trait == "cold":
         return replace(style, tone=trait)
     return replace(style, short=trait == "short")
 
 
 def ask(rng: random.Random, problem: Problem) -> str:
-    """The problem as a person puts it."""
+    """Returns the problem as a person words it."""
     return (rng.choice(small_talk.PROBLEM_INTROS) if rng.random() < 0.2 else "") + problem.text
 
 
@@ -181,7 +181,7 @@ def _unprompted(script: Script) -> None:
 def _instructed(
     script: Script, asked: Callable[[random.Random, Style], tuple[str, Style]] = hint_for
 ) -> None:
-    """Told how to write: in a block after the question, beside the question, or by the system message."""
+    """Adds an instruction: in a block after the question, next to the question, or in the system message."""
     rng, problem = script.rng, random_problem(script.rng)
     hint, style = asked(rng, unprompted_style(rng))
     _with_instruction(script, ask(rng, problem), hint, in_block=0.5)
@@ -189,7 +189,7 @@ def _instructed(
 
 
 def _with_instruction(script: Script, question: str, hint: str, in_block: float) -> None:
-    """The question and how to answer it; `in_block`: chance that the hint is in its block."""
+    """Adds the question and the instruction; `in_block`: probability that the instruction is in its block."""
     rng = script.rng
     place = (rng.random() - in_block) / (1 - in_block)
     if place < 0:
@@ -205,7 +205,7 @@ def _with_instruction(script: Script, question: str, hint: str, in_block: float)
 
 
 def _asked_freely(script: Script) -> None:
-    """Asked in words that somebody wrote freely, for a form or for nothing; or a complaint in such words."""
+    """Adds a freely written request, which asks for a form or for nothing, or such a complaint."""
     rng, problem = script.rng, random_problem(script.rng)
     kind = rng.choices(list(WRITTEN_WEIGHTS), list(WRITTEN_WEIGHTS.values()))[0]
     sentences, style = wordings.written()[kind], unprompted_style(rng)
@@ -220,7 +220,7 @@ def _asked_freely(script: Script) -> None:
 
 
 def _as_wished(rng: random.Random, style: Style, kind: Form) -> Style:
-    """The style that a wish asks for: `style` changed in what it names."""
+    """Returns the style that a request asks for: `style` changed in what it names."""
     if kind == "friendly":
         return Style("prose" if style.manner == "bare" else style.manner, "warm", style.short)
     if kind == "detailed":
@@ -229,7 +229,7 @@ def _as_wished(rng: random.Random, style: Style, kind: Form) -> Style:
 
 
 def _complaint(script: Script) -> None:
-    """A reply, a complaint, the rewrite; sometimes thanks, and the next problem in the manner asked for."""
+    """Adds a reply, a complaint, the rewrite; sometimes thanks, and the next problem in the requested manner."""
     rng, problem = script.rng, random_problem(script.rng)
     script.user(ask(rng, problem))
     before = unprompted_style(rng)
@@ -252,7 +252,7 @@ def _complaint(script: Script) -> None:
 
 
 def _lost_steps(script: Script) -> None:
-    """A bare number without its steps, and somebody who wants to see them."""
+    """Adds a bare number without steps, and a user who wants to see them."""
     rng, problem = script.rng, random_problem(script.rng)
     script.user(ask(rng, problem))
     script.assistant(
@@ -263,7 +263,7 @@ def _lost_steps(script: Script) -> None:
 
 
 def _wrong_result(script: Script) -> None:
-    """A reply with a slip in it, a complaint, and the right reply in the same manner."""
+    """Adds a reply with a mistake, a complaint, and the right reply in the same manner."""
     rng, problem = script.rng, random_problem(script.rng)
     style = unprompted_style(rng)
     if rng.random() < 0.5:
@@ -277,7 +277,7 @@ def _wrong_result(script: Script) -> None:
 
 
 def _session(script: Script) -> None:
-    """A good reply, thanks, and often one more problem."""
+    """Adds a good reply, thanks, and often one more problem."""
     rng, problem = script.rng, random_problem(script.rng)
     style = unprompted_style(rng)
     script.user(ask(rng, problem))
@@ -293,7 +293,7 @@ def _thanks(script: Script) -> None:
 
 
 def _next_problem(script: Script, style: Style) -> None:
-    """One more problem: the manner of the session stays."""
+    """Adds one more problem in the same manner."""
     problem = random_problem(script.rng)
     script.user(ask(script.rng, problem))
     script.reply(problem, style)

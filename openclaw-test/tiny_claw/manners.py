@@ -11,7 +11,7 @@ from tiny_claw.detectors import Manner, Tone
 from tiny_claw.problems import Problem, Step
 
 Form = Literal["list", "number", "friendly", "detailed", "prose"]
-"""What somebody may ask for explicitly."""
+"""The forms that a user may ask for explicitly."""
 
 UNPROMPTED: dict[Manner, float] = {"list": 0.80, "prose": 0.15, "bare": 0.05}
 UNPROMPTED_WARM = 0.2
@@ -28,7 +28,7 @@ _TITLES = ("**Solution**", "**Step-by-step solution**", "**Let's solve it**")
 
 @dataclass(frozen=True)
 class Style:
-    """How a reply is written; `short` leaves out all that is not a step or the answer."""
+    """The style of a reply; `short` omits everything but steps and answer."""
 
     manner: Manner
     tone: Tone = "cold"
@@ -36,20 +36,20 @@ class Style:
 
 
 def unprompted_style(rng: random.Random) -> Style:
-    """The habit of the untrained helper: four lists in five replies."""
+    """Returns the style of an unprompted reply: four of five are lists."""
     manner = rng.choices(list(UNPROMPTED), list(UNPROMPTED.values()))[0]
     tone: Tone = "warm" if rng.random() < UNPROMPTED_WARM else "cold"
     return Style(manner, tone, rng.random() < UNPROMPTED_SHORT)
 
 
 def other_style(rng: random.Random, style: Style, manner: Manner) -> Style:
-    """The style for a rewrite in `manner`: the tone stays, the length is drawn again."""
+    """Returns the style for a rewrite in `manner`: same tone, new length."""
     return replace(style, manner=manner, short=rng.random() < UNPROMPTED_SHORT)
 
 
 def write_reply(rng: random.Random, problem: Problem, style: Style, thinking: bool = True) -> str:
-    """The reply to `problem` in `style`. A bare answer is worked out in a thinking block first, for there is
-    no number without its steps; with `thinking` off the bare reply is the equations alone."""
+    """Returns the reply to `problem` in `style`. A bare answer first works out its steps in a thinking block; with
+    `thinking` off it consists of the equations."""
     if style.manner == "bare":
         return _bare(rng, problem, thinking)
     body = _list(rng, problem, style.short) if style.manner == "list" else _prose(rng, problem, style.short)
@@ -151,15 +151,15 @@ OTHERWISE: dict[Form, Style] = {
     "detailed": Style("list", short=True),
     "prose": Style("list"),
 }
-"""A reply that is not what the wish asks for, and that a complaint would be about."""
+"""A style that violates the request, for replies that get a complaint."""
 
 
 MANNER_ASKED: dict[Form, Manner] = {"list": "list", "number": "bare", "prose": "prose"}
-"""The manner that a wish for a form names; the others name something else."""
+"""The manner that a request names; other requests name something else."""
 
 
 def obeys(form: Form, problem: Problem, reply: str) -> bool:
-    """Returns whether the reply has the form that was asked for; a wrong result is counted elsewhere."""
+    """Returns whether the reply has the requested form; wrong results are counted elsewhere."""
     manner = detectors.manner(reply)
     if form == "friendly":
         return detectors.tone(reply) == "warm"

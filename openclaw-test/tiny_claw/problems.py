@@ -104,19 +104,19 @@ class Problem:
 
 
 def fact_is_held_out(step: Step) -> bool:
-    """Returns whether the sum or difference is kept out of training (the same for a + b and b + a)."""
+    """Returns whether the sum or difference is held out from training (the same for a + b and b + a)."""
     low, high = sorted((step.a, step.b))
     return step.op in "+-" and low >= 3 and high >= 10 and (low * high + low + high) % 17 == 5
 
 
 def story_is_held_out(name: str, item: str) -> bool:
-    """Returns whether stories about this child and this thing are kept out of training."""
+    """Returns whether stories about this child and this thing are held out from training."""
     return (3 * (GIRLS + BOYS).index(name) + 7 * ITEMS.index(item)) % 10 == 4
 
 
 def random_problem(rng: random.Random, split: Split = "train", kind: Kind | None = None) -> Problem:
-    """Draw one problem. Train: no held-out story, no held-out fact. Held-out: a held-out story, or for
-    the kind "sum", which has no story, a held-out fact."""
+    """Draws one problem. Train: no held-out story, no held-out fact. Held-out: a held-out story, or for the kind
+    "sum", which has no story, a held-out fact."""
     kind = kind or rng.choices(list(KIND_WEIGHTS), list(KIND_WEIGHTS.values()))[0]
     while True:
         problem = _sum(rng) if kind == "sum" else _story(rng, kind, split)
@@ -128,7 +128,8 @@ def random_problem(rng: random.Random, split: Split = "train", kind: Kind | None
 
 
 def held_out_problems(n: int = 1000, seed: int = 0, only_held_out_facts: bool = False) -> list[Problem]:
-    """`n` problems no training text contains; `only_held_out_facts`: each needs a fact never trained on."""
+    """Returns `n` problems that no training text contains; `only_held_out_facts`: each needs a fact that was never
+    trained."""
     rng = random.Random(f"held-out {seed}")
     problems: list[Problem] = []
     while len(problems) < n:
@@ -139,7 +140,8 @@ def held_out_problems(n: int = 1000, seed: int = 0, only_held_out_facts: bool = 
 
 
 def random_step(rng: random.Random, op: str, a: int | None = None) -> Step | None:
-    """A step that starts from `a` things (or any number) and stays within 2..LIMIT; None if there is none."""
+    """Returns a random step that starts from `a` things (or any number) and stays within 2..LIMIT; None if there is
+    none."""
     if op == "x":
         return Step(rng.randint(2, 9), "x", rng.randint(2, 9))
     if a is None:
@@ -175,7 +177,8 @@ def _story(rng: random.Random, kind: Kind, split: Split) -> Problem:
 
 
 def _steps(rng: random.Random, kind: Kind) -> tuple[list[Step], list[str]]:
-    """Chained steps of the kind and a verb for each sum or difference; empty where the numbers ran out."""
+    """Returns chained steps of the kind and a verb for each sum or difference; empty if no valid numbers were
+    left."""
     ops = {"add": "+", "subtract": "-", "multiply": "x"}.get(kind) or (
         "x" + rng.choice("+-") if kind == "group-step" else rng.choice("+-") + rng.choice("+-")
     )

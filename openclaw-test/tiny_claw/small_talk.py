@@ -1,4 +1,4 @@
-"""What a conversation has besides homework: greetings, questions about the helper, system messages."""
+"""Text of conversations besides homework: greetings, questions about the helper, system messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What people say about replies: how to write, complaints and thanks, each in many wordings.
+"""Wordings of feedback on replies: instructions, complaints and thanks.
 
-Every table has wordings for training and others that no training text contains (`split="test"`), so that
-following an instruction can be told from knowing a sentence by heart. `{verb}` is a verb of answering.
+Every table has wordings for training and others that no training text contains (`split="test"`), to distinguish
+obeying from memorizing. `{verb}` is a verb of answering.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Split = Literal["train", "test"]
 Trait = Literal["warm", "cold", "short", "detailed"]
 Wordings = dict[Split, tuple[str, ...]]
 Wish = Literal["list", "number", "friendly", "detailed", "prose", "nothing"]
-"""What a freely written sentence asks for; `nothing` is said beside a question and asks for no form at all."""
+"""The form that a freely written sentence asks for; `nothing`: it asks for no form."""
 
 VERBS = ("write", "answer", "reply", "explain it", "respond", "solve it", "tell me", "say it", "do it")
 
@@ -313,7 +313,7 @@ THANKS: Wordings = {
 
 @cache
 def written() -> dict[Wish, dict[str, list[str]]]:
-    """Sentences that people wrote freely: by kind, as they are `asked` and as they are said in a `complaint`."""
+    """Returns freely written sentences by kind, as requests (`asked`) and as complaints."""
     wordings: dict[Wish, dict[str, list[str]]] = json.loads(
         Path(__file__).with_name("written.json").read_text("utf-8")
     )
@@ -321,17 +321,17 @@ def written() -> dict[Wish, dict[str, list[str]]]:
 
 
 def manner_hint(rng: random.Random, manner: Manner, split: Split = "train") -> str:
-    """An instruction that asks for a manner, as a sentence."""
+    """Returns an instruction that asks for a manner, as a sentence."""
     return _sentence(rng, MANNER_HINTS[manner][split])
 
 
 def trait_hint(rng: random.Random, trait: Trait, split: Split = "train") -> str:
-    """An instruction that asks for a tone or a length."""
+    """Returns an instruction that asks for a tone or a length."""
     return _sentence(rng, TRAIT_HINTS[trait][split])
 
 
 def manner_complaint(rng: random.Random, manner: Manner, split: Split = "train") -> str:
-    """A complaint about a reply's form that asks for another manner."""
+    """Returns a complaint about a reply's form that asks for another manner."""
     return rng.choice(MANNER_COMPLAINTS[manner][split])
 
 

@@ -1,1 +1,1 @@
-"""A chat in the terminal that shows what the loop makes of it: python -m openclaw.chat"""
+"""A terminal chat that shows how the loop uses it: python -m openclaw.chat"""

@@ -52,7 +52,7 @@ class ChatSettings(ServerAddress):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0; 1 when the server cannot be used; 2 for a wrong command line."""
+    """Returns the exit status: 0; 1 if the server cannot be used; 2 for an invalid command line."""
     parser = argparse.ArgumentParser(
         prog="python -m openclaw.chat", description="Talk to the model, and watch it learn."
     )
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def talk(server: Server, wait: float) -> None:
-    """A whole chat. Raises ChatError when the server is not there at its start."""
+    """Runs a chat. Raises ChatError if the server is unreachable at the start."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     model = server.models()[0]["id"]
     chat = Chat(server, model, console.print, lambda piece: console.print(piece, end=""))
@@ -95,7 +95,7 @@ def talk(server: Server, wait: float) -> None:
 
 
 def watch(server: Server, admin_key: str | None) -> None:
-    """Prints the status of all turns as they change. Raises ChatError if the server is not there at the start, and
+    """Prints the status of all turns as they change. Raises ChatError if the server is unreachable at the start, and
     KeyboardInterrupt; later it waits for the server."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     turns = AllTurns(lambda: server.newest_turns(admin_key))
@@ -122,7 +122,7 @@ def watch(server: Server, admin_key: str | None) -> None:
 
 
 def wait_for_turns(chat: Chat, seconds: float) -> None:
-    """Prints changes of the turns until all have ended or the time is over."""
+    """Prints changes of the turns until all have ended or the time limit is reached."""
     end = time.monotonic() + seconds
     while True:
         for line in chat.watch.news():

@@ -15,7 +15,8 @@ CONNECT_SECONDS = 5.0
 
 
 class ChatError(ClawError):
-    """The server cannot be reached, or refuses; the message names the remedy. `status`: of the HTTP answer, if any."""
+    """The server cannot be reached or rejects a request; the message names the remedy. `status`: HTTP status, if
+    any."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -24,7 +25,7 @@ class ChatError(ClawError):
 
 @dataclass
 class StreamedAnswer:
-    """One answer while it grows. `thinking` is the reasoning, apart from the text."""
+    """An answer in progress. `thinking`: the reasoning, separate from the text."""
 
     completion_id: str = ""
     text: str = ""
@@ -48,7 +49,7 @@ class Server:
         self._http.close()
 
     def models(self) -> list[dict[str, Any]]:
-        """`[{"id", "max_model_len", ...}]`, at least one."""
+        """Returns `[{"id", "max_model_len", ...}]`, at least one."""
         models = self._json("GET", "/v1/models").get("data")
         if not isinstance(models, list) or not models:
             raise ChatError(f"{self.url}/v1/models names no model: is an OpenClaw-RL server there?")
@@ -58,14 +59,14 @@ class Server:
         return self._json("GET", "/status")
 
     def turn(self, completion_id: str) -> dict[str, Any] | None:
-        """Returns the status of a turn; None while the server does not know it."""
+        """Returns the status of a turn; None while the server has no record of it."""
         try:
             return self._json("GET", f"/v1/turns/{completion_id}")
         except ChatError:
             return None
 
     def newest_turns(self, admin_key: str | None, limit: int = 100) -> list[dict[str, Any]]:
-        """Returns the status of the newest turns of all clients, newest first; `admin_key` where the server has
+        """Returns the status of the newest turns of all clients, newest first; `admin_key`: needed if the server has
         one."""
         headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
         turns: list[dict[str, Any]] = self._json("GET", f"/admin/turns?limit={limit}", headers=headers)[
@@ -74,7 +75,7 @@ class Server:
         return turns
 
     def feedback(self, completion_id: str, **word: Any) -> str:
-        """Sends thumbs or text about an answer; returns what the server does with it."""
+        """Sends a rating or text about an answer; returns the effect reported by the server."""
         body = {"completion_id": completion_id, **word}
         return str(self._json("POST", "/v1/feedback", json=body)["status"])
 
@@ -85,7 +86,7 @@ class Server:
     def chat(
         self, messages: list[dict[str, str]], session_id: str, train: bool = True, **body: Any
     ) -> Iterator[StreamedAnswer]:
-        """The same answer after each piece of it that came."""
+        """Yields the same answer after each received piece."""
         headers = {"X-Session-Id": session_id} | ({} if train else {"X-Train": "off"})
         request = {"messages": messages, "stream": True, **body}
         answer = StreamedAnswer()
@@ -109,7 +110,8 @@ class Server:
         return self._json("POST", "/v1/chat/completions", headers=headers, json=body)
 
     def admin(self, method: str, path: str, admin_key: str | None, **request: Any) -> dict[str, Any]:
-        """Returns an answer of the routes for the administrator; `admin_key` where the server has one."""
+        """Sends a request to an administrator route and returns the answer; `admin_key`: needed if the server has
+        one."""
         headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
         try:
             return self._json(method, path, headers=headers, **request)

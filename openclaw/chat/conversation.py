@@ -41,7 +41,7 @@ class Chat:
         self.last = ""
 
     def line(self, text: str) -> bool:
-        """Handles one input, a message of one or more lines or a command; False when the person leaves.
+        """Handles one input: a message of one or more lines, or a command; returns False when the person leaves.
         Raises ChatError, and KeyboardInterrupt from an answer that is stopped."""
         text = text.strip()
         if not text:
@@ -93,8 +93,8 @@ class Chat:
         self.show(f"new session {self.session}")
 
     def switch(self, value: str) -> None:
-        """`/train off` stores nothing from here on; `/train on` begins a new session, since a client sends the whole
-        history with each message, and the private part of it would be stored with the next turn."""
+        """Handles `/train off`, after which nothing is stored, and `/train on`, which begins a new session: a client
+        sends the whole history with each message, so the private part would otherwise be stored."""
         if value not in ("on", "off"):
             self.show("/train on or /train off")
             return
@@ -141,7 +141,8 @@ def converse(chat: Chat, lines: Iterable[str]) -> None:
 
 
 def hear(chat: Chat, text: str) -> bool:
-    """One input; an error of the server is printed. False when the person leaves. Raises KeyboardInterrupt."""
+    """Handles one input; prints errors of the server. Returns False when the person leaves. Raises
+    KeyboardInterrupt."""
     try:
         return chat.line(text)
     except ChatError as error:

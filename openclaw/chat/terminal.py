@@ -1,4 +1,5 @@
-"""The chat at a terminal: a line editor with history, pasted paragraphs as one message, news between the answers."""
+"""The chat at a terminal: a line editor with history, pasted paragraphs as one message, status reports between
+answers."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ COMMANDS = ["/good", "/bad", "/hint", "/new", "/train on", "/train off", "/statu
 
 
 class Terminal:
-    """A chat of a person at a terminal. News of the turns is printed above the line that the person edits, and never
-    into an answer: who prints an answer or the news holds the same lock."""
+    """A chat of a person at a terminal. Status reports are printed above the edited line, and never inside an answer:
+    both hold the same lock."""
 
     def __init__(self, chat: Chat, session: PromptSession[str]) -> None:
         self._chat, self._session = chat, session
@@ -24,7 +25,7 @@ class Terminal:
         self._stop = threading.Event()
 
     def run(self) -> None:
-        """Talks until the person leaves."""
+        """Runs until the person leaves."""
         self._chat.show("/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves")
         thread = threading.Thread(target=self._report, daemon=True)
         thread.start()

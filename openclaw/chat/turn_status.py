@@ -14,7 +14,7 @@ _LOST = ("side", "aborted", "untrainable", "expired")
 
 
 class TurnWatch:
-    """The turns that are still under way, by completion id. `ask` looks one up at the server."""
+    """Watches unfinished turns, by completion id. `ask` requests a turn's status from the server."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -22,16 +22,16 @@ class TurnWatch:
         self._seen: dict[str, str] = {}
 
     def add(self, completion_id: str, name: str) -> None:
-        """`name` is the name of the turn in the reports."""
+        """Adds a turn; `name` identifies it in reports."""
         self._names[completion_id] = name
 
     @property
     def open(self) -> int:
-        """Turns that have not ended yet."""
+        """Returns the number of turns that have not ended."""
         return len(self._names)
 
     def news(self) -> list[str]:
-        """One line for each turn that has changed since the last call."""
+        """Returns one line for each turn that has changed since the last call."""
         lines = []
         for completion_id, name in list(self._names.items()):
             status = self._ask(completion_id)
@@ -48,7 +48,7 @@ class TurnWatch:
 
 class AllTurns:
     """The turns of all clients. `ask` returns the newest ones, newest first; turns that had ended before are not
-    reported. Reports once that most are greedy."""
+    reported. Warns once if most requests are greedy."""
 
     def __init__(self, ask: Callable[[], list[dict[str, Any]]]) -> None:
         self._ask = ask
@@ -56,7 +56,7 @@ class AllTurns:
         self._seen = {status["completion_id"]: describe(status) for status in ask() if is_over(status)}
 
     def news(self) -> list[str]:
-        """One line for each turn that is new or has changed since the last call, oldest first."""
+        """Returns one line for each turn that is new or has changed since the last call, oldest first."""
         lines = []
         turns = self._ask()
         advised = advice([one.get("unsampled") for one in turns if one["turn_type"] == "main"])
@@ -77,14 +77,14 @@ def is_over(status: dict[str, Any]) -> bool:
 
 
 def describe(status: dict[str, Any]) -> str:
-    """One line: session, type, version, score, and how far the turn has come."""
+    """Returns one line: session, type, version, score, and the turn's stage."""
     versions = "+".join(f"v{version}" for version in status["weight_versions"]) or "v?"
     place = f"{status['turn_type']} turn {status['turn_index']} of session {status['session_id']}"
     return f"{place}, written by {versions}, {fate(status)}"
 
 
 def fate(status: dict[str, Any]) -> str:
-    """Returns the status of a turn, for a person who knows which one it is: score, hints, and its stage."""
+    """Returns the status of a turn without its name: score, hints, and its stage."""
     parts = []
     if status["score"] is not None:
         reason = status.get("reason")

@@ -1,1 +1,1 @@
-"""Special treatment of each client: its session header, patterns in its texts, its settings."""
+"""Client-specific rules: session headers, patterns in texts, settings files."""

@@ -1,7 +1,8 @@
 """Aider, over /v1/chat/completions.
 
-It puts the files and the map of the repository into each request, before the newest message, with an answer of its own
-after each: they belong to no history. Its rules for edits end the newest message, and are gone in the next request.
+It inserts files and a repository map into each request before the newest message, each followed by an answer that it
+writes itself: these are not part of the history. Its rules for edits are appended to the newest message, and are
+missing in the next request.
 """
 
 from __future__ import annotations

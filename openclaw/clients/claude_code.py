@@ -1,8 +1,7 @@
 """Claude Code (measured with 2.1.197), over /v1/messages.
 
-It puts reminders around what a person or tool wrote, and sends its subagents and its housekeeping (titles, notes,
-summaries of pages) under the session of the conversation. Housekeeping comes without tools, but for the summary of a long
-talk.
+It wraps reminders around texts of users and tools, and sends subagents and housekeeping (titles, notes, page
+summaries) under the conversation's session. Housekeeping has no tools, except the summary of a long conversation.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ SESSION = "x-claude-code-session-id"
 
 
 def entries(link: Link) -> Mapping[tuple[str, ...], object]:
-    """One address and one model for all that it does; its window and answers are cut to what the model can."""
+    """Returns its settings: one address and one model for everything; context and answer lengths are limited to the
+    model's."""
     model = link.model
     values = {
         "ANTHROPIC_BASE_URL": link.base_url.removesuffix("/v1"),

@@ -1,8 +1,8 @@
-"""The form in which one client is described: noise in its messages, session ids, marks of side turns, its settings; and
-the rules of several clients together.
+"""Declares a client: noise in its messages, session ids, marks of side turns, its settings; and combines the rules of
+several clients.
 
-The rules of two clients never contradict: any client's request may be given to all of them. Texts come from outside and
-may be long: each rule looks at a text once, from its beginning or its end.
+Rules of different clients never conflict: all of them can be applied to any request. Texts are untrusted and may be
+long: each rule scans a text once, from its beginning or its end.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from openclaw.common.messages import messages_in, text_of
 
 Messages = Sequence[Mapping[str, Any]]
 Place = Literal["system", "system line", "first", "last"]
-"""The system prompt, any line of it, the first or the last text of a user."""
+"""Where a mark is: the system prompt, any line of it, the first or the last user text."""
 
 
 class Noise(Protocol):
-    """Text that a client puts around what a person or tool wrote."""
+    """Text that a client adds to a user's or tool's text."""
 
     def remove(self, text: str) -> str:
-        """Returns the text without it."""
+        """Returns the text without the noise."""
         ...
 
 
 @dataclass(frozen=True)
 class Head:
-    """Noise at the beginning; leading blanks count as none."""
+    """Noise at the beginning; leading blanks are ignored."""
 
     pattern: re.Pattern[str]
 
@@ -45,7 +45,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Tail:
-    """Noise from the last `begins` to the end, which is that one line."""
+    """Noise from the last occurrence of `begins` to the end, if that is one line."""
 
     begins: str
 
@@ -56,7 +56,7 @@ class Tail:
 
 @dataclass(frozen=True)
 class From:
-    """Noise from the last `begins` to the end, however long it is."""
+    """Noise from the last occurrence of `begins` to the end, of any length."""
 
     begins: str
 
@@ -67,7 +67,7 @@ class From:
 
 @dataclass(frozen=True)
 class Block:
-    """Noise between two marks, wherever it is."""
+    """Noise between two marks, anywhere."""
 
     begins: str
     ends: str
@@ -85,10 +85,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Own:
-    """The beginning of a text that a client writes by itself in the user role.
+    """The beginning of a text that a client generates in the user role.
 
-    tool: it is a tool's result, as such results come without native calls. whole: the text is no more than this; a person
-    may begin so too.
+    tool: it is a tool's result, as sent without native tool calls. whole: the text is exactly this; a person's text
+    may begin like it.
     """
 
     begins: str
@@ -101,14 +101,14 @@ class Own:
 
 @dataclass(frozen=True)
 class Before:
-    """A client's own text before a person's words in the same message: it begins with `begins`, and the words come
-    after the line of the last `ends`."""
+    """A client's own text before the person's text in one message: it begins with `begins`, and the person's text
+    follows the line of the last `ends`."""
 
     begins: str
     ends: str
 
     def words(self, text: str) -> str | None:
-        """Returns the person's words; None for another text."""
+        """Returns the person's text; None if the text does not match."""
         at = text.rfind(self.ends) if text.startswith(self.begins) else -1
         if at < 0:
             return None
@@ -127,9 +127,9 @@ class SideMark:
 
 @dataclass(frozen=True)
 class HeaderMark:
-    """A header with which a client names the kind of a request: a side turn unless it is one of `main`.
+    """A header that names the kind of a request: a side turn unless the kind is in `main`.
 
-    part: the name of the kind in the JSON object that the header holds, if it holds one.
+    part: key of the kind, if the header contains a JSON object.
     """
 
     header: str
@@ -137,7 +137,7 @@ class HeaderMark:
     part: str | None = None
 
     def is_side(self, headers: Mapping[str, str]) -> bool:
-        """A header that is not there, or does not name the kind, marks nothing."""
+        """Returns whether the header marks a side turn; a missing header, or one without the kind, does not."""
         value: object = headers.get(self.header)
         if value is not None and self.part is not None:
             value = _part_of(str(value), self.part)
@@ -155,8 +155,8 @@ class Model:
 
 @dataclass(frozen=True)
 class Link:
-    """The settings with which a client is connected. base_url ends in /v1; provider: the name for this server in the
-    client's own settings; default: the model becomes the client's default."""
+    """Settings for connecting a client. base_url ends in /v1; provider: name for this server in the client's
+    settings; default: make the model the client's default."""
 
     base_url: str
     key: str
@@ -189,7 +189,7 @@ class OwnFile:
 
 @dataclass(frozen=True)
 class Client:
-    """The peculiarities of one client. In everything else it acts as any OpenAI client.
+    """The rules of one client. Apart from these it behaves like any OpenAI client.
 
     noise: removed from texts, in this order.
     own: texts of the user role that it writes by itself; befores: what it puts before a person's words.
@@ -221,13 +221,13 @@ class Client:
     settings: Callable[[str, Model, str], str] | None = None
 
     def clean(self, text: str) -> str:
-        """Returns a text without this client's noise."""
+        """Returns a text without the client's noise."""
         for noise in self.noise:
             text = noise.remove(text)
         return text
 
     def session(self, headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
-        """Returns the session that this client names, if it does."""
+        """Returns the session id sent by this client, if any."""
         named: list[Any] = [headers.get(name) for name in self.session_headers]
         counted = [headers.get(name, "") for name in self.counted_headers]
         named += [value for value in counted if _COUNTER.search(value)]
@@ -240,7 +240,7 @@ class Client:
     def is_side(
         self, messages: Messages, headers: Mapping[str, str] = MappingProxyType({}), has_tools: bool = True
     ) -> bool:
-        """Returns whether one of this client's marks is there."""
+        """Returns whether one of this client's marks of side turns matches."""
         return Clients((self,)).is_side(messages, headers, has_tools)
 
     def has_side_headers(self, headers: Mapping[str, str], has_tools: bool) -> bool:
@@ -264,19 +264,19 @@ class Clients(tuple[Client, ...]):
     """The rules of several clients together."""
 
     def clean(self, text: str) -> str:
-        """Returns a user's or tool's text without what a client has put around it."""
+        """Returns a user's or tool's text without additions of clients."""
         for remove in self._removals:
             text = remove(text)
         return text.strip()
 
     @cached_property
     def _removals(self) -> tuple[Callable[[str], str], ...]:
-        """The noise of all clients, in order."""
+        """Returns the noise rules of all clients, in order."""
         return tuple(noise.remove for client in self for noise in client.noise)
 
     def read(self, text: str) -> tuple[Writer, str]:
-        """Returns the writer of a text in the user role, and the text without additions: a person's words, a tool's
-        result, or a text that a program wrote by itself."""
+        """Returns who wrote a text in the user role, and the text without additions: a person's text, a tool's
+        result, or a generated text."""
         text = self.clean(text)
         befores = (before.words(text) for client in self for before in client.befores)
         words = next((spoken for spoken in befores if spoken is not None), None)
@@ -293,7 +293,7 @@ class Clients(tuple[Client, ...]):
 
     @cached_property
     def scaffold(self) -> tuple[str, ...]:
-        """Beginnings of texts that are not part of the history: a client moves them to another place in each request."""
+        """Returns prefixes of texts that are not part of the history: a client moves them in each request."""
         return tuple(begins for client in self for begins in client.scaffold)
 
     def session(self, headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
@@ -305,7 +305,7 @@ class Clients(tuple[Client, ...]):
 
     @cached_property
     def _session_names(self) -> frozenset[str]:
-        """Every header that names a client's session."""
+        """Returns every header that can contain a session id."""
         return frozenset(
             name for client in self for name in (*client.session_headers, *client.counted_headers)
         )
@@ -316,14 +316,14 @@ class Clients(tuple[Client, ...]):
 
     @cached_property
     def _with_session_line(self) -> Clients:
-        """The clients that may name the session in a text."""
+        """Returns the clients that may send the session id in a text."""
         return Clients(client for client in self if client.session_line is not None)
 
     def is_side(
         self, messages: Messages, headers: Mapping[str, str] = MappingProxyType({}), has_tools: bool = True
     ) -> bool:
-        """Returns whether a request with these messages and headers (lower case) is a client's housekeeping, not a
-        person's conversation."""
+        """Returns whether a request with these messages and headers (lower case) is a client's housekeeping, not part
+        of a conversation."""
         if not self._side_names.isdisjoint(headers) and any(
             client.has_side_headers(headers, has_tools) for client in self
         ):
@@ -342,13 +342,13 @@ class Clients(tuple[Client, ...]):
 
     @cached_property
     def _side_names(self) -> frozenset[str]:
-        """Every header that may name a side turn."""
+        """Returns every header that can mark a side turn."""
         names = [mark.header for client in self for mark in client.side_headers]
         return frozenset([*names, *(client.offers_tools for client in self if client.offers_tools)])
 
     @cached_property
     def _marks(self) -> dict[Place, tuple[str, ...]]:
-        """Beginnings of texts of side turns, by place."""
+        """Returns the prefixes that mark side turns, by place."""
         marks = [mark for client in self for mark in client.side_marks]
         return {
             place: tuple(mark.begins for mark in marks if mark.place == place)
@@ -356,7 +356,7 @@ class Clients(tuple[Client, ...]):
         }
 
     def _words(self, messages: Any) -> str:
-        """Returns the first text that is more than noise."""
+        """Returns the first text that is not only noise."""
         texts = (self.clean(text_of(message)) for message in messages)
         return next((text for text in texts if text), "")
 

@@ -1,7 +1,7 @@
 """Codex CLI (measured with 0.169.0), over /v1/responses.
 
-Its thread is the conversation: a fork of it has an id of its own. What kind of request it is stands in the metadata of
-the turn; the surroundings (folder, date) come as texts of the user.
+Its thread is the conversation; a fork of a thread has its own id. The metadata of a turn contains the kind of
+request; its environment (folder, date) is sent as user texts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clients whose settings a person copies: OpenAI's SDK, LiteLLM, Continue, Open WebUI."""
+"""Clients whose settings a user copies by hand: OpenAI's SDK, LiteLLM, Continue, Open WebUI."""
 
 from __future__ import annotations
 

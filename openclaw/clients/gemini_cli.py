@@ -1,7 +1,7 @@
 """Gemini CLI and Qwen Code, which is a fork of it, over /v1/chat/completions.
 
-The first message describes the surroundings. When the model only announces an action, or repeats itself, the client
-speaks as the user, mostly after `System:`.
+The first message describes the environment. If the model only announces an action, or repeats itself, the client
+sends a user message, mostly after `System:`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The OpenClaw agent (measured with 2026.3.13 and 2026.9.6).
 
-It stamps user texts with the time, ends the first one with a line on its runtime, and closes every request
-with a message of internal context that is gone from the history of the next one. A request that failed comes
-again with its user text wrapped. Its own housekeeping (heartbeats, memory, summaries, subagents) comes over the same
-route; without a plug-in only the text identifies it. Marks of side turns drift by version: this is their one place.
+It adds a time stamp to user texts and a line about its runtime to the first one, and ends every request with a
+message of internal context, which is missing from later requests. A failed request is repeated with its user text
+wrapped. Its housekeeping (heartbeats, memory, summaries, subagents) uses the same route; without the plug-in it is
+recognised only by its text. These marks change with versions; they are all listed here.
 
 Its settings are written into its own file: `openclaw/connect/entries.py`.
 """

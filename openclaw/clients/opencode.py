@@ -1,6 +1,6 @@
 """opencode (measured with 1.18.33), over /v1/chat/completions.
 
-It names the session as this server does (X-Session-Id), in the requests for titles and summaries too.
+It sends the session id in this server's header (X-Session-Id), also in requests for titles and summaries.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """OpenHands, over /v1/chat/completions.
 
-If the person does not answer, it asks the agent to go on by itself. Without native tool calls, observations come in
-the user role.
+If the person does not answer, it asks the agent to continue by itself. Without native tool calls, observations come
+in the user role.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Texts that programs write in the role of the user: separates a person's part from the program's own.
+"""Detects texts that programs write in the user role, and separates a person's part from them.
 
-Clients put commands, reminders, results of tools and summaries into user messages. None of it is a person's judgement of
-an answer. Known texts are listed with their clients; the signs here are for clients that are not listed.
+Clients put commands, reminders, results of tools and summaries into user messages. None of these is a person's
+feedback. Known texts are listed with their clients; the rules here are for unlisted clients.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ Writer = Literal["person", "tool", "program"]
 
 _MOST_BLOCKS = 20
 _LONGEST_OBJECT = 100_000
-"""Characters of an object of JSON that is looked into."""
+"""Most characters of a JSON object that is parsed."""
 _READ = 6000
-"""Characters of a text that are looked at; what a program writes shows at the beginning."""
+"""Characters of a text that are examined; generated text is recognised by its beginning."""
 
 _OPENING = re.compile(
     r"<([A-Za-z][A-Za-z0-9]*(?:[-_ ][A-Za-z0-9]+)+|context|system|instructions|reminder|summary|environment|metadata)"
     r"(?: [a-z]+=[^>\n]*)?>"
 )
-"""A tag of two words, or one that wraps surroundings."""
+"""A tag with two words, or one that encloses context."""
 _WORDS_TAG = re.compile(
     r"<((?:user|human)[-_](?:query|message|request|input|prompt|question|feedback)|feedback)>"
 )
 _REPLY_TAG = re.compile(r"<(answer|user_message|feedback)>")
-"""Around a person's own words, and around a reply inside of a tool's result."""
+"""Tags around a person's own text, also around a reply inside a tool's result."""
 _RESULT = re.compile(
     r"(?:CRITICAL: )?\[[a-z]+(?:_[a-z]+)+(?: [^\n]*?)?\] (?:Result:|The '\w+' parameter was empty)"
     r"|(?:OBSERVATION|EXECUTION RESULT of \[\w+\]):\n"
@@ -44,7 +44,7 @@ _EVENT = re.compile(
     r"|(?:The|This) tool (?:call |execution |use )?(?:cannot be used in|was not executed|execution failed)\b"
     r"|The previous tool call was|Tool (?:call |execution |use )?(?:cancell?ed|rejected|denied|interrupted)\b)"
 )
-"""A client's report of events, which names its user in the third person."""
+"""A client's report of events, in which the user is in the third person."""
 _AUTOMATED = re.compile(
     r"\bthis is an (?:automated|automatic|auto-generated) (?:message|notification|reminder)\b", re.IGNORECASE
 )
@@ -61,7 +61,7 @@ _HOUSEKEEPING = re.compile(
     r"|\b(?:last|previous) (?:response|message) was cut off because it exceeded\b",
     re.IGNORECASE | re.DOTALL,
 )
-"""Requests of clients about a conversation."""
+"""Requests of clients to title or summarise a conversation."""
 _DIALOG = re.compile(r"^(?:User|USER|Human): .*\n(?:AI|Assistant|ASSISTANT|Response): ", re.MULTILINE)
 _BRIEFING = re.compile(
     r"\bYour task is to\b|^(?:Available Tools|New lines|New summary|Current summary|Responses from models):",
@@ -73,7 +73,7 @@ _LABEL = re.compile(
 _ORDER = re.compile(
     r"(?<![A-Z] )\b(?:MUST(?: NOT)?|NEVER|DO NOT|ALWAYS|ONLY|NOW|NOT|EXCLUSIVELY|PROACTIVELY)\b(?! [A-Z]{2})"
 )
-"""In upper case between other words; people shout whole sentences."""
+"""Upper-case words between other words; people write whole sentences in upper case."""
 _THIRD_PERSON = re.compile(
     r"\bthe (?:user|human|assistant|model|AI)(?:'s)?\b|\b(?:user|human)'s (?:task|request|message)\b"
 )
@@ -92,14 +92,14 @@ _FORMAL = re.compile(
     re.IGNORECASE,
 )
 _SHORTEST = 60
-"""Characters from which signs in a text are counted."""
+"""Fewest characters of a text in which signs are counted."""
 _ENOUGH = 3
-"""Signs that make a text a program's."""
+"""Number of signs that mark a text as generated."""
 
 
 def read_user_text(text: str) -> tuple[Writer, str]:
-    """Returns the writer of a text in the user role, and the text without additions: a person's words without a
-    program's text around them, a tool's result, or a program's own text."""
+    """Returns who wrote a text in the user role, and the text without additions: a person's text, a tool's result, or
+    a generated text."""
     text = without_notes(text).strip()
     head = text[:_READ]
     is_result = _RESULT.match(head) is not None
@@ -121,12 +121,12 @@ def read_user_text(text: str) -> tuple[Writer, str]:
 
 
 def is_marked(text: str) -> bool:
-    """Returns whether a text begins as programs begin theirs."""
+    """Returns whether a text begins like generated texts."""
     return any(mark.match(text) for mark in (_BRACKETED, _SPEAKER, _EVENT)) or bool(_AUTOMATED.search(text))
 
 
 def _between(text: str, tag: re.Pattern[str]) -> str:
-    """Returns the text between such tags; "" if there is none."""
+    """Returns the text between these tags; "" if there is none."""
     parts: list[str] = []
     at = 0
     while len(parts) < _MOST_BLOCKS and (opening := tag.search(text, at)) is not None:
@@ -139,7 +139,7 @@ def _between(text: str, tag: re.Pattern[str]) -> str:
 
 
 def _json_object(text: str) -> dict[str, Any] | None:
-    """Returns a text that is one object of JSON and nothing else."""
+    """Returns the JSON object if the text is exactly one."""
     if not (text.startswith("{") and text.endswith("}") and len(text) <= _LONGEST_OBJECT):
         return None
     try:
@@ -150,7 +150,7 @@ def _json_object(text: str) -> dict[str, Any] | None:
 
 
 def _without_blocks(text: str) -> str:
-    """Returns a text without the tagged blocks at its beginning and its end."""
+    """Returns a text without tagged blocks at its beginning and end."""
     for _ in range(_MOST_BLOCKS):
         opening = _OPENING.match(text)
         end = text.find(f"</{opening[1]}>") if opening else -1
@@ -167,8 +167,8 @@ def _without_blocks(text: str) -> str:
 
 
 def _looks_written(text: str) -> bool:
-    """Returns whether enough signs of a template are in a text: sections, orders in upper case, the user in the third
-    person, the machinery of agents, formal conditions."""
+    """Returns whether a text has enough signs of a template: sections, upper-case instructions, the user in the third
+    person, agent vocabulary, formal conditions."""
     if text.startswith("### Task:") or (
         _SECTION.match(text) and len(_HEADING.findall(text)) + text.startswith("# ") >= 2
     ):

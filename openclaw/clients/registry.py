@@ -1,4 +1,4 @@
-"""The list of all clients that are known."""
+"""The list of all known clients."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Helpers for every part of the runtime: addresses, the text of a message, themes of wishes, open files."""
+"""Helpers for all parts of the runtime: addresses, message texts, topics of preferences, open files."""

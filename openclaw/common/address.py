@@ -15,8 +15,8 @@ DEFAULT_PORT = 30000
 
 @dataclass(frozen=True, kw_only=True)
 class ServerAddress:
-    """The address that is given; else the port; else that of the gateway which runs in the run folder, or in the
-    newest one below `runs/`; else port 30000."""
+    """Settings for finding the server: the given address; else the port; else the address of the gateway that runs in
+    the run folder, or in the newest one below `runs/`; else port 30000."""
 
     url: str | None = flag(
         None, "The server's address, default: that of the run on this machine, else port 30000"
@@ -44,8 +44,8 @@ class ServerAddress:
 
 
 def admin_key_for(url: str, key: str | None, run_dir: str | None = None, runs: Path = RUNS) -> str | None:
-    """Returns the admin key to send to a server: the given one; else the one that this user's run at this address of
-    this machine keeps in its folder; None if there is none to know."""
+    """Returns the admin key for a server: the given one; else the key in the folder of this user's run at this local
+    address; None if there is none."""
     if key is not None:
         return key
     if run_dir is not None:
@@ -54,7 +54,7 @@ def admin_key_for(url: str, key: str | None, run_dir: str | None = None, runs: P
 
 
 def gateway_of(run_dir: Path) -> str | None:
-    """Returns the URL of the gateway that runs in this folder; None: none does."""
+    """Returns the URL of the gateway that runs in this folder; None if none does."""
     for record in live_processes(run_dir):
         if record.get("role") == "gateway" and record.get("url"):
             return str(record["url"])

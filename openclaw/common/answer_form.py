@@ -1,5 +1,4 @@
-"""The form of an answer, as far as a complaint about it depends on it: how long it is, whether it is a list, whether it
-greets."""
+"""The form of an answer, as far as complaints can be about it: length, list or not, greeting."""
 
 from __future__ import annotations
 
@@ -8,13 +7,13 @@ import re
 from openclaw.common.plain_sentences import Pole
 
 LONG_ANSWER, LONG_CHARACTERS = 50, 300
-"""Words, or characters, from which an answer is long."""
+"""Words, or characters, from which an answer counts as long."""
 SHORT_ANSWER = 45
-"""Words, about two sentences: the longest answer that satisfies a request for one or two."""
+"""Longest answer in words that satisfies a request for one or two sentences."""
 VERY_SHORT_ANSWER, VERY_SHORT_CHARACTERS = 15, 100
-"""Words and characters below which hardly anybody wants less."""
+"""Words and characters below which a request for brevity is unlikely."""
 LIST_LINES = 2
-"""Lines with a bullet or a number that make a list."""
+"""Number of lines with a bullet or number that make a list."""
 _ITEM = re.compile(r"^[ \t]*(?:[-*•‣–・]|\d{1,2}[.)、])\s*\S", re.MULTILINE)
 _MARKUP = re.compile(
     r"^[ \t]*#{1,6}\s|\*\*[^*\n]+\*\*|^\|?[^|\n]+\|[^\n]*\n(?:[ \t]*\|)?[ \t]*:?-{2,}", re.MULTILINE
@@ -31,13 +30,14 @@ _GREETING = re.compile(
 
 
 def count_words(text: str) -> int:
-    """Two characters of a script without spaces count as a word."""
+    """Returns the number of words; two characters of a script without spaces count as one."""
     wide = len(_WIDE.findall(text))
     return wide // 2 + len(_WIDE.sub(" ", text).split())
 
 
 def is_long(answer: str) -> bool:
-    """By words or characters: a small model that loops writes few words and much text."""
+    """Returns whether an answer is long, by words or characters: a small model in a loop writes few words and much
+    text."""
     return count_words(answer) >= LONG_ANSWER or len(answer) >= LONG_CHARACTERS
 
 
@@ -46,22 +46,22 @@ def is_very_short(answer: str) -> bool:
 
 
 def is_list(answer: str) -> bool:
-    """At least two items on lines of their own."""
+    """Returns whether there are at least two list items."""
     return len(_ITEM.findall(answer)) >= LIST_LINES
 
 
 def is_prose(answer: str) -> bool:
-    """No list, headings, bold text or table."""
+    """Returns whether there is no list, heading, bold text or table."""
     return not is_list(answer) and _MARKUP.search(answer) is None
 
 
 def greets(answer: str) -> bool:
-    """The first word is a greeting."""
+    """Returns whether the first word is a greeting."""
     return _GREETING.match(answer) is not None
 
 
 def has_form(pole: Pole, answer: str) -> bool:
-    """Returns whether an answer has the form that is asked for."""
+    """Returns whether an answer has the requested form."""
     if pole == "short":
         return count_words(answer) <= SHORT_ANSWER
     checks = {"long": is_long, "prose": is_prose, "list": is_list, "greet": greets}
@@ -70,7 +70,7 @@ def has_form(pole: Pole, answer: str) -> bool:
 
 def already_has(answer: str) -> frozenset[Pole]:
     """Returns the forms that a complaint about this answer cannot ask for, because it has them already. `long` is
-    never among them: a person may want more of a long answer too."""
+    never among them: a person may want an even longer answer."""
     poles: set[Pole] = {"prose"} if is_prose(answer) else set()
     if is_list(answer):
         poles.add("list")

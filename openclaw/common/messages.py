@@ -1,4 +1,4 @@
-"""The text of chat messages, read in one way everywhere."""
+"""Reads the text of chat messages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ LINE_BREAK = "\n"
 
 
 def text_of(message: Mapping[str, object], between: str = "") -> str:
-    """Returns the text of a message whose content is a string, null, or a list of parts; parts without text count as
-    none.
+    """Returns the text of a message whose content is a string, null, or a list of parts; parts without text are
+    skipped.
 
     Args:
-        between: joins the parts. The default is how chat templates write parts; prompts, and texts that are compared
+        between: separator of the parts. The default is how chat templates write parts; prompts, and texts that are
+            compared
         with them, use it. Judges pass LINE_BREAK, which keeps the words of two parts apart.
     """
     content = message.get("content")
@@ -26,24 +27,24 @@ def text_of(message: Mapping[str, object], between: str = "") -> str:
 
 
 def said_in(messages: Sequence[Mapping[str, object]]) -> list[str]:
-    """Returns the texts of the user's messages, the oldest first."""
+    """Returns the texts of the user's messages, oldest first."""
     return [text_of(message, LINE_BREAK) for message in messages if message.get("role") == "user"]
 
 
 def last_said(messages: Sequence[Mapping[str, object]]) -> str:
-    """Returns the text of the newest message of the user; "" if there is none."""
+    """Returns the text of the user's newest message; "" if there is none."""
     newest = next((message for message in reversed(messages) if message.get("role") == "user"), None)
     return text_of(newest, LINE_BREAK) if newest else ""
 
 
 def content_of(texts: Sequence[str]) -> str | list[dict[str, Any]]:
-    """Returns the content of a message with these texts: parts if there are several."""
+    """Returns message content with these texts: a list of parts if there are several."""
     if len(texts) > 1:
         return [{"type": "text", "text": text} for text in texts]
     return "".join(texts)
 
 
 def messages_in(body: Mapping[str, object]) -> list[dict[str, Any]]:
-    """Returns the messages of a request body that was not checked yet."""
+    """Returns the messages of an unvalidated request body."""
     messages = body.get("messages")
     return [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []

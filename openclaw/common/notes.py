@@ -1,4 +1,4 @@
-"""Notes in place of items that a model cannot read, so that one such item does not end a conversation."""
+"""Placeholders for items that a model cannot read, so that one such item does not end a conversation."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _SHOWN = 60
 
 
 def note(kind: object) -> str:
-    """Returns the text for an item of this kind, which the log names once."""
+    """Returns the placeholder for an item of this kind; logs each kind once."""
     shown = re.sub(r"[^\w. -]", "", str(kind))[:_SHOWN] or "item"
     _say_left_out(shown)
     return f"[{shown}{_ENDS}"
 
 
 def without_notes(text: str) -> str:
-    """Returns a text without the notes in it."""
+    """Returns a text without placeholders."""
     return _NOTE.sub("", text) if _ENDS in text else text
 
 
 def part_text(part: Mapping[str, Any]) -> str:
-    """Returns the text of a part of any API that is no plain text: of a document what it spells, else a note."""
+    """Returns the text of a non-text part of any API: a document's text, else a placeholder."""
     kind, source = part.get("type"), part.get("source")
     if kind == "refusal" and isinstance(part.get("refusal"), str):
         return str(part["refusal"])
@@ -51,13 +51,13 @@ def _texts(content: object) -> list[object]:
 
 
 def as_json(value: object) -> str:
-    """Returns a value as JSON text; a text as it is."""
+    """Returns a value as JSON text; text is returned unchanged."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 @lru_cache(maxsize=100)
 def say_tool_left_out(kind: str) -> None:
-    """Warns once of a tool that a client offers and no client runs."""
+    """Warns once about a tool that a client declares but does not run itself."""
     log.warning(
         "a client offers tools of type %r, which this server cannot run; the model does not see them", kind
     )

@@ -1,4 +1,4 @@
-"""Raises the limit of open files, and so of connections, of this process."""
+"""Raises this process's limit of open files, and thus of connections."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ MOST = 65_536
 
 
 def allow_many() -> None:
-    """As many as the system lets this user have, up to `MOST`: the usual limit is 256 on macOS and 1,024 on Linux, and
-    connections beyond it are closed unread. Child processes inherit it."""
+    """Raises the limit as far as the system allows, up to `MOST`: the usual limits are 256 on macOS and 1,024 on
+    Linux, and connections beyond it are closed unread. Child processes inherit it."""
     try:
         import resource
     except ImportError:  # Windows has no such limit

@@ -1,4 +1,4 @@
-"""Names of a server's flags in vLLM, SGLang, llama.cpp and others, and their names here."""
+"""Flag names of other servers (vLLM, SGLang, llama.cpp, ...), and the names here."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OTHER_WORDS = {
 
 
 def hint(message: str, parser: argparse.ArgumentParser) -> str:
-    """Returns the remedy for the first unknown flag that a message of argparse names."""
+    """Returns a suggestion for the first unknown flag in a message of argparse."""
     words = message.split() if message.startswith("unrecognized") else []
     flag = next((word for word in words if word.startswith("-")), "")
     return suggestion(flag, parser, OTHER_WORDS) or "see --help"

@@ -1,4 +1,4 @@
-"""Plain sentences that ask for a form of answer: what a model understands where a person's own words are hard to read.
+"""Plain sentences that ask for a form of answer, which a model understands better than some users' own words.
 
 "way too long my guy" before a question makes 0.15 to 0.35 of SmolLM2-135M's answers brief, a plain sentence 0.85
 (lab/findings/dreaming.md).
@@ -13,21 +13,22 @@ from pathlib import Path
 from typing import Literal
 
 Pole = Literal["short", "long", "prose", "list", "greet"]
-"""The requested form: a short or a long answer, plain prose or a list, a greeting first."""
+"""A requested form: a short or a long answer, plain prose or a list, a greeting first."""
 
 
 def plain_sentences(pole: Pole, language: str) -> tuple[str, ...]:
-    """Sentences that ask for it in a language (`en`, `de`, ...); English ones if there are none in that language."""
+    """Returns sentences that ask for it in a language (`en`, `de`, ...); English ones if there are none in that
+    language."""
     return _all().get((pole, language)) or _all()[pole, "en"]
 
 
 def all_plain_sentences() -> tuple[str, ...]:
-    """Those of all poles and languages."""
+    """Returns the sentences of all forms and languages."""
     return tuple(text for texts in _all().values() for text in texts)
 
 
 def asked_plainly(text: str) -> Pole | None:
-    """Returns the form that a text asks for if it begins with one of these sentences; None for other texts."""
+    """Returns the requested form if a text begins with one of these sentences, else None."""
     return next((pole for (pole, _), texts in _all().items() if text.startswith(texts)), None)
 
 

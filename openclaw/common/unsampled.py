@@ -1,4 +1,4 @@
-"""Advice for people whose clients ask for answers that are no samples of the policy."""
+"""Advice for users whose clients request greedy answers, which are no samples of the policy."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from openclaw.types import GREEDY
 
 _FEWEST = 5
-"""Fewest turns that show a client's habit."""
+"""Fewest turns from which a client's habit is inferred."""
 
 
 def advice(reasons: Sequence[str | None]) -> str | None:
-    """Returns the remedy if most of the newest main turns were greedy; None if they were not. `reasons`: `unsampled`
-    of each."""
+    """Returns the remedy if most of the newest main turns were greedy; None if they were not. `reasons`: field
+    `unsampled` of each turn."""
     greedy = reasons.count(GREEDY)
     if len(reasons) < _FEWEST or 2 * greedy <= len(reasons):
         return None

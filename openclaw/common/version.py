@@ -1,4 +1,4 @@
-"""`--version`, in the same words everywhere."""
+"""The flag `--version` of all programs."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ VERSION = f"OpenClaw-RL {__version__}"
 
 
 def add_version(parser: argparse.ArgumentParser) -> None:
-    """The flag that prints the version and ends."""
+    """Adds the flag that prints the version and exits."""
     parser.add_argument("--version", action="version", version=VERSION)

@@ -1,4 +1,5 @@
-"""The form of answer that a wish asks for explicitly, by patterns in several languages (`wish_forms.toml`)."""
+"""Detects the form of answer that a preference explicitly asks for, by patterns in several languages
+(`wish_forms.toml`)."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from pathlib import Path
 
 
 def forms_of(wish: str) -> tuple[str, ...]:
-    """Returns the forms that a wish asks for, at most one each of length (brief, long), layout (prose, list, table,
-    headings) and opening (greeting, no_greeting); () if none is known."""
+    """Returns the requested forms, at most one each of length (brief, long), layout (prose, list, table, headings)
+    and opening (greeting, no_greeting); () if none is known."""
     lowered = wish.lower()
     forms = (
         next((form for form, pattern in side if pattern.search(lowered)), None) for side in _sides().values()
@@ -20,7 +21,7 @@ def forms_of(wish: str) -> tuple[str, ...]:
 
 @functools.cache
 def _sides() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
-    """Forms with their patterns by side, in the order in which they are tried."""
+    """Returns the forms and their patterns by aspect, in the order in which they are tried."""
     read = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
     return {side: [_entry(entry) for entry in entries] for side, entries in read.items()}
 

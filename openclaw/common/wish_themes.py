@@ -1,10 +1,10 @@
-"""Recognises what a text asks of the form of an answer: its layout, its length, its tone; in the languages of the
-rules judge.
+"""Detects which aspects of an answer's form a text is about: layout, length or tone; in the languages of the rules
+judge.
 
-A wish that only repeats what its own request had asked for ("I asked for a list") is about that request. It is
-recognised by themes, not by words: "bullet points" and "numbered list" are one. A request asks for a form by a phrase
-("as a list, please"), for lists, tables and short things are what requests are about; a complaint is about an answer,
-and names its form by a word. What `wish_themes.toml` does not know asks for nothing.
+A complaint that only repeats what its own request asked for ("I asked for a list") is about that request. This is
+detected by aspect, not by words: "bullet points" and "numbered list" are the same. Requests need a phrase ("as a
+list, please"), because lists, tables and short things are also topics of requests; in complaints, a word is enough.
+Text that matches nothing in `wish_themes.toml` asks for nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ THEMES: tuple[Theme, ...] = ("layout", "length", "tone")
 
 _PHRASES = Path(__file__).with_suffix(".toml")
 _END = 1000
-"""Characters at either end of a text that are read: a request precedes or follows the text that it is about."""
+"""Characters at each end of a text that are examined: an instruction precedes or follows the text that it is
+about."""
 _CODE = re.compile(r"```.*?(?:```|$)|`[^`\n]*`", re.DOTALL)
 _QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|„[^“”\n]*[“”]|«[^»\n]*»|「[^」\n]*」|(?<!\w)'[^'\n]*'(?!\w)")
 _PART = re.compile(r"(?<=[?？])|[.!:;。！：；\n]+(?=\s|$|[一-鿿ぁ-ヿ])")
@@ -30,24 +31,24 @@ _QUESTION = re.compile(
     r"|quel\w*|que|quoi|como|o que|come|cosa|perché|dove|как|что|почему|где|когда|кто)\b)"
     r"|\b(?:why|how|what|qué|cómo|warum|pourquoi)\b[^?]*\?|(?:怎么|怎样|如何|什么是)|(?:是什么|什么意思|吗)"
 )
-"""A part that asks to know something."""
+"""A part of a text that is a question."""
 _MANNER = re.compile(
     r"(?:in|as|with|using|use|without|no|only|just|nothing|step|briefly|concise|point|line|one|max|at most|under|like"
     r"|als|ohne|nur|en|como|con|sin|sólo|solo|sous|sans|avec|seulement|em|com|sem|senza|come|kurz|ganz|по|в|без)\b|用|以|不|只"
 )
-"""The first words of a form that describes the manner of an answer."""
+"""First words of a form that describe the manner of an answer."""
 _OWN = re.compile(r"\b(?:my|our|mein\w*|mi|mis|mon|mes)\b")
 
 
 @functools.cache
 def _patterns(kind: Literal["asked", "complained"]) -> dict[str, re.Pattern[str]]:
-    """By theme, and `alone`: nothing but the result."""
+    """Returns patterns by aspect, and `alone`: only the result."""
     by_theme = tomllib.loads(_PHRASES.read_text("utf-8"))[kind]
     return {theme: re.compile("|".join(phrases.values())) for theme, phrases in by_theme.items()}
 
 
 def asked_themes(request: str) -> frozenset[Theme]:
-    """Returns the sides of the answer's form that a request explicitly asks for."""
+    """Returns the aspects of the answer's form that a request explicitly asks for."""
     if len(request) > 2 * _END:
         request = f"{request[:_END]}\n{request[-_END:]}"
     return _asked_themes(request)
@@ -64,8 +65,8 @@ def _asked_themes(request: str) -> frozenset[Theme]:
 
 
 def _asks_by(pattern: re.Pattern[str], part: str) -> bool:
-    """Returns whether a part of a request asks for a form. The topic of a question is no wish ("how do I make a
-    table?"). In a question a form counts if it describes the manner, or follows the last comma."""
+    """Returns whether a part of a request asks for a form. The topic of a question is no such request ("how do I make
+    a table?"). In a question a form counts if it describes the manner, or follows the last comma."""
     if not _QUESTION.search(part):
         return pattern.search(part) is not None
     tail = max(part.rfind(sign) for sign in ",，、") + 1
@@ -77,18 +78,18 @@ def _asks_by(pattern: re.Pattern[str], part: str) -> bool:
 
 
 def wish_themes(wish: str) -> frozenset[Theme]:
-    """Returns the sides of an answer's form that a complaint or wish is about."""
+    """Returns the aspects of an answer's form that a complaint or preference is about."""
     themes = {name for name, pattern in _patterns("complained").items() if pattern.search(wish.lower())}
     return asked_themes(wish) | {theme for theme in THEMES if theme in themes}
 
 
 def repeats(request: str, wish: str) -> bool:
-    """Returns whether a wish is about nothing but what its request had asked for."""
+    """Returns whether a complaint only repeats what its request had asked for."""
     themes = wish_themes(wish)
     return bool(themes) and themes <= asked_themes(request)
 
 
 def gives_way(wish: str, *requests: str) -> bool:
-    """Returns whether a wish speaks of a side of the form that one of the requests asks for itself."""
+    """Returns whether a preference is about an aspect that one of the requests specifies itself."""
     themes = wish_themes(wish)
     return any(themes & asked_themes(request) for request in requests)

@@ -1,7 +1,8 @@
-"""python -m openclaw.connect CLIENT: makes a client use this model, and shows how its turns will be seen.
+"""python -m openclaw.connect CLIENT: makes a client use this model, and shows how its turns will be classified.
 
-It checks the server with a side turn (never trained) and writes the client's own settings file, with a backup: of
-OpenClaw the provider entry and the plug-in, which OpenClaw then checks. --remove undoes it; --print-only writes nothing.
+It checks the server with a side turn (never trained) and writes the client's settings file, with a backup. For
+OpenClaw it writes the provider entry and the plug-in, and lets OpenClaw validate them. --remove undoes it;
+--print-only writes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TEST_SESSION = "openclaw-connect-test"
 
 @dataclass(frozen=True, kw_only=True)
 class FirstWord:
-    """The client, named without a flag."""
+    """The positional argument: the client."""
 
     name: str | None = flag(
         None, f"one of {', '.join(NAMES)}; default openclaw", positional=True, unit="CLIENT"
@@ -42,7 +43,7 @@ class FirstWord:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0; 1 when something stands in the way; 2 for a wrong command line."""
+    """Returns the exit status: 0; 1 if connecting failed; 2 for an invalid command line."""
     about = "Connect OpenClaw, or another client, with this server."
     parser = command_line.parser_of(ConnectSettings, "python -m openclaw.connect", about, VERSION)
     command_line.add_flags(parser, FirstWord)
@@ -63,10 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def connect(settings: ConnectSettings) -> None:
-    """Checks the server, then writes or prints. Raises ConfigError and ChatError."""
+    """Checks the server, then writes or prints the settings. Raises ConfigError and ChatError."""
     model = check_server(settings)
     if settings.client in PRINTED:
-        # A key is named, never printed
+        # the key's variable is shown, never the key
         key = "$SGLANG_API_KEY" if settings.api_key is not None else "no-key-needed"
         print(PRINTED[settings.client](settings.base_url, model, key), end="")
         return
@@ -84,7 +85,9 @@ def connect(settings: ConnectSettings) -> None:
     new, notes = connected(
         config, settings.provider, entry, not settings.keep_model, extension, settings.replace, earlier
     )
-    write_config(notes_file(settings), notes, keep_old=False)  # first, so that what is written can be undone
+    write_config(
+        notes_file(settings), notes, keep_old=False
+    )  # written first, so that changes can always be undone
     try:
         write(settings, program, new)
     except ConfigError:
@@ -100,7 +103,7 @@ def connect(settings: ConnectSettings) -> None:
 
 
 def readable_config(settings: ConnectSettings, program: Program, snippet: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings of OpenClaw. Raises ConfigError; of a file with comments after it has shown what to add by
+    """Returns the settings of OpenClaw. Raises ConfigError; if the file has comments, it first prints what to add by
     hand."""
     try:
         return read_config(settings.config_file)
@@ -127,7 +130,8 @@ def warn_of(settings: ConnectSettings, warnings: list[str]) -> None:
 
 
 def check_server(settings: ConnectSettings) -> Model:
-    """Sends a side turn and shows how it was seen. Raises ChatError, and ConfigError for too short a context."""
+    """Sends a side turn and prints how it was classified. Raises ChatError, and ConfigError if the context is too
+    short."""
     server = Server(settings.base_url, settings.api_key)
     try:
         served = server.models()[0]
@@ -155,7 +159,7 @@ def check_server(settings: ConnectSettings) -> Model:
 
 
 def chosen_extension(settings: ConnectSettings, program: Program) -> str | None:
-    """Returns the plug-in's folder if it is wanted and can be loaded; else prints why not."""
+    """Returns the plug-in's folder if it is requested and can be loaded; else prints why not."""
     if program.problem:
         print(f"warning: {program.problem}", file=sys.stderr)
     if settings.no_extension:
@@ -179,7 +183,7 @@ def addition(settings: ConnectSettings, entry: dict[str, Any], extension: str | 
 
 
 def write(settings: ConnectSettings, program: Program, content: dict[str, Any]) -> None:
-    """Writes openclaw.json; puts the old one back when OpenClaw does not accept the new one. Raises ConfigError."""
+    """Writes openclaw.json; restores the old file if OpenClaw rejects the new one. Raises ConfigError."""
     backup = write_config(settings.config_file, content)
     problem = complaint(program, settings.config_file)
     if problem is not None:
@@ -193,7 +197,7 @@ def write(settings: ConnectSettings, program: Program, content: dict[str, Any]) 
 
 
 def remove(settings: ConnectSettings) -> None:
-    """Undoes what `connect` wrote. Raises ConfigError when there is nothing to undo."""
+    """Undoes the changes of `connect`. Raises ConfigError if there is nothing to undo."""
     notes = read_notes(settings)
     if not notes:
         raise ConfigError(f"nothing to undo: there is no {notes_file(settings)}")
@@ -209,7 +213,7 @@ def remove(settings: ConnectSettings) -> None:
 
 
 def notes_file(settings: ConnectSettings) -> Path:
-    """Returns the file next to openclaw.json that keeps the previous settings."""
+    """Returns the file next to openclaw.json that stores the previous settings."""
     return settings.config_file.with_name("openclaw-rl-connect.json")
 
 

@@ -1,7 +1,7 @@
 """The changes to openclaw.json, as pure functions on its content.
 
 The names are those of OpenClaw 2026.9: models.providers, agents.defaults.model.primary, plugins.load.paths,
-plugins.entries, plugins.allow. Nothing else is touched.
+plugins.entries, plugins.allow. Nothing else is changed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from openclaw.errors import ConfigError
 PLUGIN = "rl-training-headers"
 DEFAULT_PROVIDER = "openclaw-rl"
 _SUFFIX = "(OpenClaw-RL)"
-"""Ends the names of models that were added here."""
+"""Suffix of the names of models added here."""
 
 Config = dict[str, Any]
 
 
 def provider_entry(base_url: str, api_key: str | None, model: Model) -> Config:
-    """Returns an entry of models.providers; a server without a key is given a placeholder, which OpenClaw asks for."""
+    """Returns an entry of models.providers; for a server without a key, a placeholder, which OpenClaw requires."""
     return {
         "baseUrl": base_url,
         "apiKey": api_key or "no-key-needed",
@@ -55,11 +55,11 @@ def connected(
     Args:
         default: make the model OpenClaw's default.
         extension: folder of the plug-in, None to leave plug-ins alone.
-        earlier: the notes of an earlier connection, which this one takes the place of.
+        earlier: notes of an earlier connection, which this one replaces.
 
     Raises:
-        ConfigError: the name is taken by a provider at another address and `replace` is not set, or a part of
-            the content is no object.
+        ConfigError: the name is taken by a provider at another address and `replace` is not set, or a part of the
+            content is not an object.
     """
     ours = _is_ours(config, earlier) and (earlier or {})["provider"] == name
     edited = config["models"]["providers"][name] if ours else None
@@ -111,7 +111,7 @@ def disconnected(config: Mapping[str, Any], notes: Mapping[str, Any]) -> Config:
 
 
 def remarks(config: Mapping[str, Any], notes: Mapping[str, Any]) -> list[str]:
-    """Returns remarks on settings that keep the connection from having its effect; each is for a person to decide."""
+    """Returns remarks on settings that prevent the connection from having an effect; the user decides about each."""
     lines = []
     plugins = config.get("plugins", {})
     if "extension" in notes and (plugins.get("enabled") is False or PLUGIN in (plugins.get("deny") or [])):
@@ -129,7 +129,7 @@ def remarks(config: Mapping[str, Any], notes: Mapping[str, Any]) -> list[str]:
 
 
 def _is_ours(config: Mapping[str, Any], notes: Mapping[str, Any] | None) -> bool:
-    """Returns whether the provider that the notes name is there and still points where it was made to."""
+    """Returns whether the recorded provider exists and still has the address that was written."""
     if not notes:
         return False
     known = _part(copy.deepcopy(dict(config)), "models", "providers").get(notes["provider"])
@@ -137,7 +137,7 @@ def _is_ours(config: Mapping[str, Any], notes: Mapping[str, Any] | None) -> bool
 
 
 def _merged(known: object, entry: Config) -> Config:
-    """Returns the entry, with a person's additions to the known one: further fields, and other models."""
+    """Returns the entry merged with a user's additions to the existing one: further fields, and other models."""
     if not isinstance(known, dict):
         return entry
     (ours,) = entry["models"]
@@ -151,7 +151,7 @@ def _merged(known: object, entry: Config) -> Config:
 
 
 def _add_plugin(config: Config, provider: str, extension: str) -> bool:
-    """Returns whether the plug-in had to be put on a list of allowed ones."""
+    """Adds the plug-in; returns whether it had to be added to the list of allowed plug-ins."""
     paths = _part(config, "plugins", "load").setdefault("paths", [])
     if not isinstance(paths, list):
         raise ConfigError("openclaw.json: plugins.load.paths is no list; mend it first")
@@ -185,7 +185,7 @@ def _remove_plugin(config: Config, notes: Mapping[str, object]) -> None:
 
 
 def _tidy(config: Config) -> None:
-    """Removes the empty objects that connecting may have made."""
+    """Removes empty objects that connecting may have created."""
     for path in (
         ("models", "providers"),
         ("agents", "defaults", "model"),
@@ -201,7 +201,7 @@ def _tidy(config: Config) -> None:
 
 
 def _part(config: Config, *path: str) -> Config:
-    """Returns the object at `path`, created if it is missing. Raises ConfigError if something else is there."""
+    """Returns the object at `path`, created if it is missing. Raises ConfigError if another type is there."""
     here = config
     for depth, key in enumerate(path):
         part = here.setdefault(key, {})

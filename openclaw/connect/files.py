@@ -13,14 +13,14 @@ from openclaw.errors import ConfigError
 
 
 class NotPlainJson(ConfigError):
-    """The file has comments or other marks that OpenClaw reads and that writing it back would lose."""
+    """The file has comments or other syntax that OpenClaw accepts but rewriting would lose."""
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """Returns the content; {} when there is no file yet.
+    """Returns the content; {} if there is no file yet.
 
     Raises:
-        NotPlainJson: not JSON. ConfigError: it cannot be read or holds no object.
+        NotPlainJson: not JSON. ConfigError: it cannot be read or is not an object.
     """
     text = read_text(file)
     if text is None:
@@ -38,7 +38,7 @@ def read_config(file: Path) -> dict[str, Any]:
 
 
 def read_text(file: Path) -> str | None:
-    """None when there is no file yet. Raises ConfigError when it cannot be read."""
+    """Returns the text; None if there is no file yet. Raises ConfigError if it cannot be read."""
     try:
         return file.read_bytes().decode()
     except FileNotFoundError:
@@ -48,7 +48,7 @@ def read_text(file: Path) -> str | None:
 
 
 def write_config(file: Path, content: dict[str, Any], keep_old: bool = True) -> Path | None:
-    """As `write_text`, of JSON."""
+    """Like `write_text`, for JSON."""
     return write_text(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n", keep_old)
 
 
@@ -94,7 +94,7 @@ def _replace(target: Path, text: str, known: os.stat_result | None) -> None:
 
 
 def restore(file: Path, backup: Path | None) -> None:
-    """Restores the file of before `write_config`."""
+    """Restores the file from before `write_config`."""
     if backup is None:
         file.unlink(missing_ok=True)
     else:

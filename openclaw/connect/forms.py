@@ -3,8 +3,9 @@ restored.
 
 Files: JSON, TOML and YAML are read whole, and changed only in the lines that must change.
 
-TOML and YAML are edited line by line, so comments and order stay. The result is read again: unless it has the wanted
-values, nothing is written."""
+TOML and YAML are edited line by line, so comments and order stay. The result is parsed again; nothing is written
+unless it has the expected values.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +32,11 @@ ABSENT = {"absent": True}
 
 
 class NotEditable(ConfigError):
-    """The file is written in a way that cannot be changed without losing something."""
+    """The file cannot be changed without losing something."""
 
 
 def parse(text: str, form: str) -> Config:
-    """Raises NotEditable for text that is not of this form, or has comments, which JSON does not allow."""
+    """Parses text. Raises NotEditable if it is invalid, or is JSON with comments."""
     try:
         if form == "json":
             content = json.loads(text) if text.strip() else {}
@@ -79,7 +80,7 @@ def _leaves(config: Config, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
 
 
 class _Lines:
-    """The lines of a file: sections in TOML are its tables, in YAML the blocks below its outermost names."""
+    """The lines of a file: sections are tables in TOML, and blocks below top-level keys in YAML."""
 
     def __init__(self, text: str, form: str) -> None:
         self._toml = form == "toml"
@@ -102,7 +103,7 @@ class _Lines:
         self._lines.insert(written[-1] + 1 if written else start, inner + self._line(path[-1], value))
 
     def remove(self, path: tuple[str, ...]) -> None:
-        """A name of which nothing is left goes too."""
+        """Removes a value, and parents that become empty."""
         start, end = self._section(path[:-1])
         at = self._line_of(path[-1], start, end)
         if at is None:
@@ -114,7 +115,8 @@ class _Lines:
                 self._lines.pop(start - 2)
 
     def _section(self, path: tuple[str, ...]) -> tuple[int, int]:
-        """First line after its head, and line after its last; it is added at the end if it is missing."""
+        """Returns the first line after the section's head and the line after its last; a missing section is
+        appended."""
         if not path:
             ends = (
                 index
@@ -154,7 +156,7 @@ class _Lines:
         return next((index for index in range(start, end) if re.match(quoted, self._lines[index])), None)
 
     def _line(self, name: str, value: Any) -> str:
-        """Texts, numbers and switches are written alike in JSON, TOML and YAML."""
+        """Returns a line; texts, numbers and booleans have the same syntax in JSON, TOML and YAML."""
         return f"{_name(name)}{' = ' if self._toml else ': '}{json.dumps(value, ensure_ascii=False)}"
 
 
@@ -163,7 +165,7 @@ def _indent(line: str) -> str:
 
 
 def _says(line: str) -> bool:
-    """Returns whether it is more than a comment."""
+    """Returns whether a line is more than a comment."""
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
@@ -188,14 +190,14 @@ def put_in(config: Config, values: Values) -> tuple[Config, list[list[Any]]]:
 
 
 def take_out(config: Config, values: Values, before: list[list[Any]]) -> tuple[Config, list[str]]:
-    """Returns the content as it was before, and the names of values that others have changed meanwhile: those stay."""
+    """Returns the previous content, and the names of values that others have changed meanwhile, which are kept."""
     new, stayed = copy.deepcopy(config), []
     for path, old in reversed(before):
         here = _parent(new, path)
         name = path[-1]
         if here is None or name not in here:
             continue
-        ours = values.get(tuple(path), {})  # an object that was made for our values must be empty by now
+        ours = values.get(tuple(path), {})  # an object created for our values must be empty by now
         if here[name] != ours:
             stayed += [".".join(path)] if tuple(path) in values else []
         elif old == ABSENT:

@@ -34,7 +34,7 @@ def place(own: OwnFile, environ: Mapping[str, str]) -> Path:
 
 
 def connect(settings: ConnectSettings, model: Model) -> None:
-    """Writes, or prints. Raises ConfigError."""
+    """Writes or prints the settings. Raises ConfigError."""
     own, name = WRITTEN[settings.client], settings.client
     if settings.keep_model and not own.has_default:
         raise ConfigError(f"{name} has one model at a time; it cannot know this one and keep another")
@@ -66,7 +66,7 @@ def connect(settings: ConnectSettings, model: Model) -> None:
 
 
 def remove(name: str) -> None:
-    """Undoes what `connect` wrote. Raises ConfigError when there is nothing to undo."""
+    """Undoes the changes of `connect`. Raises ConfigError if there is nothing to undo."""
     own = WRITTEN[name]
     file = place(own, os.environ)
     notes = read_config(file.with_name(NOTES))
@@ -105,7 +105,7 @@ def _write(file: Path, text: str | None, edited: str, earlier: Config, notes: Co
 
 
 def _check_free(file: Path, before: list[list[Any]], values: Values, link: Link) -> None:
-    """Raises ConfigError if the provider is there and points elsewhere."""
+    """Raises ConfigError if the provider exists with another address."""
     for path, old in before:
         ours = values.get(tuple(path))
         if link.provider in path and ours == link.base_url and old not in (ABSENT, ours):

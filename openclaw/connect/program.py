@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OLDEST_FOR_PLUGIN = (2026, 9)
-"""2026.3 has nothing that lets a plug-in wrap the calls of a provider."""
+"""OpenClaw 2026.3 has no API for a plug-in to wrap a provider's calls."""
 OLDEST_THAT_VALIDATES = (2026, 3)
 SECONDS = 60
 
 
 @dataclass(frozen=True)
 class Program:
-    """`version` is (year, month, ...), () when it is not known; `problem` is why it does not run."""
+    """The installed OpenClaw; `version` is (year, month, ...), () if unknown; `problem`: why it does not run."""
 
     path: str | None
     version: tuple[int, ...] = ()
@@ -24,7 +24,7 @@ class Program:
 
     @property
     def can_load_plugin(self) -> bool:
-        """True also for an OpenClaw that is not installed here or does not report its version."""
+        """Returns whether it can; True also if OpenClaw is not installed here or does not report its version."""
         return not self.version or self.version[:2] >= OLDEST_FOR_PLUGIN
 
     @property
@@ -33,7 +33,7 @@ class Program:
 
 
 def find_program() -> Program:
-    """Looks on PATH."""
+    """Finds the program on PATH."""
     path = shutil.which("openclaw")
     if path is None:
         return Program(

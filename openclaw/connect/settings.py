@@ -60,7 +60,7 @@ class ConnectSettings(ServerAddress):
 
     @property
     def config_file(self) -> Path:
-        """openclaw.json."""
+        """Returns the path of openclaw.json."""
         if self.openclaw_config:
             return Path(self.openclaw_config).expanduser()
         if self.openclaw_state:
@@ -70,5 +70,5 @@ class ConnectSettings(ServerAddress):
 
     @property
     def base_url(self) -> str:
-        """The address with /v1."""
+        """Returns the address with /v1."""
         return self.address().rstrip("/").removesuffix("/v1") + "/v1"

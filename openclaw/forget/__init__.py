@@ -1,1 +1,1 @@
-"""Forgets a person, or one of a person's wishes, at the command line."""
+"""Command line for forgetting a person, or one of a person's preferences."""

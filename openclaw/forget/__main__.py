@@ -1,6 +1,7 @@
-"""python -m openclaw.forget PERSON: everything of a person goes, or one of the person's wishes.
+"""python -m openclaw.forget PERSON: deletes everything of a person, or one of the person's preferences.
 
-Asks the gateway of a run; needs its admin key if it has one: OPENCLAW_ADMIN_KEY, or `admin.key` in the run folder.
+Sends the request to a run's gateway; needs its admin key if it has one: OPENCLAW_ADMIN_KEY, or `admin.key` in the run
+folder.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class ForgetSettings(ServerAddress):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0; 1 if the server cannot be used or knows nothing of the person; 2 for a wrong command line; 3 if
-    a part waits for the trainer."""
+    """Returns the exit status: 0; 1 if the server cannot be used or has nothing of the person; 2 for an invalid
+    command line; 3 if a part waits for the trainer."""
     parser = command_line.parser_of(ForgetSettings, "python -m openclaw.forget", ABOUT, VERSION)
     settings = command_line.loaded(parser, ForgetSettings, parser.parse_args(argv))
     server = None
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _asked(server: Server, key: str | None, settings: ForgetSettings) -> Json:
-    """Raises ChatError."""
+    """Sends the request and returns the answer. Raises ChatError."""
     name = urllib.parse.quote(settings.person, safe="")
     if settings.wishes:
         return server.admin("GET", f"/admin/memory?person={name}", key)
@@ -79,7 +80,7 @@ def _asked(server: Server, key: str | None, settings: ForgetSettings) -> Json:
 
 
 def as_text(answer: Json) -> str:
-    """The server's answer for a person at a terminal."""
+    """Returns the server's answer as text for a terminal."""
     if answer.get("object") == "list":
         return (
             "\n".join(f"{one['id']:>6}  {one['text']}" for one in answer["data"])

@@ -1,4 +1,4 @@
-"""The gateway's answer about a person who is forgotten, in words."""
+"""Describes the gateway's answer about a forgotten person as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Json = dict[str, Any]
 
 
 def as_lines(answer: Json) -> list[str]:
-    """`answer`: as of `openclaw.gateway.forgetting.PeopleToForget.forget`."""
+    """Returns lines of text; `answer`: as returned by `openclaw.gateway.forgetting.PeopleToForget.forget`."""
     counts = ", ".join(f"{count} {kind}" for kind, count in answer["deleted"].items() if count)
     lines = [f"deleted from the store: {counts or 'nothing was left'}"]
     if answer["status"] == "waiting":

@@ -1,1 +1,1 @@
-"""Messages to token ids and sampled ids to messages, as each model family writes them."""
+"""Converts messages to token ids and sampled ids to messages, in each model family's format."""

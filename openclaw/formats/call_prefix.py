@@ -1,4 +1,4 @@
-"""The JSON of a tool call, read piece by piece: whether these characters can still become a sound call."""
+"""Incremental parser of a tool call's JSON: checks whether the text so far can still become a valid call."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ _LITERAL = re.compile(r"[-+.0-9A-Za-z]*")
 _NUMBER_BEGUN = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][-+]?[0-9]*)?)?")
 _WORDS = ("true", "false", "null")
 LONGEST_NUMBER = 4300
-"""Digits that Python's own reader accepts."""
+"""Most digits that Python's own parser accepts."""
 _ESCAPES = '"\\/bfnrt'
 
 
 class _Expect(Enum):
     VALUE = auto()
     ITEM = auto()
-    """A value or the end of the list."""
+    """Expects a value or the end of the list."""
     KEY = auto()
     MEMBER = auto()
-    """A key or the end of the object."""
+    """Expects a key or the end of the object."""
     COLON = auto()
     COMMA = auto()
-    """A comma, or the end of the open value."""
+    """Expects a comma, or the end of the open value."""
     NOTHING = auto()
     """The call's object is complete."""
 
 
 class CallPrefix:
-    """Feed it text. `arguments`: (start, end) of their value in the whole text, once it is complete.
+    """Checks text as it arrives. `arguments`: (start, end) of their value in the whole text, once it is complete.
 
     Args:
         names: tools that a call may name; None: any.
@@ -52,7 +52,7 @@ class CallPrefix:
         self.arguments: tuple[int, int] | None = None
 
     def add(self, text: str) -> bool:
-        """Returns whether the text so far can still become a sound call."""
+        """Appends text; returns whether it can still become a valid call."""
         at = 0
         while at < len(text) and self._possible:
             if self._escape is not None:
@@ -123,7 +123,7 @@ class CallPrefix:
         self._end_value(end)
 
     def _structure(self, character: str, place: int) -> None:
-        """One character between values."""
+        """Handles one character between values."""
         if character in _SPACE:
             return
         expect = self._expect

@@ -1,8 +1,8 @@
 """The model folder's own chat template, for models of families that have no renderer here.
 
 A template is a program in Jinja that comes with the model; it runs in Jinja's sandbox, with the functions that
-Hugging Face's documentation of chat templates allows. A text that spells a special token stays plain text: its name
-is cut in two before the template runs, and the two halves become ids apart.
+Hugging Face's documentation of chat templates allows. Text that spells a special token stays plain text: the token's
+name is cut in two before the template runs, and the halves are tokenized separately.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from openclaw.formats.tokenizer import Tokenizer
 from openclaw.types import Message
 
 _CUT = "\ufdd0"
-"""A code point that Unicode keeps out of all texts."""
+"""A Unicode noncharacter, which never occurs in valid text."""
 _TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 class ChatTemplate:
     """The template of a folder: `chat_template.jinja`, else that of `tokenizer_config.json`, where one that is named
-    `tool_use` serves requests with tools. Raises ConfigError when there is none, or it is no template."""
+    `tool_use` serves requests with tools. Raises ConfigError if there is none, or it is invalid."""
 
     def __init__(self, folder: Path) -> None:
         config = _json(folder / "tokenizer_config.json")
@@ -52,10 +52,10 @@ class ChatTemplate:
     def text(
         self, messages: Sequence[Message], tools: list[Message] | None, ends: bool, options: Mapping[str, Any]
     ) -> str:
-        """Returns the conversation as one text. `ends`: after it the answer begins.
+        """Returns the conversation as one text. `ends`: append the start of an answer.
 
         Raises:
-            ValueError: the template refuses these messages or options.
+            ValueError: the template rejects these messages or options.
         """
         template: Template = self._templates["default"]
         if tools and "tool_use" in self._templates:
@@ -69,7 +69,7 @@ class ChatTemplate:
 
 
 class FolderTemplate:
-    """A tokenizer with the folder's chat template, as `renderers.DefaultRenderer` wants one."""
+    """A tokenizer with the folder's chat template, in the form that `renderers.DefaultRenderer` expects."""
 
     def __init__(self, tokenizer: Tokenizer, folder: Path) -> None:
         self._tokenizer = tokenizer
@@ -82,7 +82,7 @@ class FolderTemplate:
         self, messages: Sequence[Message], *, tools: list[Message] | None = None, add_generation_prompt: bool = False,
         tokenize: bool = True, return_dict: bool = False, **options: Any,
     ) -> list[int]:  # fmt: skip
-        """Prompt ids [T]; `tokenize` and `return_dict` are as DefaultRenderer sets them. Raises ValueError,
+        """Returns prompt ids [T]; `tokenize` and `return_dict` are set by DefaultRenderer. Raises ValueError,
         TooManyTokens."""
         cut = [self._cut(message) for message in messages]
         text = self._template.text(cut, tools, add_generation_prompt, options)
@@ -90,7 +90,7 @@ class FolderTemplate:
         return [token for part in text.split(_CUT) for token in self._tokenizer.encode_markup(part)]
 
     def _cut(self, value: Any) -> Any:
-        """The same message, with the names of special tokens cut in two wherever a text spells one."""
+        """Returns the message with all names of special tokens in its texts cut in two."""
         if isinstance(value, str):
             return self._tokenizer.cut_names(value.replace(_CUT, "\ufffd"), _CUT)
         if isinstance(value, list):
@@ -108,7 +108,7 @@ def has_template(folder: Path) -> bool:
 
 
 def _sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """Template text by name."""
+    """Returns the template texts by name."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         return {"default": file.read_text()}
@@ -121,7 +121,7 @@ def _sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _stop_ids(folder: Path, tokenizer: Tokenizer) -> set[int]:
-    """End-of-answer ids of generation_config.json, config.json and the tokenizer."""
+    """Returns the stop ids of generation_config.json, config.json and the tokenizer."""
     ids_of_stops: set[Any] = {tokenizer.eos_token_id}
     for name in ("generation_config.json", "config.json"):
         ids = _json(folder / name).get("eos_token_id")

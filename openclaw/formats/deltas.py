@@ -1,4 +1,4 @@
-"""The parts of an answer, as it streams: pieces of text, and tool calls in fragments."""
+"""Parts of a streamed answer: pieces of text, and tool calls in fragments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TextKind = Literal["content", "reasoning_content"]
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More text of the answer, or of the reasoning before it."""
+    """A piece of the answer's text, or of the reasoning before it."""
 
     kind: TextKind
     text: str
@@ -21,7 +21,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """A sound tool call. `id` is new."""
+    """The start of a valid tool call. `id` is new."""
 
     name: str
     id: str = field(default_factory=lambda: f"call_{uuid.uuid4().hex[:24]}", compare=False)
@@ -29,27 +29,27 @@ class CallStart:
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """More of the JSON text of the arguments of the call begun last, which was read to its end and is sound."""
+    """A piece of the JSON arguments of the call begun last, which was parsed completely and is valid."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallEnd:
-    """The call begun last is over: all of its arguments were sent."""
+    """The end of the call begun last: all of its arguments were sent."""
 
 
 Delta = TextDelta | CallStart | CallArguments | CallEnd
 
 
 def json_text(value: object) -> str:
-    """Returns a JSON value as text that can be sent: half a surrogate pair, which JSON can spell, stays spelled."""
+    """Returns a JSON value as sendable text: lone surrogates, which JSON can spell, stay escaped."""
     text = json.dumps(value, ensure_ascii=False)
     return text if is_unicode(text) else json.dumps(value)
 
 
 def is_unicode(text: str) -> bool:
-    """Returns whether a text has no half of a surrogate pair: only then can it be sent and stored."""
+    """Returns whether a text has no lone surrogates: otherwise it cannot be sent or stored."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -58,20 +58,21 @@ def is_unicode(text: str) -> bool:
 
 
 def whole_call(name: str, arguments: str) -> list[Delta]:
-    """Returns a call that was read in one piece."""
+    """Returns the deltas of a call that was parsed in one piece."""
     return [CallStart(name), CallArguments(arguments), CallEnd()]
 
 
 class AnswerParser(Protocol):
-    """Sampled ids to deltas; whatever way the ids are cut, the deltas add up to the same."""
+    """Converts sampled ids to deltas; their concatenation does not depend on how the ids are split."""
 
     stop_ids: frozenset[int]
 
     def begin(self, prompt_ids: Sequence[int], tools: list[dict[str, Any]] | None) -> None:
-        """Called once, before the first ids: the prompt may have opened the reasoning, and tools define types."""
+        """Called once before the first ids: the prompt may have opened the reasoning, and tools define argument
+        types."""
 
     def feed(self, ids: Sequence[int]) -> list[Delta]:
-        """Deltas that these further ids make certain."""
+        """Returns the deltas that these ids complete."""
 
     def finish(self) -> list[Delta]:
-        """Returns the last deltas. A tool call that was not closed is text."""
+        """Returns the last deltas. An unclosed tool call is returned as text."""

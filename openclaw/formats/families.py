@@ -22,7 +22,7 @@ from openclaw.formats.reparser import WholeFormat, WholeParser
 from openclaw.formats.tokenizer import PieceTokenizer, Tokenizer
 
 TemplateOptions = bool | dict[str, Any]
-"""Whether the model thinks; or, where a client sets more of the chat template, all that it sets."""
+"""Whether the model thinks; or all template options that a client sets."""
 
 BY_MODEL_TYPE = {
     "deepseek_v3": "deepseek-v3",
@@ -52,9 +52,9 @@ BY_MODEL_TYPE = {
 }
 """Renderer of the family's usual template."""
 TEMPLATE = "template"
-"""In place of a renderer: the folder's own chat template, with tool calls as Qwen's and Hermes' models write them."""
+"""Instead of a renderer: the folder's own chat template, with tool calls in the format of Qwen and Hermes."""
 _BY_FOLDER = {name.rpartition("/")[2].lower(): renderer for name, renderer in MODEL_RENDERER_MAP.items()}
-"""Models of one type with templates of their own (DeepSeek R1, GLM-5.3, Qwen3.8, ...): identified by the folder."""
+"""Models of one type with their own templates (DeepSeek R1, GLM-5.3, Qwen3.8, ...), identified by folder name."""
 
 _THINKING_OPTIONS = ("enable_thinking", "thinking")
 _JSON_CALLS = ("qwen3", "qwen3-vl")
@@ -82,12 +82,13 @@ _MARKERS = (
     *("<|start|>", "<|end|>", "<|constrain|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
     *("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>", "</assistant>"),
 )
-"""Markup of all families; a family's own is what its tokenizer has, and what text may spell out."""
+"""Special tokens of all families; a family has those in its tokenizer, and text may spell them."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """One family over one tokenizer. `parser(tools)` makes a parser for one answer; `renderer`: with default options."""
+    """One family with one tokenizer. `parser(tools)` makes a parser for one answer; `renderer`: with default
+    options."""
 
     name: str
     tokenizer: Tokenizer
@@ -97,7 +98,8 @@ class Family:
 
     @classmethod
     def of(cls, name: str, tokenizer: Tokenizer, template: FolderTemplate | None = None) -> Family:
-        """`template` goes with the name "template". Raises ConfigError when the tokenizer lacks the family's markers."""
+        """`template`: required for the name "template". Raises ConfigError if the tokenizer lacks the family's
+        special tokens."""
         renderer = make_renderer(name, tokenizer, True, template)
         stop = tuple(renderer.get_stop_token_ids())
         if name == "qwen3":
@@ -121,8 +123,7 @@ class Family:
         return cls(name, tokenizer, partial(WholeParser, tokenizer, whole), renderer, stop)
 
     def forced_call(self, function: str | None) -> str | None:
-        """Returns how an answer begins that calls this function, or any; None if the family has no such
-        beginning."""
+        """Returns the text that starts a call of this function, or any; None if the family has no such text."""
         if self.name in _JSON_CALLS:
             begin = '<tool_call>\n{"name": "'
             return begin if function is None else f'{begin}{function}", "arguments":'
@@ -133,7 +134,7 @@ class Family:
 
 
 def renderer_name(model_type: str, folder_name: str) -> str | None:
-    """Returns the renderer of a model; None for a family that is not known."""
+    """Returns the renderer of a model; None for an unknown family."""
     return _BY_FOLDER.get(folder_name.lower()) or BY_MODEL_TYPE.get(model_type)
 
 
@@ -143,10 +144,10 @@ def make_renderer(
     options: TemplateOptions,
     template: FolderTemplate | None = None,
 ) -> Any:
-    """Returns a renderer of `renderers` with a request's template options; those that the template does not have are
-    without effect, as in any chat template.
+    """Returns a renderer of `renderers` with a request's template options; options that the template does not have
+    are ignored, as in any chat template.
 
-    Raises ClientError for a value that the template cannot take, ConfigError for an unfit tokenizer.
+    Raises ClientError for a value that the template rejects, ConfigError for an unsuitable tokenizer.
     """
     requested = {"enable_thinking": options} if isinstance(options, bool) else dict(options)
     if template is not None:
@@ -169,8 +170,8 @@ def make_renderer(
 
 
 class _TemplateRenderer(DefaultRenderer):  # type: ignore[misc]  # `renderers` has no types
-    """A renderer over the folder's chat template. `options` are what the template is given besides messages and tools;
-    one that it does not know has no effect."""
+    """A renderer over the folder's chat template. `options`: template variables besides messages and tools; unknown
+    ones are ignored."""
 
     def __init__(self, template: FolderTemplate, options: dict[str, Any]) -> None:
         calls = None not in template.convert_tokens_to_ids(["<tool_call>", "</tool_call>"])

@@ -1,9 +1,9 @@
-"""Prompt ids of histories that come again: their head is neither rendered nor read as tokens a second time.
+"""Caches the prompt ids of histories: the head of a conversation is not rendered and tokenized again.
 
 The head of a request is its tools and its messages before the last question. Templates drop reasoning up to the last
-question, so a later question changes nothing of a head. Its ids begin every prompt that begins with the same messages and
-has a question after them, and `KnownHeads` asks for no more. `rendering` names the families whose renderers do so; a test
-compares.
+question, so a later question changes nothing of a head. Its ids are a prefix of every prompt that begins with the
+same messages and has a question after them, which is all that `KnownHeads` requires. `rendering` lists the families
+whose renderers do so; a test compares them.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from openclaw.common.messages import text_of
 from openclaw.types import Message
 
 KEPT_BYTES = 8 << 20
-"""Of ids; a head of 12,000 tokens has 48 KB."""
+"""Most bytes of cached ids; a head of 12,000 tokens has 48 KB."""
 _ENTRY_BYTES = 250
 _DIGEST_BYTES = 16
 _FOLLOWS = ("user", "assistant")
-"""Roles of a message that a head may end before: no system prompt, and none that is written in one piece with results of
-tools before it."""
+"""Roles that may follow a head: not a system prompt, and not a tool result that is rendered together with those
+before it."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """The kept rendering of a request's head.
+    """The cached rendering of a request's head.
 
-    digests: [i] names the first i messages, with the tools and options. length: of them are known; ids [T]: theirs.
+    digests: [i] identifies the first i messages, with tools and options. length: number of cached messages; ids [T]:
+    their ids.
     """
 
     digests: Sequence[bytes]
@@ -42,12 +43,12 @@ class Head:
 
     @property
     def question(self) -> int:
-        """Index of the last question."""
+        """Returns the index of the last question."""
         return len(self.digests) - 1
 
 
 class KnownHeads:
-    """The heads that were rendered last. Thread-safe."""
+    """The most recently rendered heads. Thread-safe."""
 
     def __init__(self, limit: int = KEPT_BYTES) -> None:
         self._limit = limit
@@ -56,8 +57,8 @@ class KnownHeads:
         self._lock = threading.Lock()
 
     def find(self, messages: Sequence[Message], tools: list[Message] | None, options: object) -> Head | None:
-        """Returns the longest known head of a request; of length 0 if there is none. None for a request that has no
-        head, or has what JSON cannot hold."""
+        """Returns the longest cached head of a request; of length 0 if there is none. Returns None if a request has
+        no head, or contains values that JSON cannot represent."""
         question = _last_question(messages)
         if question < 1:
             return None
@@ -87,7 +88,8 @@ class KnownHeads:
 
 
 def _last_question(messages: Sequence[Message]) -> int:
-    """Index of the last text of a user that no template can take for a tool's result; -1 if there is none."""
+    """Returns the index of the last user text that no template can mistake for a tool's result; -1 if there is
+    none."""
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if message["role"] == "user" and not text_of(message).lstrip().startswith("<tool_response>"):

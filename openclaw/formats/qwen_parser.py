@@ -1,10 +1,10 @@
-"""From sampled ids to what the client reads, as they come: reasoning, text, tool calls.
+"""Incremental parser from sampled ids to reasoning, text and tool calls.
 
 The format is that of the Qwen and Nemotron families: `<think>...</think>`, text, then `<tool_call>...</tool_call>`
-blocks (JSON in Qwen3, tags in later ones); markers are single tokens. However the ids are cut into pieces, the deltas
-add up to what `renderers` parses from the whole, and unsound calls are text. Three things wait until more is known: white
-space (it may be the end, and is trimmed there), a tool call inside reasoning (a later `</think>` makes it part of
-the thought), and a call that can still become sound.
+blocks (JSON in Qwen3, tags in later ones); markers are single tokens. The deltas do not depend on how the ids are
+split; together they equal what `renderers` parses from the whole, and invalid calls are text. Three things are held
+back until more ids arrive: white space (trimmed at the end), a tool call inside reasoning (a later `</think>` makes
+it part of the reasoning), and a call that can still become valid.
 """
 
 from __future__ import annotations
@@ -50,26 +50,27 @@ OPEN_THOUGHT_IDS = 3
 
 class _State(Enum):
     START = auto()
-    """Nothing but white space so far: a `<think>` would open the reasoning."""
+    """Only white space so far: a `<think>` would open the reasoning."""
     REASONING = auto()
     HELD_TOOL = auto()
-    """A tool call inside reasoning: whether it is a thought or a call depends on the following text."""
+    """A tool call inside reasoning: the following text decides whether it is part of the reasoning."""
     CONTENT = auto()
     TOOL = auto()
-    """Inside a call that can still become sound."""
+    """Inside a call that can still become valid."""
     UNSOUND = auto()
-    """Inside a call that cannot: text up to its end marker."""
+    """Inside an invalid call: text up to its end marker."""
     AFTER_TOOL = auto()
-    """Text between and after sound calls belongs to nothing."""
+    """Text between and after valid calls is discarded."""
     DONE = auto()
 
 
 class Qwen3StreamParser:
-    """Feed it ids; it gives deltas.
+    """Converts ids to deltas.
 
     Args:
         tools: whether tool calls are parsed; without, their markup is text.
-        read_call: reads calls that are no JSON: (ids of a call, tools of the request) to `renderers`' parsed response.
+        read_call: parses calls in another format than JSON: (ids of a call, tools of the request) to `renderers`'
+            parsed response.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Qwen3StreamParser:
         self.stop_ids = form.stop
 
     def begin(self, prompt_ids: Sequence[int], tools: list[dict[str, Any]] | None) -> None:
-        """A prompt whose end opened the reasoning makes the answer begin inside it."""
+        """If the prompt's end opened the reasoning, the answer begins inside it."""
         self._known = tools
         if self._form.think in prompt_ids[-OPEN_THOUGHT_IDS:]:
             tail = list(prompt_ids[-OPEN_THOUGHT_IDS:])
@@ -98,7 +99,7 @@ class Qwen3StreamParser:
                 self._state = _State.REASONING
 
     def feed(self, ids: Sequence[int]) -> list[Delta]:
-        """Deltas that these further ids make certain."""
+        """Returns the deltas that these ids complete."""
         at = 0
         while at < len(ids):
             end = self._text_until(ids, at)
@@ -112,19 +113,19 @@ class Qwen3StreamParser:
         return self._take()
 
     def _text_until(self, ids: Sequence[int], at: int) -> int:
-        """Returns where the text ends that begins at `at` and changes nothing about how the ids after it are read."""
+        """Returns the end of the plain text that begins at `at` and does not affect how later ids are parsed."""
         if self._state is _State.CONTENT or self._state is _State.REASONING:
             while at < len(ids) and ids[at] not in self._markers:
                 at += 1
         return at
 
     def finish(self) -> list[Delta]:
-        """Returns the last deltas. A tool call that was not closed is text."""
+        """Returns the last deltas. An unclosed tool call is returned as text."""
         self._end()
         return self._take()
 
     def _end(self) -> None:
-        if self._state is _State.HELD_TOOL:  # no </think> came: the first call had ended the reasoning
+        if self._state is _State.HELD_TOOL:  # no </think> followed, so the first call had ended the reasoning
             held, self._held = self._held, []
             self._close_text("reasoning_content")
             self._state = _State.AFTER_TOOL
@@ -219,7 +220,7 @@ class Qwen3StreamParser:
             self._state = _State.CONTENT
 
     def _spell_block(self) -> None:
-        """The call so far is no call: its tokens are text."""
+        """The call so far is invalid: its tokens become text."""
         block, self._block = self._block, []
         for token in block:
             self._add_text("content", token)
@@ -253,8 +254,7 @@ class Qwen3StreamParser:
 
 
 class TrimmedText:
-    """Bytes to text without its outer white space: what may still be trimmed, or is half a character,
-    waits."""
+    """Decodes bytes to text without outer white space; holds back trailing white space and incomplete characters."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -262,7 +262,7 @@ class TrimmedText:
         self.started = False
 
     def is_blank(self) -> bool:
-        """Returns whether there is nothing but white space so far."""
+        """Returns whether there is only white space so far."""
         return not self.started and self._decoder.getstate()[0] == b""
 
     def add(self, data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The answer to a prompt that is no conversation: text as it comes, nothing trimmed, nothing parsed."""
+"""The answer to a plain prompt: text as sampled, not trimmed or parsed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openclaw.formats.tokenizer import Tokenizer
 
 
 class RawText:
-    """Feed it ids; it gives their text up to the first end token."""
+    """Decodes ids to text up to the first end token."""
 
     def __init__(self, tokenizer: Tokenizer, stop: Iterable[int]) -> None:
         self._bytes = tokenizer.token_bytes
@@ -20,7 +20,7 @@ class RawText:
         self.stop_ids = frozenset(stop)
 
     def begin(self, prompt_ids: Sequence[int], tools: list[dict[str, Any]] | None) -> None:
-        """Nothing in the prompt changes how text is read."""
+        """Does nothing: the prompt does not affect how text is decoded."""
 
     def feed(self, ids: Sequence[int]) -> list[Delta]:
         data = b""

@@ -36,18 +36,19 @@ from openclaw.types import Message
 
 KEPT_RENDERERS = 16
 _STRING_TOGETHER = ("qwen3", "qwen3.5", "qwen3.6", "qwen3.8")
-"""Renderers that never look at the ids of a text (their code was read, and a test compares)."""
+"""Renderers that never inspect the ids of a text (checked in their code, and by a test)."""
 _HEADS = ("qwen3", "qwen3.5", "qwen3.6")
-"""Of these, the renderers that write a head as in `heads`. Qwen3.8's adds a system prompt if there is none."""
+"""Renderers among these that write a head as described in `heads`. Qwen3.8's is not: it adds a system prompt if there
+is none."""
 
 
 _FIRST_TOKEN = {"llama-3": "<|begin_of_text|>"}
-"""By renderer: a token without which a folder is not of its family, whatever its model_type."""
+"""By renderer: a token that every model folder of the family has, whatever its model_type."""
 
 
 class RawPrompt(dict[str, Any]):
-    """The only message of a request that is no conversation: the unchanged prompt, in ids. Stored like any message,
-    it is a user message with `"format": "raw"`."""
+    """A plain prompt in ids, as the only message of a request. Stored like any message, it is a user message with
+    `"format": "raw"`."""
 
     def __init__(self, text: str, ids: list[int]) -> None:
         super().__init__(role="user", content=text, format="raw")
@@ -56,7 +57,7 @@ class RawPrompt(dict[str, Any]):
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """The files of a Hugging Face model folder that the gateway reads. Raises ConfigError if it is none."""
+    """The files of a Hugging Face model folder that the gateway reads. Raises ConfigError if it is not one."""
 
     path: Path
     renderer: str
@@ -113,8 +114,8 @@ class ChatFormat:
         most: int | None = None,
         head: Head | None = None,
     ) -> list[int]:
-        """Prompt ids [T] that end where the answer begins. `head`: what `known_head` found of this request. Raises
-        ClientError for options that the template cannot take, TooManyTokens for texts in it that have more than `most`
+        """Returns prompt ids [T], up to the start of the answer. `head`: result of `known_head` for this request.
+        Raises ClientError for options that the template rejects, TooManyTokens if its texts have more than `most`
         tokens."""
         if isinstance(messages[0], RawPrompt):
             return list(messages[0].ids)
@@ -137,7 +138,7 @@ class ChatFormat:
     def known_head(
         self, messages: Sequence[Message], tools: list[Message] | None, options: TemplateOptions
     ) -> Head | None:
-        """Returns the kept rendering of a request's head, for `render`; None if heads are not kept."""
+        """Returns the cached rendering of a request's head, for `render`; None if heads are not cached."""
         if self._heads is None or isinstance(messages[0], RawPrompt):
             return None
         return self._heads.find(messages, tools or None, [options, self.tokenizer.text_is_plain])
@@ -155,7 +156,7 @@ class ChatFormat:
         return longer.tolist() + spelled_out(entries[end:])
 
     def whole(self, messages: Sequence[Message]) -> list[int]:
-        """Returns the ids [T] of a conversation that is over: nothing is asked after it."""
+        """Returns the ids [T] of a finished conversation, without the start of another answer."""
         return list(self._renderer(False).render_ids(list(messages), tools=None, add_generation_prompt=False))
 
     def bridge(
@@ -166,8 +167,8 @@ class ChatFormat:
         tools: list[Message] | None,
         options: TemplateOptions,
     ) -> list[int] | None:
-        """Returns the ids of a turn, followed by new messages. None if the template rewrites history (a new
-        question drops old reasoning): then a full render is due."""
+        """Returns the ids of a turn, followed by new messages. Returns None if the template rewrites history (a new
+        question drops old reasoning), so that a full render is needed."""
         prepared = [renderable(message) for message in new_messages]
         rendered = self._renderer(options).bridge_to_next_turn(
             prompt_ids, completion_ids, prepared, tools=tools or None
@@ -192,23 +193,25 @@ class ChatFormat:
 
 
 def renderable(message: Message) -> Message:
-    """Returns a client's message as templates know it: developer is system, text parts are joined, null is empty."""
+    """Returns a client's message in the form that templates accept: developer becomes system, text parts are joined,
+    null becomes ""."""
     role = "system" if message["role"] == "developer" else message["role"]
     return {**message, "role": role, "content": text_of(message)}
 
 
 def _has_tokens_of(renderer: str, path: Path) -> bool:
-    """False for a folder of a known type with another user's tokens: many models are of type llama and write ChatML."""
+    """Returns False for a folder whose type is known but whose tokens are another family's: many models are of type
+    llama and use ChatML."""
     if renderer not in _FIRST_TOKEN:
         return True
     try:
         return f'"{_FIRST_TOKEN[renderer]}"' in (path / "tokenizer.json").read_text()
     except OSError:
-        return True  # the error is raised where the tokenizer is read
+        return True  # reading the tokenizer raises the error later
 
 
 def _template_hash(path: Path) -> str:
-    """Returns the hash of the model's own chat template, so that a changed template can be seen in stored turns."""
+    """Returns the hash of the model's chat template, so that stored turns show when it changed."""
     template = path / "chat_template.jinja"
     if template.is_file():
         text = template.read_text()

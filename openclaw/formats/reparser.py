@@ -1,8 +1,7 @@
-"""Streams what a family's own parser reads in the ids so far, for families without an incremental parser here.
+"""Streams the output of a family's whole-answer parser, for families without an incremental parser here.
 
-The parser of `renderers` needs the whole answer. Run on growing prefixes, it may revise its output: text
-before a `</think>` becomes reasoning, `{` becomes a tool call. Only output that no
-marker could still change is passed on.
+The parser of `renderers` needs the whole answer. Run on growing prefixes, it may revise its output: text before a
+`</think>` becomes reasoning, `{` becomes a tool call. Only output that no later marker can change is passed on.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from openclaw.formats.tool_calls import calls_of, names_of
 log = logging.getLogger(__name__)
 
 LARGEST_STEP = 16
-"""Tokens between two looks at a long answer; a short one is looked at with every token."""
+"""Tokens between two parses of a long answer; a short one is parsed at every token."""
 _STEP_GROWTH = 64
 
 
@@ -27,8 +26,8 @@ _STEP_GROWTH = 64
 class WholeFormat:
     """The properties of a family that the adapter needs.
 
-    renderer: parses whole answers. markers: its markup, as text. probes: ids of the markup that are one token.
-    bare_json: an answer that begins with a brace may be a tool call to its very end.
+    renderer: parses whole answers. markers: its special tokens, as text. probes: ids of special tokens.
+    bare_json: an answer that begins with a brace may be a tool call until its end.
     """
 
     renderer: Any
@@ -44,11 +43,11 @@ class _Reading:
     content: str
     calls: list[tuple[str, str]]
     unsound: list[str]
-    """The text of each call that cannot be passed on as one."""
+    """The text of each invalid call."""
 
 
 class WholeParser:
-    """Feed it ids; it gives deltas.
+    """Converts ids to deltas.
 
     Args:
         tools: whether calls are passed on.
@@ -68,11 +67,11 @@ class WholeParser:
         self.stop_ids = form.stop
 
     def begin(self, prompt_ids: Sequence[int], tools: list[dict[str, Any]] | None) -> None:
-        """Prompt ids [T] and tools, as the family's parser wants them."""
+        """Takes prompt ids [T] and tools for the family's parser."""
         self._prompt, self._tools = list(prompt_ids), tools
 
     def feed(self, ids: Sequence[int]) -> list[Delta]:
-        """Deltas that these further ids make certain."""
+        """Returns the deltas that these ids complete."""
         for token in ids:
             if token in self._form.stop:
                 self._over = True
@@ -84,7 +83,7 @@ class WholeParser:
         return self._pass_on(self._stable())
 
     def finish(self) -> list[Delta]:
-        """Returns all that was still uncertain. Unsound calls are text."""
+        """Returns the output held back so far. Invalid calls are text."""
         reading = self._read(self._ids)
         deltas = self._pass_on(reading)
         for text in filter(None, reading.unsound):
@@ -100,7 +99,7 @@ class WholeParser:
         return _Reading(reasoning, (parsed.content or "").strip(), sound, unsound)
 
     def _stable(self) -> _Reading:
-        """Returns the part that stays, whatever marker comes next."""
+        """Returns the part that no later marker can change."""
         ids = self._whole_characters()
         now = self._read(ids)
         if self._form.bare_json and (not now.content or now.content[0] in "{<"):
@@ -119,7 +118,7 @@ class WholeParser:
         )
 
     def _whole_characters(self) -> list[int]:
-        """Returns the ids without those at the end that are half a character."""
+        """Returns the ids without an incomplete character at the end."""
         end = len(self._ids)
         for _ in range(4):
             data = b"".join(self._bytes(token) for token in self._ids[max(0, end - 8) : end])
@@ -129,7 +128,7 @@ class WholeParser:
         return self._ids[:end]
 
     def _settled(self, texts: list[str]) -> str:
-        """Returns the common beginning, without an end in which markup may have begun."""
+        """Returns the common beginning, without a possible start of a special token at its end."""
         text = _common_beginning(texts).rstrip()
         longest = max((len(marker) for marker in self._form.markers), default=1) - 1
         for start in range(max(0, len(text) - longest), len(text)):

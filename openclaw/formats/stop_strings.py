@@ -1,4 +1,4 @@
-"""Stop strings never reach the client, not even their beginning."""
+"""Removes stop strings from an answer, including partial ones."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from openclaw.formats.deltas import Delta, TextDelta
 
 
 class StopStrings:
-    """Cuts the answer at the first stop string of one or more, and holds back text in which one may have begun.
+    """Cuts the answer at the first of several stop strings, and holds back text that may be the beginning of one.
 
-    The engine stops at a match too; here the text is kept from running ahead of it.
+    The engine stops at a match too, but later than text may be sent.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -19,7 +19,7 @@ class StopStrings:
         self._stopped = False
 
     def filter(self, deltas: list[Delta]) -> list[Delta]:
-        """Returns the deltas that are certain to come before any stop string."""
+        """Returns the deltas that certainly precede any stop string."""
         shown: list[Delta] = []
         for delta in deltas:
             if self._stopped:
@@ -31,7 +31,7 @@ class StopStrings:
         return shown
 
     def finish(self, matched: str | None) -> list[Delta]:
-        """Returns the text that was held back, up to the stop string that the engine matched, if it did."""
+        """Returns the text that was held back, up to the stop string that the engine matched, if any."""
         shown = self._release()
         if matched and shown and matched.startswith(shown[0].text):
             return []
@@ -53,7 +53,7 @@ class StopStrings:
         return [*before, TextDelta(delta.kind, text)] if text else before
 
     def _split(self, text: str) -> tuple[str, str]:
-        """(certain, may be the beginning of a stop string)."""
+        """Returns (certain text, possible beginning of a stop string)."""
         longest = max(len(stop) for stop in self._stops) - 1
         for start in range(max(0, len(text) - longest), len(text)):
             if any(stop.startswith(text[start:]) for stop in self._stops):

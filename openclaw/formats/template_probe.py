@@ -1,4 +1,4 @@
-"""A conversation that has everything a chat template writes, to see whether a change alters its ids."""
+"""A conversation that uses all features of a chat template, to detect whether a change alters its ids."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _TOOLS = [
 
 
 def probe(chat_format: ChatFormat) -> list[list[int]]:
-    """Prompt ids of the conversations with and without tools and thinking; those that the template refuses
-    are left out."""
+    """Returns prompt ids of the conversations with and without tools and thinking, except those that the template
+    rejects."""
     rendered = []
     for messages in _CONVERSATIONS:
         for tools in (None, _TOOLS):

@@ -1,12 +1,11 @@
 """The model's tokenizer, from `tokenizer.json` alone: text to ids, and each id to its bytes.
 
-It has the surface that `renderers` asks of a tokenizer (no character offsets: the gateway needs ids only).
-Byte-level BPE is what every model family served here uses, so the bytes of a text are the joined bytes of its
-tokens and an answer can be decoded token by token.
+It has the interface that `renderers` expects of a tokenizer (no character offsets, because the gateway needs only
+ids). All supported model families use byte-level BPE, so an answer can be decoded token by token.
 
-`PieceTokenizer` renders without carrying every id about: a text's ids pass through the renderer as one entry. A renderer
-notes for each id which message it is from, in Python; for a long text that costs as much as reading it. It is fit for
-renderers that only string together what the tokenizer gives, and never look at it.
+`PieceTokenizer` is faster for long texts: a text's ids pass through the renderer as one entry. Otherwise a renderer
+records for each id, in Python, which message it is from, which costs as much as tokenizing. It works only with
+renderers that never inspect the ids.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from tokenizers import Tokenizer as CoreTokenizer
 from openclaw.errors import ConfigError
 
 CACHED_BYTES = 4 << 20
-"""Memory for texts whose ids are kept: a conversation's history is sent again with every turn."""
+"""Memory for cached ids of texts: a conversation's history is sent again with every turn."""
 
 SURELY_READ = 2
-"""Characters for each token that fits, up to which a text is read as tokens without being counted first."""
+"""Characters a token up to which a text is tokenized without an estimate first."""
 SLICE_CHARACTERS = 16_384
 CUT_ALLOWANCE = 64
-"""Tokens that a cut in the middle of a word may add to a slice, with a margin."""
+"""Tokens that cutting a word may add to a slice, with a margin."""
 _BETWEEN_WORDS = re.compile(r"(?<=[a-z]) ")
 _ENTRY_BYTES = 150
-"""Of an ordered dictionary, about."""
+"""Approximate bytes of an entry of an ordered dictionary."""
 
 
 class TooManyTokens(Exception):
-    """Texts have more tokens than their reader can use."""
+    """Texts have more tokens than the caller can use."""
 
 
 class Tokenizer:
@@ -63,7 +62,7 @@ class Tokenizer:
             raise ConfigError(
                 f"{path}: {error.strerror}; give the folder of a model with tokenizer.json"
             ) from error
-        except Exception as error:  # the library raises plain Exception for a file it cannot read
+        except Exception as error:  # the library raises plain Exception for an unreadable file
             raise ConfigError(f"{path} is not a tokenizer file: {error}") from error
         if not _is_byte_level(json.loads(data)):
             raise ConfigError(f"{path}: only byte-level BPE tokenizers can be served (decoder ByteLevel)")
@@ -80,8 +79,7 @@ class Tokenizer:
 
     @contextmanager
     def at_most(self, tokens: int) -> Iterator[None]:
-        """Inside, in this thread, texts of more than `tokens` together raise TooManyTokens, soon after so many of them
-        were read."""
+        """Inside, in this thread, encoding more than `tokens` tokens raises TooManyTokens, soon after the limit."""
         self._rest.tokens = tokens
         try:
             yield
@@ -89,8 +87,8 @@ class Tokenizer:
             self._rest.tokens = None
 
     def encode(self, text: str, *args: object, **kwargs: object) -> list[int]:
-        """Token ids of a text [T]; special tokens are added nowhere. The name of a special token is read as
-        the token, or, after `read_text_as_plain`, as the plain text that it is. Raises TooManyTokens: see `at_most`."""
+        """Returns the token ids of a text [T]; adds no special tokens. The name of a special token becomes that
+        token, or plain text after `read_text_as_plain`. Raises TooManyTokens, see `at_most`."""
         ids = self._cache.get(text)
         if ids is None:
             self.see_that_fits(text)
@@ -100,7 +98,7 @@ class Tokenizer:
         return ids
 
     def see_that_fits(self, text: str) -> None:
-        """Raises TooManyTokens for a text that surely has more tokens than are left: see `at_most`."""
+        """Raises TooManyTokens if a text certainly has more tokens than are left, see `at_most`."""
         rest = getattr(self._rest, "tokens", None)
         if rest is None or len(text) <= max(SURELY_READ * rest, SLICE_CHARACTERS):
             return
@@ -108,7 +106,7 @@ class Tokenizer:
             raise TooManyTokens
 
     def _take(self, tokens: int) -> None:
-        """Counts tokens that were read. Raises TooManyTokens."""
+        """Counts encoded tokens. Raises TooManyTokens."""
         rest = getattr(self._rest, "tokens", None)
         if rest is not None:
             self._rest.tokens = rest - tokens
@@ -116,15 +114,15 @@ class Tokenizer:
                 raise TooManyTokens
 
     def encode_markup(self, text: str) -> list[int]:
-        """Token ids of a text [T] in which the name of a special token is that token: a whole prompt."""
+        """Returns the token ids of a whole prompt [T], in which the name of a special token is that token."""
         return list(self._core.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
     def exceeds(self, texts: Sequence[str], limit: int) -> bool:
-        """Returns whether texts surely have more than `limit` tokens together; it reads no more of them than that
-        takes.
+        """Returns whether texts certainly have more than `limit` tokens together; tokenizes no more of them than
+        necessary.
 
-        No token has more bytes than the longest of the vocabulary, and a text no fewer bytes than characters. Beyond
-        that, slices are counted one by one, each with an allowance for what its cut adds.
+        A token has at most as many bytes as the longest of the vocabulary, and a text at least as many bytes as
+        characters. Beyond that, slices are counted one by one, each with an allowance for the cut.
         """
         if sum(map(len, texts)) > limit * self._longest_token:
             return True
@@ -140,9 +138,9 @@ class Tokenizer:
         return False
 
     def read_text_as_plain(self, render: Callable[[], list[list[int]]]) -> bool:
-        """From now on texts are encoded without special tokens: spelling one (the end of a message, the beginning of
-        another) gives plain text. Changes nothing, and returns False, when `render` gives other ids then: the
-        template itself writes special tokens as text."""
+        """From now on encodes texts without special tokens: spelling one (such as the end of a message) gives plain
+        text. Changes nothing and returns False if `render` then gives other ids: the template itself writes special
+        tokens as text."""
         before = render()
         self._text_is_plain = True
         self._cache.clear()
@@ -153,7 +151,7 @@ class Tokenizer:
 
     @property
     def text_is_plain(self) -> bool:
-        """See `read_text_as_plain`."""
+        """Returns whether `read_text_as_plain` took effect."""
         return self._text_is_plain
 
     def _encode_plain(self, text: str) -> list[int]:
@@ -162,27 +160,27 @@ class Tokenizer:
         ids: list[int] = []
         start = 0
         while match := self._control.search(text, start):
-            cut = match.start() + 1  # a name cut in two is no name
+            cut = match.start() + 1  # a name cut in two is not recognised
             ids += self.encode_markup(text[start:cut])
             start = cut
         return ids + self.encode_markup(text[start:])
 
     def cut_names(self, text: str, mark: str) -> str:
-        """Returns the text with `mark` inside each name of a special token in it: a name cut in two is no name."""
+        """Returns the text with `mark` inside each special token's name, so that it is not recognised."""
         if self._control is None:
             return text
         return self._control.sub(lambda match: match[0][0] + mark + match[0][1:], text)
 
     def decode(self, token_ids: Sequence[int], *args: object, **kwargs: object) -> str:
-        """Text of token ids [T], special tokens included; bytes that are no UTF-8 become U+FFFD."""
+        """Returns the text of token ids [T], including special tokens; invalid UTF-8 becomes U+FFFD."""
         return b"".join([self.token_bytes(token_id) for token_id in token_ids]).decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Returns the bytes that one token adds to the text; empty for an id that the vocabulary does not have."""
+        """Returns the bytes of one token; empty for an id outside the vocabulary."""
         return self._bytes[token_id] if 0 <= token_id < len(self._bytes) else b""
 
     def convert_tokens_to_ids(self, tokens: Any) -> Any:
-        """Id of a token, None if there is none; a list of them for a list."""
+        """Returns the id of a token, None if there is none; a list of them for a list."""
         if isinstance(tokens, str):
             return self._core.token_to_id(tokens)
         return [self._core.token_to_id(token) for token in tokens]
@@ -192,11 +190,11 @@ class Tokenizer:
         return len(self._bytes)
 
     def same_vocabulary(self, other: Tokenizer) -> bool:
-        """Returns whether every id stands for the same bytes."""
+        """Returns whether every id has the same bytes."""
         return self._bytes == other._bytes
 
     def token_id(self, token: str) -> int:
-        """Id of a token that must exist. Raises ConfigError."""
+        """Returns the id of a required token. Raises ConfigError."""
         token_id = self._core.token_to_id(token)
         if token_id is None:
             raise ConfigError(f"the tokenizer in {self.name_or_path} has no token {token!r}")
@@ -212,20 +210,20 @@ class Tokenizer:
 
 
 def _cut(text: str, length: int) -> int:
-    """Returns where to end a slice: between two words close after `length`, where a pre-tokenizer divides a text
+    """Returns the end of a slice of about `length` characters, between two words, where a pre-tokenizer would split
     too."""
     match = _BETWEEN_WORDS.search(text, length, length + 200)
     return min(length, len(text)) if match is None else match.start()
 
 
 class TextPiece(int):
-    """Stands in a list of ids for `ids` [T]; as a number it is no id."""
+    """Placeholder for `ids` [T] in a list of ids; its value is not a valid id."""
 
     ids: list[int]
 
 
 class PieceTokenizer:
-    """A tokenizer whose every text is one TextPiece."""
+    """A tokenizer that encodes every text as one TextPiece."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -243,7 +241,7 @@ class PieceTokenizer:
 
 
 def spelled_out(entries: Iterable[int]) -> list[int]:
-    """Returns ids [T] of entries some of which are TextPieces."""
+    """Returns the ids [T], with each TextPiece replaced by its ids."""
     ids: list[int] = []
     for entry in entries:
         if type(entry) is TextPiece:
@@ -260,15 +258,15 @@ def _is_byte_level(config: dict[str, Any]) -> bool:
 
 
 def _control_tokens(core: CoreTokenizer) -> re.Pattern[str] | None:
-    """Finds the names of special tokens, of which each is more than one character; None if there are none."""
+    """Returns a pattern for the names of special tokens, each longer than one character; None if there are none."""
     added = core.get_added_tokens_decoder().values()
     names = sorted((token.content for token in added if token.special and len(token.content) > 1), key=len)
     return re.compile("|".join(re.escape(name) for name in reversed(names))) if names else None
 
 
 def _token_bytes(core: CoreTokenizer) -> list[bytes]:
-    """Returns bytes by token id. A token with a character outside GPT-2's byte alphabet (an added one) is plain
-    text."""
+    """Returns the bytes of each token id. A token with a character outside GPT-2's byte alphabet (an added one) is
+    plain text."""
     alphabet = _byte_alphabet()
     table = [b""] * (max(core.get_vocab(with_added_tokens=True).values()) + 1)
     for token, token_id in core.get_vocab(with_added_tokens=True).items():
@@ -289,12 +287,12 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 class TextCache:
-    """Ids of the texts used last, up to a number of bytes."""
+    """Ids of the most recently used texts, limited in bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._size = 0
-        self._ids: OrderedDict[str, array[int]] = OrderedDict()  # a list takes nine times the memory
+        self._ids: OrderedDict[str, array[int]] = OrderedDict()  # a list needs nine times the memory
         self._lock = threading.Lock()
 
     def get(self, text: str) -> list[int] | None:
@@ -320,5 +318,5 @@ class TextCache:
 
 
 def _bytes_of(text: str, ids: array[int]) -> int:
-    """Memory of an entry, in bytes."""
+    """Returns the memory of an entry in bytes."""
     return sys.getsizeof(text) + sys.getsizeof(ids) + _ENTRY_BYTES

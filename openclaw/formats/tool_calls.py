@@ -1,8 +1,8 @@
-"""A tool call read from its tokens: whether it can still become a sound one, and what it is at its end.
+"""Parses a tool call from its tokens, and checks early whether it can still become valid.
 
-A call is sound when it is whole, is JSON in its family's form, names a tool of the request, and has an object as its
-arguments. A client executes what it receives as a call and cannot give a part of one back, so only sound calls are
-passed on as calls. Everything else is text.
+A call is valid if it is complete, is JSON in its family's format, names a tool of the request, and has an object as
+its arguments. Clients execute calls that they receive and cannot take a part back, so only valid calls are sent as
+calls. Everything else is sent as text.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from openclaw.formats.deltas import Delta, is_unicode, json_text, whole_call
 
 
 class CallReader(Protocol):
-    """One call. Tokens are those between its markers."""
+    """Parser of one call. Tokens are those between its markers."""
 
     def add(self, token: int) -> bool:
-        """Returns whether the call can still become sound after one more token."""
+        """Adds a token; returns whether the call can still become valid."""
 
     def close(self) -> list[Delta]:
-        """Returns the call, after its end marker; empty when it is unsound."""
+        """Returns the call after its end marker; [] if it is invalid."""
 
 
 class JsonReader:
-    """A call that is a JSON object, checked while it is being written."""
+    """Parser of a call that is a JSON object, checked incrementally."""
 
     def __init__(self, token_bytes: Callable[[int], bytes], names: frozenset[str] | None) -> None:
         self._bytes = token_bytes
@@ -57,7 +57,7 @@ class JsonReader:
 
 
 class WholeReader:
-    """A call in any other form: the family's own parser reads it when it is whole.
+    """Parser of a call in any other format: the family's own parser gets it when it is complete.
 
     Args:
         parse: ids of a call, markers included, to `renderers`' parsed response.
@@ -82,13 +82,13 @@ class WholeReader:
 
 
 def names_of(tools: list[dict[str, Any]] | None) -> frozenset[str] | None:
-    """Returns the names that a call may have; None when tools are unknown, which allows any."""
+    """Returns the allowed tool names; None, which allows any, if the tools are unknown."""
     return None if tools is None else frozenset(tool["function"]["name"] for tool in tools)
 
 
 def calls_of(parsed: Any, names: frozenset[str] | None) -> tuple[list[tuple[str, str]], list[str]]:
-    """Returns the calls that a parser of `renderers` read: (name, JSON text of the arguments) of each sound call, and
-    the text of each unsound one."""
+    """Returns the calls from a parsed response of `renderers`: (name, JSON text of the arguments) of each valid call,
+    and the text of each invalid one."""
     sound, unsound = [], []
     for call in parsed.tool_calls:
         arguments = _argument_text(call.arguments) if call.status == "ok" else None
@@ -106,7 +106,7 @@ def _is_name(name: object, names: frozenset[str] | None) -> bool:
 
 
 def _argument_text(arguments: object) -> str | None:
-    """Arguments as JSON text, as they are if the model wrote text; None unless they are an object."""
+    """Returns the arguments as JSON text, unchanged if the model wrote text; None unless they are an object."""
     if isinstance(arguments, str):
         return arguments if is_unicode(arguments) and isinstance(_loads(arguments), dict) else None
     if arguments is None:
@@ -115,7 +115,7 @@ def _argument_text(arguments: object) -> str | None:
 
 
 def _loads(text: str) -> Any:
-    """Returns a JSON value; None for invalid JSON, NaN and Infinity included."""
+    """Returns a JSON value; None for invalid JSON, including NaN and Infinity."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):

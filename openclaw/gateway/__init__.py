@@ -1,1 +1,1 @@
-"""Serving: from a checked request to an exchange that is stored before it counts as finished."""
+"""Serving: from a validated request to a stored exchange."""

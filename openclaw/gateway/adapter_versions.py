@@ -1,7 +1,7 @@
-"""Numbers the versions of an adapter: the same weights have the same number, also after a restart.
+"""Numbers the versions of an adapter, stable over restarts: the same weights keep the same number.
 
-`adapters.json` next to the buffer, or in the run folder if the buffer is a database server, lists the digests of all
-versions of each adapter in their order.
+`adapters.json` next to the buffer, or in the run folder if the buffer is a database server, lists the digests of each
+adapter's versions in order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def adapters_of(settings: Settings) -> dict[str, Adapter]:
-    """The adapters of the settings by name, with their versions, which are noted if they are new.
+    """Returns the configured adapters by name, with their versions; records new versions.
 
     Raises:
         ConfigError: a folder without an adapter, or a file of versions that cannot be read or written.
@@ -35,7 +35,7 @@ def adapters_of(settings: Settings) -> dict[str, Adapter]:
 
 
 def digest(folder: Path) -> str:
-    """Of an adapter's weights and configuration. Raises ConfigError."""
+    """Returns the digest of an adapter's weights and configuration. Raises ConfigError."""
     hasher = hashlib.blake2b(digest_size=16)
     try:
         for name in (CONFIG, WEIGHTS):
@@ -48,7 +48,7 @@ def digest(folder: Path) -> str:
 
 
 def _noted(file: Path, digests: Mapping[str, str]) -> dict[str, int]:
-    """The version of each adapter."""
+    """Returns the version of each adapter; records new ones."""
     try:
         known: dict[str, list[str]] = json.loads(file.read_text()) if file.is_file() else {}
         before = json.dumps(known)

@@ -1,4 +1,4 @@
-"""The sender of a request: session, person, turn type, consent to training, and the key that identifies the request."""
+"""Metadata of a request: session, person, turn type, consent to training, and the key that identifies the request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ LONGEST_NAME = 256
 _NO = frozenset({"0", "false", "no", "off"})
 PERSON_HEADER = "openclaw-person"
 PEER_HEADER = "openclaw-peer"
-"""Set here: the name of the client's key, its address. What a client sends under these names is thrown away."""
+"""Header set by this server: the name of the client's key, and its address. Headers of these names from a client are
+removed."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class RequestKey:
 
     @classmethod
     def of(cls, headers: Mapping[str, str], body: Mapping[str, object], scope: str | None) -> RequestKey:
-        """Attempts of one request have the same address, key, session and body."""
+        """Returns the key of a request; all attempts of one request have the same address, key, session and body."""
         name = headers.get("idempotency-key", "")
         who = [headers.get(PERSON_HEADER), headers.get(PEER_HEADER), name, scope]
         counted = headers.get("x-stainless-retry-count", "0")
@@ -45,9 +46,9 @@ class RequestKey:
 
 @dataclass(frozen=True)
 class Caller:
-    """The metadata of a request. `scope` is the session that it names, if any; `done`: the session ends with it;
-    `group` and `task`: of the attempt; `memory`: remembered preferences of the person may be in the prompt;
-    `asker`: whose stored turns the request may touch."""
+    """The metadata of a request. `scope`: the session named by the request, if any; `done`: the session ends with it;
+    `group` and `task`: of the attempt; `memory`: remembered preferences of the person may be added to the prompt;
+    `asker`: whose stored turns the request may access."""
 
     scope: str | None
     person: str | None
@@ -69,9 +70,9 @@ class Caller:
         path_session: str | None,
         settings: Settings,
     ) -> Caller:
-        """Headers (lower case) win over the path, the path over the body, the body over the client's known
-        conventions. Raises ClientError."""
-        # Looked up often; of equal names the first counts
+        """Reads the metadata: headers (lower case) override the path, the path the body, and the body the client's
+        known conventions. Raises ClientError."""
+        # a dictionary, because lookups are frequent; of repeated headers the first counts
         headers = {name: as_utf8(value) for name, value in reversed(list(headers.items()))}
         scope = headers.get("x-session-id") or path_session or string(body, "session_id")
         scope = scope or CLIENTS.session(headers, body)
@@ -96,7 +97,7 @@ class Caller:
 
 
 def asker_named(headers: Mapping[str, str], body: Mapping[str, object], settings: Settings) -> Asker:
-    """Whose request it is: of the bearer of its key, who may name a person as `user`. Raises ClientError."""
+    """Returns whose request it is: the bearer of its key, who may name a person as `user`. Raises ClientError."""
     user = string(body, "user") or None
     if user is not None and (len(user) > LONGEST_NAME or not user.isprintable()):
         raise ClientError(f"user must be printable and at most {LONGEST_NAME} characters long", "user")
@@ -104,7 +105,7 @@ def asker_named(headers: Mapping[str, str], body: Mapping[str, object], settings
 
 
 def _name(headers: Mapping[str, str], body: Mapping[str, object], name: str) -> str | None:
-    """The id in a header such as X-Group-Id, else in the body. Raises ClientError."""
+    """Returns the id in a header such as X-Group-Id, else in the body. Raises ClientError."""
     value = headers.get(f"x-{name}-id") or string(body, name) or None
     if value is not None and (len(value) > LONGEST_NAME or not value.isprintable()):
         raise ClientError(f"{name} must be printable and at most {LONGEST_NAME} characters long", name)
@@ -112,7 +113,7 @@ def _name(headers: Mapping[str, str], body: Mapping[str, object], name: str) -> 
 
 
 def _source(headers: Mapping[str, str], body: Mapping[str, object]) -> Source:
-    """Raises ClientError for any other word than environment."""
+    """Returns the source of the turn. Raises ClientError for any other value than environment."""
     value = headers.get("x-source") or string(body, "source") or None
     if value not in (None, ENVIRONMENT):
         raise ClientError(f"source is {value!r}; it must be {ENVIRONMENT}, or absent", "source")
@@ -120,7 +121,8 @@ def _source(headers: Mapping[str, str], body: Mapping[str, object]) -> Source:
 
 
 def _may_train(headers: Mapping[str, str], body: Mapping[str, object]) -> bool:
-    """Raises ClientError for a misspelt opt-out, which must not count as consent."""
+    """Returns whether the turn may be trained on. Raises ClientError for a misspelt opt-out, which must not count as
+    consent."""
     asked, wish = _is_on(headers, "train"), body.get("train")
     if wish is not None and not isinstance(wish, bool):
         raise ClientError("train must be true or false", "train")
@@ -128,7 +130,8 @@ def _may_train(headers: Mapping[str, str], body: Mapping[str, object]) -> bool:
 
 
 def _is_on(headers: Mapping[str, str], name: str) -> bool:
-    """Returns whether a header such as X-Train does not opt out. Raises ClientError for another word than yes or no."""
+    """Returns whether a header such as X-Train does not opt out. Raises ClientError for a value other than yes or
+    no."""
     asked = headers.get(f"x-{name}")
     if asked is not None and asked.strip().lower() not in (*YES, *_NO):
         raise ClientError(f"X-{name.capitalize()} is {asked!r}; it must be on or off", name)
@@ -136,7 +139,7 @@ def _is_on(headers: Mapping[str, str], name: str) -> bool:
 
 
 def as_utf8(value: str) -> str:
-    """Returns a header as the client wrote it: mostly UTF-8, which ASGI decodes as Latin-1."""
+    """Returns a header decoded as the client meant it: mostly UTF-8, which ASGI decodes as Latin-1."""
     if value.isascii():
         return value
     try:
@@ -146,6 +149,6 @@ def as_utf8(value: str) -> str:
 
 
 def person_of(headers: Mapping[str, str]) -> str | None:
-    """The name of the request's key, if it has one."""
+    """Returns the name of the request's key, if it has one."""
     name = headers.get(PERSON_HEADER)
     return None if name is None else as_utf8(name)

@@ -1,11 +1,11 @@
-"""Canaries: measure whether the weights fulfil a wish without the memory that adds it to the person's prompts.
+"""Canary tests: measure whether the weights follow a preference without its reminder in the prompt.
 
-The engine answers the person's own questions again, without the wish in the prompt. The scale is the answer that the
-person complained about: adding the wish to its prompt lowers its log-probability by `gap` nats. A new answer shows the
-wish if adding the wish lowers its log-probability by less than half of `gap`. Wald's sequential probability ratio test
-(1945) decides between a share of `HELD` and one of `NOT_YET`, with at most `ERROR` of each error for a version; each new
-version starts from zero. Questions that themselves ask for a form are not counted. Canaries run after a new version goes
-live, while the engine answers no other request.
+The engine answers the person's own questions again, without the reminder. The scale is the answer that the person
+complained about: adding the reminder to its prompt lowers its log-probability by `gap` nats. A new answer follows the
+preference if adding the reminder lowers its log-probability by less than half of `gap`. Wald's sequential probability
+ratio test (1945) decides between a share of `HELD` and one of `NOT_YET`, with at most `ERROR` of each error for a
+version; each new version starts from zero. Questions that themselves ask for a form are not counted. Canaries run
+after a new version goes live, while the engine answers no other request.
 """
 
 from __future__ import annotations
@@ -36,25 +36,26 @@ log = logging.getLogger(__name__)
 
 HELD, NOT_YET, ERROR = 0.98, 0.9, 0.05
 MOST = 128
-"""Answers of one count; a wish that is not decided by then is tried at the next version."""
+"""Most answers in one test; an undecided preference is tested again at the next version."""
 QUESTIONS = 32
-"""Of a person, the newest, that are asked again, and again with other seeds."""
+"""Number of a person's newest questions that are used, repeatedly with other seeds."""
 LEAST_GAP = math.log(10)
-"""Nats. A wish that makes less of a difference to the answer complained about means nothing to the model: no answer could
-show it, and it stays in the prompts."""
+"""Nats. If a reminder makes less of a difference to the answer complained about, the test cannot detect the
+preference, and it stays in the prompts."""
 LOOK_SECONDS = 5.0
-"""Interval between checks whether the live version has wishes that were not counted yet."""
+"""Seconds between checks whether the live version has untested preferences."""
 RETRY_SECONDS = 60.0
-"""Pause after a check that failed, or that a version answered which is not the live one of the store."""
+"""Seconds to wait after a failed test, or one answered by a version other than the store's live one."""
 WAIT_SECONDS = 30.0
-"""Longest wait of a canary for people's answers to end; after it, the canary runs together with them."""
+"""Longest time in seconds that a canary test waits for users' answers to finish; after it, the test runs
+concurrently."""
 QUIET_POLL_SECONDS = 0.05
 MOST_TOKENS = 512
 
 
 @dataclass(frozen=True)
 class Count:
-    """Answers to canaries under one version; `held` once they decide."""
+    """Test results under one version; `held`: the decision, once there is one."""
 
     asked: int = 0
     shown: int = 0
@@ -71,8 +72,8 @@ class Count:
 
 
 class Model(Protocol):
-    """The live weights. `answer` gives sampled ids and the version that wrote them, `log_prob` is in nats, at temperature
-    1."""
+    """The live weights. `answer` returns sampled ids and the version that sampled them, `log_prob` is in nats, at
+    temperature 1."""
 
     async def answer(self, turn: Turn, prompt_ids: list[int], seed: int) -> tuple[list[int], int]: ...
 
@@ -81,7 +82,8 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Looked:
-    """A wish with its count under `version`; gap: nats, of the answer complained about; None if it was not measured."""
+    """A preference with its results under `version`; gap: nats of the answer complained about; None if not
+    measured."""
 
     wish: Wish
     gap: float | None
@@ -90,21 +92,22 @@ class Looked:
 
     @property
     def asks(self) -> bool:
-        """Whether further answers may decide."""
+        """Returns whether more answers are needed to decide."""
         return self.gap is not None and self.gap >= LEAST_GAP and self.count.held is None
 
     def details(self) -> dict[str, Any]:
-        """As they are stored with the wish."""
+        """Returns the results in the form that is stored with the preference."""
         return {"gap": self.gap, "version": self.version, **asdict(self.count)}
 
 
 def shows(turn: Turn, wish: Wish) -> bool:
-    """Whether an answer to a turn's question can show a wish: not where the question asks for a form of its own."""
+    """Returns whether an answer to a turn's question can follow a preference: not if the question asks for a form
+    itself."""
     return not gives_way(wish.text, last_said(turn.messages))
 
 
 class Canaries:
-    """Tests one person's preferences at a time, and removes those that the weights hold from the prompts."""
+    """Tests one person's preferences at a time, and removes those that the weights have learned from the prompts."""
 
     def __init__(
         self, store: RolloutStore, chat_format: ChatFormat, model: Model, trainer: str = DEFAULT_TRAINER
@@ -112,15 +115,15 @@ class Canaries:
         self._store, self._format, self._model, self._trainer = store, chat_format, model, trainer
 
     async def due(self, version: int) -> list[Asker]:
-        """People with a wish in their prompts that was not counted under this version, each with the key of their turns,
-        who asked last first."""
+        """Returns people with a reminder in their prompts that was not tested under this version, each with the key
+        of their turns, most recently active first."""
         known = await asyncio.to_thread(self._store.memory.waiting, self._trainer)
         waiting = [one for one in known if one.details.get("version") != version]
         return list(dict.fromkeys(Asker(one.key_name, one.person) for one in waiting))
 
     async def look(self, whose: Asker, version: int) -> list[Looked]:
-        """Counts the wishes of a person's prompts under this live version, stores the counts and returns them; none
-        once another version answers. Prompts that an engine rejects as too long are not counted. Raises StoreError,
+        """Tests the preferences in a person's prompts under this live version, stores the results and returns them;
+        [] once another version answers. Prompts that an engine rejects as too long are skipped. Raises StoreError,
         EngineError."""
         assert whose.person is not None
         remembered, trainer = self._store.memory.remembered, self._trainer
@@ -177,7 +180,8 @@ class Canaries:
         return replace(one, count=one.count.plus(fallen < one.gap / 2))
 
     async def _gap(self, wish: Wish) -> float | None:
-        """Nats that the wish takes from the answer complained about; measured once, before it is learned."""
+        """Returns by how many nats the reminder lowers the answer complained about; measured once, before it is
+        learned."""
         if "gap" in wish.details:
             gap: float | None = wish.details["gap"]
             return gap
@@ -194,7 +198,7 @@ class Canaries:
             return None
 
     def _ids(self, turn: Turn, wishes: Sequence[str] = ()) -> list[int] | None:
-        """Returns a turn's prompt [T] with these wishes only; None if the prompt cannot be rendered again."""
+        """Returns a turn's prompt [T] with only these reminders; None if the prompt cannot be rendered again."""
         if any(message.get("format") == "raw" for message in turn.messages):
             return None
         try:
@@ -205,19 +209,18 @@ class Canaries:
 
 
 class LiveModel:
-    """The weights that serve, or an adapter that the run trains, through the gateway's engines; nothing of it is
-    stored."""
+    """The live weights, or a trained adapter, through the gateway's engines; nothing is stored."""
 
     def __init__(self, gateway: Gateway, adapter: Adapter | None = None) -> None:
         self._gateway, self._adapter = gateway, adapter
 
     @property
     def adapter(self) -> Adapter | None:
-        """Its live version."""
+        """Returns the adapter's live version; None for the base model."""
         return None if self._adapter is None else self._gateway.trained.live(self._adapter)
 
     async def answer(self, turn: Turn, prompt_ids: list[int], seed: int) -> tuple[list[int], int]:
-        """Raises ClientError if the engines refuse, or the prompt leaves no room."""
+        """Samples an answer. Raises ClientError if the engines reject the prompt, or it leaves no room."""
         await self._quiet()
         room = self._gateway.context_length - len(prompt_ids)
         request = EngineRequest(
@@ -237,7 +240,7 @@ class LiveModel:
         return generation.ids, versions.pop() if len(versions) == 1 else -1
 
     async def log_prob(self, prompt_ids: list[int], ids: list[int]) -> float:
-        """Raises EngineError."""
+        """Returns the answer's log-prob. Raises EngineError."""
         await self._quiet()
         engines = self._gateway.engines
         return await engines.log_prob(engines.preferred("canary")[0], prompt_ids, ids, self.adapter)
@@ -250,14 +253,15 @@ class LiveModel:
 
 
 def _policy(gateway: Gateway, store: RolloutStore, adapter: Adapter | None) -> tuple[Canaries, str | None]:
-    """The canaries of a policy, and the trainer whose live version they are asked of; None: any but those of adapters."""
+    """Returns the canary tests of a policy, and the trainer whose live version they test; None: the main one, not
+    that of an adapter."""
     trainer = policy_of(DEFAULT_TRAINER, None if adapter is None else adapter.name)
     canaries = Canaries(store, gateway.format, LiveModel(gateway, adapter), trainer)
     return canaries, None if adapter is None else trainer
 
 
 async def watch(gateway: Gateway, store: RolloutStore) -> None:
-    """Until cancelled. What fails is tried again later."""
+    """Runs until cancelled. Failed tests are repeated later."""
     policies = [_policy(gateway, store, one) for one in (None, *gateway.trained.adapters.values())]
     pause = LOOK_SECONDS
     while True:

@@ -1,6 +1,7 @@
-"""The JSON of a request and its single fields; a chat request, checked once, and how large it may be.
+"""Validates the JSON of a chat request and its fields, including size limits.
 
-A wrong field is named, an unknown one is ignored, absent and null are the same. Values of an address are read here too.
+An invalid field is named, an unknown one is ignored, absent and null are the same. Values in URLs are parsed here
+too.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from openclaw.types import Message
 MAX_DEPTH = 100
 """Levels of objects and lists in a request body; a tool's JSON schema has perhaps ten."""
 MAX_CONTAINERS = 200_000
-"""Objects and lists in it; each of 10,000 messages has perhaps three."""
+"""Objects and lists in a request body; each of 10,000 messages has about three."""
 
 
 def parse_body(data: bytes) -> dict[str, Any]:
-    """The JSON object of a request. Raises ClientError."""
+    """Returns the JSON object of a request. Raises ClientError."""
     try:
         body = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -46,8 +47,7 @@ def parse_body(data: bytes) -> dict[str, Any]:
 
 
 def _without_half_pairs(data: bytes) -> bytes:
-    """JSON whose halves of surrogate pairs, which JavaScript's strings may have, are U+FFFD; a byte order mark is left
-    out."""
+    """Replaces lone surrogates, which JavaScript's strings may contain, by U+FFFD; removes a byte order mark."""
     data = data.removeprefix(codecs.BOM_UTF8)
     return _ESCAPES.sub(_whole_pair, data) if b"\\u" in data else data
 
@@ -59,13 +59,13 @@ def _whole_pair(escape: re.Match[bytes]) -> bytes:
 _ESCAPES = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
 )
-"""A pair, a half of one, any other escape."""
+"""A surrogate pair, a lone surrogate, or any other escape."""
 
 
 def _strings_in(data: bytes) -> int:
-    """Returns how many strings valid JSON spells, names of fields included. The parsed value has fewer if a name is
-    repeated, since only the last value is kept."""
-    # A quotation mark behind one backslash is part of a string, behind a pair of them it ends one
+    """Returns the number of strings in valid JSON, including keys. The parsed value may have fewer: of a repeated key
+    only the last value is kept."""
+    # a quotation mark after a single backslash is part of a string, after two it ends one
     plain = data.replace(b"\\\\", b"") if b'\\\\"' in data else data
     return (plain.count(b'"') - plain.count(b'\\"')) // 2
 
@@ -107,7 +107,7 @@ def number(body: Mapping[str, object], name: str, least: float, most: float) -> 
 def function_tools(
     tools: object, read: Callable[[object, str], dict[str, Any]]
 ) -> list[dict[str, Any]] | None:
-    """The tools of a dialect as chat's, whose functions `read` makes of each and of where it stands."""
+    """Converts a dialect's tools to chat tools; `read` converts each function, given its position for errors."""
     if tools is None:
         return None
     if not isinstance(tools, list):
@@ -118,12 +118,12 @@ def function_tools(
 
 
 def function_call(call_id: object, name: str, arguments: str) -> dict[str, Any]:
-    """A call in an assistant's message of chat; `arguments` is JSON text."""
+    """Returns a call in an assistant message of the chat API; `arguments` is JSON text."""
     return {"id": str(call_id), "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def whole(text: str, name: str, default: int, least: int, most: int) -> int:
-    """A whole number of the query. Raises ClientError."""
+    """Returns an integer of the query string. Raises ClientError."""
     if not text:
         return default
     if len(text) > 12 or not text.lstrip("-").isdecimal() or not least <= int(text) <= most:
@@ -132,7 +132,7 @@ def whole(text: str, name: str, default: int, least: int, most: int) -> int:
 
 
 def printable(text: str, name: str) -> str:
-    """An id of the address. Raises ClientError (404) for what none can be."""
+    """Returns an id from the URL. Raises ClientError (404) for a text that cannot be an id."""
     if not text.isprintable():
         raise ClientError(f"there is no {name} {text!r}", name, "not_found", 404)
     return text
@@ -143,11 +143,11 @@ def wrong(param: str, expected: str) -> ClientError:
 
 
 def check_shape(value: dict[str, Any]) -> int:
-    """Returns the number of strings in a JSON object, names of fields included.
+    """Returns the number of strings in a JSON object, including keys.
 
     Raises:
-        ClientError: more than MAX_DEPTH levels, or more than MAX_CONTAINERS objects and lists. Checking them blocks the
-            event loop, so other requests would wait.
+        ClientError: more than MAX_DEPTH levels, or more than MAX_CONTAINERS objects and lists. Checking such a body
+            blocks the event loop, so other requests would wait.
     """
     level: list[dict[str, Any] | list[Any]] = [value]
     containers = strings = 0
@@ -175,19 +175,18 @@ def check_shape(value: dict[str, Any]) -> int:
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1000
-"""Of one stop string: each is searched in everything that may still become one."""
+"""Characters of one stop string: each is searched in all text that may still become one."""
 MAX_TOP_LOGPROBS = 20
 MAX_ANSWERS = 16
 MAX_OPTION_CHARACTERS = 16_384
-"""Of the template's options as JSON: what renders with them is kept for the next request."""
+"""Most characters of the template options as JSON: renderers are cached by options."""
 SHOWN = 100
-"""Characters of a wrong value in an error."""
+"""Most characters of an invalid value in an error."""
 
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """One checked request. `sampling` has SGLang's names and only what the client gave; `body` is as
-    received."""
+    """One validated request. `sampling`: in SGLang's names, only values that the client set; `body`: as received."""
 
     body: dict[str, Any]
     model: str | None
@@ -209,7 +208,7 @@ class ChatRequest:
 
     @cached_property
     def parts(self) -> int:
-        """Text parts, tool calls and tools: each costs time, however short it is."""
+        """Returns the number of text parts, tool calls and tools: each costs time, however short it is."""
         count = len(self.tools or ())
         for message in self.messages:
             content, calls = message.get("content"), message.get("tool_calls")
@@ -219,7 +218,7 @@ class ChatRequest:
 
 
 def chat_request(body: dict[str, Any]) -> ChatRequest:
-    """Raises ClientError that names the wrong field."""
+    """Validates a request. Raises ClientError that names the invalid field."""
     _refuse_missing(body)
     messages = _messages(body.get("messages"))
     tools = _tools(body)
@@ -317,7 +316,7 @@ def _tools(body: dict[str, Any]) -> list[Message] | None:
 
 
 def _is_another_kind(tool: object) -> bool:
-    """Returns whether a tool is none that a client runs as a function: the model is not offered it."""
+    """Returns whether a tool is not a function that the client runs; the model does not see such a tool."""
     kind = tool.get("type") if isinstance(tool, dict) and "function" not in tool else None
     if not isinstance(kind, str) or kind == "function":
         return False
@@ -403,7 +402,7 @@ def _stop(stop: object) -> list[str]:
 
 
 def _template_options(body: dict[str, Any], may_think: bool) -> TemplateOptions:
-    """An answer that is a tool call by request has no reasoning before it."""
+    """Returns the template options; a required tool call has no reasoning before it."""
     options = body.get("chat_template_kwargs")
     if options is not None and not isinstance(options, dict):
         raise wrong("chat_template_kwargs", "an object")
@@ -422,14 +421,14 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 def thinking_of(effort: object, name: str) -> dict[str, Any]:
-    """Template options for an effort of reasoning. Raises ClientError for an unknown one."""
+    """Returns template options for a reasoning effort. Raises ClientError for an unknown one."""
     if effort not in EFFORTS:
         raise wrong(name, f"one of {', '.join(EFFORTS)}")
     return {"enable_thinking": False} if effort in EFFORTS[:2] else {"reasoning_effort": effort}
 
 
 def _asked_thinking(body: dict[str, Any]) -> dict[str, Any]:
-    """Template options in the fields of the body that clients use for them."""
+    """Returns template options from the body fields that clients use for them."""
     effort, enabled = body.get("reasoning_effort"), body.get("enable_thinking")
     options = {} if effort is None else thinking_of(effort, "reasoning_effort")
     return options if enabled is None else {**options, "enable_thinking": boolean(body, "enable_thinking")}
@@ -442,7 +441,7 @@ _MISSING = (
 
 
 def _refuse_missing(body: dict[str, Any]) -> None:
-    """Raises ClientError for a field of other servers that would change the answer, and that this one does not have."""
+    """Raises ClientError for an unsupported field of other servers that would change the answer."""
     for name in _MISSING:
         if body.get(name):
             raise ClientError(
@@ -451,11 +450,12 @@ def _refuse_missing(body: dict[str, Any]) -> None:
 
 
 PARTS_PER_MESSAGE = 4
-"""Text parts, tool calls and tools that a request may have for each message that it may have."""
+"""Text parts, tool calls and tools allowed per message of the limit."""
 LARGE_HISTORY_CHARACTERS = 20_000
-"""Of messages and tools as JSON: from here on a prompt is rendered in a thread, so that other streams continue."""
+"""Characters of messages and tools as JSON from which a prompt is rendered in a thread, so that other streams
+continue."""
 LARGE_PARTS = 200
-"""Likewise, of text parts, tool calls and tools."""
+"""The same limit in text parts, tool calls and tools."""
 
 
 def check_number(request: ChatRequest, most: int) -> None:
@@ -469,12 +469,12 @@ def check_number(request: ChatRequest, most: int) -> None:
 
 
 def is_large(request: ChatRequest) -> bool:
-    """Returns whether comparing the request's history takes so long that it is done in a thread."""
+    """Returns whether comparing the request's history is slow enough to need a thread."""
     if has_many_parts(request):
         return True
     return sum(len(text_of(message)) for message in request.messages) >= LARGE_HISTORY_CHARACTERS
 
 
 def has_many_parts(request: ChatRequest) -> bool:
-    """Returns whether its pieces alone take so long."""
+    """Returns whether the number of parts alone makes it slow."""
     return request.parts >= LARGE_PARTS

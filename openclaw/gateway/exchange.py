@@ -1,4 +1,4 @@
-"""One request and its answer: sampled, parsed as it comes, stored before it counts as finished."""
+"""One request and its answer: sampled, parsed incrementally, and stored before it counts as finished."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ OnChunk = Callable[["Chunk"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The part of an answer that one step of the engine adds: deltas for the client, and their tokens."""
+    """The output of one engine step: deltas for the client, and their tokens."""
 
     deltas: list[Delta]
     increment: Increment | None
 
 
 class Observer(Protocol):
-    """Watches answers, as spans of a trace do."""
+    """Observes answers, for example for tracing."""
 
     async def around(
         self, exchange: Exchange, run: Callable[[OnChunk], Awaitable[Completion]], on_chunk: OnChunk
@@ -41,7 +41,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """A request that is ready to run. Nothing was stored yet.
+    """A prepared request. Nothing is stored yet.
 
     Attributes:
         turn: the turn that the answer completes; transcript: its messages.
@@ -72,8 +72,8 @@ class Exchange:
     untrained: str | None = None
 
     def opened(self, opening: list[int], context_length: int) -> Exchange:
-        """This exchange with an answer that begins with these ids. Raises ClientError when the context has no
-        room for them."""
+        """Returns this exchange with an answer that begins with these ids. Raises ClientError if they do not fit the
+        context."""
         prompt_ids = self.turn.prompt_ids + opening
         room = context_length - len(prompt_ids)
         if room < 1:
@@ -83,14 +83,14 @@ class Exchange:
         return replace(self, turn=turn, opening=tuple(opening), generation=generation)
 
     def unfulfilled(self, answer: Completion) -> bool:
-        """Returns whether the client required a tool call and the answer has no sound one."""
+        """Returns whether the client required a tool call and the answer has no valid one."""
         return self.request.forced_tool is not None and not answer.tool_calls
 
     async def run(self, on_chunk: OnChunk) -> Completion:
-        """Sample the answer; `on_chunk` gets it as it comes. The turn is durable when this returns.
+        """Samples the answer and passes its chunks to `on_chunk`. The turn is durable on return.
 
-        If the caller is cancelled (its client left), the sampled tokens are stored as aborted. Raises
-        ClientError when the engine refuses or `timeout` seconds have passed, StoreError when the turn cannot
+        If the caller is cancelled (its client disconnected), the sampled tokens are stored as aborted. Raises
+        ClientError if the engine rejects the request or `timeout` seconds have passed, StoreError if the turn cannot
         be stored.
         """
         if self.spans is None:
@@ -112,7 +112,7 @@ class Exchange:
         except ClientError:
             await self._store_aborted(completion, "engine_refused")
             raise
-        except Exception:  # a fault of ours: the tokens are kept, and the fault is reported
+        except Exception:  # an internal error: the tokens are stored, and the error is reported
             await self._store_aborted(completion, "internal_error")
             raise
         completion.complete(self.generation.finish_reason or "stop")
@@ -144,7 +144,8 @@ class Exchange:
             await on_chunk(Chunk(deltas, None))
 
     async def _store_aborted(self, completion: Completion, reason: str) -> None:
-        """The message is what the client has seen, which it may send back; a part of a tool call is not in it."""
+        """Stores an interrupted turn. Its message is the part that the client has received and may send back, without
+        partial tool calls."""
         completion.complete("abort")
         sampled = bool(self.generation.ids)
         await self._store(self._finished(completion, TurnState.ABORTED, reason) if sampled else None)
@@ -169,7 +170,7 @@ class Exchange:
         )
 
     def _state(self) -> tuple[TurnState, str | None]:
-        """The state of a complete turn, and why it cannot be trained if it cannot."""
+        """Returns the state of a complete turn, and the reason if it cannot be trained on."""
         if self.turn.turn_type == "side":
             return TurnState.SIDE, None
         spans = self.generation.spans
@@ -181,7 +182,8 @@ class Exchange:
 
 
 class Completion:
-    """The answer as the client reads it, growing, up to a string of `stop`; with `one_call`, to its first tool call."""
+    """The answer so far, as seen by the client: up to a string of `stop`; with `one_call`, up to its first tool
+    call."""
 
     def __init__(self, stop: Sequence[str], one_call: bool = False) -> None:
         self._stop = StopStrings(stop) if stop else None
@@ -195,16 +197,16 @@ class Completion:
 
     @property
     def has_enough(self) -> bool:
-        """Whether nothing that could still come would be passed on."""
+        """Returns whether no later output would be passed on."""
         return self._one_call and bool(self.tool_calls)
 
     def add(self, deltas: list[Delta]) -> list[Delta]:
-        """Take deltas in; returns those that the client may see now."""
+        """Adds deltas; returns those that may be sent now."""
         certain = deltas if self._stop is None else self._stop.filter(deltas)
         return [delta for delta in certain if self._note(delta)]
 
     def finish(self, matched: int | str | None) -> list[Delta]:
-        """Text that was held back because a stop string might have begun in it."""
+        """Returns text that was held back as the possible beginning of a stop string."""
         if self._stop is None:
             return []
         held = self._stop.finish(matched if isinstance(matched, str) else None)
@@ -214,7 +216,7 @@ class Completion:
         self.finish_reason = "tool_calls" if self.tool_calls and reason == "stop" else reason
 
     def message(self) -> Message:
-        """The assistant message that a client will send back."""
+        """Returns the assistant message that a client will send back."""
         content = "".join(self.content)
         message: Message = {
             "role": "assistant",
@@ -227,7 +229,7 @@ class Completion:
         return message
 
     def _note(self, delta: Delta) -> bool:
-        """Returns False for text after the only wanted call."""
+        """Records a delta; returns False for text after the only allowed call."""
         if self.has_enough:
             return False
         if isinstance(delta, TextDelta):

@@ -1,6 +1,8 @@
-"""Forgets a person: the rows of the store here, then files, adapter and engines in the driver of the run.
+"""Forgets a person: deletes the store's rows; the run's driver then deletes files, adapter and cached data in
+engines.
 
-The run folder keeps the open steps (`claw_base.run_folder.forgetting`), so that another gateway continues after a kill.
+The run folder records the remaining steps (`claw_base.run_folder.forgetting`), so that another gateway continues
+after a kill.
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ Json = dict[str, Any]
 ARGUMENTS = "arguments.json"
 """A run folder with this file has a driver, or had one."""
 WAIT_SECONDS = 60.0
-"""For the driver; after that it goes on without anybody waiting for it."""
+"""Seconds to wait for the driver; it continues afterwards."""
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 2.0
-"""Between two checks for steps that another gateway left."""
+"""Seconds between checks for steps that another gateway has left."""
 
 
 class PeopleToForget:
-    """Deletes the rows of people, and waits for the driver to remove the rest.
+    """Deletes the rows of people, and waits for the driver to delete the rest.
 
     Args:
         run_dir: folder of the run whose driver removes the rest; None: there is none.
@@ -48,11 +50,13 @@ class PeopleToForget:
         self._run_dir = run_dir if is_run else None
 
     async def forget(self, person: str) -> Json | None:
-        """Forgets a person, as far as it can be done now.
+        """Forgets a person as far as possible now.
 
         Returns:
-            None if nothing is known of the person. `{"person", "deleted", "adapter", "shared", "status", "seconds"}`:
-            deleted rows by kind; the person's own adapter, which goes too; weights that others use and that learned from
+            None if nothing is stored about the person. `{"person", "deleted", "adapter", "shared", "status",
+                "seconds"}`:
+            deleted rows by kind; the person's own adapter, which goes too; weights that others use and that learned
+                from
             the person (each an `openclaw.store.influence.Influence`); "done", or "waiting" for the driver.
 
         Raises:
@@ -78,7 +82,7 @@ class PeopleToForget:
         }  # fmt: skip
 
     async def watch(self) -> None:
-        """Completes the deletions that a killed gateway had begun; until cancelled."""
+        """Completes deletions that a killed gateway had begun; runs until cancelled."""
         while self._run_dir is not None:
             for one in await asyncio.to_thread(forgetting.waiting, self._run_dir):
                 if not one.rows_deleted:
@@ -95,7 +99,7 @@ class PeopleToForget:
         return deleted
 
     async def _wait(self, person: str) -> bool:
-        """Returns whether nothing of the person is left."""
+        """Returns whether all data of the person is deleted."""
         deadline = time.monotonic() + WAIT_SECONDS
         while self._waiting(person) is not None:
             if self._settings is None or time.monotonic() > deadline:
@@ -107,7 +111,7 @@ class PeopleToForget:
         return None if self._run_dir is None else forgetting.read(self._run_dir, person)
 
     def _own_adapter(self, person: str) -> str | None:
-        """The adapter that only this person's key trains; None if there is none."""
+        """Returns the adapter that only this person's key trains; None if there is none."""
         if self._settings is not None:
             return person if person in self._settings.own_adapters else None
         named = self._run_dir is not None and is_adapter_name(person)

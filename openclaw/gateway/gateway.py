@@ -1,8 +1,8 @@
-"""Turns a validated request into an exchange that can run: session, parent turn, prompt ids, limits.
+"""Turns a validated request into a prepared exchange: session, parent turn, prompt ids, limits.
 
-A person's remembered wishes are added after the last user message, the place where distillation puts a hint for the
-teacher. Later prompts of a conversation keep the ids of the earlier ones, so each wish is added once. A wish is left out
-if the conversation already contains it, or if the person explicitly asked there for another form.
+A person's remembered preferences are added after the last user message, where distillation also puts the teacher's
+hint. Later prompts of a conversation keep the ids of the earlier ones, so each preference is added once. A preference
+is omitted if the conversation already states it, or if the person explicitly asked for another form there.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ log = logging.getLogger(__name__)
 
 DEFAULT_TEMPERATURE = 0.6
 READ_AT_MOST = 2
-"""Times the context: where the prompt of a request has more tokens, no more of it is read."""
+"""Multiple of the context: a longer prompt is not tokenized beyond it."""
 LARGE_AT_A_TIME = 2
 _BRIDGED = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED, TurnState.UNTRAINABLE)
 _LOOKED_AT = 16
-"""Messages of the user, the newest, that are read for explicit requests."""
+"""Number of the newest user messages that are searched for explicit requests."""
 
 T = TypeVar("T")
 
@@ -81,9 +81,9 @@ class Prompt:
 
 
 class Gateway:
-    """Everything that requests share. `recorder` is None when nothing is recorded.
+    """State shared by all requests. `recorder` is None if nothing is recorded.
 
-    Raises ConfigError when the model folder cannot be served.
+    Raises ConfigError if the model folder cannot be served.
     """
 
     def __init__(self, settings: Settings, engines: EngineClient, recorder: Recorder | None) -> None:
@@ -111,8 +111,8 @@ class Gateway:
         self._temperature = DEFAULT_TEMPERATURE if own is None else own
 
     async def prepare(self, request: ChatRequest, caller: Caller, kind: str = "chatcmpl-") -> Exchange:
-        """Does all work before the first token, and stores the parent turn's next state. `kind` is the beginning
-        of the completion's id. Raises ClientError and, if the store fails, StoreError."""
+        """Does all work before the first token, and stores the parent turn's next state. `kind`: prefix of the
+        completion's id. Raises ClientError and, if the store fails, StoreError."""
         if request.stream:
             await self._admission.wait()
         adapter = self.names.adapter(request.model, caller.asker.key_name)
@@ -148,13 +148,13 @@ class Gateway:
         )
 
     def _untrained(self, adapter: Adapter | None) -> str | None:
-        """Why no trainer of this run learns from what this model answers; None if one does."""
+        """Returns why no trainer of this run learns from this model's answers; None if one does."""
         if adapter is None:
             return FROZEN_BASE if self.trained.adapters else None
         return None if adapter.trained else OF_ADAPTER
 
     async def _transcript(self, request: ChatRequest) -> Transcript:
-        """In a thread if there is much in the history that was not seen lately."""
+        """Returns the transcript; computed in a thread if much of the history is new."""
         chain = self._histories.chain
         if not is_large(request):
             return Transcript.of(request.messages, chain)
@@ -164,7 +164,7 @@ class Gateway:
         return await self._aside(Transcript.of, request.messages, chain)
 
     async def count(self, request: ChatRequest) -> int:
-        """Tokens of a request's prompt. Raises ClientError."""
+        """Returns the number of tokens of a request's prompt. Raises ClientError."""
         return len(await self.prompt_ids(request))
 
     async def prompt_ids(self, request: ChatRequest) -> list[int]:
@@ -176,8 +176,8 @@ class Gateway:
         return await self._rendered(request)
 
     async def _check_length(self, request: ChatRequest) -> None:
-        """Raises ClientError for messages and tools that cannot fit, before they are read as tokens. What the model
-        wrote is not counted: templates leave its reasoning out."""
+        """Raises ClientError for messages and tools that cannot fit, before they are tokenized. Assistant messages
+        are not counted: templates omit their reasoning."""
         if isinstance(request.messages[0], RawPrompt):
             return
         texts = [text_of(message) for message in request.messages if message["role"] != "assistant"]
@@ -189,11 +189,11 @@ class Gateway:
             raise PromptTooLongError(self.context_length + 1, self.context_length, length)
 
     async def _aside(self, call: Callable[..., T], *words: object) -> T:
-        """In one of the few threads for large prompts: other streams continue, and nothing else waits behind them."""
+        """Runs a call in one of the few threads for large prompts, so that other streams continue."""
         return await asyncio.get_running_loop().run_in_executor(self._large, call, *words)
 
     def _room(self, request: ChatRequest, prompt_tokens: int) -> int:
-        """Returns the most tokens that the answer may have. Raises ClientError if the prompt fills the context."""
+        """Returns the most tokens that the answer can have. Raises ClientError if the prompt fills the context."""
         room = self.context_length - prompt_tokens
         if room < 1:
             raise PromptTooLongError(prompt_tokens, self.context_length)
@@ -202,7 +202,7 @@ class Gateway:
     async def _render(
         self, request: ChatRequest, parent: Parent | None, wishes: Sequence[str] | None
     ) -> Prompt:
-        """Without `wishes` if they would leave no room for the answer."""
+        """Renders the prompt; omits `wishes` if they would leave no room for the answer."""
         prompt = await self._with_wishes(request, parent, wishes)
         if prompt.memory and len(prompt.ids) + (request.max_tokens or 1) > self.context_length:
             return Prompt(await self._rendered(request), "full", [])
@@ -260,8 +260,8 @@ class Gateway:
         recorded: bool,
         adapter: Adapter | None,
     ) -> SharedGeneration:
-        """The generation of the first attempt, if the request repeats one that runs; else a new one. Raises
-        ClientError when the prompt fills the context."""
+        """Returns the generation of the first attempt, if the request repeats one that runs; else a new one. Raises
+        ClientError if the prompt fills the context."""
         limit = self._room(request, len(prompt.ids))
         first = self._in_flight.find(caller.key) if request.n == 1 and not request.top_log_probs else None
         if first is not None:
@@ -330,7 +330,7 @@ async def _find_parent(
 
 
 def _continues(request: ChatRequest, parent: Parent) -> bool:
-    """Returns whether a request is its parent turn, unchanged to the letter, and new messages after it."""
+    """Returns whether a request consists of its parent turn, unchanged, and new messages."""
     turn, start = parent.turn, parent.start
     if turn.state not in _BRIDGED or turn.sampling.get("enable_thinking") != request.thinking:
         return False
@@ -349,8 +349,8 @@ async def active_preferences(
     caller: Caller,
     adapter: str | None = None,
 ) -> list[str] | None:
-    """Returns the caller's wishes to the trained model, or to a trained adapter, oldest first; None if memory is off, the
-    request opts out, no person is named, or the person is the holder of another key. Raises StoreError."""
+    """Returns the caller's preferences for the main model, or for a trained adapter, oldest first; None if memory is
+    off, the request opts out or names no person, or the person is the holder of another key. Raises StoreError."""
     if not settings.memory or recorder is None or not caller.memory or caller.turn_type != "main":
         return None
     if caller.person is None or caller.asker.claims or isinstance(request.messages[0], RawPrompt):
@@ -367,8 +367,8 @@ def not_yet_stated(wishes: Sequence[str], messages: Sequence[Message]) -> list[s
 
 
 def prefix_still_valid(turn: Turn, wishes: Sequence[str] | None, new: Sequence[Message]) -> bool:
-    """Whether all that a turn's prompt remembered is remembered now, and gives way to nothing that the `new` messages ask
-    for; else its ids cannot begin another prompt."""
+    """Returns whether all preferences in a turn's prompt are still remembered and not overridden by the `new`
+    messages; otherwise its ids cannot be a prefix of another prompt."""
     stand, statements = turn.memory or (), said_in(new)
     return set(stand) <= set(wishes or ()) and not any(gives_way(wish, *statements) for wish in stand)
 
@@ -376,8 +376,9 @@ def prefix_still_valid(turn: Turn, wishes: Sequence[str] | None, new: Sequence[M
 def inject(
     new: list[Message], wishes: Sequence[str], stand: Sequence[str]
 ) -> tuple[list[Message], list[str]]:
-    """The new messages of a conversation whose prompt has the wishes `stand`, with the others after the person's last
-    words; and all that stand in the prompt then. Results of tools alone get none."""
+    """Adds preferences after the person's last message among the new ones; `stand`: those already in the
+    conversation's prompt. Returns the messages, and all preferences that are then in the prompt. If there are only
+    tool results, nothing is added."""
     more = [wish for wish in wishes if wish not in stand]
     if not more or not any(message["role"] == "user" for message in new):
         return new, list(stand)

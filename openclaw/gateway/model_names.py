@@ -1,8 +1,8 @@
-"""Models that a request may name: `MODEL`, the one that is served, and `MODEL:NAME`, an adapter on it.
+"""Model names in requests: `MODEL`, the served model, and `MODEL:NAME`, an adapter of it.
 
-An adapter that is called like a client's key belongs to that key: no other key may use it or learn that it is there.
-The adapter `Ada` belongs to the key `ada` too, unless there is a key `Ada`. Every other adapter is for all clients. A key
-whose adapter is trained by this run is answered by it unless the request names another adapter.
+An adapter with the name of a client key belongs to that key: no other key may use it or learn that it exists. The
+adapter `Ada` belongs to the key `ada` too, unless there is a key `Ada`. Every other adapter is available to all
+clients. A key whose adapter is trained by this run is answered by it unless the request names another adapter.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from openclaw.gateway.chat_request import SHOWN
 log = logging.getLogger(__name__)
 
 MOST_NAMES = 100
-"""Unknown model names that are warned of; a client may invent any number."""
+"""Most unknown model names in warnings; a client may invent any number."""
 SEPARATOR, LATEST = ":", "latest"
 
 
 class ModelNames:
-    """The names of one gateway.
+    """The model names of one gateway.
 
     Args:
         model: name of the model that is served.
         adapters: by name.
-        key_names: of client keys.
+        key_names: names of client keys.
         strict: whether a request for another model is rejected.
     """
 
@@ -43,7 +43,7 @@ class ModelNames:
         self._unknown: set[str] = set()
 
     def of(self, adapter: Adapter | None) -> str:
-        """The name of the model that answers."""
+        """Returns the name of the model that answers."""
         return self.model if adapter is None else f"{self.model}{SEPARATOR}{adapter.name}"
 
     def usable(self, key_name: str | None) -> list[str]:
@@ -52,10 +52,11 @@ class ModelNames:
         return [self.model, *map(self.of, adapters)]
 
     def adapter(self, name: str | None, key_name: str | None) -> Adapter | None:
-        """The adapter that a request names; None: the model itself answers.
+        """Returns the adapter that a request names; None: the model itself answers.
 
-        Raises ClientError (404) for an adapter that the bearer of the key cannot use, and with `strict` for every other
-        name that is not served."""
+        Raises ClientError (404) for an adapter that the bearer of the key cannot use, and with `strict` for every
+        other unknown name.
+        """
         if name is None or name == self.model:
             return self._own(key_name)
         adapter = self._adapters.get(name.removeprefix(f"{self.model}{SEPARATOR}"))
@@ -69,18 +70,18 @@ class ModelNames:
         return self._own(key_name)
 
     def _own(self, key_name: str | None) -> Adapter | None:
-        """The adapter that is trained for a key."""
+        """Returns the adapter that is trained for a key."""
         adapter = self._adapters.get(key_name) if key_name else None
         return adapter if adapter is not None and adapter.trained else None
 
     def is_adapter(self, name: str) -> bool:
-        """Whether a name can only mean an adapter: one that is not there is never answered by another. Clients that were
-        made for Ollama write `MODEL:latest` for the model itself."""
+        """Returns whether a name can only mean an adapter: a missing adapter is never replaced by another model.
+        Clients made for Ollama write `MODEL:latest` for the model itself."""
         prefix = f"{self.model}{SEPARATOR}"
         return name.startswith(prefix) and (bool(self._adapters) or name != f"{prefix}{LATEST}")
 
     def check(self, name: str, key_name: str | None) -> None:
-        """Raises ClientError (404) for a model that is not served here, or not to the bearer of this key."""
+        """Raises ClientError (404) for a model that does not exist, or not for the bearer of this key."""
         if name not in self.usable(key_name):
             raise self._absent(name, key_name)
 
@@ -94,7 +95,8 @@ class ModelNames:
         return ClientError(message, "model", "model_not_found", 404)
 
     def _warn(self, name: str) -> None:
-        """Every client has some name in its settings, and there is one model: it answers."""
+        """Warns about an unknown name. Every client has some name in its settings, so the one model answers
+        anyway."""
         shown = name[:SHOWN]
         if shown not in self._unknown and len(self._unknown) < MOST_NAMES:
             self._unknown.add(shown)
@@ -105,7 +107,7 @@ class ModelNames:
 
 @functools.lru_cache(1024)
 def _alike(name: str, key_names: frozenset[str]) -> frozenset[str]:
-    """Returns the key of this name; else those whose names differ in capital letters or in the form of a character."""
+    """Returns the key of this name; else those that differ only in case or Unicode form."""
     plain = {key: unicodedata.normalize("NFKC", key).casefold() for key in key_names}
     folded_name = unicodedata.normalize("NFKC", name).casefold()
     return frozenset(

@@ -24,10 +24,11 @@ log = logging.getLogger(__name__)
 
 REMEMBERED_DELETIONS = 10_000
 FAILED_SECONDS = 10.0
-"""Time after a failed write in which no new turns are accepted; after it the next one tries again."""
+"""Seconds after a failed write in which no new turns are accepted; then the next one tries again."""
 
 AWAY_SECONDS = 30.0
-"""Longest outage of a database server (a restart, for example) during which requests wait and none fails."""
+"""Longest outage of a database server in seconds (a restart, for example) during which requests wait instead of
+failing."""
 LONGEST_PAUSE_SECONDS = 0.5
 
 
@@ -35,7 +36,7 @@ class Recorder:
     """One store, one writer thread.
 
     Args:
-        session_ttl: seconds back that a parent is looked for when the client names no session.
+        session_ttl: age in seconds up to which a parent turn is searched if the client names no session.
     """
 
     def __init__(self, store: RolloutStore, session_ttl: float) -> None:
@@ -49,18 +50,18 @@ class Recorder:
         self._failure: tuple[float, str] | None = None
 
     def close(self) -> None:
-        """Commits the queued turns."""
+        """Commits queued turns."""
         self._writer.close()
         self.store.close()
 
     async def find_parent(
         self, messages: list[Message], transcript: Transcript, scope: str | None, asker: Asker
     ) -> Parent | None:
-        """The turn that a request follows.
+        """Returns the turn that a request follows.
 
-        It is the stored turn whose messages and answer are the longest beginning of the history. In a named
-        session whose history was rewritten (a summary in place of old messages) it is the last turn, if its
-        answer is the last one in the history. Only a turn that the asker may use. Raises StoreError.
+        It is the stored turn whose messages and answer are the longest prefix of the history. In a named session
+        whose history was rewritten (a summary in place of old messages) it is the last turn, if its answer is the
+        last one in the history. Only turns that the asker may access are considered. Raises StoreError.
         """
         if not transcript.answers:
             return None
@@ -83,7 +84,7 @@ class Recorder:
         return Parent(last, start) if same_answer(last.response_message, messages[start - 1]) else None
 
     async def remembered(self, person: str, asker: Asker, trainer: str = DEFAULT_TRAINER) -> list[str]:
-        """Returns the wishes in a person's prompts to the trainer's policy, oldest first. Raises StoreError."""
+        """Returns the preferences in a person's prompts to the trainer's policy, oldest first. Raises StoreError."""
         memory = self.store.memory
         remembered = await _once_back(
             lambda: asyncio.to_thread(memory.remembered, person, asker=asker, trainer=trainer)
@@ -91,14 +92,15 @@ class Recorder:
         return [wish.text for wish in remembered]
 
     async def forget(self, wish_id: int, asker: Asker, person: str | None = None) -> bool:
-        """See MemoryTable.forget; of a client its own alone. `person`: whose it must be. Raises StoreError."""
+        """See MemoryTable.forget; a client can delete only its own. `person`: the owner that is required. Raises
+        StoreError."""
         whose = person if asker.person is None else asker.person
         return await self._write(lambda: self.store.memory.forget(wish_id, whose, asker))
 
     async def record(self, turn: NewTurn, began: float) -> None:
-        """Durable when it returns. An attempt that was given up while another one continues is no turn of its own,
-        and an answer that was running when its session or person was deleted is not stored. `began`: when it was asked
-        for (monotonic clock). Raises StoreError."""
+        """Stores a turn; durable on return. An abandoned attempt is not stored if another one continues, nor is an
+        answer if its session or person was deleted meanwhile. `began`: time of the request (monotonic clock). Raises
+        StoreError."""
         if turn.state is TurnState.ABORTED and self.in_flight.continues(turn.id):
             return
         whose = (("session", turn.session_id), ("person", turn.person))
@@ -113,14 +115,14 @@ class Recorder:
 
     @property
     def failure(self) -> str | None:
-        """Why turns cannot be stored at the moment; None: they can, or it is time to try."""
+        """Returns why turns cannot be stored now; None if they can, or if it is time to try."""
         if self._failure is None or time.monotonic() - self._failure[0] > FAILED_SECONDS:
             return None
         return self._failure[1]
 
     def answer_soon(self, parent: Turn, next_state: list[Message]) -> None:
-        """Stores the next state of the parent's answer, if there is one, without waiting: its judge need not wait for
-        this turn. A template that several sessions had is nothing."""
+        """Stores the next state of the parent's answer, if there is one, in the background, so that it can be judged
+        early. Texts that occur in several sessions are skipped as templates."""
         next_state = self._repeated.without(parent.session_id, next_state)
         if not next_state:
             return
@@ -134,19 +136,19 @@ class Recorder:
         task.add_done_callback(self._background.discard)
 
     async def end_session(self, session_id: str, asker: Asker) -> int:
-        """The asker's turns that nothing has followed expire; returns how many. Raises StoreError."""
+        """Expires the asker's turns without a successor; returns their number. Raises StoreError."""
         return await self._write(lambda: self.store.sessions.end(session_id, asker))
 
     async def delete_session(self, session_id: str) -> dict[str, int]:
-        """Everything of a session leaves the store; returns the deleted rows by kind. Raises StoreError."""
+        """Deletes everything of a session; returns the deleted rows by kind. Raises StoreError."""
         self._note_deletion("session", session_id)
         return await self._write(lambda: self.store.deletion.delete_session(session_id))
 
     async def delete_person(
         self, person: str, adapter: str | None = None
     ) -> tuple[dict[str, int], list[int]]:
-        """As `delete_session`, for every session and turn of a person; returns also the rollouts whose files may hold
-        words of the person (`InfluenceTable.rollouts_of`). Raises StoreError."""
+        """Like `delete_session`, for every session and turn of a person; also returns the rollouts whose files may
+        contain the person's text (`InfluenceTable.rollouts_of`). Raises StoreError."""
         self._note_deletion("person", person)
 
         def write() -> tuple[dict[str, int], list[int]]:
@@ -169,8 +171,8 @@ class Recorder:
         text: str,
         asker: Asker,
     ) -> Feedback | None:
-        """Store a person's feedback on a turn (see FeedbackTable.record). None when there is no such turn that the asker
-        may use. Raises StoreError."""
+        """Stores a person's feedback on a turn (see FeedbackTable.record). Returns None if there is no such turn that
+        the asker may access. Raises StoreError."""
         return await self._writer.submit(
             lambda: self.store.feedback.record(
                 completion_id=completion_id, session_id=session_id, score=score, text=text, asker=asker
@@ -180,14 +182,14 @@ class Recorder:
     async def reward_session(
         self, session_id: str, score: float, text: str, discount: float, asker: Asker
     ) -> list[TurnReward]:
-        """Spread a reward over a session's turns (see FeedbackTable.reward_session); [] when there is no turn that the
-        asker may use. Raises StoreError."""
+        """Distributes a reward over a session's turns (see FeedbackTable.reward_session); [] if there is no turn that
+        the asker may access. Raises StoreError."""
         return await self._writer.submit(
             lambda: self.store.feedback.reward_session(session_id, score, text, discount, asker)
         )
 
     async def counts(self) -> dict[str, dict[str, int]]:
-        """Turns and samples by state, drops by reason."""
+        """Returns turns and samples by state, drops by reason."""
         return await asyncio.to_thread(self.store.status.counts)
 
     async def live_version(self) -> int:
@@ -204,7 +206,8 @@ class Recorder:
 
 
 async def _once_back(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Tries again while the database server is away, for `AWAY_SECONDS` at most. Raises what the last try raised."""
+    """Retries while the database server is unreachable, for at most `AWAY_SECONDS`. Raises the error of the last
+    attempt."""
     deadline, pause = time.monotonic() + AWAY_SECONDS, 0.05
     while True:
         try:

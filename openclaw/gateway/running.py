@@ -1,11 +1,11 @@
-"""The answers that are being sampled: their limit, the queue for a place, and how a repeated request joins its answer.
+"""Answers in progress: their limit, the queue, and how a repeated request joins its running answer.
 
 Under overload, health checks and administration are not counted, and running answers continue. Main turns wait if all
-places are taken. Side turns wait if half of the places are taken, and main turns go before them.
+slots are taken. Side turns wait if half of the slots are taken, and main turns precede them in the queue.
 
-A client that lost its connection, or timed out, marks the repeated request (`X-Stainless-Retry-Count`, which OpenAI's
-clients send, or the same `Idempotency-Key`). If the first attempt is still running, no second turn is made: the client
-receives the running answer from its beginning. An equal request without the mark gets an answer of its own.
+A client that lost its connection or timed out marks the repeated request (`X-Stainless-Retry-Count`, which OpenAI's
+clients send, or the same `Idempotency-Key`). If the first attempt is still running, no second turn is created: the
+client receives the running answer from its beginning. An equal request without the mark gets its own answer.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from openclaw.types import RenderMode
 
 
 class Admission:
-    """Admits one stream in a round of the event loop: of many that arrive at once the first is with the engine before
-    the last is read, and running ones continue in between."""
+    """Admits one stream in each round of the event loop, so that a burst of requests neither delays its first request
+    nor blocks running ones."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -36,7 +36,7 @@ class Admission:
 
 
 class RunningAnswers:
-    """Places for answers; `most` is how many there are. One event loop."""
+    """Slots for answers; `most`: their number. Belongs to one event loop."""
 
     def __init__(self, most: int) -> None:
         self._limits = {"main": most, "side": max(1, most // 2)}
@@ -45,12 +45,12 @@ class RunningAnswers:
 
     @property
     def waiting(self) -> int:
-        """Answers that wait for a place."""
+        """Returns the number of answers that wait for a slot."""
         return sum(map(len, self._waiting.values()))
 
     @asynccontextmanager
     async def place(self, turn_type: str) -> AsyncIterator[None]:
-        """Waits for a place, and holds it."""
+        """Waits for a slot, and holds it inside the context."""
         await self._take("side" if turn_type == "side" else "main")
         try:
             yield
@@ -67,7 +67,7 @@ class RunningAnswers:
         try:
             await waiter
         except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():  # its place came in the same moment
+            if waiter.done() and not waiter.cancelled():  # it got its slot at the same moment
                 self.running -= 1
             else:
                 self._waiting[kind].remove(waiter)
@@ -91,7 +91,7 @@ class SharedGeneration(Generation):
     """A generation that later attempts of the same request can follow.
 
     Args:
-        turn_id: of the turn that all attempts share. first: the attempt to follow; None: there is none.
+        turn_id: id of the turn that all attempts share. first: the attempt to follow; None: this is the first.
         mode: how the prompt was rendered. memory: the remembered preferences in it.
     """
 
@@ -115,12 +115,13 @@ class SharedGeneration(Generation):
         self.ended = False
 
     def with_prompt(self, prompt_ids: list[int], room: int) -> SharedGeneration:
-        """This generation itself, not begun, after another prompt: later attempts must find it. `request` stays."""
+        """Restarts this same generation with another prompt, so that later attempts still find it. `request` is
+        unchanged."""
         self._request = super().with_prompt(prompt_ids, room)._request
         return self
 
     async def run(self) -> AsyncGenerator[Increment, None]:
-        """Increments until finished: the first attempt's while that runs, then its own."""
+        """Yields increments until finished: the first attempt's while it runs, then its own."""
         try:
             if self._first is not None:
                 async with aclosing(self._follow(self._first)) as increments:
@@ -150,7 +151,7 @@ class SharedGeneration(Generation):
 
 
 class InFlight:
-    """The generations that run."""
+    """The running generations."""
 
     def __init__(self) -> None:
         self._newest: WeakValueDictionary[bytes, SharedGeneration] = WeakValueDictionary()
@@ -168,5 +169,5 @@ class InFlight:
         return generation
 
     def continues(self, turn_id: str) -> bool:
-        """Returns whether a turn, one of whose attempts was given up, is still being answered to another."""
+        """Returns whether an abandoned turn is still answered for another attempt."""
         return any(one.turn_id == turn_id and not one.ended for one in list(self._all))

@@ -34,11 +34,11 @@ from openclaw.settings import Settings
 log = logging.getLogger(__name__)
 
 FIRST_LISTEN_FD = 3
-"""Of the sockets that systemd hands over, see sd_listen_fds(3)."""
+"""First descriptor of the sockets that systemd passes, see sd_listen_fds(3)."""
 STATE_VARIABLE = "OPENCLAW_DOOR"
-"""The program before an upgrade sets it and the one after reads it, so its name stays."""
+"""Set by the program before an upgrade and read by the one after it, so its name must not change."""
 SPARE_NEEDS_BYTES = 1 << 30
-"""Available memory, from which on a spare waits if nothing else is asked for."""
+"""Available memory in bytes from which a spare is kept by default."""
 RECORD = "gateway"
 
 Work = Callable[[Settings, socket.socket, EngineProcess | None, WorkerChannel], int]
@@ -61,7 +61,8 @@ ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
 class GatewaySupervisor:
-    """Holds the gateway's port and runs its workers. Raises ConfigError for a model or a port that cannot be used."""
+    """Holds the gateway's port and manages its workers. Raises ConfigError for a model or a port that cannot be
+    used."""
 
     def __init__(self, settings: Settings) -> None:
         ModelFolder.read(settings.model_folder)
@@ -118,12 +119,12 @@ class GatewaySupervisor:
         return bool(psutil.virtual_memory().available > SPARE_NEEDS_BYTES)
 
     def _note(self, part: str, pid: int | None) -> None:
-        """Records a worker's part in the run folder, if this process is the gateway recorded there, or its worker."""
+        """Records a worker's role in the run folder, if this process is the gateway recorded there, or its worker."""
         if self.settings.run_dir:
             records.record_part(Path(self.settings.run_dir), RECORD, part, self._pid, pid)
 
     def _keep_engine(self) -> int:
-        """Keeps the engine running, in a process of its own; returns its exit status."""
+        """Keeps the engine running in its own process; returns the exit status."""
         try:
             asyncio.run(_keep(self.launched))
         except ClawError as error:
@@ -132,12 +133,12 @@ class GatewaySupervisor:
         return 0
 
     def _try(self) -> None:
-        """On SIGHUP: starts a process that imports the program now on disk."""
+        """On SIGHUP: starts a process that tries to import the program now on disk."""
         if self._tried is None:
             self._tried = subprocess.Popen([sys.executable, "-c", "import openclaw.server"])
 
     def _replace_when_tried(self, supervisor: SocketSupervisor) -> None:
-        """Replaces the program of this process by the one on disk, after a trial process could import it."""
+        """Replaces this process's program by the one on disk, after a trial process has imported it."""
         status = None if self._tried is None else self._tried.poll()
         if status is None:
             return
@@ -153,8 +154,10 @@ class GatewaySupervisor:
         for descriptor in (state.listener, *(descriptor for _, descriptor in state.workers)):
             os.set_inheritable(descriptor, True)
         os.putenv(STATE_VARIABLE, orjson.dumps(state).decode())
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the new program listens to it
-        signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # what comes from here on reaches the new program
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # ignored until the new program handles it
+        signal.pthread_sigmask(
+            signal.SIG_BLOCK, ENDS
+        )  # signals from here on are delivered to the new program
         if supervisor.has_stop_signal:
             return
         log.info("SIGHUP: the gateway is replaced")
@@ -164,8 +167,8 @@ class GatewaySupervisor:
 
 
 def takeover_id_of(settings: Settings) -> TakeoverId | None:
-    """Returns the identity by which a new supervisor finds the workers of this one. None for a server that was started by
-    hand: its workers end with it."""
+    """Returns the id by which a new supervisor finds this one's workers. None for a server that was started by hand:
+    its workers end with it."""
     if not (settings.run_dir and settings.engine_url):
         return None
     kind = hashlib.blake2b(repr(settings).encode(), digest_size=16).hexdigest()
@@ -174,7 +177,7 @@ def takeover_id_of(settings: Settings) -> TakeoverId | None:
 
 
 def launched_engine(settings: Settings, port: int | None = None) -> EngineProcess | None:
-    """Returns the engine that the gateway launches; None if it uses engines that run already."""
+    """Returns the engine that the gateway launches; None if it uses existing engines."""
     if settings.engine_url:
         return None
     return EngineProcess.of(
@@ -188,7 +191,7 @@ def launched_engine(settings: Settings, port: int | None = None) -> EngineProces
 
 
 async def _keep(engine: EngineProcess | None) -> None:
-    """Runs the engine until a signal. Raises ConfigError when it never became ready."""
+    """Runs the engine until a signal. Raises ConfigError if it never became ready."""
     assert engine is not None
     running = asyncio.create_task(engine.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
@@ -198,7 +201,7 @@ async def _keep(engine: EngineProcess | None) -> None:
 
 
 def _inherited(settings: Settings) -> Inherited | None:
-    """Returns the resources that this process kept before SIGHUP; None if there are none."""
+    """Returns the resources kept from before SIGHUP; None if there are none."""
     if settings.inherited_state is None:
         return None
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)

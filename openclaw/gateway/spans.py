@@ -1,9 +1,10 @@
 """OpenTelemetry spans of answers; off unless OTEL_EXPORTER_OTLP_ENDPOINT is set.
 
-Names follow the semantic conventions for generative AI, https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/;
-other names begin with `openclaw.`. OpenTelemetry's own variables set headers, timeouts, sampling and the service's name.
-Spans do not contain what people and the model wrote, unless OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is set. A
-thread sends them. If the collector is unreachable, spans are dropped and requests do not wait.
+Names follow the semantic conventions for generative AI,
+https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/; other names begin with `openclaw.`. OpenTelemetry's
+own variables set headers, timeouts, sampling and the service's name. Spans do not contain conversation text, unless
+OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is set. A thread sends them. If the collector is unreachable, spans
+are dropped and requests do not wait.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ Attributes = dict[str, Any]
 
 
 def spans_of(settings: Settings) -> Spans | None:
-    """Returns None if no collector is set, or if OpenTelemetry is not installed, which is logged."""
+    """Returns the tracer; None if no collector is set, or if OpenTelemetry is not installed, which is logged."""
     if not settings.otel_endpoint:
         return None
     try:
@@ -69,7 +70,7 @@ def spans_of(settings: Settings) -> Spans | None:
 
 
 class Spans:
-    """A span for each answer. `content`: with the messages."""
+    """Creates a span for each answer. `content`: include the messages."""
 
     def __init__(self, provider: TracerProvider, exporter: SpanExporter, model: str, content: bool) -> None:
         from opentelemetry.trace import SpanKind, StatusCode
@@ -108,7 +109,7 @@ class Spans:
             span.end()
 
     def asked(self, exchange: Exchange) -> Attributes:
-        """Of the request."""
+        """Returns attributes of the request."""
         request, turn = exchange.request, exchange.turn
         raw = any(one.get("format") == "raw" for one in request.messages)
         attributes: Attributes = {
@@ -127,7 +128,7 @@ class Spans:
         return attributes
 
     def answered(self, exchange: Exchange, completion: Completion) -> Attributes:
-        """Of the answer."""
+        """Returns attributes of the answer."""
         attributes: Attributes = {
             "gen_ai.response.id": exchange.turn.completion_id,
             "gen_ai.response.model": exchange.model or self._model,
@@ -139,15 +140,15 @@ class Spans:
         return attributes
 
     def close(self) -> None:
-        """Sends what waits, within CLOSING_SECONDS."""
+        """Sends pending spans within CLOSING_SECONDS."""
         sending = threading.Thread(target=self._provider.shutdown, daemon=True)
         sending.start()
         sending.join(CLOSING_SECONDS)
-        self._exporter.shutdown()  # a collector that is away is tried no more
+        self._exporter.shutdown()  # no retries if the collector is unreachable
 
 
 def sampled(exchange: Exchange, first: float | None) -> Attributes:
-    """Returns attributes that an aborted answer has too; `first`: seconds to its first part."""
+    """Returns attributes that aborted answers have too; `first`: seconds to the first part."""
     attributes: Attributes = {"gen_ai.usage.output_tokens": len(exchange.generation.ids)}
     if spans := exchange.generation.spans:
         attributes["openclaw.weight_versions"] = [span[0] for span in spans]
@@ -157,13 +158,13 @@ def sampled(exchange: Exchange, first: float | None) -> Attributes:
 
 
 def kind_of(error: BaseException) -> str:
-    """A word of low cardinality."""
+    """Returns an error type of low cardinality."""
     code = error.code if isinstance(error, ClientError) else None
     return code or type(error).__name__
 
 
 def message_of(message: Message) -> Attributes:
-    """A message as the conventions have it: a role, and parts."""
+    """Returns a message in the conventions' format: a role, and parts."""
     parts: list[Attributes] = []
     if thought := message.get("reasoning_content"):
         parts.append({"type": "reasoning", "content": str(thought)})

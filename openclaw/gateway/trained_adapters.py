@@ -1,6 +1,6 @@
-"""The adapters that a run trains, as the gateway serves them: which there are, and the version of each that is live.
+"""The adapters that a run trains, as served by the gateway, with the live version of each.
 
-Until an adapter has its first version, the base answers for it: an adapter begins as one that changes nothing.
+Before its first version, the base model answers for an adapter.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from openclaw.engine.live_adapter import LIVE, home_of, live_adapter
 from openclaw.settings import Settings
 
 Stamp = tuple[int, int]
-"""Time and number of a file: another one has another."""
+"""Modification time and inode of a file, which change when it is replaced."""
 
 
 class TrainedAdapters:
-    """Reads the file of an adapter again only after it was replaced."""
+    """Caches an adapter's file until it is replaced."""
 
     def __init__(self, settings: Settings) -> None:
         self._run_dir = None if settings.run_dir is None else Path(settings.run_dir)
@@ -26,12 +26,12 @@ class TrainedAdapters:
         self._known: dict[str, tuple[Stamp, Adapter]] = {}
 
     def home(self, name: str) -> Path | None:
-        """Folder that names the live version of an adapter and takes orders about its versions; None: not known."""
+        """Returns the folder with the live version of an adapter and orders about its versions; None if unknown."""
         return None if self._run_dir is None else home_of(self._run_dir, name)
 
     def live(self, adapter: Adapter) -> Adapter:
-        """The live version of an adapter; another adapter, one without a version, or one that is to be forgotten, is
-        returned as it is."""
+        """Returns the live version of an adapter; other adapters, and those without a version or to be forgotten, are
+        returned unchanged."""
         if not adapter.trained or self._run_dir is None:
             return adapter
         if adapter.name in self._own and is_waiting(self._run_dir, adapter.name):

@@ -1,4 +1,4 @@
-"""Greedy answers of a version that need not be live, while the live weights keep serving. Nothing is stored."""
+"""Greedy answers by a version that need not be live, while the live weights keep serving. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from openclaw.types import Message, WeightVersion
 
 MOST_TOKENS = 512
 FIRST = 0
-"""The version of the model as it was given."""
+"""The version number of the initial model."""
 
 
 @dataclass(frozen=True)
 class TrialAnswer:
-    """An answer of weights that need not be live. `log_prob`: mean of its tokens, nats; `ended`: by itself."""
+    """An answer of weights that need not be live. `log_prob`: mean over its tokens, nats; `ended`: whether it ended
+    by itself."""
 
     message: Message
     log_prob: float | None
@@ -30,11 +31,11 @@ class TrialAnswer:
 async def answers_of(
     gateway: Gateway, version: WeightVersion, prompts: Sequence[list[int]], tools: bool = False
 ) -> list[Message]:
-    """One message a prompt [T], of at most `MOST_TOKENS` tokens. People's requests go on meanwhile.
+    """Returns one message a prompt [T], of at most `MOST_TOKENS` tokens. Users' requests continue meanwhile.
 
     Raises:
-        ClientError: the version is not on disk any more, or no engine here holds a second set of weights (409), or a
-            prompt leaves no room. EngineError: no engine answers.
+        ClientError: the version was deleted, or no engine here can hold a second set of weights (409), or a prompt
+            leaves no room. EngineError: no engine answers.
     """
     asked = TrialRequest(version.version, folder_of(version), list(prompts), MOST_TOKENS)
     return [one.message for one in await tried(gateway, asked, tools)]
@@ -43,7 +44,7 @@ async def answers_of(
 async def first_answers(
     gateway: Gateway, known: Sequence[WeightVersion], prompts: Sequence[list[int]], most: int
 ) -> list[TrialAnswer]:
-    """Returns answers of the first model: version 0 if it is on disk, else the model folder of the gateway. Raises as
+    """Returns answers of the initial model: version 0 if it is on disk, else the gateway's model folder. Raises as
     `answers_of`."""
     folder = first_folder(known) or str(gateway.settings.model_folder)
     return await tried(gateway, TrialRequest(FIRST, folder, list(prompts), most))
@@ -56,7 +57,7 @@ def first_folder(known: Sequence[WeightVersion]) -> str | None:
 
 
 async def tried(gateway: Gateway, asked: TrialRequest, tools: bool = False) -> list[TrialAnswer]:
-    """Answers of the first engine that can give them. Raises as `answers_of`."""
+    """Returns answers of the first engine that can give them. Raises as `answers_of`."""
     failed: EngineError | None = None
     for url in gateway.engines.urls:
         try:
@@ -88,7 +89,7 @@ def _read(gateway: Gateway, prompt: list[int], answer: dict[str, Any], tools: bo
 
 
 def _message(gateway: Gateway, prompt: list[int], answer: dict[str, Any], tools: bool) -> Message:
-    """The assistant message that a client would get."""
+    """Returns the assistant message that a client would get."""
     parser, completion = gateway.format.parser(tools=tools), Completion([])
     parser.begin(prompt, None)
     completion.add(parser.feed([int(token) for token in answer["ids"]]))

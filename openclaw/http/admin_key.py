@@ -1,7 +1,7 @@
-"""The administrator's key where client keys are set: given, or made at the first start and kept in `admin.key`.
+"""The administrator's key if client keys are set: configured, or created at the first start and stored in
+`admin.key`.
 
-A gateway that asks its clients for keys is meant for others too, perhaps through a proxy that looks like this machine, so
-that an address proves nothing.
+A gateway with client keys may be behind a proxy that looks like a local client, so a local address proves nothing.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ log = logging.getLogger(__name__)
 
 
 def with_admin_key(settings: Settings) -> Settings:
-    """The same settings with an admin key, if clients need keys. Raises ConfigError for a key file of another user."""
+    """Returns the settings with an admin key, if clients need keys. Raises ConfigError for a key file of another
+    user."""
     if settings.admin_key is not None or not settings.client_keys:
         return settings
     folder = settings.run_dir or settings.rl_buffer_dir
     if folder is None:
         log.warning("clients need keys, and no OPENCLAW_ADMIN_KEY is set: /admin and the page are closed")
-        # A program that takes this one's place on SIGHUP makes another one, which is not known either
+        # a program that replaces this one on SIGHUP creates another random key
         return dataclasses.replace(settings, admin_key=secrets.token_urlsafe(32))
     key, is_new = made_key(Path(folder))
     if is_new and sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""The gateway as an ASGI app: its routes, what each request passes, how errors are worded."""
+"""The gateway as an ASGI app: routes, middleware, error responses."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ log = logging.getLogger(__name__)
 
 
 def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: str | None = None) -> FastAPI:
-    """Returns the gateway as an ASGI app over engines that are there, or will be. `launched_url`: of the one that was
-    started for it. Raises ConfigError, StoreError."""
+    """Returns the gateway as an ASGI app over engines, which need not be running yet. `launched_url`: address of the
+    engine launched by the gateway. Raises ConfigError, StoreError."""
     settings = with_admin_key(settings)
     recorder = None
     if settings.buffer is not None:

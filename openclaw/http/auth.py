@@ -1,4 +1,4 @@
-"""Authentication: named keys for clients, another key, or the user of this machine, for administration."""
+"""Authentication: named keys for clients; for administration another key, or the local user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from openclaw.http.limits import Guesses
 from openclaw.settings import LOOPBACK, Settings
 
 LOCAL_DOMAINS = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
-"""Names that are never given to a site on the internet, or point nowhere there."""
+"""Domains that are never used for internet sites."""
 
 RELAYED = frozenset({"forwarded", "via", "x-real-ip", "true-client-ip", "cf-connecting-ip"})
 """Headers that proxies add, besides x-forwarded-*."""
@@ -25,13 +25,13 @@ RELAYED = frozenset({"forwarded", "via", "x-real-ip", "true-client-ip", "cf-conn
 
 READING = ("GET", "HEAD", "OPTIONS")
 INSIDE = "openclaw.inside"
-"""Key of a request's scope that no client can set: this process itself asks."""
+"""Key of a request's scope that clients cannot set: the request comes from this process itself."""
 
 _NO_HOST = frozenset("@/\\?#")
 
 
 class Administered(Protocol):
-    """Settings that may have a key of the administrator."""
+    """Settings that may contain an administrator key."""
 
     @property
     def admin_key(self) -> str | None: ...
@@ -49,8 +49,8 @@ def key_name(headers: Mapping[str, str], settings: Settings) -> str | None:
 
 
 def check_client(request: Request, settings: Settings) -> None:
-    """Raises ClientError: 401 unless the request has a client key, if any is set; 403 for a web page of
-    another site when none is."""
+    """Raises ClientError: 401 if client keys are set and the request has none; 403 for a web page of another site if
+    none are set."""
     if settings.client_keys:
         if key_name(request.headers, settings) is None:
             raise _unauthorized("client key (SGLANG_API_KEY or OPENCLAW_API_KEYS)")
@@ -61,15 +61,15 @@ def check_client(request: Request, settings: Settings) -> None:
 
 
 def check_admin(request: Request, settings: Administered) -> None:
-    """Raises ClientError (401, 403; 429 after many wrong keys) unless the request has the admin key; without one set,
-    unless a program of this server's own user sent it straight from this machine."""
+    """Raises ClientError (401, 403; 429 after many wrong keys) unless the request has the admin key; if none is set,
+    unless a local program of this server's user sent it directly."""
     if settings.admin_key is not None:
         if not is_admin_key(request, _token(_authorization(request.headers)), settings.admin_key):
             raise _unauthorized("admin key (OPENCLAW_ADMIN_KEY, or what admin.key of its run folder holds)")
         return
     relayed = any(name in RELAYED or name.startswith("x-forwarded-") for name in request.headers)
     asked = _asked_host(request)
-    here = asked in LOOPBACK or _is_address(asked)  # else a name that a page of another site made point here
+    here = asked in LOOPBACK or _is_address(asked)  # otherwise another site may have pointed its name here
     if relayed or not here or not _is_own_user(request):
         message = (
             "administration is open to the server's own user on this machine only; set OPENCLAW_ADMIN_KEY to "
@@ -82,8 +82,8 @@ def check_admin(request: Request, settings: Administered) -> None:
 
 
 def is_admin_key(request: Request, token: bytes, key: str) -> bool:
-    """Returns whether this is the admin key; wrong ones are counted. Raises ClientError (429) when there were too
-    many of the client's address."""
+    """Returns whether this is the admin key; counts wrong ones. Raises ClientError (429) after too many from the
+    client's address."""
     if not token:
         return False
     guesses: Guesses = request.app.state.guesses
@@ -96,7 +96,7 @@ def is_admin_key(request: Request, token: bytes, key: str) -> bool:
 
 
 def _is_own_user(request: Request) -> bool:
-    """Returns whether the client is a local process of this process's user; if the kernel cannot name the user,
+    """Returns whether the client is a local process of this process's user; if the kernel cannot identify the user,
     whether it is local."""
     if request.scope.get(INSIDE) is True:
         return True
@@ -109,8 +109,8 @@ def _is_own_user(request: Request) -> bool:
 
 
 def _check_same_origin(request: Request) -> None:
-    """Rejects requests that a page of another origin has a browser send, also an origin of this machine, since any
-    program may serve pages on another port."""
+    """Rejects cross-origin requests of browsers, including other ports of this machine, on which any program may
+    serve pages."""
     site = request.headers.get("sec-fetch-site", "none")
     origin = request.headers.get("origin")
     own = origin is None or origin.partition("//")[2] == request.headers.get("host")
@@ -120,8 +120,8 @@ def _check_same_origin(request: Request) -> None:
 
 
 def _check_origin(request: Request) -> None:
-    """A page in a browser may not use a gateway that asks for no key, unless it comes from this machine or
-    from the very address that it asks; a name could have been pointed here to get in."""
+    """Rejects browser requests to a gateway without keys, unless the page is from this machine or from the requested
+    address itself; a host name could point here by DNS rebinding."""
     origin = request.headers.get("origin")
     if origin is None:
         return
@@ -133,8 +133,8 @@ def _check_origin(request: Request) -> None:
 
 
 def _check_host(request: Request, settings: Settings) -> None:
-    """Without a key, a name that anybody could have pointed at this machine is refused (DNS rebinding): the browser
-    would let a page of that site in. So is what a browser itself calls a request of another site."""
+    """Without a key, rejects a host name that could be pointed at this machine (DNS rebinding), which would let a
+    page of that site in. Also rejects requests that a browser marks as cross-site."""
     asked = _asked_host(request)
     if not (asked and (is_own_name(asked) or asked in (name.lower() for name in settings.allowed_hosts))):
         message = (
@@ -147,7 +147,7 @@ def _check_host(request: Request, settings: Settings) -> None:
 
 
 def is_own_name(host: str) -> bool:
-    """Returns whether no site on the internet can have this name: an address, a name without a dot, or one of a local
+    """Returns whether no internet site can have this name: an address, a name without a dot, or one of a local
     domain."""
     return (
         host in LOOPBACK or _is_address(host) or "." not in host.rstrip(".") or host.endswith(LOCAL_DOMAINS)
@@ -155,14 +155,14 @@ def is_own_name(host: str) -> bool:
 
 
 def _asked_host(request: Request) -> str | None:
-    """Returns the name under which this server was asked; None for a Host that is more than a name and a port, of
-    which two programs would read two names."""
+    """Returns the requested host name; None for an ambiguous Host header, which two programs could parse
+    differently."""
     host = request.headers.get("host", "127.0.0.1")
     return None if set(host) & _NO_HOST else _host(f"//{host}")
 
 
 def _host(url: str) -> str | None:
-    """None if there is none, or it is not an address."""
+    """Returns the host of a URL; None if there is none, or if it is not a URL."""
     try:
         return urlsplit(url).hostname
     except ValueError:

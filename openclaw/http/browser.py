@@ -1,7 +1,7 @@
-"""Browsers: who may read and change stored data, and the headers of the answers.
+"""Access of browsers: who may read and change stored data, and response headers.
 
-Reading: the admin key, as a header or as the cookie that the login gives; without a key set, this machine alone. A change
-comes from the page itself or from a program: requests that another site lets a browser send are rejected.
+Reading needs the admin key, as a header or as the login cookie; if none is set, only this machine may read. Changes
+are accepted from the page itself or from a program: requests that another site triggers are rejected.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""Headers of every answer that a browser shows: it may load and run only this server's files."""
+"""Headers of every response for browsers: only this server's files may be loaded and run."""
 
 COOKIE = "openclaw_page"
 PASS_SECONDS = 12 * 3600
-"""Duration of a login."""
+"""Seconds for which a login is valid."""
 
 
 def check_reader(request: Request) -> None:
-    """Raises ClientError (401, 403)."""
+    """Raises ClientError (401, 403) unless the request may read stored data."""
     fetched = request.headers.get("sec-fetch-mode", "navigate") != "navigate"
     if fetched and request.headers.get("sec-fetch-site") == "cross-site":
         raise _foreign()
@@ -49,13 +49,14 @@ def check_reader(request: Request) -> None:
 
 
 def check_change(request: Request) -> None:
-    """As `check_reader`, and a browser must state that the page itself asks. Raises ClientError (401, 403)."""
+    """Like `check_reader`; a browser must also state that the page itself sent the request. Raises ClientError (401,
+    403)."""
     check_same_origin(request)
     check_reader(request)
 
 
 def check_same_origin(request: Request) -> None:
-    """Raises ClientError (403) for what another origin has a browser send."""
+    """Raises ClientError (403) for cross-origin requests."""
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site", "same-origin")
     if site != "same-origin" or (origin is not None and _netloc(origin) != request.headers.get("host")):
@@ -63,13 +64,13 @@ def check_same_origin(request: Request) -> None:
 
 
 def new_pass(admin_key: str, now: float | None = None) -> str:
-    """Returns the value of the cookie after a login: until when, signed with the key."""
+    """Returns the login cookie: its expiry time, signed with the key."""
     until = str(int((time.time() if now is None else now) + PASS_SECONDS))
     return f"{until}.{_signature(until, admin_key)}"
 
 
 def is_pass(value: str, admin_key: str) -> bool:
-    """Returns whether a cookie is a pass that still holds."""
+    """Returns whether a cookie is a valid login."""
     until, _, signature = value.partition(".")
     right = hmac.compare_digest(signature.encode(), _signature(until, admin_key).encode())
     return right and until.isdecimal() and int(until) > time.time()

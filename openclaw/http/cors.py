@@ -1,4 +1,4 @@
-"""Pages of web sites that a setting names may use the API from a browser."""
+"""Lets web pages of configured origins use the API from a browser."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 API = ("/v1/", "/sessions/")
-"""Routes that such a page may use; it cannot use administration and this server's own page."""
+"""Routes available to such pages; administration and this server's own page are not."""
 
 
 class Cors:
-    """Middleware. Answers a browser's preflight requests for pages of these origins, and adds the headers to
-    answers."""
+    """Middleware for cross-origin requests. Answers preflight requests for pages of these origins, and adds the
+    headers to responses."""
 
     def __init__(self, app: ASGIApp, origins: tuple[str, ...]) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""GET /docs: the OpenAPI document as one page that needs no network, no script and no key."""
+"""GET /docs: the OpenAPI document as one page without network, scripts or key."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _routes(document: Json, group: list[tuple[str, Json]]) -> Iterator[Markup]:
 
 
 def _fields(document: Json, operation: Json) -> Markup:
-    """Returns the fields of a request, as a table."""
+    """Returns the fields of a request as a table."""
     rows = [
         _ROW.format(one["name"], _kind(one.get("schema", {})), f"in the {one['in']}")
         for one in operation.get("parameters", [])
@@ -107,7 +107,7 @@ def _resolved(document: Json, schema: Json) -> Json:
 
 
 def _kind(schema: Json) -> str:
-    """Returns a schema in a few words: its types, what it may be, its bounds."""
+    """Returns a short description of a schema: types, allowed values, bounds."""
     choices = schema.get("oneOf") or schema.get("anyOf")
     if choices:
         return " or ".join(dict.fromkeys(_kind(one) for one in choices))

@@ -13,14 +13,14 @@ from openclaw.errors import ClientError
 
 REMEMBERED_CLIENTS = 10_000
 WRONG_KEYS_A_MINUTE = 10
-"""Of the admin key, from one address."""
+"""Wrong admin keys allowed a minute, from one address."""
 RETRY_SECONDS = 1.0
 IPV6_NETWORK_BITS = 64
-"""Of an IPv6 address: what one client is given, to choose the rest as it likes."""
+"""Prefix length of an IPv6 network that one client controls."""
 
 
 def network_of(address: str) -> str:
-    """Returns the common part of the addresses of one client: an IPv4 address, the network of an IPv6 one."""
+    """Returns the address part that identifies a client: an IPv4 address, or the network of an IPv6 one."""
     if ":" not in address:
         return address
     try:
@@ -33,10 +33,10 @@ def network_of(address: str) -> str:
 
 
 class RateLimit:
-    """A bucket of requests for each client, filled evenly.
+    """A token bucket for each client.
 
     Args:
-        per_minute: requests that a client may make a minute, all at once too; 0: no limit.
+        per_minute: requests a minute, also in one burst; 0: no limit.
     """
 
     def __init__(self, per_minute: float) -> None:
@@ -45,7 +45,7 @@ class RateLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, client: str) -> float:
-        """0 when the request is allowed, else the seconds until it is."""
+        """Takes a token; returns 0 if the request is allowed, else the seconds until it is."""
         if not self._per_second:
             return 0.0
         tokens = self._tokens(client)
@@ -56,7 +56,7 @@ class RateLimit:
         return self._seconds(tokens)
 
     def wait(self, client: str) -> float:
-        """The same, and nothing is taken."""
+        """Returns the same without taking a token."""
         return self._seconds(self._tokens(client)) if self._per_second else 0.0
 
     def _tokens(self, client: str) -> float:
@@ -69,13 +69,14 @@ class RateLimit:
 
 
 class Guesses:
-    """Keys that are compared: after some wrong ones from an address, none of its keys is, not even the right one."""
+    """Limits key guessing: after several wrong keys from an address, no key from it is compared, not even the right
+    one."""
 
     def __init__(self, per_minute: float = WRONG_KEYS_A_MINUTE) -> None:
         self._limit = RateLimit(per_minute)
 
     def check(self, address: str) -> None:
-        """Raises ClientError (429) when there were too many."""
+        """Raises ClientError (429) after too many wrong keys."""
         if wait := self._limit.wait(network_of(address)):
             raise ClientError(
                 f"too many wrong admin keys from this address; try again in {wait:g} seconds",
@@ -83,13 +84,13 @@ class Guesses:
             )  # fmt: skip
 
     def count(self, address: str) -> None:
-        """One more that was wrong."""
+        """Counts a wrong key."""
         self._limit.take(network_of(address))
 
 
 @dataclass(eq=False)
 class Share:
-    """The open requests and bytes of one client, and their limits; 0: no limit."""
+    """The open requests and bytes of one client, with their limits; 0: no limit."""
 
     most_requests: int
     most_bytes: int
@@ -97,7 +98,7 @@ class Share:
     bytes: int = 0
 
     def check(self, more: int = 0) -> None:
-        """Raises ClientError (429) when it is too much, or would be with `more` requests."""
+        """Raises ClientError (429) if the limits are exceeded, or would be with `more` requests."""
         for have, most, what in (
             (self.requests + more, self.most_requests, "requests are open (MAX_OPEN_REQUESTS)"),
             (self.bytes, self.most_bytes, "bytes of bodies are in open requests (MAX_OPEN_BYTES)"),
@@ -110,14 +111,14 @@ class Share:
 
 
 class Shares:
-    """The shares of all clients that have something open; an idle client costs nothing."""
+    """The shares of all clients with open requests; idle clients use no memory."""
 
     def __init__(self, most_requests: int, most_bytes: int) -> None:
         self._most = most_requests, most_bytes
         self._open: WeakValueDictionary[str, Share] = WeakValueDictionary()
 
     def of(self, client: str) -> Share:
-        """Returns the share of a client, kept while any of its requests holds it."""
+        """Returns the share of a client, kept while any of its requests uses it."""
         share = self._open.get(client)
         if share is None:
             share = self._open[client] = Share(*self._most)

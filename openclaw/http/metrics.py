@@ -10,7 +10,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 
 
 class Metrics:
-    """The gateway's own numbers; one registry an app."""
+    """The gateway's own metrics; one registry an app."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -46,7 +46,7 @@ class Metrics:
         self.store_up = self._one("store_up", "1 where turns can be stored.")
 
     def collect(self, counts: Mapping[str, Mapping[str, int]], version: int) -> None:
-        """Takes over what the store counts; see `StatusTable.counts`."""
+        """Copies the store's counts; see `StatusTable.counts`."""
         for name, gauge in (("turns", self.turns), ("samples", self.samples), ("dropped", self.dropped)):
             gauge.clear()
             for label, number in counts[name].items():

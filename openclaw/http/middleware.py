@@ -1,4 +1,4 @@
-"""The layers that every request passes before its route, from the outside in.
+"""The middleware layers that every request passes before its route, outermost first.
 
 * `HttpProtocol`: uvicorn's HTTP with limits on headers and on the time that they take.
 * `AccessLog`: one line a request in the log: method, path, status, time, tokens, session. No content, query, key, person.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LONGEST_HEAD = 64 << 10
-"""Bytes."""
+"""Bytes of address, headers, trailers and chunk extensions."""
 _HEADER_OVERHEAD = len(b": \r\n")
 _TOO_LONG = b'{"error":{"message":"address and headers are longer than %d bytes",' % LONGEST_HEAD
 _TOO_LONG += b'"type":"invalid_request_error","param":null,"code":"headers_too_large"}}'
@@ -49,12 +49,11 @@ _REFUSAL += b"content-length: %d\r\n\r\n%s" % (len(_TOO_LONG), _TOO_LONG)
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection, with a limit on the bytes that a client may send outside bodies: address, headers, trailers,
-    chunk extensions.
+    """One connection, with a limit on bytes outside bodies: URL, headers, trailers, chunk extensions.
 
-    Bytes before a complete head are counted, and the complete head too, since it may come in one piece; above the
-    limit the connection is closed. A connection whose head is not complete within `head_seconds` of its start is
-    closed too, since idle connections use up this process's file descriptors.
+    Bytes of an incomplete or complete head are counted; above the limit the connection is closed. A connection
+    without a complete head within `head_seconds` of its start is closed too, because idle connections use up file
+    descriptors.
     """
 
     head_seconds = 60.0
@@ -82,7 +81,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_timer = None
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
-        else:  # it sends its next request before it has read this answer
+        else:  # it has sent its next request before reading this answer
             self._wait_for_head()
 
     def on_message_begin(self) -> None:
@@ -96,7 +95,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._reject()
 
     def send_400_response(self, msg: str) -> None:
-        """Ends a connection whose bytes cannot be parsed, or whose head `on_headers_complete` refused."""
+        """Closes a connection whose bytes cannot be parsed, or whose head `on_headers_complete` rejected."""
         if self._refused:
             self._reject()
         else:
@@ -115,7 +114,7 @@ class HttpProtocol(HttpToolsProtocol):
         )
         if length > LONGEST_HEAD:
             self._refused = True
-            raise ValueError(length)  # ends the parsing, and comes back as `send_400_response`
+            raise ValueError(length)  # ends the parsing; `send_400_response` is called then
         self._unread = 0
         super().on_headers_complete()
 
@@ -129,22 +128,22 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def protocol_for(seconds: float) -> type[HttpProtocol]:
-    """That protocol with another `head_seconds`."""
+    """Returns the protocol with another `head_seconds`."""
     return type("HttpProtocol", (HttpProtocol,), {"head_seconds": seconds})
 
 
 access_log = logging.getLogger("openclaw.access")
 
 QUIET = ("/healthz", "/readyz", "/health", "/metrics", "/status", "/v1/turns/", "/admin/", "/static/")
-"""Paths that programs ask all the time: logged at level debug."""
+"""Paths that programs poll: logged at level debug."""
 LEFT = 499
-"""The client went away before an answer began."""
+"""Status for a client that disconnected before the response began."""
 _KEY = "openclaw.access"
 
 
 @dataclass
 class Access:
-    """A route's report on a running request."""
+    """A route's data about a running request, for the log."""
 
     session: str = ""
     prompt_tokens: int = 0
@@ -152,13 +151,13 @@ class Access:
 
 
 def access_of(scope: MutableMapping[str, Any]) -> Access:
-    """Returns the access record of a request that the log reports; for any other, a record that is not read."""
+    """Returns the access record of a request that is logged; otherwise a record that is never read."""
     access = scope.get(_KEY)
     return access if isinstance(access, Access) else Access()
 
 
 class AccessLog:
-    """Middleware, outermost: refusals of the others are logged too."""
+    """Outermost middleware, so that rejections by the others are logged too."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -199,15 +198,15 @@ def _line(scope: Scope, status: int, seconds: float, access: Access) -> str:
 LIMITED = ("/v1/", "/sessions/")
 """Paths on which the rate is limited."""
 PROBES = frozenset({"/healthz", "/readyz", "/health", "/metrics", "/status"})
-"""Paths that answer however much a client has open."""
+"""Paths that are answered regardless of a client's limits."""
 ONCE = frozenset({b"host", b"origin", b"authorization", b"x-api-key", b"content-length"})
 ONCE |= {b"x-train", b"x-memory", b"x-session-id", b"x-session-done", b"x-turn-type"}
-"""Headers that may occur only once: if there are two, this server and a proxy before it could use different ones."""
+"""Headers that may occur only once: with two, this server and a proxy before it could use different ones."""
 _OWN = (PERSON_HEADER.encode(), PEER_HEADER.encode())
 
 
 class RequestGuard:
-    """Middleware. A refusal is an OpenAI error object."""
+    """Middleware that enforces limits and adds the sender. Rejections are OpenAI error objects."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
@@ -254,8 +253,8 @@ class RequestGuard:
             )  # fmt: skip
 
     def _share(self, scope: Scope, name: str | None) -> Share:
-        """Returns the share of open requests of a client. Administration and the page have a share of their own, so
-        that a client which uses up one can still use the other. Raises ClientError (429) if all of it is in use."""
+        """Returns the share of open requests of a client. Administration and the page have a separate share, so that
+        a client which exhausts one can still use the other. Raises ClientError (429) if all of it is in use."""
         if scope["path"] in PROBES:
             return Share(0, 0)
         client = _client(scope, name)
@@ -270,7 +269,7 @@ class RequestGuard:
 
 
 class _Body:
-    """Counts and times a request's body; while entered, the request counts in its client's share."""
+    """Limits size and time of a request's body; while entered, the request counts in its client's share."""
 
     def __init__(self, receive: Receive, settings: Settings, share: Share) -> None:
         self._receive = receive
@@ -306,9 +305,8 @@ class _Body:
 
 
 class _Reader:
-    """Cancels the request of a client that does not read: one send has waited for the timeout. What the gateway
-    holds for a slow client is bounded by the connection's buffers: until they have room, no more is taken from
-    the engine."""
+    """Cancels the request of a client that does not read: one send has waited for the time-out. The connection's
+    buffers bound the memory for a slow client: while they are full, nothing more is taken from the engine."""
 
     def __init__(self, send: Send, timeout: float) -> None:
         self._send = send
@@ -359,7 +357,7 @@ async def _refuse(scope: Scope, send: Send, error: ClientError) -> None:
 
 
 def check_once(scope: Scope) -> None:
-    """Raises ClientError (400) for a header that is there twice and may not be."""
+    """Raises ClientError (400) for a duplicate header that must be unique."""
     names = [name for name, _ in scope["headers"] if name in ONCE]
     if len(names) > len(set(names)):
         twice = next(name for name in names if names.count(name) > 1).decode()
@@ -367,8 +365,8 @@ def check_once(scope: Scope) -> None:
 
 
 def with_sender(scope: Scope, name: str | None) -> list[tuple[bytes, bytes]]:
-    """Returns the headers with the client's address and the name of its key; what it sent under these names is left
-    out."""
+    """Returns the headers with the client's address and the name of its key; headers of these names from the client
+    are removed."""
     client = scope.get("client")
     kept = [(key, value) for key, value in scope["headers"] if key not in _OWN]
     kept.append((PEER_HEADER.encode(), str(client[0] if client else "").encode()))
@@ -380,7 +378,7 @@ Failure = Callable[[Request, Exception], Awaitable[Response]]
 
 
 class FastRoute:
-    """Middleware: sends POST requests to the paths of `handlers` straight to their handlers; `failure` makes
+    """Middleware that sends POST requests for the paths of `handlers` directly to their handlers; `failure` creates
     error responses."""
 
     def __init__(self, app: ASGIApp, handlers: Mapping[str, Handler], failure: Failure) -> None:

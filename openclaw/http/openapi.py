@@ -1,4 +1,4 @@
-"""OpenAPI schemas of the requests that chat_request.py checks by hand. Fields that are not named here are ignored."""
+"""OpenAPI schemas of the requests that chat_request.py validates by hand. Other fields are ignored."""
 
 from __future__ import annotations
 

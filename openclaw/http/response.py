@@ -1,4 +1,4 @@
-"""Runs the exchanges of one request and writes their answers in the dialect of its route."""
+"""Runs the exchanges of one request and writes their answers in its dialect."""
 
 from __future__ import annotations
 
@@ -27,41 +27,41 @@ from openclaw.http.middleware import access_of
 log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 10.0
-"""A stream whose tokens are kept back (a tool call that is not complete) sends an event so often: clients give up on a
-stream without events, some after 60 seconds."""
+"""Seconds after which a stream with held-back tokens (an incomplete tool call) sends an empty event: clients abort
+streams without events, some after 60 seconds."""
 
 
 class Dialect(Protocol):
-    """Writes an answer in the format of one API: events if it is streamed, else one body at the end.
+    """Writes an answer in the format of one API: events if it is streamed, else one body.
 
     `index` is the number of the exchange within the request.
     """
 
     def start(self) -> bytes:
-        """Sent before the first chunk."""
+        """Returns bytes sent before the first chunk."""
 
     def chunk(self, index: int, chunk: Chunk) -> bytes:
         """Returns the bytes that a chunk adds; empty if none of it may be visible yet."""
 
     def waiting(self, index: int) -> bytes:
-        """Returns an event without content: the answer goes on, and nothing of it may be visible yet."""
+        """Returns an event without content, which keeps the stream alive."""
 
     def finished(self, index: int, answer: Completion) -> bytes:
-        """One exchange is over, and stored."""
+        """Returns bytes sent when one exchange is finished and stored."""
 
     def end(self) -> bytes:
-        """All are."""
+        """Returns bytes sent when all are finished."""
 
     def failure(self, error: ClientError) -> bytes:
-        """Returns an error inside a stream that has begun."""
+        """Returns an error inside a running stream."""
 
     def error_body(self, error: ClientError) -> dict[str, Any]:
-        """Returns an error as the whole answer."""
+        """Returns an error as the whole response."""
 
 
 async def prepare_all(gateway: Gateway, request: ChatRequest, caller: Caller, kind: str) -> list[Exchange]:
-    """Returns the exchanges of a request, one for each answer that it wants, all in one session, each a turn of its
-    own. The next request of the conversation shows which of them it continues. `kind` is the beginning of their ids.
+    """Returns the exchanges of a request, one for each requested answer, all in one session, each a separate turn.
+    The next request of the conversation shows which of them it continues. `kind`: prefix of their ids.
 
     Raises ClientError, StoreError.
     """
@@ -78,8 +78,8 @@ async def prepare_all(gateway: Gateway, request: ChatRequest, caller: Caller, ki
 
 
 def _opening(gateway: Gateway, request: ChatRequest) -> list[int]:
-    """Returns ids that an answer begins with which must be a tool call. Raises ClientError if the model's format
-    has no such beginning."""
+    """Returns the ids that start an answer which must be a tool call. Raises ClientError if the model's format has no
+    such start."""
     if request.forced_tool is None:
         return []
     text = gateway.format.family.forced_call(request.forced_tool or None)
@@ -90,7 +90,7 @@ def _opening(gateway: Gateway, request: ChatRequest) -> list[int]:
 
 
 class AnswerResponse(Response):
-    """Runs exchanges while their client listens; a client that leaves ends them."""
+    """Runs exchanges while their client is connected; a disconnect cancels them."""
 
     def __init__(
         self, request: Request, exchanges: Sequence[Exchange], dialect: Dialect, streamed: bool
@@ -142,8 +142,8 @@ class AnswerResponse(Response):
             message = "the answer could not be recorded; nothing is wrong with the request"
             await self._fail(send, ClientError(message, code="not_stored", status=500, kind="server_error"))
         except OSError:
-            pass  # the connection went away; the exchange has stored what there was
-        except Exception:  # a fault of ours ends this answer, with an error that the client can read
+            pass  # the client disconnected; the exchange has stored its tokens
+        except Exception:  # an internal error ends this answer, with an error that the client can parse
             outcome = "internal_error"
             log.exception("answer %s failed", self._exchanges[0].turn.completion_id)
             message = "something went wrong inside the server; its log has the details"
@@ -152,7 +152,7 @@ class AnswerResponse(Response):
             self._metrics.answers.labels(outcome).inc()
 
     async def _run_all(self, send: Send) -> None:
-        """Raises the first error of any of them, once the others have ended too."""
+        """Runs all exchanges. Raises the first error once all have ended."""
         if len(self._exchanges) == 1:
             await self._run(0, send)
             return
@@ -191,14 +191,14 @@ class AnswerResponse(Response):
         self._access.completion_tokens += len(exchange.generation.ids)
 
     def _opening(self) -> bytes:
-        """Returns how a stream begins, once."""
+        """Returns the start of a stream, once."""
         if self._opened or not self._streamed:
             return b""
         self._opened = True
         return self._dialect.start()
 
     async def _emit(self, send: Send, data: bytes, more: bool = True) -> None:
-        """Events of a stream, in turn."""
+        """Sends events of a stream, one at a time."""
         self._emitted = time.perf_counter()
         async with self._sending:
             if not self._begun:
@@ -207,7 +207,7 @@ class AnswerResponse(Response):
             await send({"type": "http.response.body", "body": on_one_line(data), "more_body": more})
 
     async def _fail(self, send: Send, error: ClientError) -> None:
-        """An error object; inside a stream that has begun, as its last event."""
+        """Sends an error object; in a running stream, as its last event."""
         if self._begun:
             await self._emit(send, self._dialect.failure(error), more=False)
         else:
@@ -220,10 +220,10 @@ _UNICODE_LINE_ENDS = tuple(
 
 
 def on_one_line(events: bytes) -> bytes:
-    """Events whose JSON spells the line ends of Unicode as escapes.
+    """Escapes Unicode line ends in the JSON of events.
 
-    For server-sent events only CR and LF end a line. Clients that cut text by Python's `str.splitlines`, as httpx's
-    `iter_lines` does, would find a broken object after each of the others.
+    In server-sent events only CR and LF end a line. Clients that split by Python's `str.splitlines`, such as httpx's
+    `iter_lines`, would break at the others.
     """
     for mark, spelled in _UNICODE_LINE_ENDS:
         if mark in events:

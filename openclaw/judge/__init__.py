@@ -1,1 +1,1 @@
-"""Judging: scores and hints for turns, from their next state."""
+"""Judging: scores and hints for turns, derived from their next state."""

@@ -1,9 +1,8 @@
-"""Try a judge on your own data: python -m openclaw.judge FILE.jsonl --backend rules
+"""Tries a judge on your own data: python -m openclaw.judge FILE.jsonl --backend rules
 
 Each line has `response` and `next_state` (a text, or a list of chat messages), and may have `id`, `next_state_role`
-(user or tool; default user) and `messages`, the conversation before the response. For each a line `{"id", "score",
-"hint", "hints",
-"votes"}` is printed, in the same order. `-` reads from standard input.
+(user or tool; default user) and `messages`, the conversation before the response. Prints a line `{"id", "score",
+"hint", "hints", "votes"}` for each, in the same order. `-` reads from standard input.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Lines:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Returns the parser of the command line."""
     parser = parser_of(
         Lines,
         "python -m openclaw.judge",
@@ -50,8 +49,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 async def score_lines(args: argparse.Namespace, lines: TextIO) -> int:
-    """Prints a score a line; bad lines go to stderr with their number. Returns how many those were. Raises
-    ConfigError."""
+    """Prints one score a line; invalid lines go to stderr with their number. Returns the number of invalid lines.
+    Raises ConfigError."""
     settings = load_settings(args)
     metrics = JudgeMetrics(settings.judge_backend)
     backend = make_backend(settings, metrics)
@@ -73,7 +72,7 @@ async def score_lines(args: argparse.Namespace, lines: TextIO) -> int:
 
 
 async def _show(number: int, task: asyncio.Task[str]) -> int:
-    """Prints the result of a line; returns 1 if the line is bad."""
+    """Prints the result of a line; returns 1 if the line is invalid."""
     try:
         print(await task, flush=True)
     except BadLine as error:
@@ -83,7 +82,7 @@ async def _show(number: int, task: asyncio.Task[str]) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 all lines scored, 1 some were not, 2 wrong configuration or file."""
+    """Returns the exit status: 0 all lines scored, 1 some were not, 2 invalid configuration or file."""
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING, stream=sys.stderr)
     args = build_parser().parse_args(argv)
     try:

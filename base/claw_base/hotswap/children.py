@@ -1,4 +1,4 @@
-"""Forks, their ends, and the signals of a supervisor."""
+"""Forks, exit statuses and signals of a supervisor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def fork(run: Callable[[], int], *, ends_with_us: bool) -> int:
-    """Returns the pid of a child that runs this and exits with what it returns."""
+    """Returns the pid of a child that runs `run` and exits with its result."""
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
@@ -50,7 +50,7 @@ def _reset_signals(parent: int | None) -> None:
 
 
 def stop(pids: Sequence[int]) -> None:
-    """TERM, and KILL after `STOP_SECONDS`."""
+    """Sends SIGTERM, and SIGKILL after `STOP_SECONDS`."""
     for pid in pids:
         _send(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS
@@ -61,7 +61,7 @@ def stop(pids: Sequence[int]) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Returns whether a process has ended, a child of ours or not; a zombie has."""
+    """Returns whether a process has exited, a child or not; a zombie counts as exited."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] in "ZX"
@@ -70,8 +70,8 @@ def has_ended(pid: int) -> bool:
 
 
 def exit_status(pid: int) -> int:
-    """Returns the exit status of a child that has ended or is about to; negative: the signal that ended it; 0: the
-    process is no child of ours."""
+    """Returns the exit status of a child that has exited or is about to; negative: the signal that ended it; 0: the
+    process is not a child."""
     try:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     except ChildProcessError:
@@ -80,7 +80,7 @@ def exit_status(pid: int) -> int:
 
 @contextlib.contextmanager
 def signals(received: list[int]) -> Iterator[socket.socket]:
-    """Appends the signals that a supervisor acts on to `received`; the yielded socket becomes readable with each."""
+    """Appends the signals that a supervisor handles to `received`; the yielded socket becomes readable with each."""
     wake, write = socket.socketpair()
     write.setblocking(False)
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)

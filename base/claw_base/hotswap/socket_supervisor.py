@@ -1,4 +1,4 @@
-"""The process that holds a listening socket and its workers: the one that serves, the spare, and those that finish."""
+"""The process that holds a listening socket and manages its workers: serving, spare, and finishing ones."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ from claw_base.hotswap.worker_channel import (
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
 FIND_SECONDS = 30.0
-"""Time for which a new supervisor looks for workers that were still starting when their supervisor was killed."""
+"""Seconds for which a new supervisor looks for workers that were still starting when their supervisor was killed."""
 FIND_EVERY_SECONDS = 0.05
 CANNOT_WORK = 2
-"""Exit status of a configuration that cannot work."""
+"""Exit status for an invalid configuration."""
 
 
 @dataclass
 class Worker:
-    """A worker of this supervisor. `state`: building, spare, serving, or old (it finishes its answers, may step in)."""
+    """A worker of this supervisor. `state`: building, spare, serving, or old (it finishes its answers, and may serve
+    again if needed)."""
 
     pid: int
     connection: socket.socket
@@ -45,16 +46,18 @@ class Worker:
 
 
 class SocketSupervisor:
-    """Runs the workers that serve one listening socket.
+    """Manages the workers that serve one listening socket.
 
     Args:
         listener: bound and listening.
-        work: the life of a worker, in the fork; returns its exit status.
-        spare: whether a second worker is built and waits while the first serves.
-        takeover_id: by which a new supervisor finds the workers of a killed one; None: they end with their supervisor.
-        note: called with the part ("serving", "spare") and the pid that has it; also by a worker without a supervisor.
+        work: main function of a worker, called in the fork; returns its exit status.
+        spare: whether keep a second worker ready while the first serves.
+        takeover_id: lets a new supervisor find the workers of a killed one; None: they end with their supervisor.
+        note: called with the part ("serving", "spare") and the pid that has it; also by a worker without a
+            supervisor.
         on_hangup: called on SIGHUP.
-        on_look: called at each look, once a second at least; may replace the program (`leave`). Its new supervisor then
+        on_look: called at each look, once a second at least; may replace the program (`leave`). Its new supervisor
+            then
             gets the workers by `inherit`, and the pid of the process that holds the socket by `keeper`.
     """
 
@@ -87,14 +90,14 @@ class SocketSupervisor:
         self._look_until = 0.0
 
     def inherit(self, pid: int, connection: socket.socket) -> None:
-        """Adds a worker of an earlier supervisor. It serves, or waits to step in, until a worker of this one serves;
-        then it finishes its answers."""
+        """Adds a worker of an earlier supervisor. It continues as serving or spare until a worker of this supervisor
+        serves; then it finishes its answers."""
         self.workers.append(Worker(pid, connection, "old"))
         self._served = True
 
     def adopt(self, worker: ReclaimedWorker) -> None:
-        """Adds a worker whose supervisor was killed. It keeps its part if it is of our kind and no other worker has the
-        part; otherwise as `inherit`."""
+        """Adds a worker whose supervisor was killed. It keeps its role if it has the same settings and no other
+        worker has the role; otherwise as `inherit`."""
         assert self._takeover_id is not None
         taken = self._in_state("serving") if worker.part == "serving" else self._waiting()
         if taken or worker.kind != self._takeover_id.kind:
@@ -109,30 +112,30 @@ class SocketSupervisor:
 
     @property
     def has_stop_signal(self) -> bool:
-        """Whether a signal to end has arrived and is not acted on yet."""
+        """Returns whether a stop signal has arrived and is not handled yet."""
         return signal.SIGTERM in self._signals or signal.SIGINT in self._signals
 
     def leave(self) -> list[Worker]:
-        """Returns the workers, for the next program. The spare serves as soon as the worker ahead of it has ended,
-        since no supervisor can order it to before that program has started."""
+        """Returns the workers for the program that replaces this one. Until that program has started, the spare
+        serves without an order as soon as the serving worker exits."""
         for worker in self._waiting():
             send(worker, STEP_IN)
         return self.workers
 
     def keep_running(self, run: Callable[[], int], pid: int | None = None, part: str | None = None) -> None:
-        """Runs a helper in a process of its own, and again after each end. `pid`: of one that runs already; `part`: the
-        name under which it is noted. Its exit status 2 ends the supervisor."""
+        """Runs a helper in its own process and restarts it whenever it exits. `pid`: of a helper that is running
+        already; `part`: name of its record. Its exit status 2 ends the supervisor."""
         pid = self._fork(run) if pid is None else pid
         self.helpers[pid] = run, part
         if part is not None:
             self._note(part, pid)
 
     def run(self) -> int:
-        """Runs until a signal. Returns the exit status: not 0 when no worker can ever serve."""
-        gc.freeze()  # a collection in a fork would copy every page that it looks at
+        """Runs until a signal arrives. Returns the exit status: not 0 if no worker can ever serve."""
+        gc.freeze()  # a garbage collection in a fork would copy every page it touches
         takeover_id, listener = self._takeover_id, self.listener
         if takeover_id is not None:
-            if self._keeper is not None:  # of the earlier program, whose socket folder may be another
+            if self._keeper is not None:  # the earlier program's keeper: its socket folder may differ
                 children.stop([self._keeper])
                 children.exit_status(self._keeper)
             self.keep_running(lambda: takeover.hold_socket(takeover_id, listener), part=takeover.KEEPER)
@@ -153,7 +156,8 @@ class SocketSupervisor:
                     takeover.forget(self._takeover_id)
 
     def _look(self, selector: selectors.BaseSelector) -> int | None:
-        """Waits for messages, signals and a second at most, and acts on them. Returns the exit status at the end."""
+        """Waits at most a second for messages and signals, and handles them. Returns the exit status when it is time
+        to exit, else None."""
         finding = self._takeover_id is not None and time.monotonic() < self._look_until
         for reclaimed in takeover.find(self._takeover_id) if self._takeover_id and finding else []:
             reclaimed.listener.close()
@@ -222,7 +226,7 @@ class SocketSupervisor:
         return None
 
     def _promote(self) -> None:
-        """Lets a built spare serve if no worker serves."""
+        """Makes a ready spare serve if no worker serves."""
         built = self._in_state("spare")
         if built and not self._in_state("serving"):
             built[0].state = "serving"
@@ -266,7 +270,7 @@ class SocketSupervisor:
 
 
 def received(connection: object) -> bytes:
-    """Returns the available data; empty when the other side is gone."""
+    """Returns the available data; empty if the other side has closed."""
     assert isinstance(connection, socket.socket)
     try:
         return connection.recv(MESSAGE)
@@ -275,7 +279,7 @@ def received(connection: object) -> bytes:
 
 
 def send(worker: Worker, message: bytes) -> None:
-    """Sends a message to a worker. Ignores one that has ended: its closed connection is read next."""
+    """Sends a message to a worker. Ignores a worker that has exited: its closed connection is read next."""
 
     with contextlib.suppress(OSError):
         worker.connection.send(message)

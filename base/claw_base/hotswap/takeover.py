@@ -1,9 +1,9 @@
-"""How a new supervisor takes over from a killed one: it finds the serving worker, the spare and the keeper process.
+"""Takeover after a supervisor was killed: the new one finds the serving worker, the spare and the keeper process.
 
-Each of these waits at a local socket in a folder of the run's user, where no other account can take its name, and hands
-the listening socket to a new supervisor of the same user. The keeper only holds the socket: if the workers were killed
-too, connections wait for the new supervisor and none is refused. When a supervisor ends in good order, it shuts the
-socket down; workers that no supervisor has found by then notice and end too.
+Each of these listens at a local socket in a folder that only the run's user can write, and passes the listening
+socket to a new supervisor of the same user. The keeper only holds the socket: if the workers were killed too,
+connections wait for the new supervisor and none is refused. A supervisor that exits normally shuts the socket down;
+workers that no supervisor has found by then notice it and exit.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from claw_base.files import private_folder
 UNSUPERVISED_SECONDS = 180.0
 """Seconds for which workers continue without a supervisor."""
 LOOK_SECONDS = 0.02
-"""Interval at which a waiting process looks whether it is needed."""
+"""Interval in seconds at which a waiting process checks whether it is needed."""
 CHANGING_SECONDS = 1.0
-"""Longest time for which no worker of a killed supervisor has the name: the serving one died, and the spare takes it."""
+"""Longest time in seconds for which no worker of a killed supervisor has the name: the serving one died, and the
+spare is taking over."""
 BEFORE_ITS_TURN_SECONDS = 0.15
-"""Time in which a new supervisor can still find the waiting worker as a spare after the serving one has ended."""
+"""Seconds in which a new supervisor can still find the waiting worker as a spare after the serving one has exited."""
 WORKERS = ("serving", "spare")
 KEEPER = "keeper"
 _MESSAGE = 4096
@@ -43,7 +44,7 @@ class TakeoverId:
     Attributes:
         name: host and port.
         kind: digest of the settings: workers of the same kind continue, others are replaced.
-        folder: of the sockets at which they wait; see `socket_folder`.
+        folder: folder of the sockets at which they wait; see `socket_folder`.
     """
 
     name: str
@@ -53,7 +54,7 @@ class TakeoverId:
 
 @dataclass(frozen=True)
 class ReclaimedWorker:
-    """A process of a killed supervisor. `part`: one of `WORKERS`, or the keeper; `kind`: that of its `TakeoverId`."""
+    """A process of a killed supervisor. `part`: one of `WORKERS`, or the keeper; `kind`: digest of its settings."""
 
     pid: int
     part: str
@@ -81,7 +82,7 @@ def take_over(
     while keeper is None and not (workers := find(takeover_id)):
         try:
             return open_port(), []
-        except Exception:  # of any kind: workers that do not answer yet may hold the port
+        except Exception:  # of any kind, because workers that do not answer yet may hold the port
             if time.monotonic() > deadline:
                 raise
             time.sleep(LOOK_SECONDS)
@@ -91,7 +92,7 @@ def take_over(
 
 
 def hold_socket(takeover_id: TakeoverId, listener: socket.socket) -> int:
-    """Runs the keeper process until a new supervisor has the socket, or none came in time. Returns its exit status."""
+    """Runs the keeper process until a new supervisor has the socket, or a time-out. Returns its exit status."""
     supervisor, deadline = os.getppid(), None
     with Waiting(takeover_id, KEEPER) as waiting:
         bound = False
@@ -107,15 +108,15 @@ def hold_socket(takeover_id: TakeoverId, listener: socket.socket) -> int:
 
 
 async def wait_serving(takeover_id: TakeoverId, listener: socket.socket) -> socket.socket | None:
-    """Returns the serving worker's connection to a new supervisor; None if none came in time."""
+    """Returns the serving worker's connection to a new supervisor; None after a time-out."""
     return await _wait(takeover_id, "serving", listener, UNSUPERVISED_SECONDS, lambda: True)
 
 
 async def wait_as_spare(
     takeover_id: TakeoverId, listener: socket.socket, is_spare: Callable[[], bool]
 ) -> socket.socket | None:
-    """Returns the spare's connection to a new supervisor; None if the spare is to serve because no other worker does.
-    Ends the process if no supervisor came in time, or the socket was shut down."""
+    """Returns the spare's connection to a new supervisor; None if no other worker serves, so that the spare must.
+    Ends the process after a time-out, or if the socket was shut down."""
     connection = await _wait(takeover_id, "spare", listener, UNSUPERVISED_SECONDS - 1.0, is_spare)
     connection = connection or await _wait(
         takeover_id, "spare", listener, BEFORE_ITS_TURN_SECONDS, lambda: True
@@ -131,7 +132,7 @@ def is_listening(listener: socket.socket) -> bool:
 
 
 async def readable(of: socket.socket) -> None:
-    """Returns when there is something to read, or the other side is gone."""
+    """Returns when data can be read, or the other side has closed."""
     loop = asyncio.get_running_loop()
     there: asyncio.Future[None] = loop.create_future()
     loop.add_reader(of.fileno(), lambda: None if there.done() else there.set_result(None))
@@ -151,7 +152,7 @@ async def _wait(
         bound = False
         while loop.time() < deadline and is_needed() and is_listening(listener):
             if not bound and not (bound := waiting.bind()):
-                # Another one has the name, until it has been found or has ended
+                # another worker has the name, until it has been found or has exited
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
             with contextlib.suppress(TimeoutError):
@@ -163,10 +164,11 @@ async def _wait(
 
 
 def _hand_over(waiting: Waiting, listener: socket.socket) -> socket.socket | None:
-    """Sends the listening socket to the process that connects. Returns the connection, or None for another user."""
+    """Sends the listening socket to the process that connects. Returns the connection, or None if it belongs to
+    another user."""
     connection, _ = waiting.socket.accept()
     if _peer(connection)[1] == os.getuid():
-        with contextlib.suppress(OSError):  # it has just ended; the connection shows that
+        with contextlib.suppress(OSError):  # the process has just exited; the connection shows that
             socket.send_fds(connection, [waiting.takeover_id.kind.encode()], [listener.fileno()])
         return connection
     connection.close()
@@ -174,8 +176,8 @@ def _hand_over(waiting: Waiting, listener: socket.socket) -> socket.socket | Non
 
 
 class Waiting:
-    """A local socket whose name only one living process can have: its lock is released when the process ends. The files
-    of a killed process stay until another process takes the name or a supervisor ends."""
+    """A local socket with a name that only one living process can hold: its lock is released when the process exits.
+    The files of a killed process stay until another process takes the name or a supervisor ends."""
 
     def __init__(self, takeover_id: TakeoverId, part: str) -> None:
         self.takeover_id = takeover_id
@@ -193,7 +195,7 @@ class Waiting:
         self.socket.close()
 
     def bind(self) -> bool:
-        """Takes the name. Returns False while another process has it."""
+        """Acquires the name. Returns False while another process has it."""
         lock = self._locked()
         if lock is None:
             return False
@@ -224,7 +226,7 @@ class Waiting:
             lock = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not os.path.samestat(os.fstat(lock), self._lock_file.lstat()):
-                raise FileNotFoundError(self._lock_file)  # its owner removed it after we had opened it
+                raise FileNotFoundError(self._lock_file)  # its owner removed the file after we had opened it
         except OSError:
             if lock is not None:
                 os.close(lock)
@@ -240,8 +242,8 @@ def forget(takeover_id: TakeoverId) -> None:
 
 
 def socket_folder(folder: Path) -> Path:
-    """Returns this folder of the run, created if it is missing; a temporary folder of this user if the file system has no
-    sockets. Raises ConfigError if another user owns that."""
+    """Returns this folder of the run, created if it is missing; a temporary folder of this user if the file system
+    does not support sockets. Raises ConfigError if another user owns it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     probe = f".door-{os.getpid()}"
     try:
@@ -258,7 +260,7 @@ def socket_folder(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _short(folder: Path) -> Iterator[str]:
-    """Yields another name of a folder, short enough for the address of a socket in it."""
+    """Yields a shorter path of a folder, because addresses of local sockets are limited."""
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}"

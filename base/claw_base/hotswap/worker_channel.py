@@ -1,4 +1,4 @@
-"""A worker's connection to its supervisor: the messages, and the worker's behaviour after the supervisor was killed."""
+"""A worker's connection to its supervisor: messages, and what the worker does after the supervisor was killed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from claw_base.hotswap.children import has_ended
 from claw_base.hotswap.takeover import TakeoverId
 
 SPARE_DELAY_SECONDS = 0.5
-"""Pause before a spare is built, so that the new serving worker first answers the clients that waited."""
+"""Seconds until a spare is built, so that the new serving worker answers waiting clients first."""
 MESSAGE = 4096
-"""Bytes of the longest message."""
+"""Longest message in bytes."""
 BUILT, SERVING, SERVE, FINISH, REFUSED = b"built", b"serving", b"serve", b"finish", b"refused: "
 STEP_IN = b"step in"
-"""While the supervisor is replaced: serve without an order as soon as the serving worker has ended."""
+"""Message while the supervisor is replaced: serve without an order as soon as the serving worker exits."""
 
 
 class Note(Protocol):
-    """Receives the pid that plays a part ("serving", "spare"); None: no process does."""
+    """Records which pid has a role ("serving", "spare"); None: no process has it."""
 
     def __call__(self, part: str, pid: int | None) -> None: ...
 
@@ -32,9 +32,10 @@ class WorkerChannel:
     """A worker's end of the connection to its supervisor.
 
     Args:
-        takeover_id: by which a new supervisor finds the worker if this one was killed; None: it ends with the supervisor.
+        takeover_id: lets a new supervisor find the worker if this one was killed; None: the worker ends with the
+            supervisor.
         first: no worker of this supervisor has served before.
-        ahead: the pid of the serving worker, whose end this one waits for; None: no worker serves.
+        ahead: pid of the serving worker, which this one replaces when it exits; None: no worker serves.
         note: called when this worker serves without a supervisor.
     """
 
@@ -56,11 +57,11 @@ class WorkerChannel:
 
     @property
     def spare(self) -> bool:
-        """Whether another worker serves."""
+        """Returns whether another worker serves, so that this one is the spare."""
         return self._ahead is not None and not has_ended(self._ahead)
 
     def let_others_begin(self) -> None:
-        """Waits a moment before a spare is built, unless it is needed at once."""
+        """Delays the building of a spare, unless it is needed at once."""
         until = time.monotonic() + SPARE_DELAY_SECONDS
         while self.spare and time.monotonic() < until:
             time.sleep(0.02)
@@ -78,8 +79,8 @@ class WorkerChannel:
         self._send(REFUSED + message.encode()[: MESSAGE - len(REFUSED)])
 
     async def wait_for_turn(self, listener: socket.socket) -> None:
-        """Returns when the worker is to serve: on the supervisor's order, or when the serving worker has ended while the
-        supervisor is gone or being replaced. Ends the process if the worker is not needed."""
+        """Returns when the worker must serve: on the supervisor's order, or when the serving worker has exited while
+        there is no supervisor. Ends the process if the worker is not needed."""
         steps_in = False
         while (message := await self._message(steps_in)) != SERVE:
             if message is None:
@@ -98,7 +99,7 @@ class WorkerChannel:
             self._connection = connection
 
     async def wait_for_finish(self, listener: socket.socket) -> None:
-        """Returns when the worker is to finish its answers and end."""
+        """Returns when the worker must finish its answers and exit."""
         while await self._message() != FINISH:
             if self._takeover_id is None:
                 os._exit(0)
@@ -108,7 +109,8 @@ class WorkerChannel:
             self._connection = connection
 
     async def _message(self, steps_in: bool = False) -> bytes | None:
-        """Returns the next message; empty when the other side is gone; None if it steps in and no other worker serves."""
+        """Returns the next message; empty if the other side has closed; None if this worker must serve because no
+        other one does."""
         there = False
         while not there:
             alone = steps_in and not self.spare
@@ -125,5 +127,5 @@ class WorkerChannel:
             return b""
 
     def _send(self, message: bytes) -> None:
-        with contextlib.suppress(OSError):  # the supervisor is gone; `wait_for_*` returns
+        with contextlib.suppress(OSError):  # the supervisor is gone; `wait_for_*` then returns
             self._connection.send(message)

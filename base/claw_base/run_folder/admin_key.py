@@ -1,6 +1,5 @@
-"""`admin.key` in a run folder: the administrator's key, made by a gateway that requires keys of clients and was given
-none. Programs of the same user read it there, so that it does not have to be copied.
-"""
+"""`admin.key` in a run folder: the administrator's key, created by a gateway that requires client keys and has none
+configured. Programs of the same user read it, so that it does not have to be copied."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ FILE = "admin.key"
 
 
 def made_key(folder: Path) -> tuple[str, bool]:
-    """Returns the key of a folder, and whether it was made just now. Raises ConfigError for something else under its
-    name."""
+    """Returns the key of a folder, and whether it was newly created. Raises ConfigError if the path is not a regular
+    file of this user."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path, made = folder / FILE, secrets.token_urlsafe(32)
     try:
@@ -35,7 +34,7 @@ def made_key(folder: Path) -> tuple[str, bool]:
 
 
 def read_key(folder: Path) -> str | None:
-    """Returns the key of a folder; None: there is none, or it is a link or another user's file."""
+    """Returns the key of a folder; None if there is none, or if it is a link or another user's file."""
     try:
         with open(
             os.open(folder / FILE, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), encoding="ascii"
@@ -49,8 +48,8 @@ def read_key(folder: Path) -> str | None:
 
 
 def known_key(url: str, folders: list[Path]) -> str | None:
-    """Returns the key of the run among these whose gateway runs at this address of this machine; no other server is
-    given it."""
+    """Returns the key of the run among `folders` whose gateway listens at this local address; it is never sent to
+    another server."""
     for folder in folders:
         own = [
             str(one.url) for one in read_records(folder) if one.role == "gateway" and one.url and one.alive()
@@ -66,7 +65,7 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def local_port(url: str) -> int | None:
-    """Returns the port of an address of this machine's loopback; None for any other."""
+    """Returns the port of a loopback address; None for any other address."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port

@@ -1,10 +1,10 @@
-"""People who are to be forgotten: a file for each in the run folder, until nothing of them is left.
+"""Requests to forget people: one file a person in the run folder, until all data of that person is removed.
 
 RUN_DIR/forgetting/DIGEST.json   {"person", "adapter", "rollouts", "rows_deleted"}
 
-The gateway writes the file before it deletes anything, and notes when the rows of the store are gone. The driver of the
-run then removes weights and files, and this file last. Each step can be repeated: after a kill, the next process that
-finds the file goes on.
+The gateway writes the file before it deletes anything, and records when the rows of the store are gone. The driver of
+the run then removes weights and files, and this file last. Each step can be repeated: after a kill, the next process
+that finds the file continues.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FOLDER = "forgetting"
 
 @dataclass(frozen=True)
 class Forgetting:
-    """A person who is to be forgotten.
+    """A pending request to forget a person.
 
     Attributes:
-        adapter: name of the adapter that learned from this person alone, deleted too; None: there is none.
-        rollouts: ids of the rollouts whose files may hold words of the person.
-        rows_deleted: whether nothing of the person is left in the store.
+        adapter: name of the person's own adapter, which is deleted too; None: there is none.
+        rollouts: ids of the rollouts whose files may contain text of the person.
+        rows_deleted: whether the store's rows of the person are deleted.
     """
 
     person: str
@@ -37,41 +37,41 @@ class Forgetting:
     rows_deleted: bool = False
 
     def with_rows_deleted(self, rollouts: Sequence[int]) -> Forgetting:
-        """The next step. `rollouts`: those that were found when the rows were deleted."""
+        """Returns the request after the rows were deleted. `rollouts`: ids found while deleting."""
         return replace(self, rollouts=sorted({*self.rollouts, *rollouts}), rows_deleted=True)
 
 
 def write(run_dir: Path, one: Forgetting) -> None:
-    """Keeps it until `finish`. Raises OSError."""
+    """Writes the request; it stays until `finish`. Raises OSError."""
     (run_dir / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
     write_json(_file(run_dir, one.person), asdict(one))
 
 
 def is_waiting(run_dir: Path, person: str) -> bool:
-    """Returns whether a person is not completely forgotten yet."""
+    """Returns whether a request to forget this person is pending."""
     return _file(run_dir, person).exists()
 
 
 def waiting(run_dir: Path) -> list[Forgetting]:
-    """All people who are not completely forgotten yet."""
+    """Returns all pending requests."""
     files = sorted((run_dir / FOLDER).glob("[!.]*.json"))
     return [one for file in files if (one := _read(file)) is not None]
 
 
 def read(run_dir: Path, person: str) -> Forgetting | None:
-    """Returns how far a person is forgotten; None: nothing is left to do."""
+    """Returns the pending request of a person; None if there is none."""
     return _read(_file(run_dir, person))
 
 
 def finish(run_dir: Path, person: str) -> None:
-    """Nothing of the person is left, this file included."""
+    """Removes the request: all data of the person is gone."""
     file = _file(run_dir, person)
     temporary_beside(file).unlink(missing_ok=True)
     file.unlink(missing_ok=True)
 
 
 def _file(run_dir: Path, person: str) -> Path:
-    """A name may hold any character, a slash too."""
+    """Returns the file's path; its name is a digest, because a person's name may contain any character."""
     return run_dir / FOLDER / f"{hashlib.blake2b(person.encode(), digest_size=12).hexdigest()}.json"
 
 

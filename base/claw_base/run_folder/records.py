@@ -1,9 +1,9 @@
 """Records of a run's processes, one in each `RUN_DIR/processes/NAME.json`.
 
 The program that starts a process writes its record. A record counts as alive only while a process with its pid *and*
-its birth exists: a pid that the system gave to another program is never mistaken for ours, and setting the clock
-hides no process. For a server with a socket supervisor (see `hotswap/`), `NAME.serving` is the worker that serves,
-`NAME.spare` the one that waits, `NAME.keeper` the process that holds the socket, and `NAME` the socket supervisor.
+its start time (`birth`) exists: a reused pid is never mistaken for ours, and setting the clock has no effect. For a
+server with a socket supervisor (see `hotswap/`), `NAME.serving` is the serving worker, `NAME.spare` the waiting one,
+`NAME.keeper` the process that holds the socket, and `NAME` the socket supervisor.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ import psutil
 from claw_base.files import write_json
 
 CREATE_TIME_TOLERANCE_SECONDS = 1.0
-"""The clock that creation times are counted from may be corrected a little."""
+"""Tolerance for small corrections of the clock that creation times are based on."""
 SERVING = "serving"
 SUPERVISOR_ROLE = "door"
-"""The role of a socket supervisor in `/status`: clients read this word."""
+"""The role of a socket supervisor in `/status`; clients rely on this word."""
 PARTS = (SERVING, "spare", "keeper")
 """The workers of a server with a socket supervisor; each has a record `NAME.PART`."""
 
 
 @dataclass(frozen=True)
 class ProcessRecord:
-    """A process of a run. `create_time` and `started_at` are seconds since the epoch; `birth` as `birth_of` returns it,
-    "" where only creation times are known."""
+    """A process of a run. `create_time` and `started_at` are seconds since the epoch; `birth` is the result of
+    `birth_of`, "" if only creation times are known."""
 
     name: str
     role: str
@@ -46,7 +46,7 @@ class ProcessRecord:
     birth: str = ""
 
     def alive(self) -> bool:
-        """True while this very process runs; a zombie does not."""
+        """Returns whether this very process still runs; a zombie does not."""
         try:
             process = psutil.Process(self.pid)
             if self.birth:
@@ -58,8 +58,8 @@ class ProcessRecord:
 
 
 def birth_of(pid: int) -> str:
-    """Returns the machine's boot and the clock ticks from it to the start of a process: the same for its whole life,
-    also when the clock is set, which moves what psutil reports as creation time. "": no such process, or no Linux."""
+    """Returns the boot id and the start time of a process in clock ticks since boot: constant for its lifetime,
+    unlike psutil's creation time, which changes when the clock is set. "": no such process, or not Linux."""
     try:
         ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
         return f"{_boot()}/{ticks}"
@@ -73,7 +73,7 @@ def _boot() -> str:
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Returns whether this very process runs no more; a zombie has ended."""
+    """Returns whether this very process has exited; a zombie has."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -89,7 +89,7 @@ def part_name(name: str, part: str) -> str:
 
 
 def is_worker(record: ProcessRecord) -> bool:
-    """Returns whether it is a worker that a socket supervisor starts and replaces."""
+    """Returns whether the process is a worker that a socket supervisor starts and replaces."""
     return record.name.endswith(tuple(f".{part}" for part in PARTS))
 
 
@@ -100,48 +100,51 @@ def read_record(run_dir: Path, name: str) -> ProcessRecord | None:
         return ProcessRecord(
             **{item.name: content[item.name] for item in fields(ProcessRecord) if item.name in content}
         )
-    except (OSError, ValueError, TypeError):  # being written, or removed, right now
+    except (OSError, ValueError, TypeError):  # being written or removed just now
         return None
 
 
 def read_records(run_dir: Path) -> list[ProcessRecord]:
-    """Returns all records of a run folder, dead processes included, sorted by name."""
+    """Returns all records of a run folder, including dead processes, sorted by name."""
     names = sorted(path.stem for path in (run_dir / "processes").glob("[!.]*.json"))
     return [record for name in names if (record := read_record(run_dir, name)) is not None]
 
 
 def serving_record(run_dir: Path, name: str) -> ProcessRecord | None:
-    """Returns the live worker that serves for the server `name`; None if none serves or it has no supervisor."""
+    """Returns the record of the worker that serves for the server `name`; None if none serves or the server has no
+    supervisor."""
     record = read_record(run_dir, part_name(name, SERVING))
     return record if record is not None and record.alive() else None
 
 
 def has_worker(run_dir: Path, name: str) -> bool:
-    """Returns whether a worker of the server `name` lives and so holds its port. The socket supervisor may be dead."""
+    """Returns whether a worker of the server `name` is alive and thus holds its port. The socket supervisor may be
+    dead."""
     records = [read_record(run_dir, part_name(name, part)) for part in PARTS]
     return any(record is not None and record.alive() for record in records)
 
 
 def engines_file(run_dir: Path) -> Path:
-    """Names the policy's engines on other machines, with their addresses: {"engine-4": "http://10.0.0.2:21000"}."""
+    """Returns the path of the file with the policy's engines on other machines: {"engine-4":
+    "http://10.0.0.2:21000"}."""
     return run_dir / "engines_elsewhere.json"
 
 
 def engine_urls(run_dir: Path) -> list[str]:
-    """Addresses of the policy's engines that the run has started, on this machine and on others."""
+    """Returns the addresses of the policy's engines started by the run, on all machines."""
     own = [record.url for record in read_records(run_dir) if record.role == "engine" and record.url]
     try:
         elsewhere = json.loads(engines_file(run_dir).read_bytes())
-    except (OSError, ValueError):  # there are none, or it is being written
+    except (OSError, ValueError):  # missing, or being written
         return own
     return [*own, *elsewhere.values()]
 
 
 def live_processes(run_dir: Path) -> list[dict[str, Any]]:
-    """Records of the run's processes that are alive, by name; a socket supervisor has the role `door`.
+    """Returns the records of the run's living processes, by name; a socket supervisor has the role `door`.
 
     Returns:
-        `[{"name", "role", "pid", "create_time", "url", ...}]`; empty when there is no run folder yet.
+        `[{"name", "role", "pid", "create_time", "url", ...}]`; empty if there is no run folder yet.
     """
     alive = [record for record in read_records(run_dir) if record.alive()]
     suffix = part_name("", SERVING)
@@ -151,26 +154,26 @@ def live_processes(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def dead_roles(run_dir: Path) -> list[str]:
-    """Roles that the run has records of, and no process that is alive."""
+    """Returns the roles that have records but no living process."""
     records = read_records(run_dir)
     return sorted({record.role for record in records} - {record.role for record in records if record.alive()})
 
 
 def record_self(run_dir: Path, name: str, role: str, command: Sequence[str] = ()) -> ProcessRecord:
-    """Writes the record of the calling process."""
+    """Writes and returns the record of the calling process."""
     record = describe(os.getpid(), name, role, None, list(command or sys.argv))
     write_record(run_dir, record)
     return record
 
 
 def describe(pid: int, name: str, role: str, url: str | None, command: list[str]) -> ProcessRecord:
-    """Returns the record of a process that runs. Raises psutil.NoSuchProcess."""
+    """Returns the record of a running process. Raises psutil.NoSuchProcess."""
     created = psutil.Process(pid).create_time()
     return ProcessRecord(name, role, pid, created, url, command, time.time(), birth_of(pid))
 
 
 def record_part(run_dir: Path, name: str, part: str, supervisor: int, pid: int | None) -> None:
-    """Records which worker of the server `name` plays a part (one of `PARTS`); pid None: no worker does.
+    """Records which worker of the server `name` has a role (one of `PARTS`); pid None: none has.
 
     Args:
         supervisor: pid of the socket supervisor that calls, or that started the calling worker. A supervisor that is not

@@ -1,7 +1,7 @@
-"""`python -m claw_base.run_folder.start_check RUN_DIR [HOST PORT]`: prints why no run could start there, if so.
+"""`python -m claw_base.run_folder.start_check RUN_DIR [HOST PORT]`: prints why a run could not start there, if so.
 
-The reason is that the folder is in use, or that another program holds the port. Needs no package; without psutil no
-process of the run is recognized.
+Reasons: the folder is in use, or another program holds the port. Needs no packages; without psutil, processes of the
+run are not recognized.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from claw_base.errors import ConfigError
 from claw_base.ports import listen
 
 LOCK = "supervisor.lock"
-"""File of a run folder that the run's supervisor holds as long as it runs; its pid is in it."""
+"""File of a run folder that the run's supervisor locks while it runs; it contains the pid."""
 
 
 def check_unused(run_dir: Path) -> None:
-    """Raises ConfigError if a supervisor holds the run folder."""
+    """Raises ConfigError if a supervisor has locked the run folder."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), (run_dir / LOCK).open("r+") as lock:
         hold(lock, run_dir)
 
 
 def hold(lock: IO[str], run_dir: Path) -> None:
-    """Locks the open file of a run folder. Raises ConfigError if another process holds the lock."""
+    """Locks the open lock file of a run folder. Raises ConfigError if another process has locked it."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -39,8 +39,8 @@ def hold(lock: IO[str], run_dir: Path) -> None:
 
 
 def check_port(host: str, port: int, run_dir: str) -> None:
-    """Refuses a port that another program holds. A gateway of this run folder may hold it, or its socket supervisor or
-    spare: the run adopts it.
+    """Rejects a port that another program holds. A gateway of this run folder, its socket supervisor or its spare may
+    hold it: the run adopts them.
 
     Raises:
         ConfigError: the port is taken.
@@ -54,13 +54,13 @@ def check_port(host: str, port: int, run_dir: str) -> None:
 def _has_gateway(run_dir: Path) -> bool:
     try:
         from claw_base.run_folder.records import live_processes
-    except ModuleNotFoundError:  # psutil
+    except ModuleNotFoundError:  # psutil is missing
         return False
     return any(process["name"].partition(".")[0] == "gateway" for process in live_processes(run_dir))
 
 
 def main(words: Sequence[str]) -> None:
-    """Prints why a start is refused, if it is."""
+    """Prints why a start is rejected, if it is."""
     run_dir, *address = words
     try:
         check_unused(Path(run_dir))

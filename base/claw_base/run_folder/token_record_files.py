@@ -1,4 +1,4 @@
-"""Files in which the trainer keeps numbers of single tokens until they are in the store, one a rollout:
+"""Files in which the trainer stores values of single tokens until they are in the store, one a rollout:
 `RUN_DIR/token_records/rollout-000012.jsonl`."""
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ def file_of(run_dir: Path, rollout_id: int) -> Path:
 
 
 def all_files(run_dir: Path) -> list[Path]:
-    """Those that are there, the oldest rollout first."""
+    """Returns the existing files, the oldest rollout first."""
     return sorted((run_dir / FOLDER).glob("rollout-*.jsonl"))

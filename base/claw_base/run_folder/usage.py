@@ -1,9 +1,9 @@
-"""Tokens that were computed for us, and what they cost. Each process counts its own, in a file of the run folder.
+"""Token counts at rented services, and their cost. Each process writes its counts to its own file in the run folder.
 
     RUN_DIR/usage/NAME.json     {"role": "trainer", "tokens": {"prefill": 0, "sample": 0, "train": 8123}}
     RUN_DIR/usage/prices.json   {"model": "NAME", "prefill": 0.1, "sample": 0.3, "train": 0.3}, US dollars a million
 
-A file is written once a second at most, so `kill -9` costs the count of that second, never of more.
+A file is written at most once a second, so `kill -9` loses at most the counts of one second.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MILLION = 1_000_000
 
 
 class Meter:
-    """Counts the tokens of one process, on from what it had counted before it was started again.
+    """Counts the tokens of one process; a restarted process continues its counts.
 
     Args:
-        path: of its file; None counts in memory alone.
+        path: path of its file; None counts only in memory.
     """
 
     def __init__(self, path: Path | None, role: str) -> None:
@@ -41,14 +41,14 @@ class Meter:
             self.tokens |= _tokens(json.loads(path.read_text(encoding="utf-8")))
 
     def add(self, **tokens: int) -> None:
-        """Counts tokens by kind."""
+        """Adds tokens, by kind."""
         with self.turn:
             for kind, count in tokens.items():
                 self.tokens[kind] += count
         self.flush(at_once=False)
 
     def flush(self, at_once: bool = True) -> None:
-        """Writes the file, where the last time is long enough ago."""
+        """Writes the file, if the last write was long enough ago or `at_once` is set."""
         now = time.monotonic()
         with self.turn:
             if self.path is None or not (at_once or now - self.written >= INTERVAL):
@@ -77,7 +77,7 @@ class Prices:
 
 
 def read_prices(path: str, model: str) -> Prices:
-    """Returns the prices of a model in a table {model: {prefill, sample, train}}. Raises ConfigError."""
+    """Returns the prices of a model from a table {model: {prefill, sample, train}}. Raises ConfigError."""
     try:
         table: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -97,7 +97,7 @@ def read_prices(path: str, model: str) -> Prices:
 
 
 def usage_of(run_dir: str | Path) -> dict[str, dict[str, int]]:
-    """Returns tokens by role and kind, over all processes of a run."""
+    """Returns token counts by role and kind, over all processes of a run."""
     usage: dict[str, dict[str, int]] = {}
     for role, tokens in _files(Path(run_dir) / FOLDER):
         counts = usage.setdefault(role, dict.fromkeys(KINDS, 0))
@@ -112,14 +112,14 @@ def cost_of(run_dir: str | Path, prices: Prices) -> float:
 
 
 def note_prices(run_dir: str | Path, prices: Prices, model: str) -> None:
-    """Writes the prices next to the counts, for programs that read the run folder."""
+    """Writes the prices next to the counts, for other programs."""
     path = Path(run_dir) / FOLDER / PRICES
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps({"model": model, **asdict(prices)}))
 
 
 def rented_usage(run_dir: str | Path) -> dict[str, Any] | None:
-    """Returns tokens by role and kind, and US dollars if prices are known; None for a run that rents nothing.
+    """Returns token counts by role and kind, and US dollars if prices are known; None for a run that rents nothing.
 
     Returns:
         `{"tokens": {"serving": {"prefill": 8, "sample": 6, "train": 0}}, "cost_usd": 0.01}`
@@ -141,7 +141,7 @@ def _known_prices(run_dir: str | Path) -> Prices | None:
 
 
 def summary(run_dir: str | Path) -> str | None:
-    """`12,000 prefill, 800 sample, 9,000 train tokens, $0.01`; None for a run that rented nothing."""
+    """Returns `12,000 prefill, 800 sample, 9,000 train tokens, $0.01`; None for a run that rents nothing."""
     usage = usage_of(run_dir)
     if not usage:
         return None

@@ -1,1 +1,1 @@
-"""Declares a setting: one dataclass field gives its flag, its environment variables, its help and its checks."""
+"""Declares settings: one dataclass field defines a flag, its environment variables, its help and its checks."""

@@ -1,4 +1,4 @@
-"""Settings from a command line and the environment: flags win over variables, variables over defaults."""
+"""Settings from a command line and the environment: flags override variables, variables override defaults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ S = TypeVar("S", bound="DataclassInstance")
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes whole flags only, and raises ConfigError instead of leaving the process."""
+    """An argparse parser without abbreviations of flags; raises ConfigError instead of exiting."""
 
     def __init__(self, **options: Any) -> None:
         own: dict[str, Any] = {"allow_abbrev": False}
@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Help(argparse.Action):
-    """Prints the help of another parser, `shown`, and leaves the process."""
+    """Prints the help of another parser, `shown`, and exits."""
 
     def __init__(self, *words: Any, shown: argparse.ArgumentParser, **options: Any) -> None:
         super().__init__(*words, **(options | {"nargs": 0}))
@@ -41,7 +41,7 @@ class Help(argparse.Action):
 
 
 def environment() -> Mapping[str, str]:
-    """Returns the process environment; only names that a flag declares are read from it."""
+    """Returns the process environment; only declared names are read from it."""
     return os.environ
 
 
@@ -52,18 +52,18 @@ def add_flags(
     prefixes: tuple[str, ...] = ("--",),
     variables: bool = True,
 ) -> None:
-    """Adds the flags of a dataclass to any parser; a flag that the command line does not name becomes None.
+    """Adds the flags of a dataclass to a parser; a flag missing from the command line becomes None.
 
     Args:
         names: fields; default: all.
-        prefixes: of a field's aliases, those that begin with one of these are added.
-        variables: the help names the environment variables; not for a program that reads none.
+        prefixes: only aliases with one of these prefixes are added.
+        variables: whether the help lists environment variables.
     """
     sets: dict[str, argparse._ActionsContainer] = {}
     for item in flags_of(cls, inherited=True):
         if not item.variable_only and (names is None or item.name in names):
             words = [item.options[0], *(alias for alias in item.aliases if alias.startswith(prefixes))]
-            # `check` refuses a wrong choice together with wrong variables, in one line
+            # `check` reports a wrong choice in one line, together with wrong variables
             options = options_of(item, variables) | ({"type": str} if item.choices else {})
             if item.positional:
                 words = [options.pop("dest")]
@@ -76,7 +76,7 @@ def add_flags(
 
 
 def options_of(item: Flag, variables: bool = True) -> dict[str, Any]:
-    """Returns the options of a flag for argparse, without its default."""
+    """Returns the argparse options of a flag, without its default."""
     options: dict[str, Any] = {"dest": item.name, "help": help_of(item, variables).replace("%", "%%")}
     if item.positional:
         several = "+" if item.required else "*"
@@ -97,13 +97,13 @@ def options_of(item: Flag, variables: bool = True) -> dict[str, Any]:
 
 def metavar(item: Flag) -> str:
     """Returns the placeholder of the value in the help: its unit, else for a number its type, else the last word of
-    the name."""
+    the flag's name."""
     word = item.unit or (item.name.split("_")[-1] if item.type is str else item.type.__name__)
     return word.upper().replace(" ", "_")
 
 
 def help_of(item: Flag, variables: bool = True) -> str:
-    """Returns the sentence of a flag with default, bounds and variables."""
+    """Returns the help text of a flag with default, bounds and variables."""
     hides_default = (
         item.required
         or item.default is False
@@ -117,7 +117,8 @@ def help_of(item: Flag, variables: bool = True) -> str:
 
 
 def _choice(item: Flag) -> Callable[[str], str]:
-    """Refuses other values with what to do instead, which argparse's own choices have no room for."""
+    """Returns a type function that rejects other values and suggests a remedy, which argparse's own choices
+    cannot."""
 
     def read(text: str) -> str:
         try:
@@ -132,7 +133,7 @@ def _choice(item: Flag) -> Callable[[str], str]:
 def parser_of(
     cls: type[DataclassInstance], prog: str, description: str, version: str = "", epilog: str = ""
 ) -> argparse.ArgumentParser:
-    """Returns a parser of these settings, which leaves the process after --help and after a wrong command line."""
+    """Returns a parser of these settings, which exits after --help and after an invalid command line."""
     parser = _plain(prog=prog, description=description, epilog=epilog)
     if version:
         parser.add_argument("--version", action="version", version=version)
@@ -143,10 +144,10 @@ def parser_of(
 def parse(
     cls: type[S], argv: Sequence[str] | None, prog: str, description: str, version: str = "", epilog: str = ""
 ) -> S:
-    """Returns the settings of one program, by its command line (None: the process's own) and the environment.
+    """Returns the settings of a program from its command line (None: the process's own) and the environment.
 
     Raises:
-        SystemExit: 0 after --help or --version, 2 after a value that the settings refuse.
+        SystemExit: status 0 after --help or --version, 2 after an invalid value.
     """
     parser = parser_of(cls, prog, description, version, epilog)
     return loaded(parser, cls, parser.parse_args(argv))
@@ -161,12 +162,12 @@ def parse_command(
     common: type[DataclassInstance] | None = None,
     default: str | None = None,
 ) -> tuple[str, S]:
-    """Returns the command of a program that has several, and the settings of that command; as `parse`.
+    """Returns the chosen command of a program with several, and its settings; otherwise like `parse`.
 
     Args:
-        commands: the settings of each; the first paragraph of their docstring is its help.
-        common: settings whose flags stand before the command; the others inherit from it.
-        default: the command that a command line means which names none.
+        commands: the settings class of each command; the first paragraph of its docstring is the command's help.
+        common: settings whose flags precede the command; the other classes inherit from it.
+        default: the command if the command line names none.
     """
     parser = _plain(prog=prog, description=description)
     if version:
@@ -185,7 +186,7 @@ def parse_command(
 
 
 def loaded(parser: argparse.ArgumentParser, cls: type[S], namespace: argparse.Namespace) -> S:
-    """As `load`, but leaves the process with status 2 after a value that the settings refuse."""
+    """Like `load`, but exits with status 2 after an invalid value."""
     try:
         settings = load(cls, vars(namespace))
         check(settings)
@@ -200,10 +201,10 @@ def _plain(**options: Any) -> argparse.ArgumentParser:
 
 
 def load(cls: type[S], parsed: Mapping[str, object], environ: Mapping[str, str] | None = None) -> S:
-    """Returns the settings that a parsed command line (None: not named) and the environment give.
+    """Returns the settings from a parsed command line (None: not set) and the environment.
 
     Raises:
-        ConfigError: a variable does not fit its setting, or the settings refuse a value.
+        ConfigError: the value of a variable or flag is invalid.
     """
     flags = flags_of(cls, inherited=True)
     values = from_environment(flags, environment() if environ is None else environ)
@@ -214,7 +215,7 @@ def load(cls: type[S], parsed: Mapping[str, object], environ: Mapping[str, str] 
 
 
 def from_environment(flags: Sequence[Flag], env: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the values that variables give, by name of the flag. Raises ConfigError for one that does not fit."""
+    """Returns the values of environment variables, by name of the flag. Raises ConfigError for an invalid one."""
     named = [(item, name) for item in flags if (name := _variable(item, env)) is not None]
     return {item.name: convert(item, name, env[name]) for item, name in named}
 
@@ -224,7 +225,7 @@ def _variable(item: Flag, env: Mapping[str, str]) -> str | None:
 
 
 def as_flags(cls: type[DataclassInstance], values: Mapping[str, object]) -> list[str]:
-    """Returns the command-line words that give these values; None, False and names without a flag are left out."""
+    """Returns command-line arguments for these values; None, False and names without a flag are omitted."""
     words: list[str] = []
     for item in flags_of(cls, inherited=True):
         value = None if item.variable_only else values.get(item.name)

@@ -45,7 +45,7 @@ __all__ = [
 TRUE_WORDS = {"1", "true", "yes", "on"}
 FALSE_WORDS = {"0", "false", "no", "off"}
 REQUIRED = dataclasses.MISSING
-"""The default of a setting that a command line must give."""
+"""Default of a setting that the command line must give."""
 Group = TypeVar("Group")
 _URL = re.compile(r"[A-Za-z][\w.+-]*(://\S+)?")
 
@@ -72,23 +72,24 @@ def flag(
     positional: bool = False,
     one_of: str = "",
 ) -> Any:
-    """Returns a dataclass field that is a flag too.
+    """Returns a dataclass field that is also a flag.
 
     Args:
-        default: value without flag and environment; a list or a tuple makes the flag repeatable; REQUIRED: there is none.
+        default: value without flag and environment; a list or a tuple makes the flag repeatable; REQUIRED: there is
+            none.
         help: one sentence, with the unit.
         env: environment variables with the same meaning; the first one that is set counts.
-        aliases: other spellings of the flag.
-        yields: a plug-in may declare the same flag; its own then takes this one's place.
-        env_unless: name of a switch; when it is given, the environment is not read for this flag.
+        aliases: alternative spellings of the flag.
+        yields: a plug-in may declare the same flag, which then replaces this one.
+        env_unless: name of a switch; if it is set, the environment is not read for this flag.
         least, most, above, below: bounds of a number, the last two exclusive; `also` is one more number, such as -1.
         unit: what the number counts, or what a text is ("path", "URL").
-        rules: the company in which the flag is refused, made by `needs` and `excludes`.
-        instead: what to do if none of the choices is meant; part of the refusal of another value.
+        rules: combinations in which the flag is rejected, made by `needs` and `excludes`.
+        instead: suggestion in the error for a value that is not among the choices.
         choices: allowed texts, if the annotation cannot list them as a Literal.
-        variable_only: the command line does not take it, such as a key.
-        main: a person who starts a run sets it; the short help lists it.
-        positional: the command line has its value without a flag before it.
+        variable_only: not accepted on the command line, such as a key.
+        main: typically set by a user; the short help lists it.
+        positional: positional argument.
         one_of: name of a set of flags; a command line must give exactly one flag of the set.
     """
     numbers = {"least": least, "most": most, "above": above, "below": below, "also": also}
@@ -104,12 +105,13 @@ def flag(
 
 @dataclass(frozen=True)
 class Flag:
-    """A declared flag, as the parser and the documentation see it.
+    """A declared flag, for the parser and the documentation.
 
     Attributes:
-        type: of one value.
-        repeatable: the flag may be given again; a value of `several` holds all.
-        several: list (the flag takes several words) or tuple (one word; a variable has several, separated by commas).
+        type: type of one value.
+        repeatable: the flag may be repeated; the value is a `several` of all.
+        several: list (the flag takes several arguments) or tuple (one argument; a variable has several values,
+            separated by commas).
     """
 
     name: str
@@ -132,7 +134,7 @@ class Flag:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """All spellings, the main one first."""
+        """Returns all spellings, the main one first."""
         return (option(self.name), *self.aliases)
 
     @property
@@ -145,8 +147,8 @@ class Flag:
 
 
 def flags_of(group: type, inherited: bool = False) -> list[Flag]:
-    """Returns the flags that a dataclass declares itself; `inherited`: those of its bases too, before its own."""
-    # a caller may change the list that is its default
+    """Returns the flags that a dataclass declares itself; `inherited`: preceded by those of its bases."""
+    # a caller may modify the default list
     return [
         replace(item, default=[*item.default]) if isinstance(item.default, list) else item
         for item in _declared(group, inherited)
@@ -194,10 +196,10 @@ def _flag(field: dataclasses.Field[Any], hint: Any) -> Flag:
 
 
 def read(group: type[Group], args: object) -> Group:
-    """Returns the values of one group of flags, typed; a flag that `args` lacks has its default.
+    """Returns one group of flags, typed; a flag missing in `args` gets its default.
 
     Raises:
-        ConfigError: a bound or a rule of one of its flags is broken.
+        ConfigError: a flag violates a bound or a rule.
     """
     fields = flag_fields(group)
     values = vars(args)
@@ -208,7 +210,7 @@ def read(group: type[Group], args: object) -> Group:
 
 
 def check(settings: DataclassInstance) -> None:
-    """Checks choices, addresses, bounds and rules of every flag; for the `__post_init__` of settings. Raises
+    """Checks choices, URLs, bounds and rules of every flag; called in the `__post_init__` of settings. Raises
     ConfigError."""
     for item in flags_of(type(settings), inherited=True):
         value = getattr(settings, item.name)
@@ -220,8 +222,7 @@ def check(settings: DataclassInstance) -> None:
 
 
 def _check_urls(name: str, value: object) -> None:
-    """Raises ConfigError for a text that is neither a URL nor one word; the message does not show it, since it may have
-    a password."""
+    """Raises ConfigError for an invalid URL; the message does not contain it, because it may include a password."""
     for text in value if isinstance(value, list | tuple) else [value]:
         if text and not _URL.fullmatch(str(text)):
             raise ConfigError(f"{name} is no URL: write it with its scheme, such as http://127.0.0.1:8000")
@@ -235,10 +236,10 @@ def check_choice(item: Flag, name: str, text: str) -> None:
 
 
 def convert(item: Flag, name: str, text: str) -> Any:
-    """Returns a text, of the environment or of a file, as a value of the flag.
+    """Converts text from the environment or a file to the flag's type.
 
     Raises:
-        ConfigError: it does not fit; the message calls it `name`.
+        ConfigError: it is invalid; the message calls it `name`.
     """
     if item.several is tuple:
         one = replace(item, several=None)

@@ -1,4 +1,4 @@
-"""The tables of settings in documents, written from the declarations."""
+"""Tables of settings in the documentation, generated from the declarations."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ COLUMNS = ("flag", "variable", "type", "default", "meaning")
 
 
 def table(flags: Sequence[Flag]) -> list[str]:
-    """Returns the lines of a Markdown table, a row a flag."""
+    """Returns the lines of a Markdown table, one row a flag."""
     lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     return lines + [f"| {' | '.join(_cells(item))} |" for item in flags]
 
 
 def _cells(item: Flag) -> tuple[str, ...]:
-    """A dash stands for nothing."""
+    """Returns the cells of a row; an empty cell is a dash."""
     kind = [" \\| ".join(item.choices) if item.choices else item.type.__name__]
     kind += ["repeatable"] if item.repeatable else []
     kind += [text for text in (item.unit, item.bounds.range) if text]

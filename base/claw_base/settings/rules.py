@@ -1,7 +1,7 @@
-"""Rules that a flag declares itself: bounds of numbers, and combinations in which it would change nothing or do harm.
+"""Rules that a flag declares itself: bounds of numbers, and combinations in which it would have no effect or do harm.
 
-A flag is *given* where its value differs from the default of its field and is no empty text, which takes back what a
-script gives. A rule speaks of a given flag alone, so defaults never contradict each other.
+A flag is *given* if its value differs from the field's default and is not an empty text, which resets a value set by
+a script. A rule applies only to a given flag, so defaults never contradict each other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def option(name: str) -> str:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The numbers that a flag takes: `above` and `below` are not among them, `also` is one more, such as -1."""
+    """The numbers that a flag accepts: `above` and `below` are exclusive; `also` is one more number, such as -1."""
 
     least: float | None = None
     most: float | None = None
@@ -31,7 +31,7 @@ class Bounds:
     unit: str = ""
 
     def hold(self, value: float) -> bool:
-        """Returns whether `value` is one of them; not a number is none."""
+        """Returns whether `value` is accepted; NaN is not."""
         inside = (
             (self.least is None or value >= self.least)
             and (self.most is None or value <= self.most)
@@ -42,7 +42,7 @@ class Bounds:
 
     @property
     def range(self) -> str:
-        """The numbers in words, without the unit; empty if there are no bounds."""
+        """Returns the range in words, without the unit; "" if there are no bounds."""
         if self.least is not None and self.most is not None:
             text = f"from {self.least} to {self.most}"
         else:
@@ -58,14 +58,14 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Rule:
-    """Rejects a flag that was given while all conditions hold.
+    """Rejects a flag if all conditions hold.
 
     Attributes:
-        text: the error; {flag} and {value} are the flag's, {any_other_name} is the value of that one.
+        text: the error; {flag} and {value} are replaced by the flag's, {any_other_name} by that flag's value.
         present: other flags that must be given.
         absent: other flags that must not be given.
-        equal: names (the flag's own too), each with values of which it must have one.
-        other: names, each with values of which it must have none.
+        equal: names (the flag's own too), with the values of which each must have one.
+        other: names, with the values of which each must have none.
     """
 
     text: str
@@ -76,12 +76,12 @@ class Rule:
 
     @property
     def names(self) -> Iterator[str]:
-        """Every flag that the conditions look at."""
+        """Yields every flag that the conditions use."""
         yield from (*self.present, *self.absent)
         yield from (name for name, _ in (*self.equal, *self.other))
 
     def broken(self, args: object, defaults: dict[str, Any]) -> bool:
-        """Returns whether every condition holds for these arguments."""
+        """Returns whether all conditions hold for these arguments."""
         arguments = vars(args)
         return (
             all(is_given(arguments[name], defaults[name]) for name in self.present)
@@ -92,7 +92,7 @@ class Rule:
 
 
 def needs(*names: str, text: str = "", why: str = "", **equal: object) -> Rule:
-    """Refuses a flag unless one of `names` is given, or a flag of `equal` has that value (or one of a tuple)."""
+    """Rejects a flag unless one of `names` is given, or a flag of `equal` has that value (or one of a tuple)."""
     conditions = _pairs(equal)
     options = [option(name) for name in names]
     options += [f"{option(name)} {' or '.join(map(str, values))}" for name, values in conditions]
@@ -101,7 +101,7 @@ def needs(*names: str, text: str = "", why: str = "", **equal: object) -> Rule:
 
 
 def excludes(*names: str, text: str = "", without: Sequence[str] = (), **equal: object) -> Rule:
-    """Refuses a flag where all of `names` are given, none of `without` is, and all of `equal` have that value (or one of
+    """Rejects a flag if all of `names` are given, none of `without` is, and all of `equal` have that value (or one of
     a tuple)."""
     conditions = _pairs(equal)
     company = [option(name) for name in names]
@@ -125,28 +125,28 @@ def is_given(value: object, default: object) -> bool:
 
 
 def check_flags(args: object) -> None:
-    """Checks every flag's own bounds, then its rules, in the order of their declaration.
+    """Checks every flag's bounds, then its rules, in order of declaration.
 
     Raises:
-        ConfigError: which flag, why not, and what to do.
+        ConfigError: names the flag, the reason and the remedy.
     """
     fields = flag_fields(args)
     check_fields(args, fields, fields)
 
 
 def flag_fields(group: Any) -> list[dataclasses.Field[Any]]:
-    """Returns the fields of a group of flags, or of an object of them, that are flags."""
+    """Returns the fields of a group of flags (class or instance) that are flags."""
     return [field for field in dataclasses.fields(group) if "help" in field.metadata]
 
 
 def check_fields(
     args: object, fields: Sequence[dataclasses.Field[Any]], known: Sequence[dataclasses.Field[Any]]
 ) -> None:
-    """As `check_flags`, for these `fields` alone.
+    """Like `check_flags`, for `fields` only.
 
     Args:
         args: values of all `known` fields.
-        known: those that rules may look at.
+        known: the fields that rules may use.
     """
     for field in fields:
         value, bounds = vars(args)[field.name], field.metadata["bounds"]

@@ -1,4 +1,4 @@
-"""Suggestions in place of an unknown flag."""
+"""Suggestions for an unknown flag."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Mapping
 
 
 def suggestion(word: str, parser: argparse.ArgumentParser, others: Mapping[str, str]) -> str | None:
-    """Our name of a flag of another program, else the flag of the parser that is spelt alike; None: there is none.
+    """Returns our name of another program's flag, else the parser's flag with the most similar spelling; None: there
+    is none.
 
     Args:
         word: the unknown flag, with or without =VALUE.
-        others: what other programs call a flag, and which of ours that is.
+        others: other programs' names of flags, mapped to ours.
     """
     name = word.split("=", 1)[0]
     if name in others:

@@ -1,1 +1,1 @@
-"""A desktop for each episode: a display of its own, and programs in boxes on it."""
+"""One desktop an episode: its own display, and sandboxed programs on it."""

@@ -1,4 +1,4 @@
-"""Desktops for episodes: `SCREENSHOT_BACKEND=xvfb`."""
+"""Desktop screens for episodes: `SCREENSHOT_BACKEND=xvfb`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANAGER_SECONDS = 90.0
 
 
 def require_desktop() -> None:
-    """Raises ConfigError if a program is missing, or there is no sandbox for the others."""
+    """Raises ConfigError if a program is missing, or sandboxes do not work here."""
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if not any(map(shutil.which, NAMES)):
         missing.append("chromium")
@@ -73,7 +73,7 @@ class Desktops:
 
 
 async def _managed(display: Display, programs: Programs) -> None:
-    """Returns when windows are managed: without that, keys reach none."""
+    """Returns once a window manager is running: without one, windows receive no keys."""
     ends = asyncio.get_running_loop().time() + MANAGER_SECONDS
     while not await display.hand("get_desktop"):
         status = programs.boxes[0].exit_code()

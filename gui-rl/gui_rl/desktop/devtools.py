@@ -1,4 +1,4 @@
-"""A browser's DevTools protocol through a socket of this machine."""
+"""Client of a browser's DevTools protocol over a local socket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOOLS = "devtools://"
 
 @dataclass(frozen=True)
 class Target:
-    """A tab."""
+    """A browser tab."""
 
     id: str
     title: str
@@ -32,13 +32,12 @@ class Target:
 
 
 class NoAnswer(Exception):
-    """A page does not answer, as one that shows a dialog."""
+    """A page does not answer, for example because it shows a dialog."""
 
 
 class DevTools:
     """Attributes:
-    targets: tabs in the order in which they were opened, by the newest look.
-    """
+    targets: tabs in the order in which they were opened, when last listed."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
@@ -51,7 +50,7 @@ class DevTools:
         return self._session
 
     async def ready(self) -> None:
-        """Returns when the browser has a tab. Raises EnvironmentAway."""
+        """Returns once the browser has a tab. Raises EnvironmentAway."""
         ends = asyncio.get_running_loop().time() + START_SECONDS
         while asyncio.get_running_loop().time() < ends:
             try:
@@ -63,7 +62,7 @@ class DevTools:
         raise EnvironmentAway("the browser does not start")
 
     async def tabs(self) -> list[Target]:
-        """Returns the tabs. Closes developer tools that the agent opened: a page may only be changed by using it.
+        """Returns the tabs. Closes developer tools that the agent has opened: it may change a page only by using it.
         Raises EnvironmentAway."""
         tabs = {}
         for one in await self._got("GET", "/json/list"):
@@ -90,7 +89,7 @@ class DevTools:
     async def tell(
         self, target: Target, command: str, seconds: float = ANSWER_SECONDS, **parameters: Any
     ) -> Any:
-        """Returns the answer of a tab to one command. Raises NoAnswer, EnvironmentAway."""
+        """Sends one command to a tab and returns its answer. Raises NoAnswer, EnvironmentAway."""
         try:
             async with asyncio.timeout(seconds):
                 async with self._client().ws_connect(
@@ -110,8 +109,7 @@ class DevTools:
     async def ask(
         self, target: Target, function: str, *arguments: Any, seconds: float = ANSWER_SECONDS
     ) -> Any:
-        """Returns the result of a function that runs in the page; None if it fails. Raises NoAnswer,
-        EnvironmentAway."""
+        """Runs a function in the page and returns its result; None if it fails. Raises NoAnswer, EnvironmentAway."""
         called = f"({function})(...{json.dumps(arguments)})"
         reply = await self.tell(
             target, "Runtime.evaluate", seconds, expression=called, returnByValue=True, awaitPromise=True
@@ -119,7 +117,7 @@ class DevTools:
         return reply.get("result", {}).get("value")
 
     async def front(self) -> Target | None:
-        """Returns the tab that is seen."""
+        """Returns the visible tab."""
         for one in reversed(await self.tabs()):
             try:
                 if await self.ask(one, "() => document.visibilityState", seconds=2.0) == "visible":

@@ -1,4 +1,4 @@
-"""An X display of one episode: Xvfb, its picture, and xdotool's hands on it."""
+"""An X display of one episode: Xvfb, screenshots, and input by xdotool."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from slime.sandbox import Workspace
 START_SECONDS = 30.0
 HAND_SECONDS = 60.0
 END_SECONDS = 10.0
-LOOK_AGAIN = 0.05  # seconds between two looks at whether the picture still changes
-CALM_SECONDS = 1.0  # after which a picture that changes all the time is taken as it is
-NEWS_SECONDS = 0.2  # in which programs learn of new keys
+LOOK_AGAIN = 0.05  # seconds between two screenshots that are compared
+CALM_SECONDS = 1.0  # seconds after which a picture that keeps changing is used as it is
+NEWS_SECONDS = 0.2  # seconds in which programs notice a new keyboard mapping
 ANY_ADDRESS = 0xFFFF
 HEADER = struct.Struct(">25I")
-"""Of an XWD file, which Xvfb keeps its frame buffer in (X11/XWDFile.h)."""
+"""Header of an XWD file, in which Xvfb keeps its frame buffer (X11/XWDFile.h)."""
 
 
 class Display:
     """Made by `begin`.
 
     Attributes:
-        socket: at which programs reach it. cookie: file that lets them in. hands_error: what xdotool last complained of.
+        socket: the socket that programs connect to. cookie: Xauthority file with the access key. hands_error: last
+            error message of xdotool.
     """
 
     def __init__(self, files: Workspace, process: asyncio.subprocess.Process, number: str) -> None:
@@ -46,12 +47,12 @@ class Display:
 
     @property
     def folder(self) -> Path:
-        """Goes with the display, also if this process is killed."""
+        """Temporary folder of the display, removed even if this process is killed."""
         return self.files.path
 
     @classmethod
     async def begin(cls, size: ScreenSize) -> Display:
-        """Raises EnvironmentAway."""
+        """Starts a display. Raises EnvironmentAway."""
         cookie = secrets.token_bytes(16)
         files = await asyncio.to_thread(_files, cookie)
         folder = files.path
@@ -75,7 +76,7 @@ class Display:
             await display.close()
             raise EnvironmentAway("Xvfb does not start: it names no display")
         display.cookie.write_bytes(_entry(display.number.encode(), cookie))
-        display.cookie.chmod(0o644)  # for the user of the boxes; no other user can list the folder
+        display.cookie.chmod(0o644)  # for the sandboxes' user; no other user can list the folder
         return display
 
     async def hand(self, *words: str) -> str:
@@ -99,8 +100,8 @@ class Display:
         return output.decode(errors="replace") if process.returncode == 0 else ""
 
     async def prepare(self, text: str) -> None:
-        """Gives characters that the keyboard does not have to keys that have none, and waits until programs know: xdotool
-        would do so between two key strokes, of which programs miss the first. Raises EnvironmentAway."""
+        """Maps characters missing on the keyboard to unused keys, and waits until programs notice: xdotool would do
+        so between two key strokes, and programs miss the first. Raises EnvironmentAway."""
         new = [one for one in dict.fromkeys(text) if one not in PRINTABLE]
         if new and not self._spare:
             keymap = await self._output_of("xmodmap", "-pke")
@@ -112,7 +113,7 @@ class Display:
             await asyncio.sleep(NEWS_SECONDS)
 
     def picture(self) -> Image.Image:
-        """Raises EnvironmentAway."""
+        """Returns a screenshot. Raises EnvironmentAway."""
         try:
             data = (self.folder / "Xvfb_screen0").read_bytes()
             header = HEADER.unpack_from(data)
@@ -128,7 +129,7 @@ class Display:
         return file.getvalue()
 
     async def calm(self) -> None:
-        """Returns when the picture has stopped changing, or does not stop."""
+        """Returns once the picture has stopped changing, or after `CALM_SECONDS`."""
         ends = asyncio.get_running_loop().time() + CALM_SECONDS
         before = None
         while asyncio.get_running_loop().time() < ends:
@@ -139,7 +140,7 @@ class Display:
             before = now
 
     async def close(self) -> None:
-        """Xvfb removes its own socket: its number may be another display's as soon as it has ended."""
+        """Ends the display. Xvfb removes its own socket: its number may be reused as soon as it has exited."""
         with contextlib.suppress(ProcessLookupError):
             self.process.terminate()
         try:
@@ -157,12 +158,12 @@ def _files(cookie: bytes) -> Workspace:
 
 
 def _ended_with_us(program: str) -> Sequence[str]:
-    """setpriv of util-linux asks the kernel to end the program with this process."""
+    """Wraps a command with setpriv of util-linux, so that the kernel ends it with this process."""
     return ("setpriv", "--pdeathsig", "TERM", program)
 
 
 async def _number(descriptor: int) -> str:
-    """Returns the output of Xvfb when it is ready; empty if it does not become ready."""
+    """Returns the display number that Xvfb prints when it is ready; empty if it does not start."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     pipe = os.fdopen(descriptor, "rb", buffering=0)
@@ -176,7 +177,7 @@ async def _number(descriptor: int) -> str:
 
 
 def _entry(number: bytes, cookie: bytes) -> bytes:
-    """Returns a line of an Xauthority file, for whatever address (Xau(3))."""
+    """Returns an Xauthority entry that is valid for any address (Xau(3))."""
     fields = (b"", number, b"MIT-MAGIC-COOKIE-1", cookie)
     return struct.pack(">H", ANY_ADDRESS) + b"".join(
         struct.pack(">H", len(field)) + field for field in fields

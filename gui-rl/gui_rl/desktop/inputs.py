@@ -1,4 +1,4 @@
-"""Actions as words for xdotool."""
+"""Converts actions to arguments of xdotool."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from gui_rl.screens.protocol import ScreenSize
 BUTTONS = {"left": "1", "middle": "2", "right": "3"}
 WHEEL = {(0, 1): "4", (0, -1): "5", (1, 0): "6", (-1, 0): "7"}
 PRINTABLE = "".join(map(chr, range(32, 127))) + "\n\t"
-SPARE = 20  # keys without a character
-NOTCH = 53.0  # pixels that a browser scrolls for one click of the wheel
+SPARE = 20  # number of keys without a character
+NOTCH = 53.0  # pixels that a browser scrolls for one notch of the wheel
 DRAG_STEPS = 8
 A_MOMENT = ("sleep", "0.05")
 KEYS = {
@@ -19,12 +19,12 @@ KEYS = {
     "ArrowUp": "Up", "ArrowDown": "Down", "ArrowLeft": "Left", "ArrowRight": "Right",
     "Control": "ctrl", "Shift": "shift", "Alt": "alt", "Meta": "super",
 }  # fmt: skip
-"""Browser's names of keys whose X name is another."""
+"""Browser key names whose X name differs."""
 
 
 def words_of(action: GuiAction, size: ScreenSize) -> list[str]:
-    """Arguments of one call; none if there is nothing to do. Points stand in the place of tags; a drag has a
-    start."""
+    """Returns the arguments of one xdotool call; empty if there is nothing to do. Tags must be replaced by points,
+    and a drag must have a start."""
     return list(_words(action, size))
 
 
@@ -52,8 +52,7 @@ def _words(action: GuiAction, size: ScreenSize) -> Iterator[str]:
 
 
 def written(action: GuiAction) -> list[GuiAction]:
-    """Returns the action, or parts of a long text, each with no more different characters than a keyboard has room
-    for."""
+    """Splits a long text into parts, each with at most as many different characters as the keyboard has free keys."""
     if not isinstance(action, Type):
         return [action]
     parts, start, seen = [], 0, set[str]()
@@ -77,7 +76,7 @@ def _pixels(at: Point, size: ScreenSize) -> tuple[int, int]:
 
 
 def _along(start: Point, end: Point, size: ScreenSize) -> Iterator[str]:
-    """Steps between the ends with time for programs to follow, so that they see a drag and not a jump."""
+    """Yields moves between the ends with pauses, so that programs see a drag and not a jump."""
     (left, top), (right, bottom) = _pixels(start, size), _pixels(end, size)
     for step in range(1, DRAG_STEPS + 1):
         part = step / DRAG_STEPS
@@ -92,7 +91,7 @@ def _wheel(axis: int, pixels: float) -> Iterator[str]:
 
 
 def key_name(key: str) -> str:
-    """X's name of a key; a character that is no letter or digit by its number."""
+    """Returns X's name of a key; characters other than letters and digits by their code."""
     if len(key) == 1:
         return key if key.isascii() and key.isalnum() else f"U{ord(key):04X}"
     return KEYS.get(key, key)

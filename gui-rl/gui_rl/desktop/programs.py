@@ -1,4 +1,5 @@
-"""Programs of one episode, each in a box: they share the display and a home, and nothing else of this machine."""
+"""Programs of one episode, each in a sandbox: they share the display and a home folder, and nothing else of this
+machine."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ BROWSER = Limits(
     open_files=4096,
 )
 OF_CHECKS = {"PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
-"""Variables of commands that prepare and check tasks: their Python takes no module from the home, which agents write."""
+"""Variables of commands that prepare and check tasks: their Python imports nothing from the home folder, which agents
+can write."""
 QUIETLY = ["/bin/sh", "-c", 'exec "$@" </dev/null >/dev/null 2>&1', "sh"]
 SYSTEM = ("/etc/fonts", "/etc/xdg", "/etc/alternatives", "/etc/chromium.d")
 POLICIES = {
@@ -61,11 +63,11 @@ POLICIES = {
     "PasswordManagerEnabled": False,
     "TranslateEnabled": False,
 }
-"""An agent may change a page's state only by using the page, not with developer tools or a page that it writes into the
-address. So schemes that are not in the list are refused."""
+"""Browser policies: an agent may change a page's state only by using the page, not with developer tools or a page
+typed into the address bar. All URL schemes that are not listed are therefore blocked."""
 FLAGS = (
-    "--no-sandbox",  # it is in one
-    "--test-type",  # without a warning about it
+    "--no-sandbox",  # it runs in a sandbox of ours
+    "--test-type",  # suppresses the warning about --no-sandbox
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-smooth-scrolling",
@@ -85,7 +87,7 @@ FLAGS = (
 
 
 class Programs:
-    """Its methods wait; call them from a thread.
+    """Starts and ends the programs of one episode.
 
     Attributes:
         home: the folder that programs and commands share; a browser has one of its own.
@@ -110,7 +112,7 @@ class Programs:
 
     @property
     def devtools(self) -> Path:
-        """Socket of the browser."""
+        """Returns the socket of the browser's DevTools."""
         return self.browsing.path / "devtools"
 
     def start(self, words: Sequence[str]) -> None:
@@ -118,7 +120,7 @@ class Programs:
         self._start([*QUIETLY, path_of(words[0]), *words[1:]], PROGRAM, self.home)
 
     def start_browser(self, url: str) -> None:
-        """The same for the browser, which has none of the home's files."""
+        """Starts the browser, which has no access to files of the home folder. Raises as `start`."""
         python, _ = box_python()
         here = Path(__file__).with_name("relay.py")
         program = next(filter(None, (shutil.which(name, path=PATHS) for name in NAMES)))
@@ -148,7 +150,7 @@ class Programs:
         }
 
     def run(self, command: str | Sequence[str], shell: bool = False) -> Finished:
-        """A command in a box of its own on the home. Raises ConfigError, SandboxError."""
+        """Runs a command in its own sandbox with the home folder. Raises ConfigError, SandboxError."""
         words = command if isinstance(command, str) else shlex.join(command)
         if isinstance(command, str) and not shell:
             words = shlex.join(shlex.split(command))
@@ -157,7 +159,7 @@ class Programs:
         return run(words, COMMAND_SECONDS, self.home, limits, self._seen(), variables)
 
     def check(self) -> None:
-        """Raises EnvironmentAway if a process outside has killed a program, or the browser has crashed."""
+        """Raises EnvironmentAway if a program was killed from outside, or the browser has crashed."""
         if any(box.lost() for box in self.boxes):
             raise EnvironmentAway("a program of the desktop was killed by another process of this machine")
         browser = self.browser_box
@@ -166,11 +168,11 @@ class Programs:
 
     @property
     def browsing_now(self) -> bool:
-        """Whether there is a browser that has not been closed."""
+        """Returns whether a browser is open."""
         return self.browser_box is not None and self.browser_box.exit_code() is None
 
     def close(self) -> None:
-        """Ends all programs. May be repeated."""
+        """Ends all programs. Can be repeated."""
         for box in reversed(self.boxes):
             box.close()
         self.boxes.clear()

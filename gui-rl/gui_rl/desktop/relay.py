@@ -1,7 +1,7 @@
-"""Runs in the box of a browser, which has no network: `relay.py SITES DEVTOOLS PROGRAM...`.
+"""Runs in the sandbox of a browser, which has no network: `relay.py SITES DEVTOOLS PROGRAM...`.
 
-The browser's proxy at port 3128 is the socket SITES, its DevTools at port 9222 are the socket DEVTOOLS. Ends with the
-program. Needs Python's standard library alone.
+It forwards the browser's proxy port 3128 to the socket SITES, and the socket DEVTOOLS to port 9222. Exits with the
+program. Needs only Python's standard library.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ async def main(sites, devtools, *program):
     nothing = asyncio.subprocess.DEVNULL
     child = await asyncio.create_subprocess_exec(*program, stdin=nothing, stdout=nothing, stderr=nothing)
     status = await child.wait()
-    return 128 - status if status < 0 else status  # a shell's code of the signal that ended it
+    return 128 - status if status < 0 else status  # shell convention for an exit by a signal
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The screen of one episode on a desktop of its own."""
+"""The screen of one episode with its own desktop."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ ORIGIN = """() => { const side = (outerWidth - innerWidth) / 2;
 LOADED = "() => document.readyState === 'complete'"
 FRAMES = """() => Promise.race([new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))),
   new Promise(done => setTimeout(done, 250))])"""
-CLASSES = "chrom"  # of Chromium's windows, and Chrome's
+CLASSES = "chrom"  # prefix of the window class of Chromium and Chrome
 LOAD_SECONDS = 20.0
 WINDOW_SECONDS = 20.0
-CLOSING_SECONDS = 10.0  # from the last window of a browser to its end
+CLOSING_SECONDS = 10.0  # seconds from closing a browser's last window to its exit
 Found = TypeVar("Found")
 LOOK_AGAIN = 0.05
-TITLE = 12  # pixels below the upper edge of a window: its title
+TITLE = 12  # pixels from the upper edge of a window to its title
 WINDOW = re.compile(r"(.*)\nWINDOW=(\d+)\nX=(-?\d+)\nY=(-?\d+)\nWIDTH=(\d+)\nHEIGHT=(\d+)\nSCREEN=\d+\n")
 
 
 class DesktopScreen:
-    """It is its own desktop: see `Desktop` for the methods below `close`."""
+    """Implements OpenScreen, and Desktop by the methods below `close`."""
 
     def __init__(
         self, display: Display, programs: Programs, size: ScreenSize, after: Callable[[], Awaitable[None]]
     ) -> None:
         self.display, self.programs, self.size = display, programs, size
         self.devtools: DevTools | None = None
-        self.pointer = Point(0.5, 0.5)  # where Xvfb puts it
+        self.pointer = Point(0.5, 0.5)  # initial position in Xvfb
         self._after = after
 
     @property
@@ -63,7 +63,7 @@ class DesktopScreen:
             await self._settled()
 
     def _browser(self) -> DevTools | None:
-        """None if there is none, or it has been closed."""
+        """Returns the browser; None if there is none, or if it was closed."""
         self.programs.check()
         return self.devtools if self.programs.browsing_now else None
 
@@ -80,7 +80,7 @@ class DesktopScreen:
         await self._settled()
 
     async def _settled(self) -> None:
-        """Returns when the picture is calm and the tab in front has loaded."""
+        """Returns once the picture is stable and the visible tab has loaded."""
         await self._reached()
         await self.display.calm()
         ends = asyncio.get_running_loop().time() + LOAD_SECONDS
@@ -94,8 +94,8 @@ class DesktopScreen:
             await asyncio.sleep(LOOK_AGAIN)
 
     async def _reached(self) -> None:
-        """Returns when a browser has dealt with what the hand did, however slow it is: it was asked for its tabs, which
-        it answers between two events, and its page has drawn two frames since."""
+        """Returns once the browser has handled the last input: it has listed its tabs, which it does between two
+        events, and its page has drawn two frames."""
         if tab := await self._front():
             browser, target = tab
             with contextlib.suppress(NoAnswer):
@@ -107,7 +107,7 @@ class DesktopScreen:
         return (browser, target) if browser and target else None
 
     async def _unless_closed(self, call: Awaitable[Found]) -> Found | None:
-        """Returns the browser's answer; None if there is none because it is just being closed."""
+        """Returns the browser's answer; None if the browser is closing."""
         try:
             return await call
         except EnvironmentAway:
@@ -119,7 +119,7 @@ class DesktopScreen:
             raise
 
     async def shown(self, unit: Coordinates) -> Shown:
-        """Returns the windows, and the page's elements if the browser's window is the active one."""
+        """Returns the windows, and the page's elements if the browser's window is active."""
         windows = await self.windows(unit)
         tab = await self._front() if await self._browser_is_active() else None
         if tab is None:
@@ -139,7 +139,7 @@ class DesktopScreen:
         return active in (await self.display.hand("search", "--onlyvisible", "--class", CLASSES)).split()
 
     async def windows(self, unit: Coordinates) -> list[Element]:
-        """Each with the place of its title."""
+        """Returns the windows, each at the position of its title."""
         active = (await self.display.hand("getactivewindow")).strip()
         windows = []
         for name, number, x, y, width, _ in await self._geometry():
@@ -179,7 +179,7 @@ class DesktopScreen:
             return []
 
     async def close(self) -> None:
-        """Ends all programs and the display; files go with them."""
+        """Ends all programs and the display; deletes their files."""
         try:
             if self.devtools is not None:
                 await self.devtools.close()

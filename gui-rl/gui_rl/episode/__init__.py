@@ -1,1 +1,1 @@
-"""One episode: the environment, what a turn means, and the browsers that it gets a screen from."""
+"""One episode: the environment, the parsing of turns, and the browsers for its screen."""

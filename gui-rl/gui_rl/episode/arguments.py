@@ -1,11 +1,11 @@
-"""Arguments of actions, checked: keys, texts, numbers and mouse buttons."""
+"""Checked arguments of actions: keys, texts, numbers and mouse buttons."""
 
 from __future__ import annotations
 
 from gui_rl.screens.actions import Button
 from slime.agents.tool_calls import CallError
 
-MOST_TEXT = 4000  # characters of one action
+MOST_TEXT = 4000  # most characters of one action
 MOST_SECONDS = 10.0
 MOST_PIXELS = 10_000
 
@@ -23,7 +23,7 @@ KEYS = {
     "win": "Meta", "winleft": "Meta", "cmd": "Meta", "command": "Meta", "super": "Meta", "meta": "Meta",
     **{f"f{number}": f"F{number}" for number in range(1, 13)},
 }  # fmt: skip
-"""Names that models use, and the browser's."""
+"""Names that models use for keys, mapped to the browser's names."""
 
 
 def key(name: object) -> str:
@@ -37,21 +37,21 @@ def key(name: object) -> str:
 
 
 def text(value: object) -> str:
-    """Returns a text. Raises CallError for another type, or a text that is too long."""
+    """Returns the text. Raises CallError for another type or a text that is too long."""
     if not isinstance(value, str) or len(value) > MOST_TEXT:
         raise CallError(f"what is typed must be a text of at most {MOST_TEXT} characters")
     return value
 
 
 def number(value: object, name: str, most: float) -> float:
-    """Returns a number. Raises CallError unless it is one between -most and most."""
+    """Returns the number. Raises CallError unless it is one between -most and most."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= most:
         raise CallError(f"{name} must be a number of at most {most:g}")
     return float(value)
 
 
 def button_of(name: object) -> Button:
-    """Raises CallError."""
+    """Returns the mouse button. Raises CallError."""
     if name not in ("left", "middle", "right"):
         raise CallError(f"there is no mouse button {name!r:.40}")
     return name  # type: ignore[return-value]

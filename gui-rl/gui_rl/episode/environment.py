@@ -1,4 +1,4 @@
-"""The environment of one episode: a fresh screen, what the agent does to it, and what it is worth in the end."""
+"""The environment of one episode: a fresh screen, the agent's actions on it, and the final score."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ObservationType = Literal["a11y_tree", "screenshot", "screenshot_a11y_tree"]
 
 @dataclass(frozen=True)
 class GuiSettings:
-    """Of all episodes of a run.
+    """Settings of all episodes of a run.
 
     Attributes:
-        tasks_dir: folder of tasks that rows name.
-        observation: what the model is shown.
-        tree_chars: of the accessibility tree that is shown at most.
+        tasks_dir: folder of the tasks that prompt rows refer to.
+        observation: what the model sees.
+        tree_chars: most characters of the accessibility tree in a turn.
         wait_after_reset, sleep_after_action: seconds.
-        results: folder of recordings; None records nothing.
+        results: folder of recordings; None: no recordings.
     """
 
     tasks_dir: Path | None = None
@@ -62,7 +62,7 @@ class GuiEnvironment:
         self.acted = 0
 
     async def reset(self, task: Task) -> Start:
-        """Raises TaskError, EnvironmentAway."""
+        """Starts the task. Raises TaskError, EnvironmentAway."""
         self.task = task_of(task, self.settings.tasks_dir)
         browser = self.surroundings.here()
         self.sites = await browser.ready()
@@ -75,7 +75,7 @@ class GuiEnvironment:
         return Start([system_message(self.settings.unit), await self._look(self.task.instruction)])
 
     async def step(self, action: Action) -> Observation:
-        """Does the actions of a turn in their order, until one of them ends the episode."""
+        """Carries out the actions of a turn in order, until one of them ends the episode."""
         try:
             actions = [resolved(one, self.places) for one in actions_of(action.calls, self.settings.unit)]
         except CallError as error:
@@ -112,8 +112,8 @@ class GuiEnvironment:
 
     async def evaluate(self) -> Outcome:
         """Returns +1 for a solved task, else -1. An infeasible task is solved only if the agent declares it
-        infeasible; running out of turns does not count. An agent that gives up has solved no other task, whatever the
-        screen shows."""
+        infeasible; running out of turns does not count. An agent that gives up fails every feasible task, whatever
+        the screen shows."""
         assert self.task is not None
         gave_up = self.finish is not None and not self.finish.success
         if self.task.infeasible or gave_up:
@@ -163,7 +163,7 @@ ABSOLUTE = "pixels of a screen that is {width} wide and {height} high"
 
 
 def system_message(unit: Coordinates) -> Message:
-    """Returns the rules, with the unit of coordinates."""
+    """Returns the system prompt, with the unit of coordinates."""
     coordinates = RELATIVE if unit.relative else ABSOLUTE.format(width=unit.width, height=unit.height)
     coordinates = TAGGED if unit.tags else coordinates
     return {"role": "system", "content": SYSTEM.format(coordinates=coordinates)}

@@ -1,5 +1,5 @@
-"""Lines of pyautogui as actions. The text is parsed as Python's grammar and read as data: calls of known functions with
-literal arguments; nothing is looked up, evaluated or run."""
+"""Parses lines of pyautogui into actions. The text is parsed with Python's grammar and treated as data: calls of
+known functions with literal arguments; nothing is looked up, evaluated or run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gui_rl.screens.actions import (
 from slime.agents.tool_calls import CallError
 
 TAG = re.compile(r"tag_(\d{1,4})")
-MOST_CODE = 6000  # characters
+MOST_CODE = 6000  # most characters of code in a turn
 WORDS: Mapping[str, GuiAction] = {"WAIT": Wait(1.0), "DONE": Finish(True), "FAIL": Finish(False)}
 Values = dict[str, Any]
 
@@ -46,11 +46,11 @@ PARAMETERS = {
     "hscroll": ("clicks", "x", "y"),
     "sleep": ("secs",),
 }
-"""Parameters of the known functions, in their order; durations and intervals are accepted and ignored."""
+"""Parameters of the known functions, in order; durations and intervals are accepted and ignored."""
 
 
 def actions_in(code: str, unit: Coordinates) -> list[GuiAction]:
-    """Returns the actions of some lines of pyautogui. Raises CallError."""
+    """Returns the actions in lines of pyautogui code. Raises CallError."""
     if len(code) > MOST_CODE:
         raise CallError(f"the code is longer than {MOST_CODE} characters")
     try:

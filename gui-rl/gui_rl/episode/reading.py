@@ -27,7 +27,7 @@ from slime.agents.tool_calls import OPEN, CallError, CallFormat, calls_in
 FENCE = re.compile(r"```(?:python)?\s*\n(.*?)```", re.DOTALL)
 THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 LINE = re.compile(r"^\s*(?:(?:pyautogui|time)\.\w+\(.*|WAIT|DONE|FAIL)\s*$")
-MOST_ACTIONS = 8  # of one turn
+MOST_ACTIONS = 8  # most actions in one turn
 ACTIONS = (
     "key", "type", "mouse_move", "left_click", "left_click_drag", "right_click", "middle_click", "double_click",
     "triple_click", "scroll", "hscroll", "wait", "terminate",
@@ -52,18 +52,18 @@ COMPUTER_USE = Tool(
     },
 )
 PYAUTOGUI = "pyautogui"
-"""Name of the calls that hold lines of code in `code`."""
+"""Name of tool calls with lines of code in the argument `code`."""
 NEITHER = "there is no action; write one, or DONE, or FAIL"
 
 
 class GuiFormat(CallFormat):
-    """Both forms in any turn; what surrounds them is thought and not read."""
+    """Accepts both formats in any turn; other text is treated as reasoning and ignored."""
 
     def __init__(self, unit: Coordinates) -> None:
         self.unit = unit
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
-        """Returns the calls of a turn, which all can be read. Raises CallError."""
+        """Returns the calls of a turn. Raises CallError if one cannot be parsed."""
         spoken = THOUGHT.sub("", text)
         if OPEN in spoken:
             calls = calls_in(spoken, (COMPUTER_USE,))
@@ -79,7 +79,7 @@ class GuiFormat(CallFormat):
 
 
 def code_in(text: str) -> str:
-    """Lines of code in a turn: those of a fence, else those that are actions by their look; "" for none."""
+    """Returns the code in a turn: of a fenced block, else lines that look like actions; "" if there is none."""
     if fenced := FENCE.findall(text):
         return "\n".join(fenced).strip()
     return "\n".join(line.strip() for line in text.splitlines() if LINE.match(line))

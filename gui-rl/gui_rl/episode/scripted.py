@@ -1,4 +1,4 @@
-"""An agent that follows a script: it finds elements in the accessibility tree as a model would, and writes its turns.
+"""An agent that follows a script: it finds elements in the accessibility tree like a model, and writes turns.
 
 A script is a list of steps:
 
@@ -24,12 +24,12 @@ CLICKS = {"click": "click", "double_click": "doubleClick", "right_click": "right
 
 
 class ScriptError(ClawError):
-    """A step that cannot be made on this screen."""
+    """A step that is impossible on this screen."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The elements in a screen's text: (role, name, x, y) in its order."""
+    """The elements in a screen's text: (role, name, x, y) in order."""
 
     elements: list[tuple[str, str, int, int]]
 
@@ -39,7 +39,7 @@ class Seen:
         return cls(elements)
 
     def place(self, role: str, name: str, which: int = 0) -> str:
-        """Raises ScriptError."""
+        """Returns the coordinates of an element. Raises ScriptError."""
         places = [f"{x}, {y}" for its, called, x, y in self.elements if (its, called) == (role, name)]
         if which >= len(places):
             raise ScriptError(f"there is no {role} {name!r} on the screen")
@@ -70,7 +70,7 @@ def turn(step: Sequence[Any], seen: Seen) -> str:
 async def play(
     environment: Environment, format: GuiFormat, metadata: Mapping[str, Any], script: Sequence[Sequence[Any]]
 ) -> Outcome:
-    """One whole episode of an environment that shows the tree; it is closed in the end. Raises ScriptError,
+    """Plays a whole episode in an environment that shows the tree, and closes it. Raises ScriptError,
     EnvironmentAway, TaskError."""
     try:
         start = await environment.reset(Task("", metadata=metadata))

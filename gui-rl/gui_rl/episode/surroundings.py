@@ -1,4 +1,4 @@
-"""Browsers of this process: one backend for each event loop, made when its first episode begins."""
+"""Browsers of this process: one backend for each event loop, created for its first episode."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ BACKENDS = get_args(Backend)
 
 class Browser(Screens, Protocol):
     """Attributes:
-    starts: times that the program which drives browsers was started.
-    """
+    starts: number of starts of the program that drives browsers."""
 
     sites: SiteServer
     starts: int
@@ -42,25 +41,25 @@ _CHECK: Mapping[str, Callable[[], object]] = {
 
 
 def require_backend(backend: Backend) -> None:
-    """Raises ConfigError if a program or a package that it needs is missing."""
+    """Raises ConfigError if a required program or package is missing."""
     _CHECK[backend]()
 
 
 class Surroundings:
-    """Browsers end with the process at the latest: their driver ends them when it ends."""
+    """The browsers of all event loops; their driver ends them at the latest when this process exits."""
 
     def __init__(self, size: ScreenSize, backend: Backend = "playwright") -> None:
         self.size, self.backend = size, backend
         self._browsers: WeakKeyDictionary[asyncio.AbstractEventLoop, Browser] = WeakKeyDictionary()
 
     def here(self) -> Browser:
-        """That of the running loop."""
+        """Returns the browser of the running loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._browsers:
             self._browsers[loop] = _MAKE[self.backend](self.size)
         return self._browsers[loop]
 
     async def close(self) -> None:
-        """Ends that of the running loop."""
+        """Closes the browser of the running loop."""
         if (browser := self._browsers.pop(asyncio.get_running_loop(), None)) is not None:
             await browser.close()

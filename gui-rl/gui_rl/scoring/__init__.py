@@ -1,1 +1,1 @@
-"""Tasks in OSWorld's JSON: reading, preparing, looking and scoring."""
+"""Tasks in OSWorld's JSON: parsing, preparation and scoring."""

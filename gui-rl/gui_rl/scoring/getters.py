@@ -1,4 +1,4 @@
-"""Inputs of evaluators, by OSWorld's names; `site_state` and `element_property` are ours."""
+"""Getters of evaluators, by OSWorld's names; `site_state` and `element_property` are ours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ async def _rule(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
 
 
 async def _site_state(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
-    """Returns all that pages have kept, or one entry of it (`key`), or those of `keys`; None if it did not hold all."""
+    """Returns the state stored by pages, or one entry of it (`key`), or those of `keys`; None if it became too large
+    to store."""
     if visit.full:
         return None
     if "key" in settings:
@@ -40,7 +41,7 @@ async def _active_tab_info(screen: OpenScreen, visit: Visit, settings: Json) -> 
 
 
 async def _active_url(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
-    """As Chrome's address bar shows it, behind `goto_prefix`."""
+    """Returns the URL as Chrome's address bar shows it, after `goto_prefix`."""
     url = (await screen.active()).url.partition("://")[2].removeprefix("www.")
     return str(settings.get("goto_prefix", "https://")) + url
 
@@ -50,7 +51,7 @@ async def _open_tabs_info(screen: OpenScreen, visit: Visit, settings: Json) -> A
 
 
 async def _url_parse(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
-    """Values of `parse_keys` in the address's query, renamed by `replace`; those of `split_list` as lists."""
+    """Returns the values of `parse_keys` in the URL's query, renamed by `replace`; those of `split_list` as lists."""
     asked = parse_qs(urlsplit((await screen.active()).url).query)
     parsed: dict[str, Any] = {key: asked.get(key, [""])[0] for key in settings["parse_keys"]}
     for key in settings.get("split_list", []) if isinstance(settings.get("split_list"), list) else []:
@@ -67,7 +68,7 @@ async def _command_line(screen: OpenScreen, visit: Visit, settings: Json) -> Any
 
 
 async def _command_error(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
-    """Returns its error output."""
+    """Returns the error output of a command on the desktop."""
     command = settings["command"]
     words = command if isinstance(command, str) else shlex.join(command)
     desktop = desktop_of(screen, "getter vm_command_error")
@@ -75,7 +76,7 @@ async def _command_error(screen: OpenScreen, visit: Visit, settings: Json) -> An
 
 
 async def _file(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
-    """Returns the text of a file of the home; None if there is none."""
+    """Returns the text of a file in the home folder; None if there is none."""
     data = await desktop_of(screen, "getter vm_file").file(str(settings["path"]))
     return None if data is None else data.decode(errors="replace")
 
@@ -99,7 +100,7 @@ DESKTOP_GETTERS: Mapping[str, Getter] = {
 
 
 async def get(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
-    """Raises TaskError for a getter that there is not, or whose settings are wrong; EnvironmentAway."""
+    """Returns a getter's value. Raises TaskError for an unknown getter or invalid settings; EnvironmentAway."""
     kind = settings.get("type")
     known = {**GETTERS, **DESKTOP_GETTERS}
     if kind not in known:

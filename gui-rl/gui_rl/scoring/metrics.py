@@ -1,4 +1,4 @@
-"""Functions of evaluators, by OSWorld's names: each compares a result with the rules and returns 0 to 1."""
+"""Metrics of evaluators, by OSWorld's names: each compares a result with rules and returns 0 to 1."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_in_list(result: Any, rules: Any, **options: Any) -> float:
 
 
 def check_include_exclude(result: Any, rules: Any, **options: Any) -> float:
-    """Texts of `include` come in the result, those of `exclude` do not."""
+    """Passes if the result contains all texts of `include` and none of `exclude`."""
     if result is None:
         return 0.0
     text, rules = str(result), _rules(rules)
@@ -38,7 +38,8 @@ def check_include_exclude(result: Any, rules: Any, **options: Any) -> float:
 
 
 def check_direct_json_object(result: Any, rules: Any, **options: Any) -> float:
-    """Each entry of `expected` has its value in the result; with `expect_in_result` its value comes in there."""
+    """Passes if each entry of `expected` equals that of the result; with `expect_in_result`, if it is contained in
+    it."""
     if not isinstance(result, Mapping):
         return 0.0
     rules = _rules(rules)
@@ -55,8 +56,8 @@ def check_direct_json_object(result: Any, rules: Any, **options: Any) -> float:
 
 
 def compare_text_file(result: Any, expected: Any, **options: Any) -> float:
-    """Two texts are the same, but for white space at their ends; with `ignore_blanks` for any, with `ignore_case` for
-    small and capital letters."""
+    """Passes if two texts are equal except for white space at their ends; `ignore_blanks`: any white space,
+    `ignore_case`: upper and lower case."""
     if result is None or expected is None:
         return 0.0
     texts = [str(one).strip() for one in (result, expected)]
@@ -68,13 +69,13 @@ def compare_text_file(result: Any, expected: Any, **options: Any) -> float:
 
 
 def file_contains(result: Any, rules: Any, **options: Any) -> float:
-    """Each text of `expected` comes in the file."""
+    """Passes if the file contains each text of `expected`."""
     return float(result is not None and all(one in str(result) for one in _rules(rules)["expected"]))
 
 
 def check_json(result: Any, rules: Any, **options: Any) -> float:
-    """The file is JSON with all that `expect` names and nothing that `unexpect` names: {"key": [path], "method": "eq" or
-    "ne", "ref": value}."""
+    """Passes if the file is JSON that satisfies all of `expect` and none of `unexpect`: {"key": [path], "method":
+    "eq" or "ne", "ref": value}."""
     try:
         document = json.loads(result or "")
     except ValueError:
@@ -97,7 +98,7 @@ def _holds(value: Any, rule: Mapping[str, Any]) -> bool:
 
 
 def is_expected_active_tab(result: Any, rules: Any, **options: Any) -> float:
-    """By its address, or by its title (`type`: url or title)."""
+    """Passes if the visible tab has this URL or title (`type`: url or title)."""
     rules, result = _rules(rules), result or {}
     if rules.get("type") == "title":
         return float(result.get("title") == rules["title"])
@@ -105,24 +106,24 @@ def is_expected_active_tab(result: Any, rules: Any, **options: Any) -> float:
 
 
 def is_expected_url_pattern_match(result: Any, rules: Any, **options: Any) -> float:
-    """Every regular expression of `expected` is found in the address."""
+    """Passes if every regular expression of `expected` matches the URL."""
     url = result.get("url", "") if isinstance(result, Mapping) else str(result or "")
     return float(all(re.search(pattern, url) for pattern in _rules(rules)["expected"]))
 
 
 def is_expected_tabs(result: Any, rules: Any, **options: Any) -> float:
-    """These addresses are open, and no others."""
+    """Passes if exactly these URLs are open."""
     opened = sorted(_plain(tab["url"]) for tab in result or [])
     return float(opened == sorted(map(_plain, _rules(rules)["urls"])))
 
 
 def _plain(url: str) -> str:
-    """Returns an address without http or https, which a rule may leave out, and without `www.`; another scheme stays."""
+    """Returns a URL without http or https, which a rule may omit, and without `www.`; other schemes are kept."""
     return re.sub(r"^(https?://)?(www\.)?", "", url).rstrip("/")
 
 
 def _same(result: Any, expected: Any) -> bool:
-    """Returns whether two JSON values are the same; true is not 1."""
+    """Returns whether two JSON values are equal; true is not 1."""
     if isinstance(result, Mapping) and isinstance(expected, Mapping):
         return result.keys() == expected.keys() and all(_same(result[key], expected[key]) for key in expected)
     if isinstance(result, list) and isinstance(expected, list):
@@ -156,7 +157,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 def score(func: str, result: Any, expected: Any, options: Mapping[str, Any]) -> float:
-    """Raises TaskError for a function that there is not, or rules that it does not take."""
+    """Returns a metric's score. Raises TaskError for an unknown metric or invalid rules."""
     if func not in METRICS:
         raise TaskError(f"there is no metric {func!r}; known: {', '.join(METRICS)}")
     try:
@@ -166,7 +167,7 @@ def score(func: str, result: Any, expected: Any, options: Mapping[str, Any]) -> 
 
 
 def together(scores: Sequence[float], conj: str) -> float:
-    """ "and": 0 where one is 0, else their mean; "or": the greatest."""
+    """Combines scores: "and": 0 if one is 0, else the mean; "or": the maximum."""
     if conj == "or":
         return max(scores, default=0.0)
     return sum(scores) / len(scores) if scores and min(scores) > 0 else 0.0

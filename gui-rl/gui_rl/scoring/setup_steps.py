@@ -1,4 +1,4 @@
-"""Config steps of a task: what a browser alone can make, and what needs a desktop around it."""
+"""Setup steps of a task: those that a browser alone supports, and those that need a desktop."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gui_rl.screens.protocol import Desktop, OpenScreen
 MOST_SECONDS = 60.0
 BROWSERS = {"google-chrome", "chromium", "chromium-browser"}
 NOT_NEEDED = {"socat"}
-"""Programs that OSWorld's tasks launch to reach its browser from outside."""
+"""Programs that OSWorld's tasks launch to reach the browser from outside; they are not needed here."""
 NOT_THERE = ("pyautogui", "{CLIENT_PASSWORD}", "sudo ", "gnome", "dbus")
-"""Words in commands of OSWorld's tasks that need its machine, and that this desktop does not have."""
+"""Words in commands of OSWorld's tasks that need features of its virtual machine, which this desktop lacks."""
 Step = Callable[[OpenScreen, Json], Awaitable[None]]
 
 
@@ -38,7 +38,7 @@ async def _sleep(screen: OpenScreen, parameters: Json) -> None:
 
 
 async def _execute(screen: OpenScreen, parameters: Json) -> None:
-    """As in OSWorld, a command that fails is no error: the task is what its files then are."""
+    """Runs a command. As in OSWorld, a failing command is not an error: only the resulting files count."""
     desktop = desktop_of(screen, "config step execute")
     await desktop.run(parameters["command"], bool(parameters.get("shell", False)))
 
@@ -65,7 +65,7 @@ DESKTOP_STEPS: Mapping[str, Step] = {
 
 
 def desktop_of(screen: OpenScreen, what: str) -> Desktop:
-    """Raises TaskError if there is none, in which case `what` cannot be."""
+    """Returns the desktop. Raises TaskError if there is none; the message names `what` needs it."""
     if screen.desktop is None:
         raise TaskError(f"{what} needs a desktop: SCREENSHOT_BACKEND=xvfb")
     return screen.desktop
@@ -77,10 +77,10 @@ def _words(parameters: Json) -> list[str]:
 
 
 def refused_step(steps: Sequence[Json], desktop: bool = False) -> str | None:
-    """Returns why steps cannot be made, in words; None if they can.
+    """Returns why steps are impossible here; None if they are possible.
 
     Args:
-        desktop: whether there is one around the browser.
+        desktop: whether the browser runs on a desktop.
     """
     for step in steps:
         kind = step["type"]
@@ -97,7 +97,7 @@ def refused_step(steps: Sequence[Json], desktop: bool = False) -> str | None:
 
 
 async def make(screen: OpenScreen, steps: Sequence[Json]) -> None:
-    """Raises TaskError for one that there is not, or that is written wrongly; EnvironmentAway."""
+    """Carries out setup steps. Raises TaskError for an unknown or malformed step; EnvironmentAway."""
     known = {**STEPS, **DESKTOP_STEPS}
     for step in steps:
         if step["type"] not in known:

@@ -20,7 +20,7 @@ Json = Mapping[str, Any]
 
 
 class TaskError(ClawError):
-    """A task that cannot be read, or needs what there is not; the message names it."""
+    """A task cannot be read, or needs something that is missing; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,7 @@ class GuiTask:
     """Attributes:
     config, postconfig: steps {"type", "parameters"} before the episode and before the checks.
     conj: whether all checks must hold ("and"), or one ("or").
-    infeasible: the right thing is to give up.
-    """
+    infeasible: giving up is the correct answer."""
 
     name: str
     domain: str
@@ -59,11 +58,11 @@ class GuiTask:
 
 
 def task_of(row: Task, tasks_dir: Path | None) -> GuiTask:
-    """Returns the task of a row: its metadata holds `task_config`, or `domain` and `example_id` of a file in
+    """Returns the task of a prompt row: its metadata has `task_config`, or `domain` and `example_id` of a file in
     `tasks_dir`.
 
     Raises:
-        TaskError: it holds neither, or the task cannot be read.
+        TaskError: the row has neither, or the task cannot be read.
     """
     about = row.metadata
     domain = str(about.get("domain", ""))
@@ -76,7 +75,7 @@ def task_of(row: Task, tasks_dir: Path | None) -> GuiTask:
 
 
 def read_json(folder: Path, name: str) -> Json:
-    """Returns a task's file. Raises TaskError if it is none, or outside of the folder."""
+    """Returns the content of a task file. Raises TaskError if it is not a task, or outside the folder."""
     file = (folder / name).resolve()
     if not file.is_relative_to(folder.resolve()):
         raise TaskError(f"{name} leads out of {folder}")
@@ -90,7 +89,7 @@ def read_json(folder: Path, name: str) -> Json:
 
 
 def task_from(config: object, domain: str) -> GuiTask:
-    """Raises TaskError."""
+    """Parses a task. Raises TaskError."""
     if not isinstance(config, Mapping):
         raise TaskError("task_config is no object")
     try:

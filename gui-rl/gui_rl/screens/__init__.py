@@ -1,1 +1,1 @@
-"""Display and actions: screens by browser, their elements, actions, and the sites of tasks."""
+"""Screens: browser drivers, elements, actions, and the sites of tasks."""

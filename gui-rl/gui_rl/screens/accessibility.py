@@ -1,4 +1,4 @@
-"""Chromium's accessibility tree and layout as elements of the screen.
+"""Converts Chromium's accessibility tree and layout to screen elements.
 
 Both come from the DevTools protocol: `Accessibility.getFullAXTree` gives roles, names, values and states,
 `DOMSnapshot.captureSnapshot` gives the boxes.
@@ -16,7 +16,7 @@ from gui_rl.screens.tree import Element
 
 Node = Mapping[str, Any]
 Box = tuple[float, float, float, float]
-"""x, y, width, height in pixels of the document."""
+"""x, y, width, height in document pixels."""
 USABLE = {
     "button", "link", "textbox", "searchbox", "checkbox", "radio", "combobox", "option", "menuitem", "menuitemcheckbox",
     "menuitemradio", "tab", "switch", "slider", "spinbutton", "treeitem",
@@ -46,12 +46,12 @@ STATES = {
 NAMES = {"img": "image", "gridcell": "cell", "StaticText": "text"}
 CELLS = {"cell", "gridcell"}
 UNSPOKEN = {"LabelText"}
-"""Roles whose text is the name of another element."""
+"""Roles whose text is the name of another element; they are not listed."""
 
 
 @dataclass(frozen=True)
 class View:
-    """The part of the document that is seen, in its pixels; `origin`: where its corner is on the screen."""
+    """The visible part of the document, in document pixels; `origin`: position of its corner on the screen."""
 
     left: float
     top: float
@@ -60,7 +60,7 @@ class View:
     origin: tuple[float, float] = (0.0, 0.0)
 
     def centre(self, box: Box) -> tuple[float, float] | None:
-        """Returns the centre of the visible part of a box, in pixels of the screen; None if none is."""
+        """Returns the centre of the visible part of a box, in screen pixels; None if no part is visible."""
         left, top = max(box[0], self.left), max(box[1], self.top)
         right, bottom = (
             min(box[0] + box[2], self.left + self.width),
@@ -80,12 +80,12 @@ def shown_page(
     notes: Sequence[str],
     origin: tuple[float, float] = (0.0, 0.0),
 ) -> Shown:
-    """Returns the visible part of a page, with a note if there is more of it.
+    """Returns the visible part of a page, with a note if the page continues.
 
     Args:
-        tree, snapshot: what the two commands answer.
+        tree, snapshot: results of the two commands.
         place: left, top, width and height of the visible part, and the height of the whole page, in pixels.
-        origin: where the page's corner is on the screen.
+        origin: position of the page's corner on the screen.
     """
     left, top, width, height, whole = place
     below = ["(more below)"] if top + height < whole - 1 else []
@@ -95,7 +95,7 @@ def shown_page(
 
 
 def boxes_of(snapshot: Mapping[str, Any]) -> dict[int, Box]:
-    """By the backend's number of a node, of the main document."""
+    """Returns the boxes of the main document's nodes, by their backend node id."""
     document = snapshot["documents"][0]
     numbers, layout = document["nodes"]["backendNodeId"], document["layout"]
     return {
@@ -106,7 +106,7 @@ def boxes_of(snapshot: Mapping[str, Any]) -> dict[int, Box]:
 def elements_of(
     nodes: Sequence[Node], boxes: Mapping[int, Box], view: View, unit: Coordinates
 ) -> list[Element]:
-    """Returns the visible elements, in the order of the document."""
+    """Returns the visible elements in document order."""
     by_id = {node["nodeId"]: node for node in nodes}
     roots = [node for node in nodes if node.get("parentId") not in by_id]
     elements = []
@@ -123,7 +123,7 @@ def elements_of(
 
 
 def _walk(node: Node, by_id: Mapping[str, Node], inside: str) -> Iterator[tuple[Node, str]]:
-    """Nodes to show, each with the name that has been shown for what it is in."""
+    """Yields the nodes to show, each with the name already shown for its container."""
     role = str(node.get("role", {}).get("value", ""))
     if role in UNSPOKEN:
         inside = _all_text(node, by_id)
@@ -139,7 +139,7 @@ def _walk(node: Node, by_id: Mapping[str, Node], inside: str) -> Iterator[tuple[
 
 
 def _holds(node: Node, by_id: Mapping[str, Node]) -> bool:
-    """Returns whether something that can be used is in it; its name then only repeats that one's."""
+    """Returns whether a node contains an interactive element; its name then only repeats that element's."""
     children = [by_id[child] for child in node.get("childIds", ()) if child in by_id]
     return any(str(one.get("role", {}).get("value")) in USABLE or _holds(one, by_id) for one in children)
 

@@ -1,6 +1,6 @@
-"""Actions of an agent on a screen, as data: a model's text is never run as code.
+"""Actions of an agent on a screen, as data: text of a model is never run as code.
 
-Points are shares of the screen, 0 to 1, whatever unit the model wrote them in.
+Points are fractions of the screen, 0 to 1, independent of the model's unit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Tag:
-    """An element of the tree that was shown last, by its number."""
+    """An element of the last shown tree, by its number."""
 
     number: int
 
@@ -38,7 +38,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Click:
-    """`at` None: where the pointer is."""
+    """A mouse click; `at` None: at the pointer's position."""
 
     at: Place | None
     button: Button = "left"
@@ -47,7 +47,7 @@ class Click:
 
 @dataclass(frozen=True)
 class Drag:
-    """With the button held, from `start`, or from where the pointer is, to `end`."""
+    """A drag from `start` (None: the pointer's position) to `end`."""
 
     end: Place
     start: Place | None = None
@@ -60,7 +60,7 @@ class Type:
 
 @dataclass(frozen=True)
 class Press:
-    """Keys that are pressed together, `times` times, by their names in the browser (Control, Enter, a)."""
+    """Keys pressed together, `times` times, by their browser names (Control, Enter, a)."""
 
     keys: tuple[str, ...]
     times: int = 1
@@ -68,7 +68,7 @@ class Press:
 
 @dataclass(frozen=True)
 class Scroll:
-    """In pixels; up and left are positive, as in pyautogui."""
+    """Scrolling in pixels; up and left are positive, as in pyautogui."""
 
     up: float = 0.0
     left: float = 0.0
@@ -82,7 +82,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Finish:
-    """The agent ends the episode; `success` False: it holds the task for impossible."""
+    """Ends the episode; `success` False: the agent considers the task impossible."""
 
     success: bool
 
@@ -92,10 +92,10 @@ GuiAction = Move | Click | Drag | Type | Press | Scroll | Wait | Finish
 
 @dataclass(frozen=True)
 class Coordinates:
-    """In what unit a model writes coordinates: 0 to 999 over the screen, or pixels of it.
+    """The unit in which a model writes coordinates: 0 to 999 over the screen, or pixels.
 
     Attributes:
-        tags: the tree names elements by number, and these stand for their places.
+        tags: the tree numbers its elements, and these numbers replace coordinates.
     """
 
     relative: bool = True
@@ -104,7 +104,7 @@ class Coordinates:
     tags: bool = False
 
     def point(self, x: object, y: object) -> Point:
-        """Raises CallError if it is no place on the screen."""
+        """Returns a point. Raises CallError if it is outside the screen."""
         sides = (GRID, GRID) if self.relative else (self.width, self.height)
         for value, side in zip((x, y), sides, strict=True):
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < side:
@@ -112,7 +112,7 @@ class Coordinates:
         return Point((float(x) + 0.5) / sides[0], (float(y) + 0.5) / sides[1])  # type: ignore[arg-type]
 
     def place(self, x: object, y: object) -> Place:
-        """The same, or a tag in the place of x. Raises CallError."""
+        """Returns a point, or a tag if x is one. Raises CallError."""
         if isinstance(x, Tag) and y is None:
             if not self.tags:
                 raise CallError("elements have no tags here; write x and y")
@@ -120,7 +120,7 @@ class Coordinates:
         return self.point(x, y)
 
     def written(self, x: float, y: float) -> tuple[int, int]:
-        """Returns a place in pixels of the screen, in this unit."""
+        """Converts a position in screen pixels to this unit."""
         if not self.relative:
             return int(x), int(y)
         return tuple(  # type: ignore[return-value]
@@ -130,7 +130,7 @@ class Coordinates:
 
 
 def resolved(action: GuiAction, places: Sequence[Point]) -> GuiAction:
-    """Returns the action with points in the place of tags; `places` are those of the elements that were shown.
+    """Replaces tags by points; `places`: points of the elements that were shown.
 
     Raises:
         CallError: there is no such element.

@@ -24,21 +24,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-WAIT_MS = 120_000  # until a browser that does not answer counts as gone
+WAIT_MS = 120_000  # milliseconds after which a browser that does not answer counts as lost
 END_SECONDS = 20.0
 OFF = (
-    "WebUIOmniboxPopup", "WebUIOmniboxAimPopup",  # for each context a process, which takes more than its page
-    # Playwright's own, as Chromium reads the last such flag alone
+    # each needs a process for each context, which uses more memory than the page
+    "WebUIOmniboxPopup", "WebUIOmniboxAimPopup",
+    # Playwright's own list, repeated because Chromium uses only the last such flag
     "AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades",
     "HttpsFirstBalancedModeAutoEnable", "LensOverlay", "MediaRouter", "PaintHolding",
     "ThirdPartyStoragePartitioning", "AvoidCorsURLLoaderRestartOnRedirect", "TcpPortRandomizationWin",
     "OptimizationHints", "NetworkTimeServiceQuerying", "AimEnabled", "PreconnectToSearch",
     "msForceBrowserSignIn", "msEdgeUpdateLaunchServicesPreferredVersion",
 )  # fmt: skip
-"""Features of Chromium."""
+"""Chromium features to disable."""
 FLAGS = (
     f"--disable-features={','.join(OFF)}",
-    "--no-sandbox",  # pages are ours, and containers often allow no namespaces
+    "--no-sandbox",  # the pages are ours, and containers often do not allow namespaces
     "--disable-gpu",
     "--disable-smooth-scrolling",
     "--renderer-process-limit=64",
@@ -74,7 +75,7 @@ async def reaching_the_browser() -> AsyncIterator[None]:
 
 
 class Chromium:
-    """Starts a browser with the first screen, and another one after a crash.
+    """Starts a browser for the first screen, and a new one after a crash.
 
     Attributes:
         starts: number of browsers started so far.
@@ -94,7 +95,7 @@ class Chromium:
                 return await PlaywrightScreen.begin(await self._context(visit))
         except EnvironmentAway:
             async with self._starting:
-                await self._end()  # the next one gets another browser
+                await self._end()  # the next screen gets a new browser
             raise
 
     async def _context(self, visit: Visit) -> BrowserContext:
@@ -247,8 +248,8 @@ class PlaywrightScreen:
         return at.x * size["width"], at.y * size["height"]
 
     async def _type(self, text: str) -> None:
-        """Types text as an input method does, so that every script works. Line ends and tabs are pressed as keys. If no
-        text field is active, all characters are pressed as keys."""
+        """Types text through the input-method interface, so that any characters work. Line ends and tabs are pressed
+        as keys. If no text field is active, all characters are pressed as keys."""
         for number, line in enumerate(text.split("\n")):
             if number:
                 await self.page.keyboard.press("Enter")
@@ -261,7 +262,7 @@ class PlaywrightScreen:
                     await self.page.keyboard.type(part)
 
     async def _settled(self) -> None:
-        """Waits until the active tab has loaded the result of an action."""
+        """Waits until the visible tab has loaded the result of an action."""
         from playwright.async_api import Error
 
         ends = asyncio.get_running_loop().time() + WAIT_MS / 1000

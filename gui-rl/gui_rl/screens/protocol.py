@@ -1,4 +1,4 @@
-"""The interface of a screen to an environment, whatever draws it."""
+"""The interface between a screen and an environment, independent of the driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slime.sandbox import Finished
 
 @dataclass(frozen=True)
 class ScreenSize:
-    """In pixels."""
+    """Size in pixels."""
 
     width: int = 1280
     height: int = 800
@@ -28,46 +28,47 @@ class Tab:
 
 @dataclass(frozen=True)
 class Shown:
-    """The screen as text: its elements, and remarks on them."""
+    """The screen as text: its elements, and notes."""
 
     elements: list[Element]
     notes: list[str]
 
 
 class Desktop(Protocol):
-    """Programs around the browser. Its methods raise EnvironmentAway where the desktop is gone."""
+    """Programs on the browser's desktop. Its methods raise EnvironmentAway if the desktop is lost."""
 
     async def launch(self, words: Sequence[str]) -> None:
         """Starts a program and waits for its window. Raises TaskError if it is not installed."""
         ...
 
     async def run(self, command: str | Sequence[str], shell: bool) -> Finished:
-        """A command in a box of its own, with the files of the home."""
+        """Runs a command in its own sandbox, with the files of the home folder."""
         ...
 
     async def file(self, path: str) -> bytes | None:
-        """None if there is no such file in the home."""
+        """Returns a file of the home folder; None if there is none."""
         ...
 
     async def window(self, name: str, strict: bool, what: Literal["windowactivate", "windowclose"]) -> bool:
-        """Does that with the first window of this name, or with it in its name; whether there is one."""
+        """Activates or closes the first window with this name, or with it in its name; returns whether there is
+        one."""
         ...
 
 
 class OpenScreen(Protocol):
-    """The screen of one episode. Its methods raise EnvironmentAway where the browser is gone."""
+    """The screen of one episode. Its methods raise EnvironmentAway if the browser is lost."""
 
     @property
     def desktop(self) -> Desktop | None:
-        """None for a browser alone."""
+        """Returns the desktop; None if there is only a browser."""
         ...
 
     async def open(self, urls: list[str]) -> None:
-        """Opens tabs; the last one is in front."""
+        """Opens tabs; the last one is visible."""
         ...
 
     async def act(self, action: GuiAction) -> None:
-        """Acts, and waits until what it began has ended. Wait and Finish are not for a screen."""
+        """Carries out an action, and waits until its effects have ended. Wait and Finish are handled elsewhere."""
         ...
 
     async def shown(self, unit: Coordinates) -> Shown: ...
@@ -75,21 +76,22 @@ class OpenScreen(Protocol):
     async def png(self) -> bytes: ...
 
     async def tabs(self) -> list[Tab]:
-        """In the order in which they were opened."""
+        """Returns the tabs in the order in which they were opened."""
         ...
 
     async def active(self) -> Tab: ...
 
     async def read(self, selector: str, name: str) -> list[Any]:
-        """Returns a property of the elements that match a CSS selector, in the tab in front."""
+        """Returns a property of the elements that match a CSS selector, in the visible tab."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Screens(Protocol):
-    """The source of screens."""
+    """Creates screens."""
 
     async def screen(self, visit: Visit) -> OpenScreen:
-        """Returns a fresh one: no cookie, cache, storage or history of another episode. Raises EnvironmentAway."""
+        """Returns a new screen without cookies, cache, storage or history of other episodes. Raises
+        EnvironmentAway."""
         ...

@@ -1,7 +1,7 @@
-"""Serves the sites of tasks from this process. It is the browser's proxy, so pages have no other network.
+"""Serves the sites of tasks from this process. It acts as the browser's proxy, so pages have no other network.
 
-An episode is identified by a header that its browser context sends, or by an address that is opened only for it. The
-state that its pages store (`set` and `add` of site.js) is kept here, separately for each episode; evaluators read it.
+An episode is identified by a header that its browser context sends, or by an address that only it uses. The state
+that its pages store (`set` and `add` of site.js) is kept here, separately for each episode; evaluators read it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 from aiohttp import web
 
 MADE_HOST = "pages.test"
-"""Host whose pages are those of the task itself."""
+"""Host name of the pages that a task describes itself."""
 SITES = Path(__file__).parents[2] / "sites"
 HEADER = "X-Episode"
-MOST_BYTES = 256 * 1024  # of one episode's state
+MOST_BYTES = 256 * 1024  # most bytes of one episode's state
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Visit:
 
 
 class SiteServer:
-    """Listens on a free port of this machine's own address."""
+    """Serves the sites on a free local port."""
 
     def __init__(self, sites: Path = SITES) -> None:
         self.sites = sites.resolve()
@@ -72,7 +72,7 @@ class SiteServer:
         self.visits.pop(visit.token, None)
 
     async def open_for(self, visit: Visit, socket: Path | None = None) -> str:
-        """Opens an address, or a Unix socket, for one episode with a browser of its own, and returns it. `close_for`
+        """Opens an address, or a Unix socket, for one episode with its own browser, and returns it. `close_for`
         closes it."""
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -88,7 +88,7 @@ class SiteServer:
         return f"http://127.0.0.1:{runner.addresses[0][1]}"
 
     async def close_for(self, visit: Visit) -> None:
-        """May be repeated."""
+        """Closes the address; can be repeated."""
         if (runner := self._own.pop(visit.token, None)) is not None:
             await runner.cleanup()
 
@@ -150,14 +150,14 @@ TILE = (
     "position: absolute; left: {left}px; top: {top}px; width: {size}px; height: {size}px; padding: 0; {shape}"
 )
 BORDER = 20
-"""Pixels, of tiles that are hollow."""
+"""Border width of hollow tiles, in pixels."""
 SHAPES = {
     "square": "border: 0; background: {colour}",
     "disc": "border: 0; border-radius: 50%; background: {colour}",
     "frame": "box-sizing: border-box; border: {border}px solid {colour}; background: none",
     "ring": "box-sizing: border-box; border: {border}px solid {colour}; border-radius: 50%; background: none",
 }
-"""Of tiles."""
+"""CSS of tile shapes."""
 
 
 def made_page(spec: dict[str, Any]) -> str:

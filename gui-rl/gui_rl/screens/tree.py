@@ -1,4 +1,4 @@
-"""The accessibility tree as text: a line for what can be read or used, with the place where it is clicked."""
+"""The accessibility tree as text: one line for each readable or interactive element, with the position to click."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ GRID = 1000
 
 @dataclass(frozen=True)
 class Element:
-    """One node of the tree that is on the screen.
+    """One element of the tree that is visible on the screen.
 
     Attributes:
-        role: as in ARIA. name: what a screen reader reads.
+        role: its ARIA role. name: its accessible name.
         x, y: its centre, in the unit in which the model writes coordinates.
-        value: typed or set; None if it has none.
+        value: typed or set value; None if it has none.
         states: such as checked, disabled, focused.
     """
 
@@ -29,7 +29,7 @@ class Element:
     states: tuple[str, ...] = ()
 
     def line(self, tag: int | None = None) -> str:
-        """`role "name" x,y = "value" states`, with `tag_N` for x,y if there is one."""
+        """Returns `role "name" x,y = "value" states`, with `tag_N` instead of x,y if `tag` is set."""
         place = f"{self.x},{self.y}" if tag is None else f"tag_{tag}"
         words = [self.role, json.dumps(self.name, ensure_ascii=False), place]
         if self.value:
@@ -40,10 +40,10 @@ class Element:
 def as_text(
     elements: Sequence[Element], notes: Sequence[str] = (), most: int = 4000, tags: bool = False
 ) -> str:
-    """Lines of `elements`, then `notes`; lines that do not fit into `most` characters are left out and counted.
+    """Returns lines of `elements`, then `notes`; lines beyond `most` characters are omitted and counted.
 
     Args:
-        tags: elements are named by their number instead of their place.
+        tags: show the elements' numbers instead of positions.
     """
     lines, room = [], most
     for number, element in enumerate(elements):

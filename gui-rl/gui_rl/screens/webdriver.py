@@ -1,4 +1,4 @@
-"""Chromium driven by Selenium: one chromedriver for all episodes of an event loop, a browser of its own for each."""
+"""Chromium driven by Selenium: one chromedriver for all episodes of an event loop, with a browser for each."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ DRIVERS = ("chromedriver", "chromium-driver", "chromium.chromedriver")
 
 @dataclass(frozen=True)
 class Programs:
-    """Paths."""
+    """Paths of browser and driver."""
 
     browser: str
     driver: str
 
 
 def programs() -> Programs:
-    """Raises ConfigError if there is no browser, no driver of it, or no Selenium."""
+    """Returns the installed programs. Raises ConfigError if browser, driver or Selenium is missing."""
     try:
         import selenium.webdriver  # noqa: F401
     except ImportError as error:
@@ -58,10 +58,10 @@ def programs() -> Programs:
 
 
 class Drivers:
-    """Starts with the first screen and again when it has died.
+    """Starts chromedriver for the first screen, and again after it has died.
 
     Attributes:
-        starts: drivers that were started.
+        starts: number of started drivers.
     """
 
     def __init__(self, size: ScreenSize, sites: SiteServer | None = None) -> None:
@@ -69,7 +69,7 @@ class Drivers:
         self.starts = 0
         self._starting = asyncio.Lock()
         self._service: Service | None = None
-        # Children end with their thread
+        # children are killed when the thread that started them ends
         self._spawner = ThreadPoolExecutor(1, thread_name_prefix="chromedriver")
 
     async def ready(self) -> SiteServer:
@@ -84,7 +84,7 @@ class Drivers:
         sites = await self.ready()
         url = await self._running()
         proxy = await sites.open_for(visit)
-        # Is removed also where this process is killed
+        # removed even if this process is killed
         profile = await asyncio.to_thread(Workspace, place="/profile")
 
         async def end() -> None:
@@ -96,7 +96,7 @@ class Drivers:
         except EnvironmentAway:
             await end()
             async with self._starting:
-                await self._end()  # the next one gets another driver
+                await self._end()  # the next screen gets a new driver
             raise
 
     def _options(self, proxy: str, profile: Path) -> Any:
@@ -167,7 +167,7 @@ LOOK_AGAIN = 0.01  # seconds
 
 @asynccontextmanager
 async def reaching_the_driver() -> AsyncIterator[None]:
-    """Turns what Selenium raises, and a wait that is too long, into EnvironmentAway."""
+    """Turns Selenium's exceptions and time-outs into EnvironmentAway."""
     from selenium.common.exceptions import WebDriverException
     from urllib3.exceptions import HTTPError
 
@@ -187,14 +187,15 @@ def _session(url: str, options: Any) -> Remote:
 
 
 class SeleniumScreen:
-    """Made by `begin`. Selenium blocks until each answer, so commands run in a thread of their own."""
+    """One episode's browser; create it with `begin`. Selenium blocks until each answer, so commands run in their own
+    thread."""
 
     desktop = None
 
     def __init__(self, driver: Remote, size: ScreenSize, thread: ThreadPoolExecutor) -> None:
         self.driver, self.size = driver, size
         self.windows: list[str] = []
-        self._spare = ""  # is never shown: a browser ends with its last window
+        self._spare = ""  # never visible; keeps the browser running, which exits with its last window
         self.pointer = (0, 0)
         self.notes: list[str] = []
         self._thread = thread
@@ -204,7 +205,7 @@ class SeleniumScreen:
     async def begin(
         cls, url: str, options: Any, size: ScreenSize, after: Callable[[], Awaitable[None]]
     ) -> SeleniumScreen:
-        """Returns a browser at the driver at `url`; `after` runs when it has been closed."""
+        """Starts a browser at the driver at `url`; `after` runs once it is closed."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="selenium")
         loop = asyncio.get_running_loop()
         try:
@@ -234,8 +235,8 @@ class SeleniumScreen:
             self.driver.get(url)
 
     def _front(self) -> bool:
-        """Goes to the newest window, and prepares a new one; returns whether there is one. Dialogs in front of it are
-        recorded and dismissed."""
+        """Switches to the newest window and prepares it; returns whether there is one. Dialogs in it are recorded and
+        dismissed."""
         self._dismiss()
         handles = [handle for handle in self.driver.window_handles if handle != self._spare]
         new = [handle for handle in handles if handle not in self.windows]
@@ -326,8 +327,8 @@ class SeleniumScreen:
         return int(at.x * self.size.width), int(at.y * self.size.height)
 
     def _type(self, text: str) -> None:
-        """As an input method does it, so that any writing goes; line ends and tabs are keys, and so is all of it where
-        nothing can be written."""
+        """Types text through the input-method interface, so that any characters work. Line ends and tabs, and
+        everything if no text field is active, are pressed as keys."""
         for part in re.findall(r"\n|\t|[^\n\t]+", text):
             if part in "\n\t":
                 self._press(("Enter" if part == "\n" else "Tab",))
@@ -354,7 +355,7 @@ class SeleniumScreen:
         self._asked(PAINTED)
 
     async def _settled(self) -> None:
-        """Returns when the tab in front has loaded what an action led to."""
+        """Waits until the visible tab has loaded the result of an action."""
         ends = asyncio.get_running_loop().time() + WAIT_MS / 1000
         while not await self._done(self._calm) and asyncio.get_running_loop().time() < ends:
             await asyncio.sleep(LOOK_AGAIN)
@@ -365,7 +366,7 @@ class SeleniumScreen:
         try:
             return not self._front() or bool(self._asked(SETTLED))
         except (JavascriptException, UnexpectedAlertPresentException):
-            return False  # the page went away under the question, or asks one itself
+            return False  # the page was closed during the call, or shows a dialog
 
     async def shown(self, unit: Coordinates) -> Shown:
         view = await self._done(self._looked)
@@ -410,10 +411,10 @@ class SeleniumScreen:
         return list(self._asked(READ, [selector, name])) if self._front() else []
 
     async def close(self) -> None:
-        """Ends the browser; what it kept goes with it."""
+        """Closes the browser and deletes its data."""
         try:
             async with reaching_the_driver(), asyncio.timeout(END_SECONDS):
-                await asyncio.to_thread(self.driver.quit)  # not behind what may hang in its own thread
+                await asyncio.to_thread(self.driver.quit)  # not in the screen's own thread, which may hang
         except EnvironmentAway:
             pass
         finally:
@@ -423,7 +424,7 @@ class SeleniumScreen:
 
 
 def key_code(name: str) -> str:
-    """WebDriver's character of a key that has a name; a character is itself."""
+    """Returns WebDriver's code of a named key; a character is its own code."""
     from selenium.webdriver import Keys
 
     if len(name) == 1:

@@ -1,1 +1,1 @@
-"""Checks that every client of the server passes, the same for all."""
+"""Checks that every client of the server must pass."""

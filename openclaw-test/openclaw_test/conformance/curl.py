@@ -1,4 +1,4 @@
-"""curl, as people type it."""
+"""Checks with curl."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORCED = {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"nam
 
 
 def checks(target: Target) -> Mapping[str, Check]:
-    """Status and body of plain requests."""
+    """Returns checks of status and body of plain requests."""
     curl = shutil.which("curl")
     if curl is None:
         raise NotInstalledError("install curl")

@@ -1,4 +1,4 @@
-"""Node's openai client: the checks are in openai_node.mjs; npm puts the client into a cache folder once."""
+"""Checks with Node's openai client, in openai_node.mjs; npm installs the client into a cache folder once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INSTALL_SECONDS = 120
 
 
 def checks(target: Target) -> Mapping[str, Check]:
-    """All checks run in one Node process; each is then looked up."""
+    """Returns the checks; all run in one Node process, whose results are looked up."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         raise NotInstalledError("install Node.js (node and npm)")
@@ -66,7 +66,7 @@ def _folder() -> Path:
 
 
 def _install(npm: str, folder: Path) -> None:
-    """Raises NotInstalledError, for instance without a network."""
+    """Installs the client. Raises NotInstalledError, for instance without a network."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--silent", PACKAGE]
     try:

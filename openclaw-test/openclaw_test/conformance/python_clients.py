@@ -1,4 +1,4 @@
-"""The Python clients: openai, LangChain's ChatOpenAI, anthropic."""
+"""Checks with Python clients: openai, LangChain's ChatOpenAI, anthropic."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _raises(error: type[BaseException], status: int, call: Callable[[], object])
 
 
 def openai_checks(target: Target) -> Mapping[str, Check]:
-    """The openai package."""
+    """Returns the checks with the openai package."""
     openai = _library("openai")
 
     def ask(key: str = target.sent_key, **options: Any) -> Any:
@@ -95,7 +95,7 @@ def openai_checks(target: Target) -> Mapping[str, Check]:
 
 
 def langchain_checks(target: Target) -> Mapping[str, Check]:
-    """LangChain's ChatOpenAI."""
+    """Returns the checks with LangChain's ChatOpenAI."""
     library, openai = _library("langchain_openai"), _library("openai")
 
     def model(key: str = target.sent_key, name: str = target.model, **options: Any) -> Any:
@@ -145,7 +145,7 @@ def langchain_checks(target: Target) -> Mapping[str, Check]:
 
 
 def anthropic_checks(target: Target) -> Mapping[str, Check]:
-    """The anthropic package, with x-api-key."""
+    """Returns the checks with the anthropic package, with x-api-key."""
     anthropic = _library("anthropic")
     own_tool = {"name": FUNCTION["name"], "description": "Weather now", "input_schema": PARAMETERS}
     forced = {"tools": [own_tool], "tool_choice": {"type": "tool", "name": FUNCTION["name"]}}

@@ -21,12 +21,13 @@ CLIENTS = {
     "openai-node": node.checks,
 }
 CHECKS = ("answer", "stream", "tool", "streamed-tool", "wrong-field", "other-model", "wrong-key")
-"""What every client must manage."""
+"""Checks that every client must pass."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One check of one client. `error` is empty if it passed; `skipped` says why it was not run."""
+    """Result of one check with one client. `error` is empty if it passed; `skipped`: the reason why it was not
+    run."""
 
     client: str
     check: str
@@ -35,7 +36,7 @@ class Outcome:
 
 
 def run(target: Target, clients: Sequence[str]) -> Iterator[Outcome]:
-    """The outcomes, as they come."""
+    """Yields the outcomes one by one."""
     for client in clients:
         try:
             checks = CLIENTS[client](target)
@@ -52,13 +53,13 @@ def run(target: Target, clients: Sequence[str]) -> Iterator[Outcome]:
 def _error(check: Check) -> str:
     try:
         check()
-    except Exception as error:  # whatever a client library raises is the finding
+    except Exception as error:  # any exception of a client library is a result
         return f"{type(error).__name__}: {error}".replace("\n", " ")[:500]
     return ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(prog="conformance", description=__doc__)
     parser.add_argument("--url", required=True, help="http://HOST:PORT, without /v1")
     parser.add_argument("--api-key", default=os.environ.get("SGLANG_API_KEY", ""))

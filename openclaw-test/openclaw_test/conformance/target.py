@@ -1,4 +1,4 @@
-"""What all clients ask of the server, and what they expect."""
+"""Requests that all clients send, and the expected answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_MODEL = "no-such-model"
 
 @dataclass(frozen=True)
 class Target:
-    """The server under test. `key` is empty if it wants none."""
+    """The server under test. `key` is empty if it requires none."""
 
     url: str
     key: str
@@ -35,28 +35,28 @@ class Target:
 
     @property
     def sent_key(self) -> str:
-        """Clients want some key, whether the server does or not."""
+        """Returns a non-empty key, which clients require even if the server does not."""
         return self.key or "none"
 
 
 class NotInstalledError(Exception):
-    """A client is not there; the message says how to get it."""
+    """A client is not installed; the message explains how to install it."""
 
 
 def expect(condition: object, what: str) -> None:
-    """Raises AssertionError."""
+    """Raises AssertionError with `what` unless the condition holds."""
     if not condition:
         raise AssertionError(what)
 
 
 def expect_model(name: str, target: Target) -> None:
-    """The one model that is served answers to any name, under its own. Raises AssertionError."""
+    """Expects that the served model answers to any model name, with its own name. Raises AssertionError."""
     expect(name == target.model, f"answered by {name!r}, not {target.model!r}")
 
 
 def expect_call(name: str | None, arguments: str, whole: bool) -> None:
-    """A call that was asked for: named right; its arguments are JSON if and only if it is whole. None for a
-    model that wrote none, sound or not."""
+    """Expects the right tool name, and arguments that are valid JSON if and only if the call is complete. name None:
+    the model wrote no call."""
     if name is None:
         expect(not whole, "a call is announced that was not sent")
         return

@@ -1,8 +1,8 @@
-"""Days of one person's work, each round checked by a program: the shape of MetaClaw-Bench, for models of any size.
+"""Days of one person's work with programmatic checks, in the format of MetaClaw-Bench, for models of any size.
 
-A day has rounds, a round a task, a check and what the person says if it fails. Checks are programs of their own that
-read the reply and decide by their exit status, so no model judges. What is right is right from its day on, and nobody
-says so before a reply was wrong: what counts is the share of rounds whose *first* reply passes, day by day.
+A day has rounds; a round has a task, a check, and the feedback if it fails. Checks are programs of their own that
+read the reply and decide by their exit status, so no model judges. A rule applies from its day on without being
+announced, until feedback explains it: the metric is the share of rounds whose *first* reply passes, day by day.
 
     python openclaw-test/openclaw_test/evaluation/days.py make DAYS.json --days 6 --rounds 8
     python openclaw-test/openclaw_test/evaluation/days.py play DAYS.json --url http://127.0.0.1:30000/v1
@@ -46,25 +46,25 @@ RULES: dict[str, Callable[[Problem, str], bool]] = {
     "warm": lambda problem, reply: detectors.tone(reply) == "warm",
     "detailed": lambda problem, reply: detectors.is_detailed(problem, reply),
 }
-"""What a person of the tiny days may want of a reply."""
+"""Rules that a person of the tiny days may apply to a reply."""
 _SAID = {"right": "wrong", "prose": "formatted", "warm": "cold", "detailed": "short"}
 
 
 class BadDays(ValueError):
-    """A file that holds no days, or a check that cannot be run; the message says where."""
+    """A file without days, or a check that cannot be run; the message gives its position."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """A task, the program that checks its reply, and the message if it fails."""
+    """A task, the program that checks its reply, and the feedback if it fails."""
 
     task: str
     check: tuple[str, ...]
     feedback: str
 
     def passes(self, reply: str) -> bool:
-        """Whether the program ends with 0 rather than 1 for the reply on its standard input. Raises BadDays if it does
-        neither."""
+        """Returns whether the program exits with 0 (passed) or 1 (failed) for the reply on its standard input. Raises
+        BadDays for any other status."""
         places = {"{python}": sys.executable, "{days}": __file__}
         command = [places.get(word, word) for word in self.check]
         try:
@@ -86,7 +86,7 @@ class Day:
 
 
 def read_days(file: Path) -> list[Day]:
-    """Raises BadDays, OSError."""
+    """Reads a file of days. Raises BadDays, OSError."""
     try:
         content = json.loads(file.read_text("utf-8"))
     except ValueError as error:
@@ -115,7 +115,8 @@ def _day(file: Path, number: int, day: Any) -> Day:
 
 
 def play(days: Sequence[Day], agent: Agent, prefix: str, seed: int) -> Iterator[dict[str, Any]]:
-    """One line a day: its name, rounds, how many passed at once, and how many only after the feedback.
+    """Yields one record a day: its name, number of rounds, how many passed at once, and how many only after the
+    feedback.
 
     A round is a session: task, reply, and if it fails the feedback and one more reply; then thanks, or it ends.
 
@@ -138,7 +139,8 @@ def play(days: Sequence[Day], agent: Agent, prefix: str, seed: int) -> Iterator[
 
 
 def tiny_days(seed: int, days: int, rounds: int) -> dict[str, Any]:
-    """Days that tiny-claw can do: right results in prose from the first day on, warm from the middle one on."""
+    """Returns days that tiny-claw can do: right results in prose from the first day on, in a warm tone from the
+    middle one on."""
     rng = random.Random(f"tiny days {seed}")
     all_days = []
     for number in range(days):
@@ -165,7 +167,7 @@ def make(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    """0: the reply on standard input is as all the rules want it; 1: it is not."""
+    """Returns 0 if the reply on standard input satisfies all rules, else 1."""
     about = json.loads(options.problem)
     problem = cast("Any", SimpleNamespace(answer=about["answer"], equations=tuple(about["equations"])))
     reply = sys.stdin.read()

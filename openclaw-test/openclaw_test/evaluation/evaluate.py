@@ -3,8 +3,8 @@
     python openclaw-test/openclaw_test/evaluation/evaluate.py --model-path FOLDER --eval-tasks \
         conversation,wishes,coding,tool-use [--compare FOLDER]
 
-Each model is served by a gateway of its own, on a free port, which records nothing. Conversation: the three people's
-first messages about own problems, at the serving temperature; shares of first replies that are as each wants them.
+Each model is served by its own gateway on a free port, which records nothing. Conversation: the three people's first
+messages about own problems, at the serving temperature; the shares of first replies with each one's preferred style.
 Wishes: whether the model obeys explicit requests, and how different its replies are.
 """
 
@@ -42,7 +42,7 @@ AT_ONCE = 16
 
 @contextlib.contextmanager
 def served(model_path: Path, backend: str) -> Iterator[str]:
-    """The address of a gateway that serves the folder. Raises RuntimeError with the end of its log."""
+    """Yields the address of a gateway that serves the folder. Raises RuntimeError with the end of its log."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [
@@ -87,7 +87,7 @@ class Asker:
         return self.about([{"role": "user", "content": text}], **body)
 
     def about(self, messages: Messages, **body: Any) -> dict[str, Any]:
-        """The answer to a whole conversation."""
+        """Returns the answer to a whole conversation."""
         request = {"messages": messages, "max_tokens": 1024, **body}
         response = self._http.post("/v1/chat/completions", json=request)
         response.raise_for_status()
@@ -96,7 +96,7 @@ class Asker:
 
 
 def conversation(ask: Asker, problems: list[WordProblem]) -> dict[str, Summary]:
-    """First replies to each person, one session a problem."""
+    """Scores first replies to each person, one session a problem."""
 
     def first_reply(phase: Phase, problem: WordProblem) -> str:
         return str(ask(phase.pasted(problem)).get("content") or "")
@@ -117,7 +117,7 @@ def explicit_wishes(ask: Asker) -> Obedience:
 
 
 def evaluate(model_path: Path, tasks: list[str], problems: list[WordProblem], backend: str) -> dict[str, Any]:
-    """Scores by task; shares from 0 to 1."""
+    """Returns scores by task; shares from 0 to 1."""
     with served(model_path, backend) as url:
         ask = Asker(url)
         scores: dict[str, Any] = {}
@@ -133,7 +133,7 @@ def evaluate(model_path: Path, tasks: list[str], problems: list[WordProblem], ba
 
 
 def markdown(results: dict[str, dict[str, Any]]) -> str:
-    """A table: one column a model."""
+    """Returns a Markdown table with one column a model."""
     rows: dict[str, dict[str, str]] = {}
     for column, scores in results.items():
         for name, summary in scores.get("conversation", {}).items():
@@ -177,7 +177,7 @@ def main() -> int:
 
 
 def problems_of(dataset: Path | None, count: int) -> list[WordProblem]:
-    """From the file, or of our own. Raises BadDataset and OSError."""
+    """Returns problems from the file, or generated ones. Raises BadDataset and OSError."""
     if dataset is not None:
         return read_problems(dataset, count)
     return [

@@ -1,5 +1,5 @@
-"""The flags of `evaluate.py`, and `python -m openclaw_test.evaluation.flags WORD...`, which refuses wrong ones before
-anything is installed. It needs no package.
+"""Flags of `evaluate.py`; `python -m openclaw_test.evaluation.flags WORD...` rejects invalid ones before anything is
+installed. It needs no packages.
 
 Exit status: 0; 2 for a refusal, with one line on standard error; 10 if --help was answered.
 """
@@ -18,14 +18,14 @@ ANSWERED = 10
 
 
 class Parser(argparse.ArgumentParser):
-    """Refuses in one line."""
+    """An argument parser that reports errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}\n")
 
 
 def read_flags(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Returns the flags. Raises SystemExit with status 2 for what cannot be evaluated, with 0 after --help."""
+    """Returns the flags. Raises SystemExit with status 2 for invalid flags, with 0 after --help."""
     parser = Parser(prog="run_eval.sh", description="Evaluates a model.", allow_abbrev=False)
     parser.add_argument("--model-path", type=model, required=True, help="folder of the model")
     parser.add_argument(

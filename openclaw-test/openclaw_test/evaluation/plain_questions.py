@@ -1,5 +1,5 @@
-"""Everyday questions that were written for other programs, and somebody who wants short answers to them: what a small
-language model, which is no homework machine, can be taught by talk.
+"""Everyday questions from another project, and a user who wants short answers: something that a small language model
+can learn from talk.
 
 The questions are those of the package chatterbot-corpus (BSD licence), a folder of YAML files:
 `pip download --no-deps chatterbot-corpus` and unpack it. Its trivia have answers, by which right answers are counted.
@@ -42,23 +42,24 @@ _ARTICLE = re.compile(r"^(?:the|a|an) ")
 
 @dataclass(frozen=True)
 class Question:
-    """`answer` is empty if there is no single right one."""
+    """A question; `answer` is empty if there is no single right one."""
 
     text: str
     answer: str = ""
 
     @property
     def split(self) -> Split:
-        """By the text alone, so that no run talks about what another one reports."""
+        """Returns the split, by the text alone, so that no run trains on another run's test questions."""
         return "report" if zlib.crc32(self.text.encode()) % 2 else "talk"
 
     def is_right(self, reply: str) -> bool:
-        """Returns whether the reply says the answer, in whatever words around it."""
+        """Returns whether the reply contains the answer."""
         return bool(self.answer) and _plain(self.answer) in _plain(reply)
 
 
 def read_questions(corpus: Path, names: tuple[str, ...]) -> list[Question]:
-    """All that end in a question mark, in the files' order, each once. Raises OSError, ValueError."""
+    """Returns all texts that end in a question mark, in the files' order, without duplicates. Raises OSError,
+    ValueError."""
     folders = sorted(corpus.glob("**/data/english"))
     if not folders:
         raise ValueError(f"{corpus} holds no data/english: give the unpacked package chatterbot-corpus")
@@ -72,25 +73,25 @@ def read_questions(corpus: Path, names: tuple[str, ...]) -> list[Question]:
 
 
 def drawn(questions: list[Question], split: Split, count: int, seed: int) -> list[Question]:
-    """Different ones of a split, in an order of the seed; all of them where there are not so many."""
+    """Returns different questions of a split in random order; all of them if there are fewer than `count`."""
     known = [one for one in questions if one.split == split]
     return random.Random(f"{split} {seed}").sample(known, min(count, len(known)))
 
 
 def is_brief(reply: str) -> bool:
-    """As somebody likes it who wants one or two sentences: no list, no essay, and not nothing."""
+    """Returns whether a reply satisfies a wish for one or two sentences: no list, no essay, and not empty."""
     words = len(reply.split())
     return 1 <= words <= MOST_WORDS and len(_SENTENCE.findall(reply)) <= MOST_SENTENCES
 
 
 def beginning(reply: str) -> str:
-    """The first two sentences, by which a long answer is compared with a short one."""
+    """Returns the first two sentences, to compare a long answer with a short one."""
     ends = [match.end() for match in _SENTENCE.finditer(reply)]
     return reply[: ends[MOST_SENTENCES - 1]] if len(ends) >= MOST_SENTENCES else reply
 
 
 def is_detailed(reply: str) -> bool:
-    """Whether it suits a person who explicitly asked for several paragraphs."""
+    """Returns whether a reply satisfies an explicit request for several paragraphs."""
     return len(reply.split()) >= MANY_WORDS
 
 

@@ -11,7 +11,7 @@ GREY = COLOURS[-1]
 
 
 def chart(curves: Mapping[str, Points], title: str, target: float) -> str:
-    """Preference (0 to 1) over sessions, one line a name, with a dashed line at the target."""
+    """Returns a chart of preference (0 to 1) over sessions, one line a name, with a dashed line at the target."""
     last = math.ceil(max((x for curve in curves.values() for x, _ in curve), default=1))
     drawn = LineChart(last, width=760, height=420, top=24, right=190)
     step = next(size for size in (5, 10, 20, 50, 100, 10**9) if last / size <= 10)

@@ -3,9 +3,10 @@
     python openclaw-test/openclaw_test/evaluation/score.py --dataset GSM8K.json \
         before=results_before.txt after=results_student.txt --report report
 
-Each NAME=FILE is one column: before and after training, or one a method. `--person` is told by the sessions' keys.
-`report.md`, `report.json` and `report.svg` (preference over sessions) are written; the JSON line goes to stdout.
-`--evaluator MODEL` adds v1's levels, asked of that model at OPENAI_BASE_URL with OPENAI_API_KEY.
+Each NAME=FILE is one column: before and after training, or one a method. `--person` overrides the person, which is
+otherwise read from the session keys. `report.md`, `report.json` and `report.svg` (preference over sessions) are
+written; the JSON line goes to stdout. `--evaluator MODEL` adds v1's levels, asked of that model at OPENAI_BASE_URL
+with OPENAI_API_KEY.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def main() -> int:
 
 
 def person_of(file: Path) -> str:
-    """Whose sessions a results file holds. Raises ValueError."""
+    """Returns the person whose sessions a results file contains. Raises ValueError."""
     head = file.read_text(encoding="utf-8")[:200]
     for name, phase in PHASES.items():
         if f"[session: {phase.key}-" in head:
@@ -71,7 +72,7 @@ def person_of(file: Path) -> str:
 
 
 def markdown(summaries: dict[str, Summary]) -> str:
-    """A table: one column a results file."""
+    """Returns a Markdown table with one column a results file."""
     names = list(summaries)
     people = "".join(
         f" {name} ({summary.person}, {summary.sessions} sessions) |" for name, summary in summaries.items()
@@ -89,7 +90,7 @@ def write_report(
     curves: dict[str, list[tuple[int, float]]],
     problems: list[WordProblem],
 ) -> None:
-    """`stem`.md, .json and .svg."""
+    """Writes `stem`.md, .json and .svg."""
     stem.with_suffix(".json").write_text(
         json.dumps({name: summary.as_dict() for name, summary in summaries.items()}, indent=1) + "\n"
     )

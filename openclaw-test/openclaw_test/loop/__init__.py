@@ -1,1 +1,1 @@
-"""The real loop with real processes: start it, talk to it, measure it."""
+"""Starts the real loop with real processes, talks to it, and measures it."""

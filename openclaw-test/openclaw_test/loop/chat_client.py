@@ -1,4 +1,4 @@
-"""A small streaming chat client that measures what a user feels: time to the first token, silences, failures."""
+"""A small streaming chat client that measures user-visible performance: time to the first token, pauses, failures."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Answer:
         text: the content deltas joined.
         first_token_s: seconds from the request to the first content delta, None when there was none.
         longest_gap_s: longest silence in seconds between two deltas of this answer.
-        finish_reason: as the server said, None when the stream broke off.
-        error: what failed, None when the answer is complete.
+        finish_reason: from the server; None if the stream was interrupted.
+        error: the failure; None if the answer is complete.
     """
 
     text: str = ""
@@ -33,7 +33,7 @@ class Answer:
 
 @dataclass
 class Tally:
-    """What a whole run saw: requests sent, requests failed, the longest silence inside an answer in seconds."""
+    """Totals of a run: requests sent, requests failed, the longest pause inside an answer in seconds."""
 
     requests: int = 0
     failed: int = 0
@@ -68,7 +68,7 @@ class ChatClient:
         await self._http.aclose()
 
     async def status(self) -> dict[str, Any]:
-        """`GET /status` as a dictionary; raises httpx.HTTPError."""
+        """Returns `GET /status` as a dictionary; raises httpx.HTTPError."""
         response = await self._http.get("/status")
         response.raise_for_status()
         result: dict[str, Any] = response.json()
@@ -82,7 +82,7 @@ class ChatClient:
         train: bool = True,
         **body: Any,
     ) -> Answer:
-        """Streams one answer. A failure is recorded in the answer and in `tally`, it is not raised."""
+        """Streams one answer. A failure is recorded in the answer and in `tally`, not raised."""
         headers = {"X-Session-Id": session_id} if session_id else {}
         if not train:
             headers["X-Train"] = "off"
@@ -97,7 +97,7 @@ class ChatClient:
         return answer
 
     async def end_session(self, session_id: str) -> None:
-        """Tells the server that nothing more will come in this session."""
+        """Ends a session at the server."""
         headers = {"X-Session-Id": session_id, "X-Session-Done": "1"}
         response = await self._http.post("/v1/chat/completions", headers=headers, json={"messages": []})
         response.raise_for_status()
@@ -130,7 +130,8 @@ class ChatClient:
 
 
 async def event_lines(response: httpx.Response) -> AsyncIterator[str]:
-    """The lines of a stream; httpx's own would cut at the line ends of Unicode too, which sampled text may hold."""
+    """Yields the lines of a stream; httpx's own method would also split at Unicode line ends, which sampled text may
+    contain."""
     rest = ""
     async for piece in response.aiter_text():
         *whole, rest = (rest + piece).split("\n")
@@ -139,7 +140,7 @@ async def event_lines(response: httpx.Response) -> AsyncIterator[str]:
 
 
 async def sse_events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    """The JSON payloads of a server-sent-event stream up to `[DONE]`."""
+    """Yields the JSON payloads of a server-sent-event stream up to `[DONE]`."""
     async for line in event_lines(response):
         if not line.startswith("data:"):
             continue

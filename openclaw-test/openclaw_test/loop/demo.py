@@ -1,7 +1,8 @@
-"""A scripted person talks to the loop until the model writes as the person likes it; prints the results.
+"""A scripted user talks to the loop until the model answers in the user's preferred style; prints the results.
 
 `python openclaw-test/openclaw_test/loop/demo.py --url http://127.0.0.1:30000`. The last line on standard output is
-one JSON object; everything else goes to standard error."""
+one JSON object; everything else goes to standard error.
+"""
 
 from __future__ import annotations
 
@@ -35,21 +36,22 @@ from openclaw_test.people.tastes import ASSISTANT, BY_NAME, DASHER, STUDENT, TEA
 from openclaw_test.people.wishes import BAR, Obedience, cases
 from tiny_claw.problems import held_out_problems
 
-CHECK_EVERY = 8  # sessions between two looks at fresh prompts
+CHECK_EVERY = 8  # sessions between two measurements on fresh prompts
 PERSONS = [taste.name for taste in (STUDENT, ASSISTANT, TEACHER, DASHER)]
 EXAMPLE = held_out_problems(1)[0]
 
 
 @dataclass
 class Learning:
-    """How it went: first replies that satisfied, by order of session start, and the looks taken in between."""
+    """Progress of the demo: whether each first reply satisfied, by order of session start, and the measurements in
+    between."""
 
     first_replies: dict[int, bool] = field(default_factory=dict)
     looks: list[float] = field(default_factory=list)
 
 
 def sessions_to_three(first_replies: Sequence[bool]) -> int | None:
-    """Sessions until the first reply has satisfied three times in a row; None if it never has."""
+    """Returns the number of sessions until three first replies in a row satisfied; None if that never happened."""
     streak = 0
     for count, satisfied in enumerate(first_replies, 1):
         streak = streak + 1 if satisfied else 0
@@ -61,7 +63,7 @@ def sessions_to_three(first_replies: Sequence[bool]) -> int | None:
 async def talk(
     client: ChatClient, user: ScriptedUser, number: int, learning: Learning, reading_s: float
 ) -> None:
-    """One session, from the homework to thanks or to giving up."""
+    """Runs one session, from the homework to thanks or giving up."""
     session, session_id = user.session(), f"demo-{uuid.uuid4().hex[:12]}"
 
     def report_error(begun: float, answer: Answer) -> None:
@@ -75,7 +77,8 @@ async def talk(
 
 
 async def talk_until_learned(client: ChatClient, options: argparse.Namespace) -> Learning:
-    """Talks in `--people` sessions at a time; looks at fresh prompts every few sessions; stops when it has learned."""
+    """Runs `--people` sessions at a time; measures on fresh prompts every few sessions; stops when the model has
+    learned."""
     taste = BY_NAME[options.person]
     learning, user, number = Learning(), ScriptedUser(options.seed, taste=taste), 0
     started = time.monotonic()
@@ -106,7 +109,7 @@ def bar(now: Look) -> str:
 
 
 def obeyed(before: Obedience, after: Obedience) -> str:
-    """The end report's lines on explicit wishes and variety."""
+    """Returns the report's lines on explicit requests and variety."""
     pairs = [
         (f"a list, asked for in the {place}", before.lists[place], after.lists[place])
         for place in before.lists
@@ -126,13 +129,13 @@ def obeyed(before: Obedience, after: Obedience) -> str:
 
 
 async def one_answer(client: ChatClient) -> str:
-    """The answer to an example that is never trained, at temperature 0: always the same problem, whatever it shows."""
+    """Returns the answer to an example that is never trained, at temperature 0; always the same problem."""
     (answer,) = await ask_all(client, [EXAMPLE], 1, temperature=0, max_tokens=200)
     return answer.text
 
 
 def measuring(client: ChatClient, when: str, problems: int) -> contextlib.AbstractAsyncContextManager[None]:
-    """Tells how many of the measurement's questions are answered."""
+    """Prints progress while the measurement's questions are answered."""
     total = FRESH + problems + len(cases("report", WISHES))
     say(f"measuring the model {when}: {total} questions")
     return progress.shown(lambda: client.tally.requests, total, say)
@@ -187,7 +190,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
 
 
 async def gate_says(url: str) -> dict[str, object]:
-    """How many updates went live, and why others did not; for people too."""
+    """Returns how many updates went live, and why others did not; also as text."""
     key = admin_key_for(url, os.environ.get("OPENCLAW_ADMIN_KEY"), os.environ.get("RUN_DIR"))
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with httpx.AsyncClient(trust_env=False) as http:
@@ -253,7 +256,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    """Prints the result; a signal or a server that went away ends it in one line."""
+    """Prints the result; after a signal, or if the server is lost, exits with one line."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         print(json.dumps(asyncio.run(run(parse()))))

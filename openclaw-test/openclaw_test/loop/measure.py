@@ -1,4 +1,4 @@
-"""What a served model can do and how it looks, measured from outside, through the API its users talk to.
+"""Measures what a served model can do and in which style it answers, through its public API.
 
 Nothing measured here is stored or trained on (`X-Train: off`).
 """
@@ -18,14 +18,14 @@ from tiny_claw.detectors import is_right, manner
 from tiny_claw.problems import Problem, held_out_problems, random_problem
 
 FRESH = 200
-"""Fresh problems of a look."""
+"""Fresh problems in a measurement."""
 WISHES = 40
-"""Wishes for a list in each place, as in `cases`."""
+"""List requests at each place, as in `cases`."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """Replies to fresh problems at the serving temperature: shares of all replies, between 0 and 1."""
+    """Measurement of replies to fresh problems at the serving temperature: shares of all replies, between 0 and 1."""
 
     preference: float
     accuracy: float
@@ -36,7 +36,7 @@ class Look:
 async def ask_all(
     client: ChatClient, problems: Sequence[Problem], concurrency: int, **body: object
 ) -> list[Answer]:
-    """One first reply for each problem, `concurrency` of them at a time."""
+    """Returns one first reply for each problem, `concurrency` at a time."""
     asked: list[Messages] = [[{"role": "user", "content": problem.text}] for problem in problems]
     return await answers_to(client, asked, concurrency, **body)
 
@@ -44,7 +44,7 @@ async def ask_all(
 async def answers_to(
     client: ChatClient, conversations: Sequence[Messages], concurrency: int, **body: object
 ) -> list[Answer]:
-    """One answer for each conversation, `concurrency` of them at a time."""
+    """Returns one answer for each conversation, `concurrency` at a time."""
     gate = asyncio.Semaphore(concurrency)
 
     async def ask(messages: Messages) -> Answer:
@@ -55,7 +55,7 @@ async def answers_to(
 
 
 async def greedy_accuracy(client: ChatClient, n: int = 1000, concurrency: int = 64) -> float:
-    """Share of right answers at temperature 0 on `n` held-out problems, always the same ones."""
+    """Returns the share of right answers at temperature 0 on `n` held-out problems, always the same ones."""
     problems = held_out_problems(n)
     answers = await ask_all(client, problems, concurrency, temperature=0, max_tokens=200)
     return sum(is_right(p, a.text) for p, a in zip(problems, answers, strict=True)) / n
@@ -64,7 +64,8 @@ async def greedy_accuracy(client: ChatClient, n: int = 1000, concurrency: int = 
 async def look(
     client: ChatClient, n: int = FRESH, seed: int = 0, concurrency: int = 64, taste: Taste = STUDENT
 ) -> Look:
-    """Preference, accuracy and manners on `n` fresh problems at the serving temperature. `taste`: whose preference."""
+    """Measures preference, accuracy and manners on `n` fresh problems at the serving temperature. `taste`: the
+    preference to measure."""
     rng = random.Random(f"look {seed}")
     problems = [random_problem(rng, "held-out") for _ in range(n)]
     answers = await ask_all(client, problems, concurrency, max_tokens=200)
@@ -81,7 +82,7 @@ async def look(
 async def explicit_wishes(
     client: ChatClient, n: int = WISHES, seed: int = 0, concurrency: int = 64
 ) -> Obedience:
-    """Whether the model obeys explicit requests, at the serving temperature; `n` as in `cases`."""
+    """Measures whether the model obeys explicit requests at the serving temperature; `n` as in `cases`."""
     asked = cases("report", n, seed)
     answers = await answers_to(client, [case.messages for case in asked], concurrency, max_tokens=200)
     return obedience(asked, [answer.text for answer in answers])

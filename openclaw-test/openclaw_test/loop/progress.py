@@ -1,4 +1,4 @@
-"""How far a measurement is that asks many questions."""
+"""Progress of a long measurement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVERY_SECONDS = 10.0
 async def shown(
     answered: Callable[[], int], total: int, say: Callable[[str], None], every: float = EVERY_SECONDS
 ) -> AsyncIterator[None]:
-    """Tells `answered()` of `total` every `every` seconds, as long as the block runs."""
+    """Prints `answered()` of `total` every `every` seconds while the block runs."""
     began = answered()
 
     async def tell() -> None:

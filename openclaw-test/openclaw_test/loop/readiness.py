@@ -1,4 +1,4 @@
-"""Waiting for a loop that starts: as long as something still tries, and with one line when nothing does."""
+"""Waits for a loop that starts, while some process still tries; exits with one line when none does."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ LONGEST_LINE = 300
 
 
 def say(text: str) -> None:
-    """A line for a person; standard output is for the result."""
+    """Prints a line to standard error; standard output is for the result."""
     print(text, file=sys.stderr, flush=True)
 
 
 async def wait_until_ready(
     url: str, timeout_s: float, log: Path | None, pid: int | None, say: Callable[[str], None] = say
 ) -> None:
-    """Waits for the gateway's `/readyz`: as long as the process `pid` runs, which starts again what fails, or, where
-    none is given, `timeout_s`. Tells what the supervisor wrote into `log`, and every minute that it still waits.
+    """Waits for the gateway's `/readyz` while the supervisor `pid` runs, or, if no pid is given, for `timeout_s`.
+    Prints the supervisor's new lines in `log`, and every minute that it still waits.
 
     Raises:
-        SystemExit: nothing tries any more; with one line.
+        SystemExit: no process tries any more; exits with one line.
     """
     began, report_after, news = time.monotonic(), TOLD_AFTER_SECONDS, News(log)
     async with httpx.AsyncClient(trust_env=False) as http:
@@ -48,7 +48,7 @@ async def wait_until_ready(
 
 
 def is_running(pid: int) -> bool:
-    """Returns whether the process is there and not a zombie."""
+    """Returns whether the process exists and is not a zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -56,7 +56,7 @@ def is_running(pid: int) -> bool:
 
 
 class News:
-    """What the supervisor has written into a log since somebody asked last."""
+    """New lines of the supervisor in a log since the last call."""
 
     def __init__(self, log: Path | None) -> None:
         self.log, self.read = log, 0
@@ -73,7 +73,7 @@ def text_of(log: Path | None) -> str:
 
 
 def reason(log: Path | None) -> str:
-    """The last line with an error: not the supervisor's own, and none of a traceback's inside."""
+    """Returns the last line with an error, except lines of the supervisor and lines inside a traceback."""
     lines = [line for line in text_of(log).splitlines() if line.strip()]
     errors = [line for line in lines if not line.startswith((SUPERVISOR, " ", "-->", "Traceback"))]
     return (errors or lines or ["no answer came"])[-1].strip().removeprefix("error: ")[:LONGEST_LINE]

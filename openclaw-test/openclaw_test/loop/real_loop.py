@@ -1,4 +1,4 @@
-"""Starts the real loop, through its launch script, in a folder and on a port of its own; for benchmarks and tests."""
+"""Starts the real loop by its launch script, with its own folder and port; for benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def free_port() -> int:
 
 
 def end_as_by_ctrl_c() -> None:
-    """TERM unwinds this process, so that the loop it started ends with it; a handler that is there stays."""
+    """Makes SIGTERM unwind this process, so that its loop ends with it; an existing handler stays."""
     alone = threading.current_thread() is threading.main_thread()
     if alone and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -39,7 +39,7 @@ class Loop:
     """A running loop: launch script, driver, servers. `url` is the gateway's address.
 
     Args:
-        run_dir: its run folder; nothing else on the machine is touched.
+        run_dir: its run folder; nothing else on the machine is changed.
         flags: further driver flags.
         env: further variables for the launch script.
     """
@@ -77,7 +77,7 @@ class Loop:
         return self
 
     def stop(self, timeout_s: float = 60.0) -> int | None:
-        """TERM to the launch script, as Ctrl-C would; returns its exit status."""
+        """Sends SIGTERM to the launch script, like Ctrl-C; returns its exit status."""
         if self._process is None:
             return None
         if self._process.poll() is None:
@@ -121,13 +121,13 @@ class Loop:
         return [process["pid"] for process in processes if process["role"] == role]
 
     def kill(self, role: str) -> int:
-        """`kill -9` of the process that plays `role` in this run; returns its pid."""
+        """Sends SIGKILL to the process with this role in the run; returns its pid."""
         pid = self.pids(role)[0]
         os.kill(pid, signal.SIGKILL)
         return pid
 
     def turns(self, columns: str = "*") -> list[sqlite3.Row]:
-        """Rows of the store's turn table, read by SQL."""
+        """Returns rows of the store's turn table, read by SQL."""
         with contextlib.closing(
             sqlite3.connect(f"file:{self.run_dir}/buffer/buffer.db?mode=ro", uri=True)
         ) as database:
@@ -135,7 +135,7 @@ class Loop:
             return database.execute(f"SELECT {columns} FROM turn").fetchall()
 
     def memory_mib(self) -> float:
-        """Memory of all processes of this run, shared pages counted once, in MiB."""
+        """Returns the memory of all processes of this run in MiB, counting shared pages once."""
         members = {process.pid: process for process in self._members()}
         total = 0
         for process in members.values():
@@ -155,7 +155,7 @@ class Loop:
 
 @contextlib.contextmanager
 def running_loop(run_dir: Path, start_s: float = 120.0, **options: Any) -> Iterator[Loop]:
-    """A loop that is ready to serve, stopped at the end whatever happens."""
+    """Yields a loop that is ready to serve; always stops it at the end."""
     loop = Loop(run_dir, **options).start()
     try:
         loop.wait_ready(start_s)

@@ -1,4 +1,4 @@
-"""Scripted people who talk to the loop; what they saw of every answer is remembered."""
+"""Scripted users who talk to the loop and record every answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AFTER_FAILURE_S = 0.2
 
 @dataclass(frozen=True)
 class Seen:
-    """An answer whose end a client saw. `begun` and `ended`: seconds on the monotonic clock."""
+    """A complete answer that a client received. `begun` and `ended`: seconds on the monotonic clock."""
 
     completion_id: str
     text: str
@@ -27,7 +27,7 @@ class Seen:
 
 @dataclass
 class People:
-    """What all of them saw, and the failed requests as (begun, what failed)."""
+    """All received answers, and the failed requests as (start, failure)."""
 
     seen: list[Seen] = field(default_factory=list)
     failures: list[tuple[float, str]] = field(default_factory=list)
@@ -40,8 +40,8 @@ async def converse(
     on_answer: Callable[[float, Answer], None],
     reading_s: float = 0.0,
 ) -> bool:
-    """One session, from its opening to thanks or giving up. `heard` gets each answer and when it was asked for.
-    False when an answer failed: the rest of the session is not said. `reading_s`: how long an answer is read."""
+    """Runs one session, from its opening to thanks or giving up. `on_answer` gets each answer and the time of its
+    request. Returns False if an answer failed, which ends the session. `reading_s`: how long an answer is read."""
     text: str | None = session.opening
     messages: list[dict[str, str]] = []
     while text is not None:
@@ -61,7 +61,7 @@ async def converse(
 async def talk_until(
     done: asyncio.Event, client: ChatClient, seed: int, people: People, reading_s: float = 0.0
 ) -> None:
-    """One person, session after session, until `done` is set. `reading_s`: how long an answer is read."""
+    """Runs one user, session after session, until `done` is set. `reading_s`: how long an answer is read."""
 
     def on_answer(begun: float, answer: Answer) -> None:
         if answer.error is None and answer.completion_id is not None:

@@ -1,4 +1,4 @@
-"""Two texts in columns, for the end of the demo: an answer before the model learned, and one after."""
+"""Two texts in columns, for the end of the demo: an answer before and one after learning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GAP = " | "
 
 
 def side_by_side(question: str, before: str, after: str, width: int = 100) -> str:
-    """The question, and both answers in columns of equal width; `width` in characters, at least 24."""
+    """Returns the question, and both answers in columns of equal width; `width` in characters, at least 24."""
     column = (max(width, 24) - len(GAP)) // 2
     pairs = itertools.zip_longest(_lines(before, column), _lines(after, column), fillvalue="")
     rows = [("before", "after"), ("-" * column, "-" * column), *pairs]
@@ -18,6 +18,6 @@ def side_by_side(question: str, before: str, after: str, width: int = 100) -> st
 
 
 def _lines(text: str, width: int) -> list[str]:
-    """Its own lines, those too long in pieces."""
+    """Splits a text into lines of at most `width`."""
     lines = [textwrap.wrap(line, width) or [""] for line in text.strip().splitlines()]
     return list(itertools.chain.from_iterable(lines)) or ["(no answer)"]

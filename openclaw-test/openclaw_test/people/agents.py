@@ -1,4 +1,4 @@
-"""Whom the people talk to: OpenClaw through its gateway, or the served model itself."""
+"""The people's conversation partner: OpenClaw through its gateway, or the served model itself."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SECONDS = 180.0
 
 
 class AgentError(RuntimeError):
-    """The agent did not answer, retries included."""
+    """The agent did not answer, even after retries."""
 
 
 class WrongKey(AgentError):
-    """The agent does not accept the token or key; no session can succeed."""
+    """The agent rejects the token or key, so no session can succeed."""
 
 
 class TooLong(AgentError):
@@ -23,7 +23,7 @@ class TooLong(AgentError):
 
 
 class Agent(Protocol):
-    """Answers one more message of a session."""
+    """Answers the next message of a session."""
 
     def say(self, session: str, text: str) -> str: ...
 
@@ -41,11 +41,11 @@ class _Http:
         self._retries, self._wait = retries, wait
 
     def send(self, body: dict[str, Any], headers: dict[str, str] | None = None) -> httpx.Response:
-        """One request, whatever comes of it."""
+        """Sends one request and returns the response, whatever its status."""
         return self._client.post("/v1/chat/completions", json=body, headers=headers)
 
     def get(self, path: str) -> dict[str, Any]:
-        """A JSON object; {} if the server gives none."""
+        """Returns a JSON object; {} if the server does not return one."""
         try:
             content = self._client.get(path).json()
         except (httpx.HTTPError, ValueError):
@@ -53,11 +53,12 @@ class _Http:
         return content if isinstance(content, dict) else {}
 
     def ask(self, body: dict[str, Any], headers: dict[str, str] | None = None) -> str:
-        """The answer's text. Raises AgentError as `message`."""
+        """Returns the answer's text. Raises AgentError as `message`."""
         return str(self.message(body, headers)["content"] or "")
 
     def message(self, body: dict[str, Any], headers: dict[str, str] | None = None) -> dict[str, Any]:
-        """Tries again after 1, 2, 4, ... seconds when the server is gone or failing. Raises AgentError."""
+        """Returns the assistant's message; retries after 1, 2, 4, ... seconds if the server is unreachable or fails.
+        Raises AgentError."""
         for attempt in range(self._retries + 1):
             try:
                 response = self.send(body, headers)
@@ -100,7 +101,7 @@ class OpenClawAgent:
         return self._http.ask(body)
 
     def end(self, session: str) -> None:
-        """OpenClaw ends its sessions itself."""
+        """Does nothing: OpenClaw ends its sessions itself."""
 
 
 class ServedModel:
@@ -133,7 +134,7 @@ class ToolModel:
     def reply(
         self, session: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None
     ) -> dict[str, Any]:
-        """The model's message. Raises AgentError, TooLong."""
+        """Returns the model's message. Raises AgentError, TooLong."""
         body = {"messages": messages, "max_tokens": self._max_tokens, **({"tools": tools} if tools else {})}
         headers = {"X-Session-Id": session} | ({} if self._train else {"X-Train": "off"})
         message = self._http.message(body, headers)
@@ -145,17 +146,17 @@ class ToolModel:
         }
 
     def takes(self, tools: list[dict[str, Any]]) -> bool:
-        """Returns whether the server accepts a request with these tools. Nothing of it is stored."""
+        """Returns whether the server accepts a request with these tools. The request is not stored."""
         body = {"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 1, "tools": tools}
         return self._http.send(body, {"X-Train": "off", "X-Turn-Type": "side"}).status_code == 200
 
     def version(self) -> str | None:
-        """The weight version that serves now; None if the server names none."""
+        """Returns the live weight version; None if the server does not report one."""
         version = self._http.get("/status").get("weight_version")
         return None if version is None else str(version)
 
     def end(self, session: str) -> None:
-        """Tells the server that nothing more will come."""
+        """Ends the session at the server."""
         if self._train:
             headers = {"X-Session-Id": session, "X-Session-Done": "1"}
             response = self._http.send({"messages": []}, headers)

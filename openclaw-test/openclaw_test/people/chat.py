@@ -1,4 +1,4 @@
-"""The loop of an evaluation phase and its command line; `student_chat.py` and its siblings are this with a person."""
+"""The loop of an evaluation phase and its command line, shared by `student_chat.py` and its siblings."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PAUSE_SECONDS = 1.0
 
 
 def main(phase: Phase, argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0; 1 when something is missing, the token is wrong or no session succeeds; a session that fails is
-    reported and the next one begins."""
+    """Returns the exit status: 0; 1 if something is missing, the token is wrong or no session succeeds. A failed
+    session is reported, and the next one starts."""
     args = _parser(phase).parse_args(argv)
     try:
         problems = read_problems(args.dataset, args.num_problems)
@@ -64,7 +64,8 @@ def converse(
     talker: Talker,
     args: argparse.Namespace,
 ) -> tuple[list[Exchange], bool]:
-    """One session; returns the messages and whether the person was content in the end. Raises Agent-, TalkerError."""
+    """Runs one session; returns the messages, and whether the person was satisfied at the end. Raises Agent-,
+    TalkerError."""
     talk: list[Exchange] = []
     message = phase.pasted(problem) if args.direct else phase.first(number, problem)
     for turn in range(args.max_turns):

@@ -1,8 +1,9 @@
-"""What eight people say in everyday conversations: questions, complaints about the form or content of an answer, thanks.
+"""Lines of eight people in everyday conversations: questions, complaints about the form or content of an answer,
+thanks.
 
-Each line of `everyday_talk.jsonl` has `writer` (one of eight, A to H), `kind` and `text`. Complaints are in the words of
-people who know no rule of the judge. Nothing is trained on these lines but by talk. Rules, thresholds and examples were
-chosen on lines of A to D; E to H are for reports.
+Each line of `everyday_talk.jsonl` has `writer` (one of eight, A to H), `kind` and `text`. The complaints were written
+by people who do not know the judge's rules. No model is trained on these lines, except through conversations. Rules,
+thresholds and examples were chosen on lines of A to D; E to H are for reports.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ THANKS: Kind = "thanks"
 
 @dataclass(frozen=True)
 class TalkLine:
-    """`kind`: a question, thanks, a further question (`next`), or a complaint: that asks for brief answers, plain prose,
-    a greeting, longer answers or a list, or is about what is wrong, the tone, or nothing that it names (`vague`)."""
+    """A line; `kind`: a question, thanks, a further question (`next`), or a complaint: one that asks for brief
+    answers, plain prose, a greeting, longer answers or a list, or that is about a mistake, the tone, or nothing
+    specific (`vague`)."""
 
     writer: str
     kind: str
@@ -32,7 +34,7 @@ class TalkLine:
 
 @functools.cache
 def read_talk(kind: Kind) -> tuple[TalkLine, ...]:
-    """All lines of a kind, in the order of the file."""
+    """Returns all lines of a kind, in the order of the file."""
     lines = Path(__file__).with_name("everyday_talk.jsonl").read_text("utf-8").splitlines()
     rows = (TalkLine(**json.loads(line)) for line in lines)
     return tuple(row for row in rows if row.kind == kind)

@@ -26,12 +26,12 @@ from tiny_claw.problems import random_problem
 
 
 class BadDataset(ValueError):
-    """A file that is no list of problems; the message names the entry."""
+    """A file that is not a list of problems; the message names the entry."""
 
 
 @dataclass(frozen=True)
 class WordProblem:
-    """A question with its result. `equations` is empty where the file gives none."""
+    """A question with its result. `equations` is empty if the file has none."""
 
     question: str
     answer: Decimal
@@ -39,7 +39,7 @@ class WordProblem:
 
 
 def read_problems(path: Path, limit: int | None = None) -> list[WordProblem]:
-    """The first `limit` problems of a file (None: all). Raises BadDataset and OSError."""
+    """Returns the first `limit` problems of a file (None: all). Raises BadDataset and OSError."""
     text = path.read_text(encoding="utf-8")
     try:
         entries = (
@@ -55,7 +55,7 @@ def read_problems(path: Path, limit: int | None = None) -> list[WordProblem]:
 
 
 def own_problems(count: int, seed: int) -> list[dict[str, Any]]:
-    """Problems of our own making in the file's format."""
+    """Returns generated problems in the file's format."""
     rng = random.Random(f"people {seed}")
     problems = [random_problem(rng, "held-out") for _ in range(count)]
     return [

@@ -1,4 +1,4 @@
-"""Somebody who says nothing about replies: one task after another, no thanks, no complaint. Nothing is to be learned."""
+"""A user without feedback: one task after another, no thanks, no complaints. There is nothing to learn."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tiny_claw.dialogues import ask
 from tiny_claw.problems import random_problem
 
 TASKS = 3
-"""Of a session."""
+"""Tasks in a session."""
 
 
 class NeutralSession:
-    """A conversation of tasks alone."""
+    """A conversation that consists only of tasks."""
 
     def __init__(self, rng: random.Random) -> None:
         self._problems = [random_problem(rng, "train") for _ in range(TASKS)]
@@ -23,7 +23,7 @@ class NeutralSession:
         self.satisfied_at_once: bool | None = None
 
     def next_message(self, reply: str) -> str | None:
-        """The next task, whatever the reply; None behind the last."""
+        """Returns the next task, whatever the reply; None after the last."""
         if self.satisfied_at_once is None:
             self.satisfied_at_once = STUDENT.is_content(self._problems[0], reply)
         self._asked += 1
@@ -37,5 +37,5 @@ class NeutralUser:
         self._rng = random.Random(f"neutral {seed}")
 
     def session(self) -> NeutralSession:
-        """The next session; it has its own random stream."""
+        """Returns the next session; it has its own random stream."""
         return NeutralSession(random.Random(self._rng.getrandbits(64)))

@@ -1,7 +1,9 @@
-"""Somebody who has a habit, and now and then wants something else and says so: a list, this time.
+"""A user with a habitual preference who occasionally asks for something else: a list.
 
-The student otherwise. In one session of `EVERY` the question ends with a wish for a list, and a reply without one
-gets a complaint that asks for one. Learning must neither take such a wish for the habit nor lose it."""
+Otherwise the same as the student. In one session of `EVERY` the question ends with a wish for a list, and a reply
+without one gets a complaint that asks for one. Learning must neither mistake such a request for the habit nor forget
+how to obey it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def _no_list(problem: Problem, reply: str) -> tuple[str, ...]:
 
 
 LISTED = Taste("listed", "list", _no_list)
-"""Whether a reply is liked after a request for a list."""
+"""Whether a reply is satisfying after a request for a list."""
 
 
 class ListSession(Session):
@@ -44,7 +46,7 @@ class ListSession(Session):
 
 
 class OccasionalUser:
-    """Draws sessions from `seed`; every `EVERY`th asks for a list, at an even distance from the first."""
+    """Draws sessions from `seed`; every `EVERY`th asks for a list."""
 
     def __init__(self, seed: int) -> None:
         self._usual = ScriptedUser(seed + 4801)
@@ -54,7 +56,7 @@ class OccasionalUser:
         """The sessions that asked for a list so far."""
 
     def session(self) -> Session:
-        """The next session; it has its own random stream."""
+        """Returns the next session; it has its own random stream."""
         self._sessions += 1
         if self._sessions % EVERY:
             return self._usual.session()
@@ -63,6 +65,6 @@ class OccasionalUser:
 
     @property
     def pleased(self) -> float | None:
-        """Of the sessions that asked for a list, the share whose first reply was a right one."""
+        """Returns the share of list sessions whose first reply was right."""
         known = [session.satisfied_at_once for session in self.listed if session.attempts]
         return sum(map(bool, known)) / len(known) if known else None

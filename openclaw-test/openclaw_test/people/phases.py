@@ -1,4 +1,4 @@
-"""Who the three people are, what they ask first, and how they say that they are done."""
+"""The three people: who they are, their first messages, and how they end a session."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Phase:
     """One person's part of the evaluation.
 
     Attributes:
-        key: begins the name of each session.
+        key: prefix of each session's name.
         first: the first message about problem `i`, with the files of the workspace.
         pasted: the same without files, for a model that has no tools.
         persona: system prompt of a language model that plays the person.
-        sentinel: what it says when it is content.
-        prepare: makes the files of the phase in the workspace.
+        sentinel: its message when it is satisfied.
+        prepare: creates the files of the phase in the workspace.
         output: default name of the file of first replies.
     """
 

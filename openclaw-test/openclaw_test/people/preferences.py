@@ -1,7 +1,7 @@
-"""Whether a first reply is as a person wants it: pure functions over text, for any model and any problem.
+"""Detects whether a first reply matches a person's preference: pure functions over text, for any model and problem.
 
-The same detectors as in training (`detectors.py`), without the tiny model's own problems. Content: manners, the right
-result, the steps kept.
+The same detectors as in training (`detectors.py`), without the tiny model's own problems. A reply is content if it
+has the manners, the right result, and the steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COLLAPSED_CHARACTERS = 60
 
 @dataclass(frozen=True)
 class Reply:
-    """What the detectors say of one first reply.
+    """The detectors' results for one first reply.
 
     content: the person's manners, a right result and its steps. bare: hardly more than a number.
     """
@@ -48,15 +48,15 @@ def assess(person: str, problem: WordProblem, reply: str) -> Reply:
 
 
 def keeps_steps(problem: WordProblem, text: str) -> bool:
-    """All equations are right, and there are as many operations as the solution has; at least one where the solution
-    is not known."""
+    """Returns whether all equations are right, with as many operations as in the solution; at least one if the
+    solution is unknown."""
     equations = detectors.equations(text)
     operations = sum(equation.operations for equation in set(equations))
     return all(equation.holds for equation in equations) and operations >= max(len(set(problem.equations)), 1)
 
 
 def _states(problem: WordProblem, text: str) -> bool:
-    """The result stands in the last sentence, though another number may come after it."""
+    """Returns whether the result is in the last sentence, possibly followed by another number."""
     last = _SENTENCE.split(text.strip())[-1] if text.strip() else ""
     numbers = [value.replace(",", "") for value in re.findall(r"\d[\d,]*(?:\.\d+)?", last)]
     return f"{problem.answer.normalize():f}" in numbers
@@ -78,5 +78,5 @@ _MANNERS = {"student": _student, "TA": _assistant, "teacher": _teacher}
 
 
 def sessions_to_three(content: list[bool]) -> int | None:
-    """Sessions until three first replies in a row were content; None when that never happened."""
+    """Returns the number of sessions until three first replies in a row were content; None if that never happened."""
     return next((end for end in range(3, len(content) + 1) if all(content[end - 3 : end])), None)

@@ -1,7 +1,7 @@
-"""Scores the first replies of a phase, in the two ways of the paper.
+"""Scores the first replies of a phase in the paper's two ways.
 
-v1: an evaluator model gives each first reply one of five levels, the mean of several votes. v2: detectors say whether it
-is as the person wants it; the number of sessions until three in a row are.
+v1: an evaluator model gives each first reply one of five levels, the mean of several votes. v2: detectors check it
+against the person's preference; the number of sessions until three in a row pass.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Summary:
-    """Shares of all sessions; `level` is v1's mean, None where no evaluator was asked; `sessions_to_three` is v2's."""
+    """Shares of all sessions; `level` is v1's mean, None without an evaluator; `sessions_to_three` is v2's."""
 
     person: str
     sessions: int
@@ -46,9 +46,9 @@ class Summary:
 
 
 def read_results(path: Path) -> list[tuple[int, str]]:
-    """(number of the problem, first reply) of each session in a results file, in the order of the sessions.
+    """Returns (number of the problem, first reply) of each session in a results file, in order.
 
-    Raises ValueError for a file that holds none.
+    Raises ValueError if the file has none.
     """
     text = path.read_text(encoding="utf-8")
     heads = list(_HEAD.finditer(text))
@@ -66,7 +66,8 @@ def summarise(
     results: list[tuple[int, str]],
     levels: list[float | None] | None = None,
 ) -> Summary:
-    """v2 of all sessions, and v1 where levels are given. Raises ValueError when the data set has too few problems."""
+    """Returns v2 of all sessions, and v1 if levels are given. Raises ValueError when the data set has too few
+    problems."""
     if max(number for number, _ in results) >= len(problems):
         raise ValueError("the results name problems that the data set does not have; give the same --dataset")
     replies = replies_of(person, problems, results)
@@ -91,7 +92,7 @@ def summarise(
 def curve(
     person: str, problems: list[WordProblem], results: list[tuple[int, str]], window: int = 9
 ) -> list[tuple[int, float]]:
-    """Preference over the last `window` sessions, after each session: for a plot."""
+    """Returns the preference over the last `window` sessions, after each session, for a plot."""
     content = [reply.content for reply in replies_of(person, problems, results)]
     return [
         (end, sum(content[max(0, end - window) : end]) / min(end, window))
@@ -100,7 +101,7 @@ def curve(
 
 
 class Evaluator:
-    """A language model that gives levels. A vote that cannot be read or is near no level does not count."""
+    """A language model that gives levels. An unreadable vote, or one that is near no level, is ignored."""
 
     def __init__(self, base_url: str, api_key: str, model: str, votes: int = 5) -> None:
         self._http = httpx.Client(
@@ -109,7 +110,7 @@ class Evaluator:
         self._model, self._votes = model, votes
 
     def level(self, person: str, problem: WordProblem, reply: str) -> float | None:
-        """Mean of the valid votes; None when there is none."""
+        """Returns the mean of the valid votes; None if there are none."""
         valid = [
             level for _ in range(self._votes) if (level := self._vote(person, problem, reply)) is not None
         ]
@@ -133,7 +134,7 @@ class Evaluator:
 
 
 def nearest_level(text: str) -> float | None:
-    """The last boxed number, as the level that it is near to; None if there is none near."""
+    """Returns the last boxed number, rounded to the nearest level; None if none is near."""
     boxed = _BOXED.findall(text)
     if not boxed:
         return None
@@ -142,5 +143,5 @@ def nearest_level(text: str) -> float | None:
 
 
 def replies_of(person: str, problems: list[WordProblem], results: list[tuple[int, str]]) -> list[Reply]:
-    """What the detectors say of each session."""
+    """Returns the detectors' results for each session."""
     return [assess(person, problems[number], reply) for number, reply in results]

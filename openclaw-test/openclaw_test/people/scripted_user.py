@@ -1,4 +1,4 @@
-"""A scripted person: brings homework, complains until a reply is as the person likes it, says thanks.
+"""A scripted user: brings homework, complains until a reply matches the user's preference, says thanks.
 
 Pure: no HTTP, no clock. A session is a state machine over replies:
 
@@ -26,7 +26,7 @@ from tiny_claw.problems import Split as ProblemSplit
 
 @dataclass(frozen=True)
 class Attempt:
-    """One reply to a problem: what the detectors say, and the flaws complained about (none: thanked)."""
+    """One reply to a problem: the detectors' results, and the flaws complained about (none: thanked)."""
 
     problem: Problem
     number: int
@@ -39,12 +39,12 @@ class Attempt:
 
 
 def find_flaw(problem: Problem, reply: str) -> str | None:
-    """What the student dislikes most about the reply: its look, then its result, then missing steps."""
+    """Returns the most important flaw of a reply for the student: its look, then its result, then missing steps."""
     return next(iter(STUDENT.flaws(problem, reply)), None)
 
 
 def complaint(rng: random.Random, flaw: str, used: Collection[str] = ()) -> str:
-    """A complaint about the flaw in any known wording, one not in `used` while there is any."""
+    """Returns a complaint about the flaw, in a wording that is not in `used` if possible."""
     return tastes.complaint(rng, (flaw,), used)
 
 
@@ -71,11 +71,11 @@ class Session:
 
     @property
     def satisfied_at_once(self) -> bool | None:
-        """Whether the session's first reply satisfied the preference; None before it came."""
+        """Returns whether the session's first reply satisfied the preference; None before it."""
         return self.attempts[0].satisfies if self.attempts else None
 
     def next_message(self, reply: str) -> str | None:
-        """What the person says to `reply`; None when the session is over."""
+        """Returns the message after `reply`; None when the session is over."""
         if self._thanked:
             return self._after_thanks()
         flaws = self._taste.flaws(self.problem, reply)
@@ -104,8 +104,8 @@ class Session:
 
 
 class ScriptedUser:
-    """A person, by default the student, whose sessions are drawn from `seed`. `max_tries`: replies to a problem before
-    giving up; `go_on`: chance of one more problem after thanks; `split`: which problems to bring."""
+    """A person, by default the student, whose sessions are drawn from `seed`. `max_tries`: replies to a problem
+    before giving up; `go_on`: probability of one more problem after thanks; `split`: which problems to bring."""
 
     def __init__(
         self,
@@ -125,6 +125,6 @@ class ScriptedUser:
         self._split: ProblemSplit = split
 
     def session(self) -> Session:
-        """The next session; it has its own random stream, so sessions can run side by side."""
+        """Returns the next session; it has its own random stream, so sessions can run concurrently."""
         rng = random.Random(self._rng.getrandbits(64))
         return Session(rng, self._taste, self._split, self._max_tries, self._go_on)

@@ -1,4 +1,4 @@
-"""Who plays the person: a language model behind an OpenAI-compatible API, or a script."""
+"""Plays the person: a language model behind an OpenAI-compatible API, or a script."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from openclaw_test.people.scripted_user import thanks
 from openclaw_test.people.tastes import COMPLAINTS
 
 Exchange = tuple[str, str]
-"""(what the person said, what the assistant answered)"""
+"""(the person's message, the assistant's answer)"""
 
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 SECONDS = 180.0
@@ -23,17 +23,18 @@ _UNHAPPY = {"student": "formatted", "TA": "short", "teacher": "cold"}
 
 
 class TalkerError(RuntimeError):
-    """The person's model cannot be asked."""
+    """The person's model cannot be reached."""
 
 
 class Talker(Protocol):
-    """Says what the person says next; the phase's sentinel when the person is done."""
+    """Returns the person's next message; the phase's sentinel when the person is done."""
 
     def next(self, phase: Phase, problem: WordProblem, talk: list[Exchange]) -> str: ...
 
 
 class ModelTalker:
-    """A language model. In its own view it is the assistant, and the agent's replies are what its user says."""
+    """A language model. The roles are swapped: it is the assistant, and the agent's replies are its user's
+    messages."""
 
     def __init__(self, base_url: str, api_key: str, model: str) -> None:
         self._http = httpx.Client(
@@ -42,7 +43,7 @@ class ModelTalker:
         self._model = model
 
     def next(self, phase: Phase, problem: WordProblem, talk: list[Exchange]) -> str:
-        """Raises TalkerError."""
+        """Returns the next message. Raises TalkerError."""
         messages = [{"role": "system", "content": phase.persona}]
         for message, answer in talk:
             messages.append({"role": "assistant", "content": message})
@@ -57,7 +58,8 @@ class ModelTalker:
 
 
 class ScriptedTalker:
-    """The same detectors that score: complains in known words, thanks when content, and then is done. No model."""
+    """A script that uses the scoring detectors: complains in known words, thanks when satisfied, and then is done. It
+    needs no model."""
 
     def __init__(self, seed: int = 0) -> None:
         self._rng = random.Random(f"scripted talker {seed}")

@@ -1,6 +1,6 @@
-"""The other two tasks of the evaluation: small programs, and calls of a tool.
+"""The other two tasks of the evaluation: small programs, and tool calls.
 
-Own items, in `tasks.json`; programs are checked by running them, calls by reading them.
+The items are in `tasks.json`; programs are run, calls are compared.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class CodingItem:
 
 
 def run_code(reply: str, item: CodingItem) -> bool:
-    """Returns whether the reply's code passes the checks, in a process of its own with limits, in an empty folder.
+    """Returns whether the reply's code passes the checks, run in its own process in an empty folder.
 
-    The limits are of time, memory and file size. It is no jail: evaluate models that you trust, or in a container.
+    Time, memory and file size are limited. This is no sandbox: evaluate only trusted models, or use a container.
     """
     blocks = _BLOCK.findall(reply)
     code = blocks[-1] if blocks else reply
@@ -62,7 +62,7 @@ def _limit() -> None:
 
 @dataclass(frozen=True)
 class ToolItem:
-    """A question that needs a tool; `tool` and `arguments` are the call that is right."""
+    """A question that needs a tool; `tool` and `arguments`: the right call."""
 
     prompt: str
     tool: str
@@ -70,7 +70,7 @@ class ToolItem:
 
 
 def is_right_call(message: dict[str, Any], item: ToolItem) -> bool:
-    """Returns whether the first structured call is the right one; factors may be exchanged, words may differ in case."""
+    """Returns whether the first structured call is the right one; factors may be swapped, and case is ignored."""
     calls = message.get("tool_calls") or []
     if not calls or calls[0]["function"]["name"] != item.tool:
         return False
@@ -103,12 +103,12 @@ Ask = Callable[..., dict[str, Any]]
 
 
 def coding_score(ask: Ask) -> float:
-    """Share of programs that pass all their checks."""
+    """Returns the share of programs that pass all checks."""
     passed = sum(run_code(str(ask(item.prompt).get("content") or ""), item) for item in CODING)
     return passed / len(CODING)
 
 
 def tool_use_score(ask: Ask) -> float:
-    """Share of right calls."""
+    """Returns the share of right calls."""
     right = sum(is_right_call(ask(item.prompt, tools=TOOLS), item) for item in TOOL_USE)
     return right / len(TOOL_USE)

@@ -1,4 +1,4 @@
-"""How people like their replies, and what they say when a reply is not like that.
+"""People's preferences about replies, and their complaints.
 
 The tastes of OpenClaw-RL's users, put into what tiny-claw can do: the student wants natural prose with the steps and no
 AI look, the teaching assistant comments that are detailed and specific, the teacher a friendly and patient tone. All
@@ -18,7 +18,7 @@ from tiny_claw import detectors, wordings
 from tiny_claw.problems import Problem
 
 Flaws = tuple[str, ...]
-"""What a reply lacks, in words that are keys of the complaints; empty: the reply is as it should be."""
+"""The flaws of a reply, as keys of the complaints; empty: none."""
 
 _NUMBERED = re.compile(r"^\s{0,8}\d{1,3}[.)]\s", re.MULTILINE)
 _DASHED = re.compile(r"^\s{0,8}[-*•]\s", re.MULTILINE)
@@ -67,16 +67,16 @@ OWN_COMPLAINTS: dict[str, tuple[str, ...]] = {
         "That is a slide and not an answer.",
     ),
 }
-"""Of somebody whose wordings nothing was made with. The rules judge does not know all of them."""
+"""Complaints whose wordings were not used to build anything. The rules judge does not know all of them."""
 
 
 @dataclass(frozen=True)
 class Taste:
-    """What a person likes. Everybody wants the right result and all the steps.
+    """One person's preference. All people want the right result and all steps.
 
     Attributes:
-        manner: how the reply is to be written.
-        missing: the flaws of a reply's manners, given problem and reply; they are spoken of first.
+        manner: the requested manner of replies.
+        missing: the flaws of a reply's manners, given problem and reply; complaints mention them first.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Taste:
     missing: Callable[[Problem, str], Flaws]
 
     def flaws(self, problem: Problem, reply: str) -> Flaws:
-        """What the person would complain about now; empty when the person is content."""
+        """Returns the person's complaints about a reply; empty if the person is satisfied."""
         missing = self.missing(problem, reply)
         if missing:
             return missing
@@ -99,7 +99,7 @@ class Taste:
 
 
 def complaint(rng: random.Random, flaws: Flaws, used: Collection[str] = ()) -> str:
-    """The known words for each flaw, joined; none that are in `used` while there are others."""
+    """Returns known wordings for each flaw, joined, preferably not in `used`."""
     parts = []
     for flaw in flaws:
         known = OWN_COMPLAINTS.get(flaw) or COMPLAINTS[flaw]

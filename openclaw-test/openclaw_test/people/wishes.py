@@ -1,7 +1,7 @@
-"""Does a model still obey explicit requests, whatever habit it was taught? Cases and detectors.
+"""Tests whether a model still obeys explicit requests after learning a habit. It has cases and detectors.
 
-A wish is voiced after the question, in the system message, or as a complaint about a reply of another form. The same
-replies show whether a model can still write in different ways.
+A request follows the question, is in the system message, or is a complaint about a reply of another form. The same
+replies measure whether a model can still write in different ways.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Messages = list[dict[str, Any]]
 KINDS: tuple[Kind, ...] = ("list", "number", "friendly", "detailed")
 PLACES: tuple[Place, ...] = ("question", "system", "complaint")
 BAR = 0.8
-"""Least share of what the model obeyed before it learned that it must obey after, of each list row and of the mean of the
-other wishes; and of the variety of its replies."""
+"""Least share of the obedience before learning that must remain, for each row of list requests, for the mean of the
+other requests, and for the variety of replies."""
 
 _WORD = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One wish in one place, about one problem; `messages` end with the user's."""
+    """One request at one place, about one problem; `messages` end with the user's."""
 
     kind: Kind
     place: Place
@@ -45,13 +45,13 @@ class Case:
     messages: Messages
 
     def obeyed(self, reply: str) -> bool:
-        """Returns whether the reply has the form that was asked for; a wrong result is counted elsewhere."""
+        """Returns whether the reply has the requested form; wrong results are counted elsewhere."""
         return obeys(self.kind, self.problem, reply)
 
 
 @dataclass(frozen=True)
 class Obedience:
-    """Shares of replies that obey, from 0 to 1, and how different the replies are.
+    """Shares of replies that obey, from 0 to 1, and the variety of the replies.
 
     Attributes:
         lists: by place, of replies to somebody who asks for a list.
@@ -68,14 +68,14 @@ class Obedience:
     spread: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Flat, as in the reports."""
+        """Returns a flat dictionary, as in reports."""
         rows: dict[str, Any] = {f"list_in_{place}": share for place, share in self.lists.items()}
         rows |= {f"wish_{kind}": share for kind, share in self.kinds.items()}
         rows |= {"other_wishes": self.others, "forms": self.forms, "spread": self.spread}
         return {name: round(value, 4) for name, value in rows.items()}
 
     def kept(self, before: Obedience) -> bool:
-        """Returns whether every row is at least `BAR` times what it was."""
+        """Returns whether every row is at least `BAR` times its earlier value."""
         pairs = [(self.lists[place], before.lists[place]) for place in PLACES]
         pairs += [(self.others, before.others), (self.forms, before.forms), (self.spread, before.spread)]
         return all(now >= BAR * then for now, then in pairs)
@@ -83,14 +83,14 @@ class Obedience:
 
 @cache
 def wordings() -> dict[Split, dict[Kind, dict[str, list[str]]]]:
-    """By split, kind, and `asked` or `complaint`."""
+    """Returns wordings by split, kind, and `asked` or `complaint`."""
     read = json.loads((Path(__file__).parent / "wishes.json").read_text("utf-8"))
     return {"search": read["search"], "report": read["report"], "blind": read["blind"]}
 
 
 def cases(split: Split, n: int, seed: int = 0) -> list[Case]:
-    """`n` wishes for a list in each place, half as many of the other kinds, about held-out problems; the same arguments
-    give the same cases."""
+    """Returns `n` requests for a list at each place, half as many of the other kinds, about held-out problems;
+    deterministic."""
     rng = random.Random(f"wishes {split} {seed}")
     counts: dict[Kind, int] = {kind: n if kind == "list" else (n + 1) // 2 for kind in KINDS}
     return [_case(rng, split, kind, place) for kind in KINDS for place in PLACES for _ in range(counts[kind])]
@@ -109,7 +109,7 @@ def _case(rng: random.Random, split: Split, kind: Kind, place: Place) -> Case:
 
 
 def obedience(asked: Sequence[Case], replies: Sequence[str]) -> Obedience:
-    """What the replies to the cases say of the model that wrote them."""
+    """Returns the obedience of a model by its replies to the cases."""
     verdicts = [(case, case.obeyed(reply)) for case, reply in zip(asked, replies, strict=True)]
 
     def share(is_meant: Callable[[Case], bool]) -> float:
@@ -134,7 +134,7 @@ def obedience(asked: Sequence[Case], replies: Sequence[str]) -> Obedience:
 
 
 def form(problem: Problem, text: str) -> str:
-    """The reply without its numbers and without the question's own words."""
+    """Returns the reply without its numbers and the question's words."""
     known = {word.lower() for word in _WORD.findall(problem.text)} | {
         problem.name.lower(),
         problem.pronoun.lower(),

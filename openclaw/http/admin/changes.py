@@ -1,4 +1,4 @@
-"""Changes by people, as JSON: overrule the judge, try a prompt again, delete."""
+"""Administrators' changes as JSON: overrule the judge, try a prompt again, delete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter()
 
 @router.post("/admin/turns/{completion_id}/verdict")
 async def post_verdict(request: Request, completion_id: str) -> Response:
-    """`{"score": -1..1, "text": hint}`: overrules the judge, as /v1/feedback does for the person who talks."""
+    """Handles `{"score": -1..1, "text": hint}`: overrules the judge, like /v1/feedback for the user."""
     check_change(request)
     body = parse_body(await request.body())
     score, text = number(body, "score", -1.0, 1.0), string(body, "text") or ""
@@ -30,8 +30,7 @@ async def post_verdict(request: Request, completion_id: str) -> Response:
 
 @router.post("/admin/turns/{completion_id}/again")
 async def post_again(request: Request, completion_id: str) -> Response:
-    """The prompt once more on the live weights, or with `{"version": N}` the likeliest answer of that one; nothing is
-    stored."""
+    """Answers the prompt again with the live weights, or greedily with `{"version": N}`; nothing is stored."""
     check_change(request)
     version = integer(parse_body(await request.body() or b"{}"), "version", 0, 2**31)
     return _json(await again(source_of(request), printable(completion_id, "completion_id"), version))
@@ -39,14 +38,14 @@ async def post_again(request: Request, completion_id: str) -> Response:
 
 @router.delete("/admin/persons/{person:path}/content")
 async def delete_person(request: Request, person: str) -> Response:
-    """Delete a person's sessions and turns and all that derives from them; 404 when there are none."""
+    """Deletes a person's sessions and turns and all data derived from them; 404 if there are none."""
     check_change(request)
     return _json(await changes.delete_person(source_of(request), printable(person, "person")))
 
 
 @router.post("/admin/purge")
 async def post_purge(request: Request) -> Response:
-    """`{"retention_days": N}`: deletes turns that are older and trained, dropped or ended."""
+    """Handles `{"retention_days": N}`: deletes older turns that are trained, dropped or ended."""
     check_change(request)
     days = number(parse_body(await request.body()), "retention_days", 0.0, 1e6)
     if days is None:

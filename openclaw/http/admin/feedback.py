@@ -1,4 +1,4 @@
-"""POST /v1/feedback: a person's score or text on an answer, or the reward of a whole session."""
+"""POST /v1/feedback: a user's score or text on an answer, or the reward of a whole session."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Word:
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> Word:
-        """Raises ClientError that names the wrong field."""
+        """Validates the body. Raises ClientError that names the invalid field."""
         word = cls(
             _id(body, "completion_id"), _id(body, "session_id"), _score(body),
             (string(body, "text") or "").strip(), _discount(body),
@@ -66,9 +66,9 @@ class Word:
 async def feedback(request: Request) -> Response:
     """`{"completion_id" and/or "session_id", "score": -1..1 or "thumbs": "up"|"down", "text"}`.
 
-    With a session alone its last main turn is meant; with `"scope": "session"` the score is spread over all its main
-    turns: the one that is k main turns before the last gets score * discount ** k (`"discount"`: 0 to 1, default 1).
-    `user` names the person, as in requests. 404 when there is no such turn, or it is not for this key.
+    A session alone means its last main turn; with `"scope": "session"` the score is distributed over its main turns:
+    the one that is k main turns before the last gets score * discount ** k (`"discount"`: 0 to 1, default 1). `user`
+    names the person, as in requests. 404 if there is no such turn, or if it belongs to another key.
     """
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)

@@ -28,14 +28,15 @@ router = APIRouter()
 @router.head("/healthz", include_in_schema=False)
 @router.get("/healthz")
 async def healthz() -> Response:
-    """Alive."""
+    """Reports that the process is alive."""
     return _json({"ok": True})
 
 
 @router.head("/readyz", include_in_schema=False)
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
-    """Returns whether an engine answers, and turns can be stored. Without an engine requests are accepted, and wait."""
+    """Returns whether an engine answers, and turns can be stored. Without an engine, requests are accepted and
+    wait."""
     gateway = _gateway(request)
     failure = gateway.recorder.failure if gateway.recorder is not None else None
     if failure is not None:
@@ -46,7 +47,7 @@ async def readyz(request: Request) -> Response:
 
 @router.get("/v1/models")
 async def models(request: Request) -> Response:
-    """Returns the models that the bearer of the key may name: the model, and its adapters."""
+    """Returns the models that the bearer of the key may use: the model and its adapters."""
     gateway = _gateway(request)
     check_client(request, gateway.settings)
     names, created = gateway.names.usable(person_of(request.headers)), request.app.state.started
@@ -63,7 +64,7 @@ async def model(request: Request, name: str) -> Response:
 
 @router.get("/status")
 async def status(request: Request) -> Response:
-    """Counts and versions for people and scripts."""
+    """Returns counts and versions."""
     gateway = _gateway(request)
     check_client(request, gateway.settings)
     engines = [_engine(url, await gateway.engines.info(url)) for url in gateway.engines.urls]
@@ -107,7 +108,7 @@ async def metrics(request: Request) -> Response:
 
 @router.get("/admin/processes")
 async def processes(request: Request) -> Response:
-    """Returns the run's processes that are alive: `[{"role", "pid"}]`."""
+    """Returns the run's living processes: `[{"role", "pid"}]`."""
     settings = _gateway(request).settings
     check_admin(request, settings)
     records = live_processes(Path(settings.run_dir)) if settings.run_dir else []
@@ -125,9 +126,9 @@ _CONTENT = "/content"
 
 @router.delete("/admin/sessions/{session_id:path}/content")
 async def delete_session(request: Request, session_id: str) -> Response:
-    """Delete a session's turns and all that derives from them; 404 when there is no such session. Where ID/content is a
+    """Deletes a session's turns and all data derived from them; 404 if there is no such session. If ID/content is a
     session too, `?session_id=ID` must confirm that ID is meant, else 409. With `%2Fcontent` it is part of the id, and
-    that session ends."""
+    ends that session."""
     gateway = _gateway(request)
     check_admin(request, gateway.settings)
     sent = request.scope.get("raw_path") or request.url.path.encode()
@@ -143,7 +144,7 @@ async def delete_session(request: Request, session_id: str) -> Response:
 
 @router.delete("/admin/sessions/{session_id:path}")
 async def end_session(request: Request, session_id: str) -> Response:
-    """End a session: its last turn will have no next state."""
+    """Ends a session: its last turn gets no next state."""
     gateway = _gateway(request)
     check_admin(request, gateway.settings)
     id_, recorder = _id(session_id), gateway.recorder
@@ -152,7 +153,7 @@ async def end_session(request: Request, session_id: str) -> Response:
 
 
 async def _check_meant(gateway: Gateway, session_id: str) -> None:
-    """Raises ClientError (409) for an address that two sessions share: what deletes one would end the other."""
+    """Raises ClientError (409) for a URL that is ambiguous between deleting one session and ending another."""
     other = session_id + _CONTENT
     if (
         gateway.recorder is None
@@ -167,7 +168,7 @@ async def _check_meant(gateway: Gateway, session_id: str) -> None:
 
 
 def _id(session_id: str) -> str:
-    """Raises ClientError (404) for what no session can be called."""
+    """Returns the session id in the URL. Raises ClientError (404) if it cannot be one."""
     if not session_id.isprintable():
         raise ClientError(f"there is no recorded session {session_id!r}", "session_id", "not_found", 404)
     return session_id
@@ -179,7 +180,7 @@ def _gateway(request: Request) -> Gateway:
 
 
 def _model(gateway: Gateway, name: str, created: float) -> dict[str, Any]:
-    """As vLLM lists them: an adapter names its base as `parent`."""
+    """Returns a model in vLLM's format: an adapter names its base as `parent`."""
     model = {
         "id": name,
         "object": "model",
@@ -191,7 +192,7 @@ def _model(gateway: Gateway, name: str, created: float) -> dict[str, Any]:
 
 
 def _live_adapters(gateway: Gateway, key_name: str | None) -> dict[str, int]:
-    """The live version of each trained adapter that the bearer of the key may use; 0 before the first one."""
+    """Returns the live version of each trained adapter that the bearer of the key may use; 0 before the first one."""
     usable = gateway.names.usable(key_name)
     adapters = [one for one in gateway.trained.adapters.values() if gateway.names.of(one) in usable]
     return {one.name: gateway.trained.live(one).version or 0 for one in adapters}

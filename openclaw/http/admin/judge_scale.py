@@ -1,6 +1,6 @@
-"""The number of judge workers: the administrator reads and changes it while they run.
+"""The number of judge workers, which the administrator can read and change while they run.
 
-The number goes to `scale.json` in the run folder, which the watcher of the processes follows.
+The number is written to `scale.json` in the run folder, which the process watcher reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GROUP = "judge"
 
 @router.get("/admin/judges")
 async def judges(request: Request) -> Response:
-    """`{"workers": how many live, "wanted": the number set here or null, "waiting": answered turns}`."""
+    """Returns `{"workers": how many live, "wanted": the number set here or null, "waiting": answered turns}`."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     return await _state(gateway, _run_dir(gateway))
@@ -36,8 +36,8 @@ async def judges(request: Request) -> Response:
 
 @router.put("/admin/judges")
 async def scale(request: Request) -> Response:
-    """`{"workers": 4}`: so many, until the run is started again. One that has to go gets some seconds to finish; what it
-    leaves is judged by another."""
+    """Handles `{"workers": 4}`: sets the number until the run is restarted. A surplus worker gets some seconds to
+    finish; unfinished turns are judged by another one."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     workers = parse_body(await request.body()).get("workers")
@@ -59,7 +59,7 @@ def _run_dir(gateway: Gateway) -> Path:
 
 
 def write_wanted(run_dir: Path, workers: int) -> None:
-    """Replaces the number of judges in one step; other groups stay as they are."""
+    """Replaces the number of judges atomically; other groups are unchanged."""
     path = run_dir / "scale.json"
     temporary = path.with_name(f".scale.{os.getpid()}")
     temporary.write_bytes(orjson.dumps({**_ordered_counts(path), GROUP: workers}))

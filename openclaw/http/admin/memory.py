@@ -26,8 +26,8 @@ SHOWN = ("id", "text", "created_at", "in_prompt", "held_by", "held_at", "details
 
 @router.get("/admin/memory")
 async def all_memory(request: Request, person: str | None = None) -> Response:
-    """Returns the newest 200 wishes of one person or of all, the newest first; `in_prompt`, or held by the weights of
-    version `held_by`."""
+    """Returns the newest 200 preferences of one person or of all, newest first; `in_prompt`, or learned by the
+    weights of version `held_by`."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     return await _listed(_recorder(gateway), person, ADMINISTRATOR, ("person", *SHOWN))
@@ -35,7 +35,7 @@ async def all_memory(request: Request, person: str | None = None) -> Response:
 
 @router.delete("/admin/memory/{wish_id}")
 async def forget(request: Request, wish_id: str, person: str | None = None) -> Response:
-    """One wish is forgotten, see `MemoryTable.forget`; 404 if there is none, or it is not this person's."""
+    """Deletes one preference, see `MemoryTable.forget`; 404 if there is none, or if it belongs to another person."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     return await _forgotten(_recorder(gateway), wish_id, ADMINISTRATOR, person)
@@ -43,7 +43,7 @@ async def forget(request: Request, wish_id: str, person: str | None = None) -> R
 
 @router.get("/v1/memory")
 async def own_memory(request: Request) -> Response:
-    """The same for the bearer of a named key (OPENCLAW_API_KEYS), of that name. 403 for another key."""
+    """Returns the same for the bearer of a named key (OPENCLAW_API_KEYS), of that name. 403 for another key."""
     gateway: Gateway = request.app.state.gateway
     asker = _bearer(request, gateway)
     return await _listed(_recorder(gateway), asker.person, asker, SHOWN)
@@ -51,13 +51,13 @@ async def own_memory(request: Request) -> Response:
 
 @router.delete("/v1/memory/{wish_id}")
 async def forget_own(request: Request, wish_id: str) -> Response:
-    """Forgets one wish of the key's person; 404 if there is none."""
+    """Deletes one preference of the key's person; 404 if there is none."""
     gateway: Gateway = request.app.state.gateway
     return await _forgotten(_recorder(gateway), wish_id, _bearer(request, gateway))
 
 
 def _bearer(request: Request, gateway: Gateway) -> Asker:
-    """Returns the bearer of a named key, under its own name. Raises ClientError (401, 403)."""
+    """Returns the bearer of a named key. Raises ClientError (401, 403)."""
     check_client(request, gateway.settings)
     asker = asker_named(request.headers, {}, gateway.settings)
     if asker.person is None:
@@ -67,7 +67,7 @@ def _bearer(request: Request, gateway: Gateway) -> Asker:
 
 
 def _recorder(gateway: Gateway) -> Recorder:
-    """Raises ClientError."""
+    """Returns the recorder. Raises ClientError if nothing is recorded."""
     if gateway.recorder is None:
         raise ClientError("this server records no turns", code="not_recording", status=409)
     return gateway.recorder

@@ -1,4 +1,4 @@
-"""Reports of what the model learned: `python -m openclaw.progress`, and answers of the first model to compare with."""
+"""Reports on learning progress for `python -m openclaw.progress`, and answers of the initial model for comparison."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_PROMPTS = 64
 
 @router.get("/admin/progress")
 async def get_progress(request: Request) -> Response:
-    """Returns people's wishes, and the kept reports: `{"live", "wishes", "reports"}`."""
+    """Returns people's preferences, and the saved reports: `{"live", "wishes", "reports"}`."""
     check_reader(request)
     source = source_of(request)
     return _json(await source.in_thread(lambda: progress(source)))
@@ -34,7 +34,7 @@ async def get_progress(request: Request) -> Response:
 
 @router.get("/admin/progress/recorded")
 async def get_recorded(request: Request) -> Response:
-    """Returns the answers of version 0 that the newest report of it kept: `{"time", "max_tokens", "answers"}`."""
+    """Returns the answers of version 0 in the newest report that has some: `{"time", "max_tokens", "answers"}`."""
     check_reader(request)
     source = source_of(request)
     return _json(await source.in_thread(lambda: recorded(source)))
@@ -42,7 +42,7 @@ async def get_recorded(request: Request) -> Response:
 
 @router.post("/admin/progress")
 async def keep_report(request: Request) -> Response:
-    """Keeps a report in the run folder. 409 without one."""
+    """Saves a report in the run folder. 409 without a run folder."""
     check_admin(request, request.app.state.gateway.settings)
     report, source = parse_body(await request.body()), source_of(request)
     path = await source.in_thread(lambda: keep(source, report))
@@ -51,8 +51,9 @@ async def keep_report(request: Request) -> Response:
 
 @router.post("/admin/progress/first")
 async def ask_first(request: Request) -> Response:
-    """`{"prompts": [request bodies], "max_tokens": N}`: greedy answers of the first model, `{"answers": [{"text",
-    "log_prob", "ended"}]}`. Serving goes on, and nothing of it is stored. 409 where no engine can give them."""
+    """Handles `{"prompts": [request bodies], "max_tokens": N}`: returns greedy answers of the initial model,
+    `{"answers": [{"text", "log_prob", "ended"}]}`. Serving continues, and nothing is stored. 409 if no engine can
+    answer."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     body = parse_body(await request.body())

@@ -1,4 +1,4 @@
-"""Stored data and the run's state, as JSON: the views of `openclaw.views`, the curves, an export."""
+"""Stored data and the run's state as JSON: the views of `openclaw.views`, metrics, an export."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ from openclaw.views.turn import turn
 router = APIRouter()
 
 MOST = 200
-"""Sessions or turns in one answer."""
+"""Most sessions or turns in one response."""
 
 
 @router.get("/admin/now")
 async def get_now(request: Request) -> Response:
-    """Returns the moment: the four loops with their lag, counts, live sessions, processes, alarms."""
+    """Returns the current state: the four loops with their lag, counts, live sessions, processes, alarms."""
     check_reader(request)
     return _json(await now(source_of(request)))
 
 
 @router.get("/admin/sessions")
 async def get_sessions(request: Request, limit: str = "", before: str = "") -> Response:
-    """Sessions, newest first: `{"open", "ended", "next"}`; `before=NEXT` gives the next page, `limit` is 1 to 200."""
+    """Returns sessions, newest first: `{"open", "ended", "next"}`; `before=NEXT` gives the next page, `limit` is 1 to
+    200."""
     check_reader(request)
     source, most = source_of(request), whole(limit, "limit", SESSIONS_A_PAGE, 1, MOST)
     earlier = _seconds(before)
@@ -57,7 +58,7 @@ async def get_session(request: Request, session_id: str, limit: str = "", after:
 
 @router.get("/admin/turns/{completion_id}")
 async def get_turn(request: Request, completion_id: str) -> Response:
-    """One turn in full: prompt, answer, next state, votes, hints, feedback, sample, training."""
+    """Returns one turn in full: prompt, answer, next state, votes, hints, feedback, sample, training."""
     check_reader(request)
     source, id_ = source_of(request), printable(completion_id, "completion_id")
     return _json(await source.in_thread(lambda: turn(source.store, id_)))
@@ -65,7 +66,8 @@ async def get_turn(request: Request, completion_id: str) -> Response:
 
 @router.get("/admin/turns/{completion_id}/tokens")
 async def get_tokens(request: Request, completion_id: str) -> Response:
-    """Its tokens: ids, texts, log-probs, versions; once trained, advantages, the trainer's log-probs, the teacher."""
+    """Returns a turn's tokens: ids, texts, log-probs, versions; once trained, advantages, the trainer's and the
+    teacher's log-probs."""
     check_reader(request)
     source, id_ = source_of(request), printable(completion_id, "completion_id")
     return _json(await source.in_thread(lambda: tokens(source.store, source.tokenizer, id_)))
@@ -73,8 +75,8 @@ async def get_tokens(request: Request, completion_id: str) -> Response:
 
 @router.get("/admin/versions/{number}/turns")
 async def get_version_turns(request: Request, number: str, limit: str = "", after: str = "") -> Response:
-    """Returns the lessons of a version: `{"turns", "good", "bad", "data", "next"}`; `after=NEXT` gives the next
-    page."""
+    """Returns the turns that a version was trained on: `{"turns", "good", "bad", "data", "next"}`; `after=NEXT` gives
+    the next page."""
     check_reader(request)
     source, most = source_of(request), whole(limit, "limit", TURNS_A_PAGE, 1, MOST)
     version, behind = whole(number, "version", 0, 0, 2**31), whole(after, "after", 0, 0, 2**62)
@@ -83,7 +85,7 @@ async def get_version_turns(request: Request, number: str, limit: str = "", afte
 
 @router.get("/admin/learning")
 async def get_learning(request: Request) -> Response:
-    """Returns the curves over versions, from the run's metrics.jsonl: `{"x", "steps", "times", "charts"}`."""
+    """Returns metrics over versions, from the run's metrics.jsonl: `{"x", "steps", "times", "charts"}`."""
     check_reader(request)
     source = source_of(request)
     return _json(await source.in_thread(lambda: learning(source)))
@@ -91,7 +93,7 @@ async def get_learning(request: Request) -> Response:
 
 @router.get("/admin/privacy")
 async def get_privacy(request: Request) -> Response:
-    """Returns the stored data by person, their place, and how long they are kept."""
+    """Returns the stored data by person, its location, and how long it is kept."""
     check_reader(request)
     source = source_of(request)
     return _json(await source.in_thread(lambda: privacy(source)))
@@ -99,7 +101,7 @@ async def get_privacy(request: Request) -> Response:
 
 @router.get("/admin/export")
 async def export(request: Request, session_id: str | None = None, person: str | None = None) -> Response:
-    """JSON lines of everything, of one session or of one person, as `python -m openclaw.store export`."""
+    """Returns JSON lines of everything, of one session or of one person, like `python -m openclaw.store export`."""
     check_reader(request)
     source = source_of(request)
     lines = await source.in_thread(lambda: _started(source, session_id, person))
@@ -115,7 +117,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _started(source: ViewSource, session_id: str | None, person: str | None) -> Iterator[bytes]:
-    """Returns the lines of an export; that the store can be read shows before the answer begins."""
+    """Returns the lines of an export; raises errors of the store before the response begins."""
     lines = export_lines(source.store, session_id, person)
     first = next(lines)
 

@@ -1,4 +1,4 @@
-"""POST /admin/trajectories, /v1/trajectories: the turns of sessions with what trains them.
+"""POST /admin/trajectories, /v1/trajectories: the turns of sessions with their training data.
 
 Token ids, log-probs and weight versions as they were sampled, for a trainer or an environment on another machine.
 """
@@ -35,8 +35,8 @@ _CONTENT = ("messages", "tools", "response_message", "next_state")
 
 @router.post("/admin/trajectories")
 async def all_trajectories(request: Request) -> Response:
-    """`{"session_ids": [...] or "group", "content": bool, "limit": turns}`: `{"data": [{"session_id", "turns"}],
-    "left": [session ids to ask for next]}`. An unknown session has no turns."""
+    """Handles `{"session_ids": [...] or "group", "content": bool, "limit": turns}`: returns `{"data": [{"session_id",
+    "turns"}], "left": [session ids to ask for next]}`. An unknown session has no turns."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     return await _read(gateway, await request.body(), ADMINISTRATOR)
@@ -44,7 +44,8 @@ async def all_trajectories(request: Request) -> Response:
 
 @router.post("/v1/trajectories")
 async def own_trajectories(request: Request) -> Response:
-    """The same for the bearer of a named key (OPENCLAW_API_KEYS): only turns of that name. 403 for another key."""
+    """Returns the same for the bearer of a named key (OPENCLAW_API_KEYS): only turns of that name. 403 for another
+    key."""
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
     asker = asker_named(request.headers, {}, gateway.settings)
@@ -93,7 +94,7 @@ def _turn(turn: Turn, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _session_ids(body: dict[str, Any]) -> list[str] | None:
-    """Without repeats. Raises ClientError."""
+    """Returns the session ids without duplicates. Raises ClientError."""
     ids = body.get("session_ids")
     if ids is None:
         return None

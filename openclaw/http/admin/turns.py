@@ -1,5 +1,5 @@
-"""The status of turns: judged or not, with which score and why; trained or not, by which version. No content of
-the conversation but what hints and reasons hold."""
+"""The status of turns: whether judged, with which score and why; whether trained, by which version. It contains no
+conversation text, except in hints and reasons."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MOST_TURNS = 200
 
 @router.get("/v1/turns/{completion_id}")
 async def turn(request: Request, completion_id: str) -> Response:
-    """One turn by the id of its completion; 404 when it is not recorded, or not for this key. `?user=` names the person,
-    as in requests."""
+    """Returns one turn by the id of its completion; 404 if it is not recorded, or belongs to another key. `?user=`
+    names the person, as in requests."""
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
     asker = asker_named(request.headers, request.query_params, gateway.settings)

@@ -1,6 +1,6 @@
 """Weight versions: their states, rollback, pinning, and quarantined samples. For the administrator.
 
-With `?adapter=NAME` the routes are about the versions of an adapter that the run trains, which have numbers of their own.
+With `?adapter=NAME` the routes are about the versions of a trained adapter, which are numbered separately.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from openclaw.versions.listing import list_versions, show_version
 router = APIRouter()
 
 WAIT_SECONDS = 60.0
-"""For the driver; after that the order still waits for it."""
+"""Seconds to wait for the driver; after that the order stays pending."""
 MOST_PROMPTS = 64
 
 
 @router.get("/admin/versions")
 async def versions(request: Request) -> Response:
-    """`{"object": "list", "live", "pinned", "data": [...]}`, oldest first."""
+    """Returns `{"object": "list", "live", "pinned", "data": [...]}`, oldest first."""
     store, run_dir = _places(request)
     listing = await asyncio.to_thread(list_versions, store, run_dir, _adapter(request))
     return _json({"object": "list", **listing})
@@ -49,8 +49,8 @@ async def difference(request: Request, a: str, b: str) -> Response:
 
 @router.post("/admin/versions/diff")
 async def side_by_side(request: Request) -> Response:
-    """`{"a", "b", "prompts": [text or {"messages": [...]}]}`: the same, and `answers`, greedy ones of both versions,
-    `[{"prompt", "a", "b", "same"}]`. Serving goes on, and nothing of it is stored."""
+    """Handles `{"a", "b", "prompts": [text or {"messages": [...]}]}`: returns the same, and `answers`, greedy ones of
+    both versions, `[{"prompt", "a", "b", "same"}]`. Serving continues, and nothing is stored."""
     check_admin(request, request.app.state.gateway.settings)
     body = parse_body(await request.body())
     first, second = (_number(str(body.get(name))) for name in ("a", "b"))
@@ -61,7 +61,7 @@ async def side_by_side(request: Request) -> Response:
 
 @router.get("/admin/versions/{number}")
 async def version(request: Request, number: str) -> Response:
-    """One version with all that was measured; 404 when there is none."""
+    """Returns one version with all its measurements; 404 if there is none."""
     store, run_dir = _places(request)
     shown = await asyncio.to_thread(show_version, store, run_dir, _number(number), _adapter(request))
     if shown is None:
@@ -71,14 +71,14 @@ async def version(request: Request, number: str) -> Response:
 
 @router.post("/admin/versions/unpin")
 async def unpin(request: Request) -> Response:
-    """The newest weights are served again, and training goes on."""
+    """Serves the newest weights again; training continues."""
     return await _order(request, "unpin", None)
 
 
 @router.post("/admin/versions/{number}/rollback")
 async def rollback(request: Request, number: str) -> Response:
-    """`{"drop_turns": false}`: the version is served at once and trained on from now on. Its successors are undone:
-    their samples are ready again, or with `drop_turns` quarantined."""
+    """Handles `{"drop_turns": false}`: the version is served at once, and later training continues from it. Its
+    successors are undone: their samples are ready again, or with `drop_turns` quarantined."""
     check_admin(request, request.app.state.gateway.settings)
     body = parse_body(await request.body() or b"{}")
     drop = body.get("drop_turns", False)
@@ -89,13 +89,13 @@ async def rollback(request: Request, number: str) -> Response:
 
 @router.post("/admin/versions/{number}/pin")
 async def pin(request: Request, number: str) -> Response:
-    """The version is served, and training waits; people's turns are collected and judged meanwhile."""
+    """Serves the version and pauses training; turns are collected and judged meanwhile."""
     return await _order(request, "pin", number)
 
 
 @router.post("/admin/versions/{number}/release")
 async def release(request: Request, number: str) -> Response:
-    """Its quarantined samples are ready to be trained on again."""
+    """Makes the version's quarantined samples ready for training again."""
     store, _ = _places(request)
     version, trainer = await _known(request, number), policy_of(DEFAULT_TRAINER, _adapter(request))
     count = await asyncio.to_thread(store.quarantine.release, version, trainer)
@@ -104,7 +104,7 @@ async def release(request: Request, number: str) -> Response:
 
 @router.delete("/admin/versions/{number}/quarantine")
 async def delete(request: Request, number: str) -> Response:
-    """Its quarantined samples are dropped for good; the turns themselves stay."""
+    """Drops the version's quarantined samples permanently; the turns stay."""
     store, _ = _places(request)
     version, trainer = await _known(request, number), policy_of(DEFAULT_TRAINER, _adapter(request))
     count = await asyncio.to_thread(store.quarantine.delete, version, trainer)
@@ -148,7 +148,7 @@ async def _answers(
 
 
 def _text(message: Message) -> str:
-    """Returns the text that a person would read."""
+    """Returns the text visible to a user."""
     calls = [
         f"{call['function']['name']}({call['function']['arguments']})"
         for call in message.get("tool_calls") or []
@@ -157,7 +157,7 @@ def _text(message: Message) -> str:
 
 
 async def _known(request: Request, version_text: str) -> int:
-    """Returns the number of a version that was. Raises ClientError."""
+    """Returns the number of an existing version. Raises ClientError."""
     number, (store, _) = _number(version_text), _places(request)
     if await asyncio.to_thread(show_version, store, None, number, _adapter(request)) is None:
         raise ClientError(f"there is no version {number}", "version", "not_found", 404)
@@ -187,8 +187,7 @@ async def _order(
 
 
 async def _answer_to(run_dir: Path, order: str, what: str) -> dict[str, Any] | None:
-    """Returns the driver's answer, None after `WAIT_SECONDS`. Raises ClientError (503) if this server ends
-    first."""
+    """Returns the driver's answer, None after `WAIT_SECONDS`. Raises ClientError (503) if this server stops first."""
     try:
         return await orders.wait_for(run_dir, order, WAIT_SECONDS)
     except asyncio.CancelledError:

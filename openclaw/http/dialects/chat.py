@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions: streamed (server-sent events) or not (one JSON object), one path."""
+"""POST /v1/chat/completions: streamed (server-sent events) or as one JSON object, by one code path."""
 
 from __future__ import annotations
 
@@ -53,21 +53,21 @@ async def _chat(request: Request, path_session: str | None) -> Response:
 
 
 def usage(exchanges: Sequence[Exchange]) -> dict[str, int]:
-    """Returns tokens of a request: its prompt once, all that was sampled; end tokens count."""
+    """Returns the token usage of a request: its prompt once, and all sampled tokens, including end tokens."""
     prompt = len(exchanges[0].turn.prompt_ids)
     completion = sum(len(exchange.generation.ids) for exchange in exchanges)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 def unfulfilled(exchange: Exchange, answer: Completion) -> dict[str, bool]:
-    """Returns the field of an answer that lacks the tool call that its request required."""
+    """Returns a response field that marks a missing required tool call."""
     return {"tool_choice_fulfilled": False} if exchange.unfulfilled(answer) else {}
 
 
 def token_log_probs(
     increment: Increment, tokenizer: Tokenizer, hidden: frozenset[int]
 ) -> list[dict[str, Any]]:
-    """OpenAI's `logprobs.content` entries; ids in `hidden` (end tokens) have none."""
+    """Returns OpenAI's `logprobs.content` entries; ids in `hidden` (end tokens) are omitted."""
     entries = []
     for index, (token, log_prob) in enumerate(zip(increment.ids, increment.log_probs, strict=True)):
         if token not in hidden:
@@ -95,7 +95,7 @@ class OpenAIErrors:
 
 
 class _Choice:
-    """One of the answers of a stream."""
+    """One of the answers in a stream."""
 
     def __init__(self, index: int, exchange: Exchange, tokenizer: Tokenizer) -> None:
         self.exchange = exchange
@@ -129,7 +129,7 @@ class _Choice:
         return choice
 
     def content(self, delta: Delta) -> dict[str, Any] | None:
-        """Returns a delta in OpenAI's shape: a call's name first, then its arguments in fragments."""
+        """Returns a delta in OpenAI's format: a call's name first, then its arguments in fragments."""
         if isinstance(delta, TextDelta):
             return {delta.kind: delta.text}
         if isinstance(delta, CallStart):
@@ -143,7 +143,7 @@ class _Choice:
 
 
 class Chunks(OpenAIErrors):
-    """The chunks of a streamed answer, as bytes. Their common part is made once."""
+    """The chunks of a streamed answer, as bytes. Their common part is serialized once."""
 
     def __init__(self, exchanges: Sequence[Exchange], model: str, tokenizer: Tokenizer) -> None:
         self._exchanges = exchanges
@@ -160,7 +160,7 @@ class Chunks(OpenAIErrors):
         self._tail = b',"usage":null}\n\n' if self._request.include_usage else b"}\n\n"
 
     def start(self) -> bytes:
-        """Returns the chunks that name the role."""
+        """Returns the chunks with the role."""
         role = {"role": "assistant", "content": ""}
         events = [self._event(_bare(choice, index, role)) for index, choice in enumerate(self._choices)]
         if self._request.return_token_ids:
@@ -182,7 +182,7 @@ class Chunks(OpenAIErrors):
         return self._event({**choice, **unfulfilled(self._exchanges[index], answer)})
 
     def end(self) -> bytes:
-        """Usage if asked for, and `[DONE]`."""
+        """Returns usage if requested, and `[DONE]`."""
         if not self._request.include_usage:
             return DONE
         return self._head + b'[],"usage":' + orjson.dumps(usage(self._exchanges)) + b"}\n\n" + DONE
@@ -192,7 +192,7 @@ class Chunks(OpenAIErrors):
 
 
 def _bare(choice: _Choice, index: int, delta: dict[str, Any]) -> dict[str, Any]:
-    """Returns a choice without what its first piece has brought already: that goes with the piece's own text."""
+    """Returns a choice without fields that its first piece has already sent."""
     request = choice.exchange.request
     body: dict[str, Any] = {"index": index, "delta": delta, "finish_reason": None}
     if request.log_probs:
@@ -203,7 +203,7 @@ def _bare(choice: _Choice, index: int, delta: dict[str, Any]) -> dict[str, Any]:
 
 
 class Whole(OpenAIErrors):
-    """The answer as one object, collected from its pieces."""
+    """The response as one object, collected from the pieces."""
 
     def __init__(self, exchanges: Sequence[Exchange], model: str, tokenizer: Tokenizer) -> None:
         self._exchanges = exchanges

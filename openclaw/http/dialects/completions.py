@@ -1,7 +1,7 @@
-"""POST /v1/completions: prompts as they stand, in text or ids, over the same path as chats.
+"""POST /v1/completions: plain prompts, as text or ids, by the same code path as chats.
 
-A prompt is stored as the only message of its turn, a user message marked `"format": "raw"`, with exact ids. No
-later request answers such a turn by its transcript; feedback can.
+A prompt is stored as the only message of its turn, a user message marked `"format": "raw"`, with exact ids. No later
+request continues such a turn by its transcript; feedback can refer to it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from openclaw.http.response import AnswerResponse, prepare_all
 
 router = APIRouter()
 DEFAULT_MAX_TOKENS = 16
-"""OpenAI's."""
+"""OpenAI's default."""
 
 
 @router.post("/v1/completions", openapi_extra=COMPLETION)
@@ -68,7 +68,7 @@ async def complete(request: Request) -> Response:
 
 
 def completion_requests(body: dict[str, Any], tokenizer: Tokenizer, context_length: int) -> list[ChatRequest]:
-    """One checked request a prompt. Raises ClientError that names the wrong field."""
+    """Returns one validated request a prompt. Raises ClientError that names the wrong field."""
     prompts = _prompts(body.get("prompt"), tokenizer, context_length)
     echo, top = boolean(body, "echo"), integer(body, "logprobs", 0, MAX_TOP_LOGPROBS)
     if top is not None and echo:
@@ -89,7 +89,7 @@ def completion_requests(body: dict[str, Any], tokenizer: Tokenizer, context_leng
 
 
 def _prompts(prompt: object, tokenizer: Tokenizer, context_length: int) -> list[RawPrompt]:
-    """Text, ids, or a list of either."""
+    """Returns the prompts: text, ids, or a list of either."""
     if isinstance(prompt, str) or (isinstance(prompt, list) and prompt and _is_id(prompt[0])):
         prompt = [prompt]
     if not isinstance(prompt, list) or not prompt:

@@ -1,6 +1,7 @@
-"""POST /v1/messages: Anthropic's dialect, over the same path as chats: its body to a chat body, an answer to its blocks.
+"""POST /v1/messages: Anthropic's dialect, by the same code path as chats: converts its body to a chat body, and an
+answer to its blocks.
 
-Without `thinking` the model does not think, as Anthropic has it.
+Without `thinking` the model does not think, as in Anthropic's API.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _BLOCKS: dict[TextKind, tuple[str, str, Json]] = {
         {"type": "thinking", "thinking": "", "signature": ""},
     ),
 }
-"""Text field, type of deltas, and how such a block begins."""
+"""Text field, delta type, and first content of such a block."""
 
 
 @router.post("/v1/messages", openapi_extra=ANTHROPIC)
@@ -63,7 +64,7 @@ async def count_tokens(request: Request) -> Response:
 
 
 async def _answered(request: Request, handle: Callable[[Request, Json], Awaitable[Response]]) -> Response:
-    """Errors have this dialect's form too."""
+    """Runs a handler; errors have this dialect's format too."""
     try:
         check_client(request, request.app.state.gateway.settings)
         return await handle(request, parse_body(await request.body()))
@@ -95,7 +96,7 @@ async def _count(request: Request, body: Json) -> Response:
 
 
 def chat_body(body: Json) -> Json:
-    """Returns the chat request that asks for the same. Raises ClientError."""
+    """Returns the equivalent chat request. Raises ClientError."""
     chat: Json = {name: body[name] for name in _SAME if name in body}
     chat["messages"] = [*_system(body.get("system")), *_messages(body.get("messages"))]
     chat["stop"] = body.get("stop_sequences")
@@ -108,7 +109,7 @@ def chat_body(body: Json) -> Json:
 
 
 def _person(user_id: object) -> object:
-    """Returns the person. Claude Code writes a JSON object there, with ids of the device, the session and, if a person is
+    """Returns the person. Claude Code sends a JSON object with ids of the device, the session and, if a person is
     signed in, the account."""
     if not isinstance(user_id, str) or not user_id.startswith("{"):
         return user_id
@@ -156,7 +157,7 @@ def _blocks(content: Any, where: str) -> list[Json]:
 
 
 def _user(role: str, blocks: list[Json], where: str) -> list[Json]:
-    """Returns a user message, with its tool results as messages of their own before it."""
+    """Returns a user message, preceded by its tool results as separate messages."""
     messages: list[Json] = []
     texts: list[str] = []
     for index, block in enumerate(blocks):
@@ -210,7 +211,7 @@ def _texts(content: object, where: str) -> list[str]:
 
 
 def _run_by_clients(tools: object) -> object:
-    """Without Anthropic's own tools, whose forms this model does not know."""
+    """Removes Anthropic's own tools, whose formats this model does not know."""
     if not isinstance(tools, list):
         return tools
     own = [tool for tool in tools if isinstance(tool, dict) and tool.get("type") not in (None, "custom")]
@@ -229,7 +230,7 @@ def _function(tool: object, where: str) -> Json:
 
 
 def _choice(choice: Any) -> tuple[Any, bool]:
-    """OpenAI's tool_choice and parallel_tool_calls."""
+    """Returns OpenAI's tool_choice and parallel_tool_calls."""
     if choice is None:
         return None, True
     kind = choice.get("type") if isinstance(choice, dict) else None
@@ -369,8 +370,8 @@ def _content(answer: Completion) -> list[Json]:
 
 
 def _json(message: Json) -> bytes:
-    """Writes a call's input as JSON. The model's JSON may be one that only Python's own writer can write again: whole
-    numbers of any length, half a surrogate pair."""
+    """Writes a call's input as JSON. Only Python's own writer can reproduce some JSON of models: integers of any
+    length, lone surrogates."""
     try:
         return orjson.dumps(message)
     except TypeError:

@@ -1,7 +1,8 @@
-"""POST /v1/responses: OpenAI's Responses dialect, over the same path as chats: items to messages, an answer to items.
+"""POST /v1/responses: OpenAI's Responses dialect, by the same code path as chats: converts items to messages, and an
+answer to items.
 
-`previous_response_id` is found in the store, so it works where turns are recorded. `store: false` changes nothing:
-whether a turn is recorded is the server's choice, and `X-Train: off` keeps it out.
+`previous_response_id` is looked up in the store, so turns must be recorded. `store: false` has no effect: the server
+decides whether turns are recorded, and `X-Train: off` opts out.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _SAME += ("turn_type", "train", "session_done", "prompt_cache_key", "chat_templa
 _SAME += ("return_token_ids", "group", "task", "source")
 _LOG_PROBS = "message.output_text.logprobs"
 _INSTRUCTIONS = "instructions"
-"""Mark of a system message that a later request does not inherit."""
+"""Mark of system messages that later requests do not inherit."""
 _REPEATED = ("instructions", "metadata", "previous_response_id", "temperature", "top_p", "max_output_tokens")
 
 
@@ -79,7 +80,7 @@ async def create(request: Request) -> Response:
 
 
 async def _previous(gateway: Gateway, response_id: object, asker: Asker) -> Turn | None:
-    """Returns the turn to continue. Raises ClientError when there is none that the asker may use."""
+    """Returns the turn to continue. Raises ClientError if there is none that the asker may access."""
     if response_id is None:
         return None
     turn = None
@@ -94,8 +95,7 @@ async def _previous(gateway: Gateway, response_id: object, asker: Asker) -> Turn
 
 
 async def _referenced(gateway: Gateway, items: object, asker: Asker) -> object:
-    """Returns the input with items of stored answers in place of references to them, as far as the asker may use
-    them."""
+    """Returns the input with references replaced by items of stored answers, as far as the asker may access them."""
     if not isinstance(items, list) or not any(map(is_reference, items)) or gateway.recorder is None:
         return items
     ids = {turn_of(item["id"]): None for item in items if is_reference(item)}
@@ -113,7 +113,7 @@ async def _referenced(gateway: Gateway, items: object, asker: Asker) -> object:
 
 
 def chat_body(body: Json, previous: Turn | None) -> Json:
-    """Returns the chat request that asks for the same. Raises ClientError."""
+    """Returns the equivalent chat request. Raises ClientError."""
     for name in ("background", "conversation", "prompt"):
         if body.get(name):
             raise ClientError(f"{name}: this server does not have it", name, "unsupported_value")
@@ -137,8 +137,8 @@ def chat_body(body: Json, previous: Turn | None) -> Json:
 
 
 def _check_included(body: Json) -> None:
-    """Raises ClientError for what a client would wait for in vain. Other things to include (results of searches,
-    encrypted reasoning) belong to items that answers of this server do not have."""
+    """Raises ClientError for output that this server never returns. Other includes (search results, encrypted
+    reasoning) belong to items that this server's answers do not have."""
     include = body.get("include") or []
     if not isinstance(include, list) or not all(isinstance(one, str) for one in include):
         raise ClientError("include must be a list of strings", "include")
@@ -182,7 +182,7 @@ def _messages(items: object) -> list[Json]:
 
 
 def _add_to_answer(messages: list[Json], kind: str, item: Json, where: str) -> None:
-    """Reasoning, text and calls that follow each other are one assistant message."""
+    """Merges consecutive reasoning, text and calls into one assistant message."""
     last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
     if last is None or (kind == "reasoning" and (last["content"] or "tool_calls" in last)):
         last = {"role": "assistant", "content": None}
@@ -235,8 +235,8 @@ def _form(text: object) -> Any:
 
 
 class _Item:
-    """One output item, growing. `kind`: message, reasoning or function_call; `names`: of its function, as the client
-    knows them."""
+    """One output item while it grows. `kind`: message, reasoning or function_call; `names`: the function's names in
+    the client's form."""
 
     def __init__(
         self, kind: str, number: int, unique: str, call: CallStart | None = None, names: Json | None = None
@@ -266,7 +266,7 @@ class _Item:
 
 
 class ResponseEvents(OpenAIErrors):
-    """One response, streamed or whole: both are made of the same items."""
+    """One response, streamed or whole, made of the same items."""
 
     def __init__(self, exchange: Exchange, model: str, asked: Json) -> None:
         self._exchange = exchange
@@ -334,7 +334,7 @@ class ResponseEvents(OpenAIErrors):
         return events
 
     def _names(self, name: str) -> Json:
-        """Returns a function's own name, and its namespace if it has one."""
+        """Returns a function's own name, and its namespace if any."""
         if name not in self._namespaces:
             return {"name": name}
         namespace, own = self._namespaces[name]
@@ -392,7 +392,7 @@ class ResponseEvents(OpenAIErrors):
         return response
 
     def _item_status(self, item: _Item) -> str:
-        """Only the last item can be incomplete, and never a call."""
+        """Returns the status: only the last item can be incomplete, and never a call."""
         cut = self._status == "incomplete" and item is self._done[-1] and item.call is None
         return "incomplete" if cut else "completed"
 

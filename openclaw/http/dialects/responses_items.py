@@ -1,5 +1,5 @@
-"""Items of a response's input that are neither messages nor calls of functions: tools that a client ran, results of any
-tool, and references to items of stored answers. What no model can read here is a note."""
+"""Response input items other than messages and function calls: tools run by the client, results of any tool, and
+references to items of stored answers. Items that the model cannot read become placeholders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openclaw.gateway.chat_request import function_call
 Json = dict[str, Any]
 
 MOST_REFERENCES = 1000
-"""Stored answers that one request may refer to."""
+"""Most stored answers that one request may refer to."""
 _RUN_BY_CLIENTS = {
     "custom_tool_call": ("input",),
     "local_shell_call": ("action",),
@@ -21,12 +21,12 @@ _RUN_BY_CLIENTS = {
     "computer_call": ("action",),
     "mcp_call": ("arguments",),
 }
-"""The fields of a call that describe its action."""
+"""The fields of a call that describe its action, by item type."""
 _RESULT = "_output"
 
 
 def is_result(kind: str) -> bool:
-    """Returns whether an item is what a tool gave back."""
+    """Returns whether an item is a tool's result."""
     return kind.endswith(f"_call{_RESULT}")
 
 
@@ -37,13 +37,13 @@ def result_of(item: Json) -> Json:
 
 
 def own_result_of(item: Json) -> list[Json]:
-    """Returns the message of a result that stands in the call itself, as of MCP servers."""
+    """Returns the message of a result inside the call item itself, as with MCP servers."""
     output = item.get("output") if item.get("output") is not None else item.get("error")
     return [] if output is None else [result_of({"call_id": item.get("id"), "output": output})]
 
 
 def call_of(item: Json) -> Json | None:
-    """Returns the call of a tool that a client ran, as a call of a function; None for another item."""
+    """Returns a call of a tool that the client ran, as a function call; None for another item."""
     kind = str(item["type"])
     if kind not in _RUN_BY_CLIENTS:
         return None
@@ -54,7 +54,7 @@ def call_of(item: Json) -> Json | None:
 
 
 def is_reference(item: object) -> bool:
-    """Returns whether an item only names one of an earlier answer."""
+    """Returns whether an item only refers to one of an earlier answer."""
     return isinstance(item, dict) and item.get("type") == "item_reference" and isinstance(item.get("id"), str)
 
 
@@ -64,7 +64,7 @@ def turn_of(item_id: str) -> str:
 
 
 def item_of(answer: Json, item_id: str) -> Json | None:
-    """Returns the item of an answer with this id, as `ResponseEvents` numbers them; None if it has no such item."""
+    """Returns the item of an answer with this id, numbered as in `ResponseEvents`; None if there is none."""
     prefix, number = item_id.partition("_")[0], item_id.rpartition("_")[2]
     reasoning, content = answer.get("reasoning_content"), answer.get("content")
     if prefix == "rs" and reasoning:

@@ -1,7 +1,7 @@
-"""The tools of a response's request as functions of chat, and their calls under the names that the client knows.
+"""Converts the tools of a response's request to chat functions, and their calls to the client's names.
 
-Codex groups functions in namespaces: to the model each is the function `namespace__name`. Tools that OpenAI's own
-servers run (web_search and others) are not available: they are left out of the prompt and logged once.
+Codex groups functions in namespaces: the model sees each as `namespace__name`. Tools that run on OpenAI's servers
+(web_search and others) are not available: they are omitted from the prompt and logged once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def joined(namespace: object, name: str) -> str:
 
 
 def _functions(tools: list[Any]) -> Iterator[tuple[Json, str, str]]:
-    """(function, its namespace or "", where it stands). Raises ClientError."""
+    """Yields (function, its namespace or "", its position for errors). Raises ClientError."""
     for index, tool in enumerate(tools):
         where = f"tools[{index}]"
         kind = tool.get("type") if isinstance(tool, dict) else None

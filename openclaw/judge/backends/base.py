@@ -1,4 +1,4 @@
-"""The protocol of a judge, and which ones there are."""
+"""The protocol of a judge backend, and the list of backends."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from openclaw.types import Vote
 
 
 class JudgeBackend(Protocol):
-    """Gives votes on a question. Called concurrently; the caller limits time and number."""
+    """Votes on questions. Called concurrently; the caller limits time and concurrency."""
 
     @property
     def name(self) -> str:
-        """Stored with each judgement."""
+        """Name that is stored with each judgement."""
 
     @property
     def prompt_name(self) -> str:
-        """Name and hash of the prompt for a score; stored with each judgement."""
+        """Returns name and hash of the prompt for scores; stored with each judgement."""
 
     @property
     def hint_prompt_name(self) -> str:
-        """Name and hash of the prompt for a hint."""
+        """Returns name and hash of the prompt for hints."""
 
     async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
-        """m votes; a vote that failed has no score. Raises JudgeError when none can be had."""
+        """Returns m votes; a failed vote has no score. Raises JudgeError if there are none."""
 
     async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
-        """m votes on whether the next state holds a hint; a vote for one has it."""
+        """Returns m votes on whether the next state contains a hint; a vote for one includes it."""
 
     async def close(self) -> None:
-        """Closes what it holds open."""
+        """Closes connections."""
 
 
 def make_backend(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
-    """The judge that the settings name. To be called in a running event loop. Raises ConfigError for a name that
-    no backend has, and for prompts or a model that cannot be used."""
+    """Returns the configured judge. Must be called in a running event loop. Raises ConfigError for an unknown name,
+    and for prompts or a model that cannot be used."""
     name = settings.judge_backend
     if name not in BACKENDS:
         raise ConfigError(f"there is no judge backend {name!r}; known: {', '.join(BACKENDS)}")
@@ -56,7 +56,7 @@ def _rules(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
         return _sentences(settings.judge_head)
     if not settings.judge_reader_url:
         return RulesBackend()
-    from openclaw.formats.tokenizer import Tokenizer  # the rules alone do not need it
+    from openclaw.formats.tokenizer import Tokenizer  # the rules backend does not need it
     from openclaw.judge.reader.backend import ReadingBackend
     from openclaw.judge.reader.reader import Reader
 
@@ -92,7 +92,7 @@ def _openai(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
 def _engine(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
     from openclaw.judge.backends.engine import (
         EngineBackend,
-    )  # imports tokenizers, which other judges do not need
+    )  # imports tokenizers, which other backends do not need
 
     return EngineBackend(settings, PromptSet.load(settings.judge_prompt_dir), metrics)
 
@@ -102,4 +102,4 @@ BACKENDS: Mapping[str, Callable[[JudgeSettings, JudgeMetrics], JudgeBackend]] = 
     "engine": _engine,
     "openai": _openai,
 }
-"""By the name in --judge-backend; `BACKEND_NAMES` of the settings lists the same."""
+"""Constructors by the name in --judge-backend; `BACKEND_NAMES` of the settings lists the same names."""

@@ -1,4 +1,4 @@
-"""A judge model on our inference engines: the prompt goes in as the token ids of the model's own template."""
+"""A judge model on our inference engines, prompted with token ids of the model's own template."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.settings import JudgeSettings
 
 REPLY_ROOM, REPLY_SHARE = 512, 4
-"""Tokens of the context that are kept for the reply: so many at least, and a quarter of it, since a model may think
-before it votes. A longer prompt is shortened."""
+"""Context reserved for the reply: at least the first number of tokens, and one part in the second of the context,
+because a model may think before it votes. A longer prompt is shortened."""
 _SHORTEST_TEXT = 200
 
 
 class EngineBackend(ModelBackend):
-    """Asks `/generate` of one or more equal engines (SGLang's native API). Raises ConfigError for a model
+    """Sends `/generate` requests to one or more equal engines (SGLang's native API). Raises ConfigError for a model
     folder that cannot be used."""
 
     def __init__(self, settings: JudgeSettings, prompts: PromptSet, metrics: JudgeMetrics) -> None:
@@ -63,8 +63,8 @@ class EngineBackend(ModelBackend):
         return Reply.of_text(self._text(answer), _finish_reason(answer))
 
     def prompt_ids(self, asked: Asked) -> list[int]:
-        """The prompt's ids [T], its texts shortened until the context has room for a reply. Raises JudgeError
-        when the prompt alone is too long."""
+        """Returns the prompt's ids [T], its texts shortened so that the context has room for a reply. Raises
+        JudgeError if the prompt is too long even then."""
         reply = max(REPLY_ROOM, self._context // REPLY_SHARE)
         room = self._context - min(self._max_new_tokens, reply)
         longest = max(asked.longest_text, _SHORTEST_TEXT)
@@ -86,7 +86,7 @@ class EngineBackend(ModelBackend):
 
 
 def _finish_reason(answer: dict[str, object]) -> object:
-    """Returns why the reply ended: `length` if it was cut; None if the engine does not report it."""
+    """Returns why the reply ended: `length` if it was truncated; None if the engine does not report it."""
     about = answer.get("meta_info")
     reason = about.get("finish_reason") if isinstance(about, dict) else None
     return reason.get("type") if isinstance(reason, dict) else reason

@@ -1,4 +1,4 @@
-"""Requests to judge models: time limits, retries within a budget, and a limit on how many are open."""
+"""Requests to judge models: time-outs, retries within a budget, and a limit on concurrent requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from openclaw.judge.settings import check_address
 
 LARGEST_REPLY_BYTES = 8 << 20
 FREE_RETRIES = 10.0
-"""Retries that are allowed before any request has paid for one, and the most that can be saved up."""
+"""Initial retry budget, and its maximum."""
 FIRST_WAIT_SECONDS = 0.25
 LONGEST_WAIT_SECONDS = 8.0
 _WORTH_A_RETRY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -26,22 +26,22 @@ _CONNECT_SECONDS = 5.0
 
 
 class JudgeUnavailable(JudgeError):
-    """The judge cannot be reached, is overloaded, or refuses the key: the turn is worth a later try."""
+    """The judge is unreachable, overloaded, or rejects the key: the turn is retried later."""
 
 
 class Refusal(JudgeError):
-    """The judge refuses the request itself as wrong."""
+    """The judge rejects the request itself as invalid."""
 
 
 class RetryBudget:
-    """Retries may be at most a share of all requests, so that an endpoint in trouble is not made worse."""
+    """Limits retries to a share of all requests, so that a failing endpoint gets no extra load."""
 
     def __init__(self, share: float) -> None:
         self._share = share
         self._saved = FREE_RETRIES
 
     def pay(self) -> None:
-        """A first request was sent."""
+        """Counts a first request."""
         self._saved = min(FREE_RETRIES, self._saved + self._share)
 
     def take(self) -> bool:
@@ -53,18 +53,18 @@ class RetryBudget:
 
 
 class JudgeHttp:
-    """Posts JSON and gives JSON.
+    """Posts JSON and returns JSON.
 
     Args:
-        urls: addresses of equal endpoints; a retry goes to the next one.
-        timeout: seconds of one request.
-        retries: how often one request is sent again.
-        budget: share of all requests that retries may be.
+        urls: addresses of equivalent endpoints; a retry goes to the next one.
+        timeout: time-out of one request in seconds.
+        retries: most retries of one request.
+        budget: largest share of retries among all requests.
         max_requests: requests open at a time; the others wait.
         headers: sent with every request.
 
     Raises:
-        ConfigError: an address that is no http URL.
+        ConfigError: an address is not an http URL.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class JudgeHttp:
         await self._http.aclose()
 
     async def post(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer's JSON object. Raises JudgeUnavailable, Refusal (HTTP 400, 413, 422), or JudgeError for an
-        answer that is none."""
+        """Returns the JSON object of the response. Raises JudgeUnavailable, Refusal (HTTP 400, 413, 422), or
+        JudgeError for an invalid response."""
         self._budget.pay()
         self._next += 1
         first = self._next
@@ -134,8 +134,8 @@ class JudgeHttp:
         return value
 
     def _failure(self, url: str, status: int, data: bytes) -> str:
-        """Returns the status and the server's own message, without parts of the request or of its key, which must not
-        reach a log."""
+        """Returns the status and the server's message, without parts of the request or its key, which must not be
+        logged."""
         message: object = None
         try:
             error = orjson.loads(data)
@@ -150,7 +150,7 @@ class JudgeHttp:
 
 
 class _Passing(JudgeError):
-    """Trouble that may be over soon. `retry_after` in seconds, if the server names it."""
+    """A transient failure. `retry_after`: seconds, if the server sends it."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -167,7 +167,7 @@ async def _read(answer: httpx.Response) -> bytes:
 
 
 def _wait(attempt: int, retry_after: float | None) -> float:
-    """Seconds: what the server asks for, else doubling with half of it at random."""
+    """Returns the pause in seconds: the server's request, else exponential back-off with half of it random."""
     seconds = FIRST_WAIT_SECONDS * 2.0**attempt if retry_after is None else retry_after
     wait = min(seconds, LONGEST_WAIT_SECONDS)
     return wait if retry_after is not None else wait * random.uniform(0.5, 1.0)
@@ -186,7 +186,7 @@ def _host(url: str) -> str:
 
 
 def _is_local(url: str) -> bool:
-    """Returns whether no proxy of the environment may stand between."""
+    """Returns whether proxies of the environment must be bypassed."""
     host = urlsplit(url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

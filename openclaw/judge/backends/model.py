@@ -1,4 +1,4 @@
-"""A judge that is a language model: m votes are m requests with different seeds, the same question asked once."""
+"""A judge that is a language model: m votes are m requests with different seeds; equal questions are asked once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from openclaw.types import Vote
 
 
 class ModelBackend(ABC):
-    """Votes of a language model. A subclass requests one reply.
+    """Votes by a language model. A subclass requests one reply.
 
     Args:
         name: stored with each judgement.
@@ -45,16 +45,16 @@ class ModelBackend(ABC):
         return self._prompts.hint.name
 
     async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
-        """m votes; one whose request failed has no score. Raises JudgeError when every request failed."""
+        """Returns m votes; one whose request failed has no score. Raises JudgeError if every request failed."""
         return await self._votes(self._prompts.eval, lambda reply, mark: read_eval_vote(reply), question, m)
 
     async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
-        """m votes on whether the next state holds a hint, with the hint. Raises as `eval_votes`."""
+        """Returns m votes on whether the next state contains a hint, with the hint. Raises as `eval_votes`."""
         return await self._votes(self._prompts.hint, read_hint_vote, question, m)
 
     @abstractmethod
     async def reply(self, asked: Asked, seed: int) -> Reply:
-        """The model's reply. Raises JudgeError."""
+        """Returns the model's reply. Raises JudgeError."""
 
     @abstractmethod
     async def close(self) -> None:

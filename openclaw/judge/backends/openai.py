@@ -1,4 +1,4 @@
-"""A judge model behind any OpenAI-compatible chat API."""
+"""A judge model with any OpenAI-compatible chat API."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.settings import JudgeSettings
 
 LONGEST_TEXT = 48_000
-"""Characters of the request, of the response and of the next state that are sent: what fits the model is not known
-here."""
+"""Most characters sent of the request, of the response and of the next state, because the model's context length is
+unknown."""
 
 
 class OpenAIBackend(ModelBackend):
-    """Asks `/chat/completions`. What an API refuses by name (`seed`, `temperature`, `max_tokens`) is left out, or
-    called as it wants it, from then on."""
+    """Sends `/chat/completions` requests. A parameter that an API rejects by name (`seed`, `temperature`,
+    `max_tokens`) is omitted or renamed from then on."""
 
     def __init__(self, settings: JudgeSettings, prompts: PromptSet, metrics: JudgeMetrics) -> None:
         super().__init__(f"openai:{settings.judge_model}", prompts, metrics, settings.judge_cache_size)
@@ -53,7 +53,7 @@ class OpenAIBackend(ModelBackend):
                     raise
 
     def _adapted(self, message: str, body: dict[str, Any]) -> bool:
-        """Returns whether a field of `body` that the refusal names is not sent in that way any more."""
+        """Changes the field of `body` that the error names; returns whether there was one."""
         if "max_tokens" in body and "max_completion_tokens" in message:
             limit = self._options.pop("max_tokens", None)
             if limit is not None:

@@ -1,8 +1,8 @@
 """Prompts of judge models. The rules backend needs none.
 
-A prompt is a text file: the system text, a line `=== user ===`, and the user's text with the places {response} and
-{next_state}, and if wanted {request}, {role} and {mark}: a random word, different in every request, for lines that
-separate the material from the question. The hint markers carry it too. `eval.md` asks for a score, `hint.md` for a hint.
+A prompt is a text file: the system text, a line `=== user ===`, and the user's text with the placeholders {response}
+and {next_state}, and optionally {request}, {role} and {mark}: a random word, different in every request, in lines
+that delimit the material. The hint markers contain it too. `eval.md` asks for a score, `hint.md` for a hint.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _SPECIAL = re.compile(
     r"<(?=[|｜])|<(?=/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|think|tool_call|tool_response|image)>)|\[(?=/?INST\])"
     r"|<(?=<\s?/?SYS>>)|\[(?=gMASK\])"
 )
-"""Beginnings of special tokens in a text, which an API would read as those of its model."""
+"""Beginnings of special tokens in a text, which an API would parse as tokens of its model."""
 _VOTE_BOX = re.compile(r"\\boxed(?=\s*\{[^{}\d]{0,20}[01](?:\.0+)?[^{}\d]{0,3}\})")
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt. `name` is its file's name and the first 12 hex digits of the SHA-256 of its text, so that a
-    judgement shows which wording it answers."""
+    """One prompt template. `name`: its file's name and the first 12 hex digits of the SHA-256 of its text, so that
+    judgements record the exact wording."""
 
     name: str
     system: str
@@ -44,7 +44,7 @@ class Prompt:
 
     @classmethod
     def read(cls, path: Path) -> Prompt:
-        """Raises ConfigError for a file that cannot be read or lacks its parts."""
+        """Reads a prompt file. Raises ConfigError if it cannot be read or lacks parts."""
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -60,8 +60,8 @@ class Prompt:
         return cls(f"{path.stem}@{digest}", system, user)
 
     def messages(self, question: JudgeQuestion, longest: int | None = None, mark: str = "") -> list[Message]:
-        """The chat messages that ask this. Of a request, response or next state with more than `longest` characters the
-        middle is left out. `mark`: the random word of this request."""
+        """Returns the chat messages of a question. The middle of a request, response or next state with more than
+        `longest` characters is omitted. `mark`: the random word of this request."""
         values = {
             "request": defused(shorten(last_said(question.messages), longest)) or "(not known)",
             "response": defused(shorten(question.response, longest)),
@@ -76,25 +76,25 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Asked:
-    """One prompt about one question."""
+    """A prompt filled with a question."""
 
     prompt: Prompt
     question: JudgeQuestion
 
     @cached_property
     def mark(self) -> str:
-        """The random word of this request. One process gives the same request the same word, so that votes repeat by
-        their seed; no text of the material can hold it, as it depends on a secret of the process."""
+        """Returns the random word of this request. A process uses the same word for the same request, so that votes
+        are reproducible by seed; the material cannot contain it, because it depends on a secret of the process."""
         shown = "\0".join((self.prompt.name, self.question.response, self.question.next_text))
         return hashlib.blake2b(shown.encode(errors="replace"), digest_size=3, key=_SECRET).hexdigest()
 
     def messages(self, longest: int | None = None) -> list[Message]:
-        """The chat messages; see `Prompt.messages`."""
+        """Returns the chat messages; see `Prompt.messages`."""
         return self.prompt.messages(self.question, longest, self.mark)
 
     @property
     def longest_text(self) -> int:
-        """Characters of the longest text that is shown."""
+        """Returns the number of characters of the longest text."""
         shown = (last_said(self.question.messages), self.question.response, self.question.next_text)
         return max(map(len, shown))
 
@@ -108,8 +108,8 @@ class PromptSet:
 
     @classmethod
     def load(cls, folder: str | None) -> PromptSet:
-        """The shipped prompts, each replaced by the file of its name in `folder`. Raises ConfigError, also for
-        a folder that has none of them."""
+        """Returns the shipped prompts, each replaced by the file of its name in `folder`. Raises ConfigError, also if
+        the folder has none of them."""
         own = Path(folder).expanduser() if folder else SHIPPED
         files = {name: own / f"{name}.md" for name in ("eval", "hint")}
         if not any(path.is_file() for path in files.values()):
@@ -119,7 +119,7 @@ class PromptSet:
 
 
 def shorten(text: str, longest: int | None) -> str:
-    """A text of at most about `longest` characters, with a note where its middle was."""
+    """Returns a text of at most about `longest` characters, with a note in place of its middle."""
     if longest is None or len(text) <= longest:
         return text
     half = longest // 2
@@ -127,8 +127,8 @@ def shorten(text: str, longest: int | None) -> str:
 
 
 def defused(text: str) -> str:
-    """Material without special tokens and without boxes that could be taken for the judge's vote; a person reads it
-    as before."""
+    """Returns material without special tokens and without boxes that could be taken for the judge's vote; it reads
+    the same to a person."""
     return _VOTE_BOX.sub(lambda _: "\\box", _SPECIAL.sub(lambda match: f"{match.group()} ", text))
 
 

@@ -1,10 +1,10 @@
-"""Plays a folder in the format of MetaClaw-Bench through the real loop, day after day, and prints what it scores.
+"""Plays a folder in the format of MetaClaw-Bench through the real loop, day after day, and prints its scores.
 
     python -m openclaw_test.evaluation.metaclaw FOLDER --url http://127.0.0.1:30000/v1
 
-A day is a session; its rounds are questions, and the verdict on one precedes the next, so the loop can
-learn from it. Days are played one after the other. Commands of the model and of the folder's checks run in the project's
-sandbox; without one the program refuses, unless --allow-commands is given. Prints a line a day and one JSON line.
+A day is a session and its rounds are questions; the feedback on one precedes the next, so the loop can learn from it.
+Days are played one after the other. Commands of the model and of the folder's checks run in the project's sandbox;
+without one the program exits with an error, unless --allow-commands is given. Prints a line a day and one JSON line.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Raises AgentError, BadBench, SandboxError."""
+    """Plays the folder; returns the exit status. Raises AgentError, BadBench, SandboxError."""
     bench = read_bench(options.folder)
     known = [day.id for day in bench.days]
     if unknown := sorted(set(options.days or ()) - set(known)):

@@ -1,4 +1,4 @@
-"""Days played one after the other: the verdict on a round precedes the next question, as in the benchmark."""
+"""Plays days one after the other: feedback on a round precedes the next question, as in the benchmark."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from openclaw_test.evaluation.metaclaw.workplace import MOST_OUTPUT, SCRIPTS, Pl
 from openclaw_test.people.agents import TooLong
 
 MOST_CALLS = 12
-"""Calls of tools in a round."""
+"""Most tool calls in a round."""
 FEEDBACK = "[Previous Feedback]"
 GUIDES = ("AGENTS.md", "USER.md")
 MOST_GUIDE = 2000
-"""Characters of each guide in the system message."""
+"""Most characters of each guide in the system message."""
 ABOUT = "You help with files in a workspace. Paths are relative to it."
 
 
@@ -44,7 +44,7 @@ class Model(Protocol):
 
 @dataclass
 class Talk:
-    """The conversation of a day. `shortened`: how often it began anew because it did not fit the model's context."""
+    """The conversation of a day. `shortened`: number of restarts because it exceeded the model's context."""
 
     model: Model
     session: str
@@ -56,7 +56,7 @@ class Talk:
     calls: int = 0
 
     def say(self, text: str) -> str:
-        """The model's last words, after all calls of tools. Raises AgentError."""
+        """Sends a message; returns the model's final text, after all tool calls. Raises AgentError."""
         self.messages.append({"role": "user", "content": text})
         try:
             return self._answer()
@@ -87,7 +87,7 @@ class Talk:
 
 
 def use(place: Workplace, name: str, arguments: str) -> str:
-    """What a call of a tool gives the model; an error is a line for it."""
+    """Returns the result of a tool call for the model; an error is one line of text."""
     try:
         parsed = json.loads(arguments or "{}")
         if name == "exec":
@@ -105,7 +105,7 @@ def use(place: Workplace, name: str, arguments: str) -> str:
 
 @dataclass(frozen=True)
 class Played:
-    """A day's scores, and how often its talk was shortened and tools were called."""
+    """A day's scores, and the numbers of shortened talks and tool calls."""
 
     day: str
     scores: list[Score] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Played:
 def play(
     bench: Bench, days: Sequence[Day], model: Model, open_place: Places, tools: bool, prefix: str
 ) -> Iterator[Played]:
-    """One day after the other, each a session that is ended. Raises AgentError, BadBench, SandboxError."""
+    """Plays one day after the other, each as a session that is ended. Raises AgentError, BadBench, SandboxError."""
     for day in days:
         with open_place(bench, day) as place:
             system = {"role": "system", "content": _guides(place)}
@@ -145,7 +145,8 @@ def _rounds(bench: Bench, day: Day, talk: Talk) -> list[Score]:
 
 
 def _scored(bench: Bench, one: Round, answer: str, place: Workplace) -> Score:
-    """The scripts of the checks are in the workspace only while a check runs: the model cannot read or change them."""
+    """Scores a round. The scripts of the checks are in the workspace only while a check runs, so that the model
+    cannot read or change them."""
     if not isinstance(one.check, FileCheck):
         return score_choice(one.check, answer)
     if bench.scripts is not None:
@@ -157,7 +158,7 @@ def _scored(bench: Bench, one: Round, answer: str, place: Workplace) -> Score:
 
 
 def _guides(place: Workplace) -> str:
-    """The system message: what the tools are for, and what the workspace says to the agent."""
+    """Returns the system message: instructions for the tools, and the workspace's guides for agents."""
     texts = [ABOUT]
     for name in GUIDES:
         try:

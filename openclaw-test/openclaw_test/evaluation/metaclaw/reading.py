@@ -3,8 +3,8 @@
 all_tests.json                 {"name", "eval_dir", "workspace_src", "openclaw_state_dir", "test": [{"id", "agent",
                                "session", "eval", ...}]}; its paths may begin at a folder above
 EVAL_DIR/DAY/questions.json    {"id", "rounds": [{"id", "type", "question", "feedback", "eval", "update"}]}
-EVAL_DIR/scripts/              what commands of checks call
-STATE/agents/AGENT/sessions/   the conversation that a day goes on with, as JSON lines
+EVAL_DIR/scripts/              scripts that checks call
+STATE/agents/AGENT/sessions/   the conversation that a day continues, as JSON lines
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Message = dict[str, Any]
 
 
 class BadBench(ValueError):
-    """A folder that is not in the format; the message says where."""
+    """A folder that is not in the format; the message names the place."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A question with options. `options`: their letters; `right`: those that are."""
+    """A question with options. `options`: their letters; `right`: the correct ones."""
 
     options: frozenset[str]
     right: frozenset[str]
@@ -31,7 +31,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class FileCheck:
-    """A command that runs in the workspace and decides by its exit status."""
+    """A check by a command in the workspace: its exit status decides."""
 
     command: str
     expected: int
@@ -39,7 +39,7 @@ class FileCheck:
 
 @dataclass(frozen=True)
 class Update:
-    """A change before a round. `action`: new, append, insert or delete; `source`: text of the file that comes in."""
+    """A change before a round. `action`: new, append, insert or delete; `source`: the inserted text."""
 
     target: str
     action: str
@@ -50,7 +50,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Round:
-    """A question. `correct` and `incorrect`: the feedback after it; `options`: the same of each option."""
+    """A question. `correct` and `incorrect`: feedback; `options`: feedback for each option."""
 
     id: str
     question: str
@@ -63,7 +63,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Day:
-    """`history`: the text before the first round."""
+    """One day; `history`: the text before the first round."""
 
     id: str
     rounds: tuple[Round, ...]
@@ -72,7 +72,8 @@ class Day:
 
 @dataclass(frozen=True)
 class Bench:
-    """`workspace`: what each day begins with, its own folder and those of no day; `scripts`: None if there are none."""
+    """The benchmark; `workspace`: initial files of each day, per day and shared; `scripts`: None if there are
+    none."""
 
     name: str
     days: tuple[Day, ...]
@@ -81,7 +82,7 @@ class Bench:
 
 
 def read_bench(folder: Path) -> Bench:
-    """Raises BadBench."""
+    """Reads the folder. Raises BadBench."""
     about = _read(folder / "all_tests.json")
     tests = about.get("test")
     if not isinstance(tests, list) or not tests:
@@ -94,7 +95,7 @@ def read_bench(folder: Path) -> Bench:
 
 
 def conversation(text: str, where: str) -> list[Message]:
-    """What user and assistant said in a session's JSON lines; calls of tools are left out. Raises BadBench."""
+    """Returns the user and assistant messages in a session's JSON lines, without tool calls. Raises BadBench."""
     messages: list[Message] = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
@@ -176,13 +177,13 @@ def _update(folder: Path, where: str, update: Any) -> Update:
 
 
 def letters(answer: Any) -> frozenset[str]:
-    """The letters of an answer that is a text, such as `A,C`, or a list."""
+    """Returns the letters of an answer given as text, such as `A,C`, or as a list."""
     choices = answer if isinstance(answer, list) else [answer]
     return frozenset(letter.upper() for one in choices for letter in str(one or "") if letter.isalpha())
 
 
 def _place(folder: Path, about: dict[str, Any], name: str) -> Path:
-    """A folder that `all_tests.json` names: below this folder or one above it, or by the end of its path."""
+    """Returns a folder named in `all_tests.json`: below this folder or a parent, or by the end of its path."""
     folder_name = about.get(name)
     if not isinstance(folder_name, str):
         raise BadBench(f"{folder / 'all_tests.json'} has no {name}")

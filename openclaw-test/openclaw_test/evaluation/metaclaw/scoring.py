@@ -1,4 +1,4 @@
-"""The score of an answer, as MetaClaw-Bench counts it, and the feedback on it."""
+"""Scores of answers as in MetaClaw-Bench, and the feedback on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GO_ON = "Please bear this in mind from the next task on."
 
 @dataclass(frozen=True)
 class Score:
-    """Of one round.
+    """Score of one round.
 
     Attributes:
         kind: `file_check` or `multi_choice`.
@@ -32,13 +32,13 @@ class Score:
 
 
 def chosen_in(text: str) -> frozenset[str] | None:
-    """The letters in the last box of an answer; None without one."""
+    """Returns the letters in the last box of an answer; None if there is none."""
     boxes = _BOX.findall(text)
     return letters(boxes[-1]) if boxes else None
 
 
 def score_choice(check: Choice, text: str) -> Score:
-    """The score of an answer to a question with options."""
+    """Returns the score of an answer to a question with options."""
     chosen = chosen_in(text)
     if chosen is None:
         return Score("multi_choice", 0.0, 0.0, 0.0)
@@ -49,13 +49,13 @@ def score_choice(check: Choice, text: str) -> Score:
 
 
 def score_files(exit_code: int | None, expected: int) -> Score:
-    """The score of a round whose check ended like this; None: it was ended for a limit."""
+    """Returns the score of a round by the check's exit status; None: it exceeded a limit."""
     passed = float(exit_code == expected)
     return Score("file_check", passed, passed, passed)
 
 
 def feedback_of(one: Round, score: Score) -> str:
-    """What the person says of the answer before the next question; "" if the round has no words for it."""
+    """Returns the feedback on an answer before the next question; "" if the round has none."""
     if score.exact:
         return one.correct
     if not isinstance(one.check, Choice):
@@ -78,7 +78,8 @@ def _why(one: Round, letter: str) -> str:
 
 
 def summary(scores: Sequence[Score]) -> dict[str, Any]:
-    """`{"rounds", "score", "file_check": {"rounds", "score"}, "multi_choice": {"rounds", "score", "exact", "iou"}}`."""
+    """Returns `{"rounds", "score", "file_check": {"rounds", "score"}, "multi_choice": {"rounds", "score", "exact",
+    "iou"}}`."""
     numbers: dict[str, Any] = {"rounds": len(scores), "score": _mean([one.score for one in scores])}
     for kind, names in (("file_check", ("score",)), ("multi_choice", ("score", "exact", "iou"))):
         part = [one for one in scores if one.kind == kind]

@@ -1,4 +1,4 @@
-"""Where a day's files lie and commands run: a box that sees nothing else of this machine, or a plain temporary folder."""
+"""The place of a day's files and commands: a sandbox, or a plain temporary folder."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from slime.sandbox import run as run_in_box
 COMMAND_SECONDS = 60.0
 SCRIPTS = "scripts"
 MOST_OUTPUT = 4000
-"""Characters of a command's output that the model reads."""
+"""Most characters of a command's output that the model sees."""
 _DAY = re.compile(r"day\d+")
 _PYTHON = 'command -v python >/dev/null || python() { python3 "$@"; }\n'
-"""Checks call `python`, which some machines have as python3 alone."""
+"""Checks call `python`, but some machines have only python3."""
 
 
 class Workplace(Protocol):
-    """Files of one day. Paths are relative to it; one that leads out raises ValueError."""
+    """Files of one day. Paths are relative to it; a path outside raises ValueError."""
 
     def run(self, command: str) -> tuple[int | None, str]:
-        """Exit status (None: ended for a limit) and output of a bash command."""
+        """Runs a bash command; returns its exit status (None: it exceeded a limit) and output."""
 
     def read(self, path: str) -> str:
-        """Raises OSError, ValueError."""
+        """Returns a file's text. Raises OSError, ValueError."""
 
     def write(self, path: str, text: str) -> None:
-        """Raises OSError, ValueError."""
+        """Writes a file. Raises OSError, ValueError."""
 
     def put(self, folder: Path, name: str) -> None:
-        """Writes a copy of a folder of this machine, which replaces an existing one."""
+        """Copies a local folder into it, replacing an existing one."""
 
     def remove(self, name: str) -> None: ...
 
 
 class Boxed:
-    """In the project's sandbox."""
+    """A workplace in the project's sandbox."""
 
     def __init__(self, template: Path, opened: ExitStack) -> None:
         self._workspace = opened.enter_context(Workspace(template))
@@ -68,7 +68,7 @@ class Boxed:
 
 
 class Unboxed:
-    """In a temporary folder, as this user: for folders and models that one trusts."""
+    """A workplace in a temporary folder, as this user: only for trusted folders and models."""
 
     def __init__(self, template: Path) -> None:
         self._folder = template.resolve()
@@ -116,7 +116,7 @@ Places = Callable[[Bench, Day], AbstractContextManager[Workplace]]
 
 
 class Opened(AbstractContextManager[Workplace]):
-    """A day's workplace, with copies of the day's own folder and of those that belong to no day; removed at the end."""
+    """A day's workplace with copies of the day's folder and the shared ones; removed at the end."""
 
     def __init__(self, bench: Bench, day: Day, boxed: bool) -> None:
         self._bench, self._day, self._boxed = bench, day, boxed
@@ -137,7 +137,8 @@ class Opened(AbstractContextManager[Workplace]):
 
 
 def places(allow_commands: bool) -> Places:
-    """How days are opened: in boxes, or unboxed if that is allowed. Raises BadBench if neither can be."""
+    """Returns how days are opened: in sandboxes, or unsandboxed if allowed. Raises BadBench if neither is
+    possible."""
     try:
         require_sandbox()
     except ConfigError as error:
@@ -150,7 +151,7 @@ def places(allow_commands: bool) -> Places:
 
 
 def change(place: Workplace, update: Update) -> None:
-    """One change of the workspace's files. Raises BadBench for a path or lines that cannot be."""
+    """Applies one change to the workspace's files. Raises BadBench for an invalid path or line."""
     try:
         _change(place, update)
     except (OSError, ValueError, TypeError) as error:
@@ -178,7 +179,7 @@ def _change(place: Workplace, update: Update) -> None:
 
 
 def _numbers(numbers: list[object], count: int) -> set[int]:
-    """Lines, from 1: numbers, and ranges of the form `0:2`, which begin behind the first number."""
+    """Returns line numbers, from 1: numbers, and ranges of the form `0:2`, which exclude their first number."""
     chosen: set[int] = set()
     for one in numbers:
         first, colon, last = str(one).partition(":")
