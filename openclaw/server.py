@@ -1,8 +1,8 @@
 """The gateway: `python -m openclaw.server --model-path FOLDER --enable-rl-intercept --rl-buffer-dir DIR`.
 
-Serves the OpenAI API in front of an engine that it launches, or of running ones (`--engine-url`). On Linux the process
-that is started is a socket supervisor (`base/claw_base/hotswap`): it holds the port, and the gateway is a fork of it. A
-spare replaces the gateway when it dies, and a new program on SIGHUP. Elsewhere it is one process.
+Serves the OpenAI API in front of an engine that it launches, or of running ones (`--engine-url`). On Linux the
+started process is a socket supervisor (`base/claw_base/hotswap`): it holds the port and forks the gateway. A spare
+replaces the gateway when it dies, and a new program does on SIGHUP. Elsewhere it is one process.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from openclaw.store.database import shown
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 5
-"""Time for open answers to finish after the server was asked to stop."""
+"""Seconds for open answers to finish after a stop was requested."""
 LAST_REQUESTS_SECONDS = 0.5
 KEEP_ALIVE_SECONDS = 75
 CANNOT_WORK = 2
 COLLECT_AFTER = 10_000
-"""Containers that were made since garbage was collected, until it is again. The prompt of a long talk is several lists of
-many thousand ids, and a collection looks at each id."""
+"""Number of new container objects until the next garbage collection. The prompt of a long conversation is several
+lists of many thousand ids, and a collection visits each id."""
 LOOKED_AT = 50
-"""Newest turns whose temperatures are looked at."""
+"""Number of newest turns whose temperatures are checked."""
 
 
 def create_app(settings: Settings, engine_urls: Sequence[str], launched_url: str | None = None) -> FastAPI:
@@ -60,7 +60,7 @@ def create_app(settings: Settings, engine_urls: Sequence[str], launched_url: str
 
 
 async def serve(settings: Settings, listener: socket.socket) -> None:
-    """Serve until a signal, in this process. Raises ConfigError when the launched engine never becomes ready."""
+    """Serves until a signal, in this process. Raises ConfigError if the launched engine never becomes ready."""
     launched = launched_engine(settings)
     app = create_app(settings, *_engines(settings, launched))
     server = _Server(http_config(settings, app))
@@ -100,13 +100,13 @@ async def serve_supervised(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line. Returns the exit status: 2 for a configuration that cannot work."""
+    """Runs the command line. Returns the exit status: 2 for an invalid configuration."""
     try:
         settings = load_settings(argv)
         logging.basicConfig(
             level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
         )
-        # one text at a time: a pool of threads only adds waiting
+        # one text at a time: threads would only add overhead
         os.putenv("TOKENIZERS_PARALLELISM", "false")
         allow_many()
         gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
@@ -140,7 +140,8 @@ def _work(
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to its caller. `channel`: to the supervisor, which it notifies when it serves."""
+    """A uvicorn server that leaves signals to its caller. `channel`: connection to the supervisor, which is notified
+    when it serves."""
 
     def __init__(self, config: uvicorn.Config, channel: WorkerChannel | None = None) -> None:
         super().__init__(config)
@@ -155,12 +156,13 @@ class _Server(uvicorn.Server):
             self._channel.serving()
 
     async def finish_when_ordered(self, listener: socket.socket, longest: float) -> None:
-        """Another worker serves now: accept nothing more, and end when the open answers have; `longest` seconds."""
+        """Another worker serves now: stops accepting connections, and exits when open answers have finished, after at
+        most `longest` seconds."""
         assert self._channel is not None
         await self._channel.wait_for_finish(listener)
         for accepting in self.servers:
             accepting.close()
-        # Of connections that are open: closing one now would lose its request
+        # for open connections: closing one now could lose its next request
         await asyncio.sleep(LAST_REQUESTS_SECONDS)
         self.config.timeout_graceful_shutdown = round(longest) + 1
         self.stop()
@@ -175,8 +177,8 @@ def _engines(settings: Settings, launched: EngineProcess | None) -> tuple[Sequen
 
 
 def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
-    """Returns uvicorn's configuration. The client is the connected address; its forwarding headers count only if a
-    trusted proxy connects."""
+    """Returns uvicorn's configuration. The client is the connected address; forwarding headers count only from a
+    trusted proxy."""
     return uvicorn.Config(
         app,
         http=protocol_for(settings.client_timeout),
@@ -191,7 +193,7 @@ def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
 
 
 async def _announce(app: FastAPI, listener: socket.socket) -> None:
-    """One line on stdout when the first answer can be given."""
+    """Prints one line on stdout once requests can be answered."""
     gateway: Gateway = app.state.gateway
     await gateway.engines.wait_ready()
     host, port = listener.getsockname()[:2]

@@ -1,7 +1,7 @@
 """Every flag and environment variable of the gateway: type, unit, default and a sentence, declared once.
 
-Flags win over variables, variables over defaults. `python -m openclaw.settings --markdown` prints the table
-for the documentation. No other place of the runtime reads the environment.
+Flags override variables, variables override defaults. `python -m openclaw.settings --markdown` prints the table for
+the documentation. No other code of the runtime reads the environment.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from openclaw.common.version import add_version
 from openclaw.errors import ConfigError
 
 PER_KEY = "per-key"
-"""Of --train-adapters: each named client key has an adapter of its own."""
+"""Value of --train-adapters: each named client key has its own adapter."""
 ADAPTER_NAME = r"[^\s:/?#=,]{1,128}"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def is_adapter_name(name: str) -> bool:
-    """Returns whether an adapter that is trained may be called so, and its folder too."""
+    """Returns whether a trained adapter, and its folder, may have this name."""
     return re.fullmatch(ADAPTER_NAME, name) is not None and not name.startswith(".")
 
 
@@ -39,7 +39,7 @@ BUFFER_URL = "SQLAlchemy URL of the rollout buffer, instead of a folder."
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The gateway's configuration. Raises ConfigError for values that contradict one another."""
+    """The gateway's configuration. Raises ConfigError for contradictory values."""
 
     model_path: str | None = flag(
         None,
@@ -297,7 +297,7 @@ class Settings:
             )
 
     def _check_keys(self) -> None:
-        """Raises ConfigError; no message contains a key."""
+        """Raises ConfigError for invalid keys; no message contains a key."""
         names = [name for name, _ in self.client_keys]
         if len(set(names)) != len(names):
             raise ConfigError("OPENCLAW_API_KEYS: a name is there twice; write NAME=KEY,NAME=KEY")
@@ -316,7 +316,7 @@ class Settings:
                 )
 
     def _check_adapters(self) -> None:
-        """Raises ConfigError."""
+        """Raises ConfigError for invalid adapters."""
         for entry in self.adapter:
             name, _, folder = entry.partition("=")
             if not (re.fullmatch(ADAPTER_NAME, name) and folder):
@@ -353,7 +353,7 @@ class Settings:
 
     @functools.cached_property
     def trained_adapters(self) -> frozenset[str]:
-        """Names of the adapters that this run trains."""
+        """Returns the names of the adapters that this run trains."""
         if self.train_adapters is None:
             return frozenset()
         if self.train_adapters.strip() == PER_KEY:
@@ -362,18 +362,18 @@ class Settings:
 
     @functools.cached_property
     def own_adapters(self) -> frozenset[str]:
-        """Those of them that learn from the client key of the same name alone."""
+        """Returns the trained adapters that learn only from the client key of the same name."""
         return self.trained_adapters & self.key_names
 
     @functools.cached_property
     def adapters(self) -> dict[str, Path]:
-        """Folders of the adapters by name."""
+        """Returns the folders of the adapters by name."""
         parts = [entry.partition("=") for entry in self.adapter]
         return {name: Path(folder).expanduser().resolve() for name, _, folder in parts}
 
     @functools.cached_property
     def client_keys(self) -> tuple[tuple[str, str], ...]:
-        """(name, key) of every client; the name of the common key is empty. Raises ConfigError."""
+        """Returns (name, key) of every client; the common key has an empty name. Raises ConfigError."""
         keys = [] if self.api_key is None else [("", self.api_key)]
         for entry in self.api_keys.split(",") if self.api_keys else []:
             name, equals, key = entry.partition("=")
@@ -384,12 +384,12 @@ class Settings:
 
     @functools.cached_property
     def key_names(self) -> frozenset[str]:
-        """The names of client keys; the common key has none."""
+        """Returns the names of client keys; the common key has none."""
         return frozenset(name for name, _ in self.client_keys if name)
 
     @property
     def buffer(self) -> str | None:
-        """Folder or URL in which turns are recorded; None if they are not."""
+        """Returns the folder or URL in which turns are recorded; None if they are not."""
         return (self.rl_buffer_url or self.rl_buffer_dir) if self.enable_rl_intercept else None
 
     @property
@@ -402,7 +402,7 @@ class Settings:
 
 
 def load_settings(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
-    """Raises ConfigError for an unknown flag, a value of the wrong type, or a contradiction."""
+    """Loads the settings. Raises ConfigError for an unknown flag, a value of the wrong type, or a contradiction."""
     flags = vars(_parser().parse_args(sys.argv[1:] if argv is None else argv))
     return command_line.load(Settings, flags, environ)
 
@@ -414,29 +414,29 @@ def markdown() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class BufferAddress:
-    """The rollout buffer that a program opens; the environment does not name it."""
+    """The rollout buffer that a program opens; it is not read from the environment."""
 
     rl_buffer_dir: str | None = flag(None, BUFFER_DIR, unit="path", one_of="buffer")
     rl_buffer_url: str | None = flag(None, BUFFER_URL, unit="URL", one_of="buffer")
 
     @property
     def buffer(self) -> str:
-        """Its folder or URL."""
+        """Returns its folder or URL."""
         return self.rl_buffer_url or self.rl_buffer_dir or ""
 
 
 def add_flags(parser: argparse._ActionsContainer, names: Sequence[str]) -> None:
-    """Adds the flags of these settings to any parser; what the command line does not name stays None."""
+    """Adds the flags of these settings to a parser; values missing on the command line are None."""
     command_line.add_flags(parser, Settings, names)
 
 
 def as_flags(values: Mapping[str, object]) -> list[str]:
-    """Returns the command-line words that give these settings; None and False are left out."""
+    """Returns command-line arguments for these settings, except None and False."""
     return command_line.as_flags(Settings, values)
 
 
 class _Parser(command_line.Parser):
-    """Errors in one line, with a suggestion for an unknown flag."""
+    """Reports errors in one line, with a suggestion for an unknown flag."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; {hint(message, self)}")

@@ -1,9 +1,10 @@
-"""Facts about a judged turn that do not come from its person, and whether the person's words agree with them.
+"""Facts about a judged turn other than its user's words, and whether the words agree with them.
 
-    tools         results of the turn's own calls, or of those before the answer, as the rules judge reads them
+    tools         results of the turn's own tool calls, or of those before the answer, by the rules judge
     a hook        --facts-path module:function, turn -> True, False or None, for further checks
 
-If facts contradict each other the answer is wrong: one that fails is enough. Without any fact it is unknown (None).
+If facts contradict each other, the answer is wrong: a single failure is enough. Without any fact it is unknown
+(None).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SAYS_IT_FAILED = re.compile(
     r"|ошиб|hata|失敗|エラー|失败|错误",
     re.IGNORECASE,
 )
-"""An answer that reports a failure is no wrong answer."""
+"""An answer that reports a failure is not wrong because of it."""
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
 _PLAIN = str.maketrans("’‘？！：", "''?!:")
 
@@ -38,10 +39,9 @@ def fact_of(turn: Turn, hook: FactsHook | None = None) -> bool | None:
 
 
 def tools_worked(turn: Turn) -> bool | None:
-    """Returns whether the calls of the answer worked, or, if it has none, those right before it.
+    """Returns whether the answer's tool calls worked, or, if it has none, those right before it.
 
-    A call that only looks proves nothing by working, and one before an answer that reports its failure nothing by
-    failing.
+    The success of a read-only call proves nothing, nor does a failed call before an answer that reports the failure.
     """
     question = question_about(turn)
     own = _tool_texts(turn.next_state or [])
@@ -53,13 +53,13 @@ def tools_worked(turn: Turn) -> bool | None:
 
 
 def agreement(turn: Turn, score: float, fact: bool | None, comment: str | None = None) -> bool | None:
-    """Returns whether a person's comment on an answer agrees with the facts: praise of a correct result, or a complaint
+    """Returns whether a user's comment on an answer agrees with the facts: praise of a correct result, or a complaint
     that calls a wrong result wrong. None: no evidence, for example a complaint about form, or only a tool's result.
 
     Args:
-        score: the judge's score of the person's words.
+        score: the judge's score of the user's words.
         fact: whether the answer's result is correct; None: unknown.
-        comment: the person's words; None: those that followed the answer.
+        comment: the user's words; None: those that followed the answer.
     """
     words = words_behind(turn) if comment is None else comment
     if fact is None or not score or words is None:
@@ -76,7 +76,7 @@ def words_behind(turn: Turn) -> str | None:
 
 
 def _worked(texts: Sequence[str], calls: Sequence[ToolCall]) -> bool | None:
-    """As `read_tool_results` joins verdicts: one failure is one, and only successes together are one."""
+    """Combines verdicts like `read_tool_results`: one failure means failure, and success needs all to succeed."""
     paired = calls if len(calls) == len(texts) else [ToolCall()] * len(texts)
     verdicts: list[bool | None] = []
     for text, call in zip(texts, paired, strict=True):
@@ -88,7 +88,7 @@ def _worked(texts: Sequence[str], calls: Sequence[ToolCall]) -> bool | None:
 
 
 def _results_before(messages: Sequence[Message]) -> tuple[list[str], Message | None]:
-    """The tool results that an answer follows at once, and the message that called for them."""
+    """Returns the tool results directly before an answer, and the message that called the tools."""
     start = len(messages)
     while start and messages[start - 1].get("role") in TOOL_ROLES:
         start -= 1
@@ -106,9 +106,10 @@ def _tool_texts(messages: Sequence[Message]) -> list[str]:
 
 
 def rejects_result(comment: str) -> bool:
-    """Returns whether a person's message calls the result of an answer wrong, and not its form.
+    """Returns whether a message calls the result of an answer wrong, not its form.
 
-    A message that also mentions form ("Wrong. I asked for a list.") counts as a complaint about form."""
+    A message that also mentions form ("Wrong. I asked for a list.") counts as a complaint about form.
+    """
     sentences = _SENTENCE.split(bounded(comment).lower().translate(_PLAIN))
     if any(RESULTS["form"].search(sentence) for sentence in sentences):
         return False

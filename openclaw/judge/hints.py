@@ -1,7 +1,7 @@
-"""From hint votes to the hints of a turn. One vote for a hint is enough: there is no quorum, as in OpenClaw-RL.
+"""Converts hint votes to the hints of a turn. One vote is enough: there is no quorum, as in OpenClaw-RL.
 
-A judge may always find a hint, never find one, write the markers twice (the last block counts), or write an essay:
-each is counted, and replies without a hint are left out.
+A judge may always or never return a hint, write the markers twice (the last block counts), or write an essay: each
+case is counted, and replies without a hint are ignored.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from openclaw.judge.backends.votes import HINT_START
 from openclaw.types import Vote
 
 SHORTEST_HINT = 10
-"""Bytes of UTF-8 (letters; a Chinese sign has three); a hint of the judge must be longer."""
+"""Bytes of UTF-8 (one a Latin letter, three a Chinese character); a hint must be longer."""
 
 
 @dataclass(frozen=True)
 class FoundHints:
-    """`hints`: accepted, each once, the shortest first. `counts`: what the votes were, by name."""
+    """`hints`: accepted ones without duplicates, shortest first. `counts`: votes by kind."""
 
     hints: list[str]
     counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def score(self) -> float:
-        """1.0 with a hint, -1.0 without."""
+        """Returns 1.0 with a hint, -1.0 without."""
         return 1.0 if self.hints else -1.0
 
 
 def find_hints(votes: Sequence[Vote], longest: int) -> FoundHints:
-    """The hints of votes with score 1 that are longer than SHORTEST_HINT and have at most `longest` characters."""
+    """Returns the hints of votes with score 1 that are longer than SHORTEST_HINT and have at most `longest`
+    characters."""
     counts = Counter(_kind(vote, longest) for vote in votes)
     counts["repeated_markers"] = sum(vote.text.count(HINT_START) > 1 for vote in votes)
     accepted = [vote.hint for vote in votes if vote.hint and _kind(vote, longest) == "accepted"]

@@ -1,4 +1,4 @@
-"""Metrics of a judge worker, logged at intervals, and alarms for scores and hints that carry no information."""
+"""Metrics of a judge worker, logged at intervals, with alarms for uninformative scores and hints."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ HINT_ADVICE = "check the hint prompt (--judge-prompt-dir, hint.md) and whether n
 
 
 class NeutralAlarm:
-    """Detects that too many of the last `window` scores are 0: such turns train nothing.
+    """Detects that too many of the last `window` scores are 0: such turns are not trained on.
 
-    It is raised once, and again after `window` more judgements if it still holds. `limit`: share above which.
+    The alarm is raised once, and again after `window` more judgements if it still applies. `limit`: the share above
+    which it is raised.
     """
 
     def __init__(self, limit: float, window: int) -> None:
@@ -37,7 +38,7 @@ class NeutralAlarm:
         self._quiet = 0
 
     def add(self, score: float) -> float | None:
-        """The share of neutral scores if the alarm is raised now."""
+        """Counts a score; returns the share of neutral scores if the alarm is raised now."""
         self._last.append(score == 0)
         self._quiet -= 1
         share = sum(self._last) / len(self._last)
@@ -48,9 +49,9 @@ class NeutralAlarm:
 
 
 class HintHabit:
-    """Detects that the last `window` turns all had a hint, or none had: such a judge does not look at the turns.
+    """Detects that all of the last `window` turns had a hint, or none: such a judge ignores the content.
 
-    It is reported once, and again after `window` more turns if it still holds.
+    It is reported once, and again after `window` more turns if it still applies.
     """
 
     def __init__(self, window: int) -> None:
@@ -58,7 +59,7 @@ class HintHabit:
         self._quiet = 0
 
     def add(self, has_hint: bool) -> str | None:
-        """The habit, if it is to be reported now."""
+        """Counts a turn; returns the message if it must be reported now."""
         self._last.append(has_hint)
         self._quiet -= 1
         full = len(self._last) == self._last.maxlen
@@ -85,16 +86,16 @@ class JudgeMetrics:
         self._latency = [0] * (len(LATENCY_BOUNDS) + 1)
         self._latency_sum = 0.0
         self.requests = 0
-        """Sent to judge models, retries included."""
+        """Requests to judge models, including retries."""
         self.retries = 0
         self.cache_hits = 0
         self.unplaced_hints = 0
         """Hints that did not fit into their turn's prompt."""
         self.teacher_failures: Counter[str] = Counter()
-        """Turns whose teacher gave nothing, by kind of error."""
+        """Turns whose teacher failed, by kind of error."""
 
     def judged(self, score: float, votes: list[int | None], latency: float) -> None:
-        """One turn has a score. `latency` in seconds."""
+        """Counts a scored turn. `latency` in seconds."""
         self._outcomes[_name(score)] += 1
         self._votes.update(map(_name, votes))
         self._latency[bisect.bisect_left(LATENCY_BOUNDS, latency)] += 1
@@ -104,7 +105,7 @@ class JudgeMetrics:
             log.warning("judge alarm: %.0f%% of the last scores are neutral; %s", 100 * share, ADVICE)
 
     def hinted(self, hints: FoundHints) -> None:
-        """One turn was searched for hints."""
+        """Counts the hints of a turn."""
         self._hints["turns_with" if hints.hints else "turns_without"] += 1
         self._hints.update({f"votes_{name}": count for name, count in hints.counts.items()})
         habit = self._hint_habit.add(bool(hints.hints))
@@ -112,11 +113,12 @@ class JudgeMetrics:
             log.warning("judge alarm: %s; %s", habit, HINT_ADVICE)
 
     def failed(self, error: Exception) -> None:
-        """One try of a turn gave no score."""
+        """Counts a failed attempt."""
         self._outcomes[f"failed_{type(error).__name__}"] += 1
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything counted; `latency_seconds` has the judgements up to each bound and their sum."""
+        """Returns all counts; `latency_seconds` has the cumulative number of judgements up to each bound, and the
+        sum."""
         bounds = [*(f"{bound:g}" for bound in LATENCY_BOUNDS), "inf"]
         buckets = {bound: count for bound, count in zip(bounds, self._latency, strict=True) if count}
         return {
@@ -132,7 +134,7 @@ class JudgeMetrics:
         }
 
     def write(self) -> None:
-        """One log line: `judge metrics` and a JSON object."""
+        """Writes one log line: `judge metrics` and a JSON object."""
         log.info("judge metrics %s", orjson.dumps(self.snapshot()).decode())
 
 

@@ -1,4 +1,4 @@
-"""The question to a judge, how much of a text is read, and the score of its votes: the same for every backend."""
+"""The question for a judge, limits on text lengths, and the score from votes; shared by all backends."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from openclaw.types import Message, Turn, Vote
 
 NextStateRole = Literal["user", "tool"]
 END_CHARACTERS = 3_000
-"""Characters that are read at the beginning and at the end of a text. People's comments and the exit status of tools
-are found there."""
+"""Characters examined at the beginning and at the end of a text. Users' comments and exit statuses of tools are
+there."""
 RUN_CHARACTERS = 40
-"""Of white space, or of one character again and again."""
+"""Longest run of white space or of one repeated character that is kept."""
 _RUN = re.compile(rf"(\s{{{RUN_CHARACTERS}}})\s+|((.)\3{{{RUN_CHARACTERS - 1}}})\3+", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeQuestion:
-    """The question whether a response was wanted, given its next state.
+    """The question whether a response was what the user wanted, given its next state.
 
-    `next_state` is every message that followed the response; `role` is user when any of them is a user's,
-    else tool. `messages` is the conversation before the response (backends with a model need not look at it).
+    `next_state` is every message that followed the response; `role` is user when any of them is a user's, else tool.
+    `messages` is the conversation before the response, which backends may ignore.
     """
 
     response: str
@@ -35,12 +35,12 @@ class JudgeQuestion:
 
     @property
     def next_text(self) -> str:
-        """The next state as one text."""
+        """Returns the next state as one text."""
         return "\n\n".join(text_of(message, LINE_BREAK) for message in self.next_state)
 
 
 def question_about(turn: Turn) -> JudgeQuestion:
-    """The question about an answered turn. Tool calls of the response are part of its text."""
+    """Returns the question about an answered turn. Tool calls of the response are part of its text."""
     next_state = turn.next_state or []
     calls = turn.response_message.get("tool_calls") or []
     called = [
@@ -55,14 +55,14 @@ def question_about(turn: Turn) -> JudgeQuestion:
 
 
 def bounded(text: str) -> str:
-    """The text as the rules read it: without its middle if it is very long, and with long runs cut short."""
+    """Returns the text as examined by rules: without the middle of a very long text, and with long runs shortened."""
     if len(text) > 2 * END_CHARACTERS:
         text = f"{text[:END_CHARACTERS]}\n{text[-END_CHARACTERS:]}"
     return _RUN.sub(lambda run: run[1] or run[2], text)
 
 
 def majority_score(votes: Sequence[Vote], threshold: float = 0.0) -> float:
-    """The score most valid votes agree on: 1.0, -1.0 or 0.0.
+    """Returns the score of the majority of valid votes: 1.0, -1.0 or 0.0.
 
     A vote without a score is not valid. 0.0 for a tie, for no valid vote, and when the majority's share of
     the valid votes is below `threshold` (0 to 1).

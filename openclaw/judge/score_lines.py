@@ -1,4 +1,4 @@
-"""One line of a file to be judged: from JSON text to a question, and from votes to JSON text."""
+"""One line of a file to be judged: converts JSON text to a question, and votes to JSON text."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from openclaw.judge.settings import JudgeSettings
 
 
 class BadLine(Exception):
-    """A line that is not what it should be, or that the judge could not judge."""
+    """An invalid line, or one that the judge could not judge."""
 
 
 class Line(BaseModel):
-    """The fields of a line; others are ignored."""
+    """The fields of a line; other fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -40,7 +40,7 @@ class Line(BaseModel):
 
     @classmethod
     def parse(cls, text: str | bytes) -> Line:
-        """Raises BadLine."""
+        """Parses a line. Raises BadLine."""
         try:
             return cls.model_validate(orjson.loads(text))
         except orjson.JSONDecodeError as error:
@@ -61,7 +61,7 @@ class Line(BaseModel):
 
 
 class LineScorer:
-    """Scores lines with one judge; `hint`: asks for hints too."""
+    """Scores lines with one judge; `hint`: also request hints."""
 
     def __init__(self, backend: JudgeBackend, settings: JudgeSettings, hint: bool) -> None:
         self._backend = backend
@@ -69,7 +69,7 @@ class LineScorer:
         self._hint = hint
 
     async def score(self, text: str, number: int) -> str:
-        """The line to print. A line without an id gets its number. Raises BadLine."""
+        """Returns the output line. A line without an id gets its number. Raises BadLine."""
         line = Line.parse(text)
         question, m = line.question(), self._settings.prm_m
         try:

@@ -1,8 +1,8 @@
 """Every flag and environment variable of the judge: type, unit, default and a sentence, declared once.
 
-Flags win over variables, variables over defaults. A setting's first flag is safe on a training driver's command
-line, where other parts have flags too; the short forms are the judge's own. `python -m openclaw.judge.settings`
-prints the table for the documentation.
+Flags override variables, variables override defaults. A setting's first flag is unambiguous on a training driver's
+command line; the short forms are only for the judge's own. `python -m openclaw.judge.settings` prints the table for
+the documentation.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from openclaw.judge.sentences.encoder import NEEDS, is_installed
 BACKEND_NAMES = ("rules", "engine", "openai")
 EMBEDDINGS = ("off", "on", "auto")
 SERVED = "served"
-"""Among the addresses of readers: the engines of the run."""
+"""Stands for the run's engines among the addresses of readers."""
 _SAFE = ("--judge-", "--prm-", "--majority-")
-"""Beginnings of flags that only the judge has on a driver's command line."""
+"""Prefixes of flags that only the judge has on a driver's command line."""
 
 
 def check_address(url: str) -> None:
@@ -34,8 +34,7 @@ def check_address(url: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSettings:
-    """The judge's configuration. Raises ConfigError for a number out of range or a backend that lacks its
-    address."""
+    """The judge's configuration. Raises ConfigError for a number out of range or a backend without its address."""
 
     judge_backend: str = flag(
         "rules",
@@ -265,23 +264,23 @@ class JudgeSettings:
 
 
 def add_flags(parser: argparse._ActionsContainer, short: bool = False) -> None:
-    """Adds the judge's flags to any parser, with the short forms too if asked; what the command line does
-    not name stays None."""
+    """Adds the judge's flags to a parser, with the short forms if `short`; values missing on the command line are
+    None."""
     command_line.add_flags(parser, JudgeSettings, prefixes=("--",) if short else _SAFE)
 
 
 def load_settings(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> JudgeSettings:
-    """The settings of a parsed command line (see `add_flags`). Raises ConfigError."""
+    """Returns the settings of a parsed command line (see `add_flags`). Raises ConfigError."""
     return command_line.load(JudgeSettings, vars(args), environ)
 
 
 def as_flags(args: argparse.Namespace) -> list[str]:
-    """The command-line words that pass on what a parsed command line names of these settings."""
+    """Returns command-line arguments for the values that were set."""
     return command_line.as_flags(JudgeSettings, vars(args))
 
 
 def markdown() -> str:
-    """The settings as a table."""
+    """Returns the settings as a table."""
     return "\n".join(table(flags_of(JudgeSettings)))
 
 

@@ -1,6 +1,7 @@
 """Judges one answered turn: asks judge, method and teacher, and stores the results in one transaction.
 
-The judgements are the feedback of people, then the judge's for the missing kinds, score and hints at the same time.
+The judgements are people's feedback, and the judge's votes for what is missing; score and hints are requested at the
+same time.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from openclaw.types import ENVIRONMENT, UNSAMPLED, Drop, Judgement, SampleDraft,
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeLimits:
-    """votes a turn; the share of them a majority needs (0 to 1); seconds for all votes of a turn; tries a
+    """Limits: votes a turn; the share that a majority needs (0 to 1); seconds for all votes of a turn; attempts a
     turn; characters of the longest hint."""
 
     votes: int = 1
@@ -37,7 +38,7 @@ class JudgeLimits:
 
 
 class Asker:
-    """Finds the judgements that a method needs."""
+    """Collects the judgements that a method needs."""
 
     def __init__(
         self,
@@ -54,9 +55,9 @@ class Asker:
         self._metrics = metrics
 
     async def judgements(self, turn: Turn) -> list[Judgement]:
-        """Score before hints, the judge's before a person's. The judge is asked only for what the method needs and
-        feedback does not give, and never about a turn of an environment. Raises TimeoutError, and what the backend
-        raises."""
+        """Returns scores before hints, the judge's before people's. The judge is asked only for what the method needs
+        and feedback does not provide, and never about turns of an environment. Raises TimeoutError, and exceptions of
+        the backend."""
         kept = [
             self._capped(one) for one in await asyncio.to_thread(self._store.feedback.judgements_of, turn.id)
         ]
@@ -77,7 +78,7 @@ class Asker:
         return sorted(without_praise([*answers, *kept]), key=lambda judgement: judgement.kind)
 
     async def _eval(self, question: JudgeQuestion) -> Judgement:
-        """Raises JudgeError when no vote is valid."""
+        """Returns the score. Raises JudgeError if no vote is valid."""
         started = time.monotonic()
         votes = await self._backend.eval_votes(question, self._limits.votes)
         if not any(vote.score in (1, -1, 0) for vote in votes):
@@ -90,7 +91,7 @@ class Asker:
         )  # fmt: skip
 
     async def _hint(self, question: JudgeQuestion) -> Judgement:
-        """Returns the hints of the votes; votes without a valid answer give no hint."""
+        """Returns the hints of the votes; invalid votes give no hint."""
         started = time.monotonic()
         votes = await self._backend.hint_votes(question, self._limits.votes)
         hints = find_hints(votes, self._limits.hint_max_chars)
@@ -101,7 +102,7 @@ class Asker:
         )  # fmt: skip
 
     def _capped(self, judgement: Judgement) -> Judgement:
-        """A person's hint may be short, but not an essay either."""
+        """Limits the length of a person's hint; it may be short."""
         hints = [hint for hint in judgement.hints if len(hint) <= self._limits.hint_max_chars]
         return (
             judgement if len(hints) == len(judgement.hints) else dataclasses.replace(judgement, hints=hints)
@@ -109,15 +110,16 @@ class Asker:
 
 
 def without_praise(judgements: list[Judgement]) -> list[Judgement]:
-    """The judgements of a turn; those of a liked one without hints, so that praise becomes no wish of its person."""
+    """Returns the judgements of a turn; for a liked turn without hints, so that praise does not become a
+    preference."""
     if not is_liked(judgements):
         return judgements
     return [dataclasses.replace(one, hints=[]) if one.hints else one for one in judgements]
 
 
 def taught_alone(outcome: SampleDraft | Drop, judgements: list[Judgement], reason: str) -> SampleDraft | Drop:
-    """Returns the sample of an answer that the policy did not sample, to be trained by its hints only and marked so; a
-    drop with the `reason` if it has no hint."""
+    """Returns the sample of an answer that the policy did not sample, marked to be trained only by its hints; a drop
+    with the `reason` if it has no hint."""
     if isinstance(outcome, Drop) or not outcome.teacher_tokens_candidates:
         return Drop(reason)
     score = eval_score(judgements)
@@ -129,23 +131,25 @@ log = logging.getLogger("openclaw.judge")
 
 _FIRST_RETRY_SECONDS = 0.5
 _FIRST_RETURN_SECONDS = 5.0
-"""First wait for a judge that cannot be reached; every wait is twice the one before."""
+"""First pause in seconds if a judge cannot be reached; it doubles each time."""
 _DOWN_SECONDS = 60.0
-"""A judge that gave no answer for so long counts as down. Its failures then do not use up the tries of a turn."""
+"""Seconds without an answer after which a judge counts as down. Its failures then do not count as a turn's
+attempts."""
 
 
 class TeacherOnEngine(Protocol):
-    """Fills a teacher's log-probs into a sample. Raises JudgeError when it cannot."""
+    """Adds a teacher's log-probs to a sample. Raises JudgeError if it cannot."""
 
     async def taught(self, turn: Turn, draft: SampleDraft) -> SampleDraft: ...
 
 
 _OTHERS_FIRST = 4
-"""Rests of a judge that is down for which a turn waits, so that other turns are what it is asked about next."""
+"""Number of pauses after which a turn that found the judge down is tried again, so that other turns are tried
+first."""
 
 
 class Presence:
-    """Whether a judge, or a teacher, is reachable; unknown until its first answer."""
+    """Whether a judge or a teacher is reachable; unknown until its first answer."""
 
     def __init__(self) -> None:
         self._answered: float | None = None
@@ -153,11 +157,11 @@ class Presence:
         """Time (time.monotonic, seconds) before which no request is sent."""
 
     def is_there(self) -> None:
-        """It answered."""
+        """Records that it answered."""
         self._answered, self.rests_until = time.monotonic(), 0.0
 
     def is_down(self, error: Exception) -> bool:
-        """Returns whether such an error means that it is down."""
+        """Returns whether this error means that it is down."""
         if not isinstance(error, JudgeUnavailable):
             return False
         now = time.monotonic()
@@ -168,13 +172,12 @@ class Presence:
 
 
 class TurnJudge:
-    """Judges claimed turns. A turn it cannot judge is given back, and dropped (counted) after the last
-    try.
+    """Judges claimed turns. A turn that it cannot judge is released, and dropped (counted) after the last attempt.
 
     Args:
         method: makes samples; any function of (turn, judgements[, context]).
-        context: what the method may use besides.
-        teacher: gives the log-probs of samples that need one; None: the trainer runs the teacher, or there is none.
+        context: further context of the method.
+        teacher: adds log-probs to samples that need a teacher; None: the trainer runs the teacher, or there is none.
     """
 
     def __init__(
@@ -201,18 +204,18 @@ class TurnJudge:
 
     @property
     def rests_until(self) -> float:
-        """Until then (time.monotonic) no turn can be judged."""
+        """Returns the time (time.monotonic) until which no turn can be judged."""
         return max(self._presence.rests_until, self._teacher_presence.rests_until)
 
     async def judge(self, turn: Turn) -> None:
-        """Never raises for what a judge or a method does. Raises StoreUnavailable when the store cannot be
-        written: the turn's claim runs out then."""
-        if turn.judge_attempts > self._limits.attempts:  # its judges died over it
+        """Never raises exceptions of a judge or a method. Raises StoreUnavailable if the store cannot be written; the
+        turn's claim then expires."""
+        if turn.judge_attempts > self._limits.attempts:  # earlier workers died while judging it
             await self._drop(turn, [], "judge_error")
             return
         try:
             judgements = await self._asker.judgements(turn)
-        except Exception as error:  # whatever a backend does, it is data about this turn
+        except Exception as error:  # any failure of a backend is recorded for this turn
             await self._failed(turn, error)
             return
         self._presence.is_there()
@@ -221,9 +224,9 @@ class TurnJudge:
             outcome = await self._taught(turn, made) if isinstance(made, SampleDraft) else made
             if outcome is not None:
                 await self._finish(turn, judgements, outcome)
-        except StoreUnavailable:  # neither judge nor method is to blame: the turn is judged again later
+        except StoreUnavailable:  # not the fault of judge or method: the turn is judged again later
             raise
-        except Exception as error:  # a method that cannot handle the turn loses this turn only
+        except Exception as error:  # a method that fails on the turn loses only this turn
             log.error("method failed turn=%s error=%s: %s", turn.id, type(error).__name__, error)
             await self._drop(turn, judgements, "method_error")
 
@@ -237,8 +240,8 @@ class TurnJudge:
         return outcome if reason is None else taught_alone(outcome, judgements, reason)
 
     async def _taught(self, turn: Turn, draft: SampleDraft) -> SampleDraft | Drop | None:
-        """The draft with its teacher's log-probs; a drop when the teacher fails; None when it is not there and the
-        turn was given back."""
+        """Returns the draft with its teacher's log-probs; a drop if the teacher fails; None if it is unreachable and
+        the turn was released."""
         if self._teacher is None:
             return draft
         try:

@@ -1,7 +1,7 @@
 """A judge worker: python -m openclaw.judge.worker --rl-buffer-dir DIR --method-path MODULE:ATTR
 
-Any number of workers share a buffer. A worker that dies loses nothing: its claims run out and another
-takes over. TERM or Ctrl-C lets it finish what it is judging.
+Any number of workers share a buffer. A worker that dies loses nothing: its claims expire and another one takes over.
+SIGTERM or Ctrl-C lets it finish the turns in progress.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger("openclaw.judge")
 
 POLL_SECONDS = 0.2
 CLAIM_MARGIN_SECONDS = 15.0
-"""A claim lasts as long as the votes may take, plus this."""
+"""A claim lasts for the time-out of the votes plus these seconds."""
 STORE_RETRY_SECONDS = 2.0
 
 
@@ -56,8 +56,7 @@ class JudgeWorker:
         self._running: set[asyncio.Task[None]] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Runs until `stop` is set, then finishes the turns that are being judged. A store that fails is asked again
-        later."""
+        """Runs until `stop` is set, then finishes the turns in progress. Retries a failing store."""
         released = await asyncio.to_thread(self._store.judgements.release_claims_of, self._name)
         log.info("judge started name=%s claims_of_before=%d", self._name, released)
         while not stop.is_set():
@@ -118,12 +117,12 @@ class WorkerSettings(BufferAddress):
 
     @property
     def options(self) -> dict[str, float]:
-        """The method's options by their names."""
+        """Returns the method's options by name."""
         return dict(_named_number(text) for text in self.method_option)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The worker's command line."""
+    """Returns the parser of the worker's command line."""
     parser = parser_of(WorkerSettings, "python -m openclaw.judge.worker", "Judges answered turns.", VERSION)
     add_flags(parser.add_argument_group("judge", "Who judges, and how."), short=True)
     teacher_settings.add_flags(parser.add_argument_group("teacher", "With --teacher-source inference."))
@@ -139,7 +138,7 @@ def _named_number(text: str) -> tuple[str, float]:
 
 
 async def serve(args: argparse.Namespace) -> None:
-    """Run a worker until TERM or INT. Raises ConfigError and StoreError at start."""
+    """Runs a worker until SIGTERM or SIGINT. Raises ConfigError and StoreError at start."""
     own, settings = load(WorkerSettings, vars(args)), load_settings(args)
     method = Method.load(own.method_path)
     chosen = {"eval_mode": settings.eval_mode, **own.options}
@@ -188,7 +187,7 @@ def _hinted_prompts(model_path: str | None) -> HintedPrompts:
     if model_path is None:
         raise ConfigError("this method uses hints: name the policy's model folder with --model-path")
     from openclaw.methods.hinted_prompt import (
-        HintedPrompts,  # with tokenizers, which other workers do without
+        HintedPrompts,  # needs tokenizers, which other workers do not load
     )
 
     return HintedPrompts.of(model_path)
@@ -198,7 +197,7 @@ def _teacher(
     args: argparse.Namespace, own: WorkerSettings, settings: JudgeSettings, needs: Needs,
     prompts: HintedPrompts | None, metrics: JudgeMetrics,
 ) -> Teacher | None:  # fmt: skip
-    """The teacher on an engine, if there is one."""
+    """Returns the teacher on an engine, if there is one."""
     if not teacher_settings.is_asked(needs, own.teacher_source) or prompts is None or needs.teacher == "none":
         return None
     from openclaw.judge.teacher.log_probs import make_teacher
@@ -216,7 +215,7 @@ async def report(metrics: JudgeMetrics, interval: float) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 stopped, 2 wrong configuration or store."""
+    """Returns the exit status: 0 stopped, 2 invalid configuration or store."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     parser = build_parser()

@@ -1,4 +1,4 @@
-"""`python -m openclaw.methods PATH`: is this function a method? See `trial.py`."""
+"""`python -m openclaw.methods PATH`: checks whether a function is a method. See `trial.py`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Trial:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Prints what the method makes of each case. Returns 1, with the reason on stderr, where a run could not use it."""
+    """Prints the method's result for each case. Returns 1, with the reason on stderr, if a run could not use it."""
     args = parse(Trial, words, "python -m openclaw.methods", __doc__, VERSION)
     try:
         method = Method.load(args.path)

@@ -1,9 +1,9 @@
-"""Anchors: the same turn with an explicit wish in its prompt, where the policy is held to the model that it began as.
+"""Anchors: turns with an explicit request in the prompt, on which the policy is kept close to the initial model.
 
-People's scores teach a habit: the form of answers to requests that name none. Such turns do not show the model that
-an explicit wish comes first, so it unlearns to obey explicit wishes. An anchor is the turn's own answer after a
-prompt with a wish that is unrelated to the turn. Its teacher reads the same prompt, so a distillation loss draws the
-policy back to the first model's continuation. No score takes part.
+Users' scores teach a habit: the form of answers to requests that specify none. Such turns do not show that explicit
+requests take precedence, so the model would forget to obey them. An anchor is the turn's own answer after a prompt
+with a request unrelated to the turn. Its teacher gets the same prompt, so a distillation loss draws the policy back
+to the initial model's continuation. Scores are not used.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ WISHES = (
     "Answer in Spanish.",
     "Use emoji.",
 )
-"""Forms, lengths, tones and languages that people ask for; --anchor-wishes names a file with others."""
+"""Forms, lengths, tones and languages that users ask for; --anchor-wishes replaces them by those in a file."""
 
 
 def read_wishes(path: str | None) -> tuple[str, ...]:
-    """One wish a line; `WISHES` without a file. Raises ConfigError."""
+    """Returns the requests in a file, one a line; `WISHES` without a file. Raises ConfigError."""
     if path is None:
         return WISHES
     try:
@@ -71,7 +71,7 @@ class Anchors:
     """Makes anchors of turns.
 
     Attributes:
-        share: anchors a turn; the part after the point is a chance.
+        share: anchors a turn; a fractional part is a probability.
     """
 
     prompts: HintedPrompts
@@ -79,10 +79,9 @@ class Anchors:
     share: float
 
     def of(self, turn: Turn, seed: str) -> list[list[int]]:
-        """Returns ids of prompts with a wish, each with the turn's completion ids [T]; the same seed gives the same
-        ones.
+        """Returns ids of prompts with a request, each with the turn's completion ids [T]; deterministic for a seed.
 
-        A prompt that cannot be written, or is too long, is left out.
+        A prompt that cannot be rendered, or is too long, is skipped.
         """
         rng = random.Random(seed)
         count = int(self.share) + (rng.random() < self.share % 1)
@@ -97,7 +96,7 @@ class Anchors:
 
 
 def wished(rng: random.Random, turn: Turn, wish: str) -> list[Message]:
-    """Returns the turn's conversation with the wish after its last user message, in the system message, or in a
+    """Returns the turn's conversation with the request after its last user message, in the system message, or in a
     message about the turn's answer."""
     place = rng.choice(("beside", "below", "system", "system", "about the answer"))
     messages = list(turn.messages)

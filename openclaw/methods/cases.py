@@ -1,4 +1,4 @@
-"""The four cases of a turn that may have a score, a hint, both or neither. One turn gives at most one sample."""
+"""The four cases of a turn with a score, a hint, both or neither. One turn becomes at most one sample."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def draft(
         score ±1 alone        `rl`      reward ±1, the teacher sees the plain prompt
         neither               dropped, counted as `no_signal`
 
-    A liked turn has no hints (`method.hints_of`). A weight of 0 switches its half off: no reward, or no teacher at all.
+    A liked turn has no hints (`method.hints_of`). A weight of 0 disables its half: no reward, or no teacher.
 
     Args:
-        hints: those to use, shortest first.
+        hints: hints to use, shortest first.
     """
     evaluation = eval_score(judgements)
     score = (evaluation or 0.0) if w_rl else 0.0
@@ -42,7 +42,7 @@ def draft(
 
 
 def needs_of(options: Options, w_rl: float, w_opd: float, teacher: TeacherKind) -> Needs:
-    """Returns the needs of the four cases. Raises ConfigError if the score is trained on and not requested."""
+    """Returns the needs of the four cases. Raises ConfigError if scores are trained on but not requested."""
     if w_rl and not options.get("eval_mode", 1):
         raise ConfigError(
             "the reward needs the score of each turn: set OPENCLAW_EVAL_MODE=1, or the reward's weight to 0"

@@ -1,7 +1,7 @@
-"""Hindsight in the prompt: the same conversation, with a hint after the user's last message.
+"""Prompts with hindsight: the same conversation, with a hint after the user's last message.
 
-The teacher of on-policy distillation reads the hinted prompt and the student's own answer, id for id: nothing is
-tokenised a second time, so its log-probs line up with the student's (arXiv 2603.10165; placement as in OpenClaw-RL).
+The teacher of on-policy distillation gets the hinted prompt and the student's own ids: nothing is tokenised again, so
+its log-probs align with the student's (arXiv 2603.10165; placement as in OpenClaw-RL).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HINT_HEADER = "[user's hint / instruction]"
 
 def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
     """Returns the conversation with the hint after its last user message; without one, after the last message;
-    without any message, as the only one. Nothing given is changed."""
+    without any message, as the only one. The arguments are not modified."""
     if not messages:
         return [{"role": "user", "content": f"{HINT_HEADER}\n{hint}"}]
     users = [index for index, message in enumerate(messages) if message.get("role") == "user"]
@@ -42,11 +42,11 @@ def hinted_prompt_ids(chat_format: ChatFormat, turn: Turn, hint: str) -> list[in
     """Returns the ids of the turn's prompt with the hint in it, in addition to remembered preferences, rendered with
     the turn's tools and template options.
 
-    Only the ids around the hint are new: where the prompt that the student saw agrees with a rendering of its messages
-    up to there, the rest of it is kept as the student saw it (a continued turn, a forced beginning of the answer).
+    Only the ids around the hint are new: if the student's prompt agrees with a rendering of its messages up to there,
+    the rest of it is kept unchanged (a continued turn, a forced beginning of the answer).
 
     Raises:
-        HintError: the prompt is plain text without messages, or the template cannot write the hinted ones.
+        HintError: the prompt is plain text without messages, or the template cannot render the hinted ones.
     """
     if any(message.get("format") == "raw" for message in turn.messages):
         raise HintError("a prompt without messages has no place for a hint")
@@ -75,7 +75,7 @@ class HintedPrompts:
 
     @classmethod
     def of(cls, model_path: str | Path) -> HintedPrompts:
-        """Returns the prompts of a Hugging Face folder, as the gateway reads it. Raises ConfigError."""
+        """Returns the prompts of a Hugging Face folder, loaded like in the gateway. Raises ConfigError."""
         folder = ModelFolder.read(Path(model_path).expanduser())
         tokenizer = Tokenizer(folder.path)
         chat_format = ChatFormat(folder, tokenizer)
@@ -88,17 +88,17 @@ class HintedPrompts:
 
     @property
     def stop_ids(self) -> list[int]:
-        """Tokens that end an answer."""
+        """Returns the ids of tokens that end an answer."""
         return self._format.stop_ids
 
     def model(self, options: TemplateOptions) -> str:
-        """Returns a name for what prompts are written with: the same for the same tokenizer, template and options."""
+        """Returns an id of the prompt format: the same for the same tokenizer, template and options."""
         parts = (self.tokenizer.fingerprint, self._format.fingerprint, json.dumps(options, sort_keys=True))
         return ":".join(parts)
 
     def asked(self, messages: Sequence[Message], options: TemplateOptions, room: int) -> list[int]:
-        """Returns ids of a conversation without tools that end where an answer begins. Raises HintError if the
-        template cannot write it, or the answer has less room than `room` tokens."""
+        """Returns ids of a conversation without tools, up to the start of an answer. Raises HintError if the template
+        cannot render it, or less than `room` tokens are left."""
         try:
             prompt = self._format.render(list(messages), None, options)
         except ClientError as error:
@@ -108,7 +108,8 @@ class HintedPrompts:
         return prompt
 
     def candidate(self, turn: Turn, hint: str) -> list[int]:
-        """Hinted prompt ids and the turn's own completion ids [T]. Raises HintError, also if the prompt is too long."""
+        """Returns hinted prompt ids and the turn's own completion ids [T]. Raises HintError, also if the prompt is
+        too long."""
         return self._fitting(hinted_prompt_ids(self._format, turn, hint) + turn.completion_ids)
 
     def answered(self, turn: Turn, messages: Sequence[Message]) -> list[int]:
@@ -125,8 +126,8 @@ class HintedPrompts:
         return self._fitting(prompt + turn.completion_ids)
 
     def behind(self, turn: Turn, messages: Sequence[Message]) -> list[int] | None:
-        """Returns the ids of the turn and of the messages after it, as in the next prompt, cut to the model's
-        context; None if the template rewrites earlier messages (it drops old reasoning), or cannot write the
+        """Returns the ids of the turn and of the messages after it, as in the next prompt, truncated to the model's
+        context; None if the template rewrites earlier messages (it drops old reasoning), or cannot render the
         messages."""
         options = turn.sampling.get("enable_thinking", True)
         own = turn.prompt_ids + turn.completion_ids
@@ -149,11 +150,11 @@ class HintedPrompts:
 
 @functools.lru_cache(maxsize=4)
 def prompts_of(model_path: str) -> HintedPrompts:
-    """Returns the prompts of a model folder, read once in a process. Raises ConfigError."""
+    """Returns the prompts of a model folder, cached in the process. Raises ConfigError."""
     return HintedPrompts.of(model_path)
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common beginning."""
+    """Returns the length of the common prefix."""
     pairs = zip(one, other, strict=False)
     return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

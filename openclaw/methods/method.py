@@ -1,11 +1,11 @@
-"""The definition of a method: its requests to the judge, and how a judged turn becomes a sample.
+"""The definition of a method: what it requests from the judge, and how a judged turn becomes a sample.
 
     def needs(options): return Needs(hint=True, teacher="token")
 
     @asks(needs, options=("temperature",))
     def sample_from_judged_turn(turn, judgements, context): return SampleDraft(...) or Drop("why")
 
-A function without `@asks` may have the first two parameters only; it gets the eval judgement.
+A function without `@asks` may have only the first two parameters; it gets the eval judgement.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class MethodContext:
         self._prompts = prompts
         self.options = dict(options or {})
         self.unplaced_hints = 0
-        """Hints that could not be put into their prompt: no messages, or no room left in the context."""
+        """Hints that could not be added to their prompt: no messages, or no room in the context."""
 
     def candidates(self, turn: Turn, hints: Iterable[str]) -> list[list[int]]:
-        """Returns the turn as its teachers see it, one for each hint that can be placed: ids of the hinted prompt and
-        the turn's own completion ids. Raises ConfigError without a model to render for."""
+        """Returns the turn as its teachers see it, one for each hint that can be added: ids of the hinted prompt and
+        the turn's own completion ids. Raises ConfigError if there is no model to render for."""
         if self._prompts is None:
             raise ConfigError("a method that uses hints needs the policy's model folder (--model-path)")
         prompts = []
@@ -82,7 +82,8 @@ NeedsFunction = Callable[[Options], Needs]
 
 @dataclass(frozen=True)
 class Method:
-    """A method as a worker uses it. `options`: names of the numbers that it reads, flags of the trainer."""
+    """A method, as used by a worker. `options`: names of the numeric options that it uses, which are flags of the
+    trainer."""
 
     name: str
     function: MethodFunction
@@ -95,13 +96,13 @@ class Method:
         return cls.of(function_of("--method-path", path), path)
 
     def chosen(self, flags: Mapping[str, Any]) -> dict[str, float]:
-        """Returns the options that the trainer's flags, by name, give a number."""
+        """Returns the method's options that are set to a number by the trainer's flags."""
         options = {name: flags.get(name) for name in self.options}
         return {name: float(value) for name, value in options.items() if value is not None}
 
     @classmethod
     def of(cls, function: Callable[..., Any], name: str = "") -> Method:
-        """Returns a function as a method. Raises ConfigError when its parameters are not those of a method."""
+        """Returns a function as a method. Raises ConfigError if its parameters are not those of a method."""
         needs, options = getattr(function, "method_needs", (_eval_only, ()))
         parameters = len(inspect.signature(function).parameters)
         if parameters not in (2, 3):
@@ -115,7 +116,7 @@ class Method:
 
 
 def function_of(flag: str, path: str) -> Callable[..., Any]:
-    """Returns the function that `module:attr` or `file.py:attr` of a flag names. Raises ConfigError."""
+    """Returns the function named by a flag: `module:attr` or `file.py:attr`. Raises ConfigError."""
     file, _, attr = path.rpartition(":")
     try:
         in_file = file.endswith(".py")
@@ -129,7 +130,7 @@ def function_of(flag: str, path: str) -> Callable[..., Any]:
 
 
 def asks(needs: NeedsFunction, options: tuple[str, ...] = ()) -> Callable[[MethodFunction], MethodFunction]:
-    """Declares what a method needs, as a function of the options that it reads."""
+    """Decorator: declares what a method needs, as a function of its options."""
 
     def declare(function: MethodFunction) -> MethodFunction:
         function.method_needs = (needs, options)  # type: ignore[attr-defined]
@@ -139,12 +140,12 @@ def asks(needs: NeedsFunction, options: tuple[str, ...] = ()) -> Callable[[Metho
 
 
 def chosen(group: type[Flags], options: Options) -> Flags:
-    """Returns a method's flags, a dataclass with their defaults, with those values that the options give."""
+    """Returns a method's flags, a dataclass, with the values in `options` and defaults otherwise."""
     return group(**{item.name: options[item.name] for item in fields(group) if item.name in options})
 
 
 def eval_score(judgements: Iterable[Judgement]) -> float | None:
-    """Returns the score of the turn; None if no judge was asked for one."""
+    """Returns the score of the turn; None if none was requested."""
     return next((judgement.score for judgement in judgements if judgement.kind == "eval"), None)
 
 
@@ -154,10 +155,9 @@ def is_liked(judgements: Iterable[Judgement]) -> bool:
 
 
 def hints_of(judgements: Sequence[Judgement]) -> list[str]:
-    """Returns every different hint of a turn, the shortest first (of equal length, the one given first); none of a
-    liked turn.
+    """Returns the different hints of a turn, shortest first (then in order); [] for a liked turn.
 
-    Praise asks for no change, and a teacher that reads it writes the liked answer less often.
+    Praise asks for no change, and a teacher with praise in its prompt makes the liked answer less likely.
     """
     if is_liked(judgements):
         return []
@@ -170,7 +170,8 @@ def _eval_only(_options: Options) -> Needs:
 
 
 def _module_of(file: Path) -> ModuleType:
-    """Returns the module of a file, loaded once. Raises OSError when it cannot be read, and what the file raises."""
+    """Returns the module of a file, loaded once. Raises OSError if it cannot be read, and exceptions raised by the
+    file."""
     name = f"{file.stem}_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, file)

@@ -1,4 +1,4 @@
-"""Compares scores with each other: the rewards that training uses."""
+"""Rewards for training, computed by comparing scores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 TRUST = "trust"
-"""In a sample's metadata: how far its person is trusted, 0 to 1 (see `openclaw.trainer_hooks.trust`)."""
+"""Key in a sample's metadata: trust in its person, 0 to 1 (see `openclaw.trainer_hooks.trust`)."""
 
 
 class RewardFlags(Protocol):
@@ -26,16 +26,17 @@ class ScoredSample(Protocol):
 
 
 def compare_in_batch(args: RewardFlags, samples: Sequence[ScoredSample]) -> tuple[list[object], list[float]]:
-    """For --custom-reward-post-process-path: each reward less the mean of the rewards in its optimizer step, a baseline.
+    """For --custom-reward-post-process-path: subtracts from each reward the mean of the rewards in its optimizer
+    step, as a baseline.
 
-    Once most turns please, rewards of +1 alone would go on reinforcing every answer; compared with each other they
-    teach what pleases more. A reward of 0 stands for no score and stays 0; one score alone stays as it is.
+    Once most turns are liked, rewards of +1 alone would keep reinforcing every answer; relative rewards favour the
+    better ones. A reward of 0 means no score and stays 0; a single score is unchanged.
 
     Args:
         samples: the trainer's; `companion` is the number of their extra step (0: the batch's own).
 
     Returns:
-        Rewards as they were, and compared, smaller for people who are trusted less; one each a sample.
+        Original and relative rewards, one each a sample; the latter are smaller for people with less trust.
     """
     rewards = [float(sample.get_reward_value(args.reward_key)) for sample in samples]
     steps = [sample.companion for sample in samples]
@@ -48,13 +49,13 @@ def compare_in_batch(args: RewardFlags, samples: Sequence[ScoredSample]) -> tupl
 
 
 def weighed(samples: Sequence[ScoredSample], compared: Sequence[float]) -> list[float]:
-    """Compared rewards, each times the trust in its sample's person; in full if the sample has none."""
+    """Returns relative rewards times the trust in each sample's person; 1 if the sample has no trust value."""
     known = [sample.metadata or {} for sample in samples]
     return [reward * float(about.get(TRUST, 1.0)) for reward, about in zip(compared, known, strict=True)]
 
 
 def cancel_out(post_process: str | None, rewards: Sequence[float]) -> bool:
-    """Returns whether nothing is left of the rewards of an optimizer step: none is a score, or they are alike and
+    """Returns whether the rewards of an optimizer step cancel out: there are no scores, or they are equal and
     `compare_in_batch` compares them (`post_process`: path of the function that does)."""
     scores = [reward for reward in rewards if reward]
     ours = f"{compare_in_batch.__module__}.{compare_in_batch.__qualname__}"

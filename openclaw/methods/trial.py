@@ -1,9 +1,8 @@
-"""A trial of a method before a run: what it makes of turns as a judge leaves them.
+"""Tries a method before a run: calls it for turns as a judge leaves them.
 
     python -m openclaw.methods my_method.py:sample_from_judged_turn --model-path FOLDER
 
-The turns and their judgements are made up; the function is really called, and what it returns is checked as a run
-would check it.
+The turns and judgements are invented; the function is really called, and its result is checked as in a run.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ HINT = "Please write whole sentences."
 
 @dataclass(frozen=True)
 class Case:
-    """A message after an answer, and a judge's verdict on it. `hint`: the change that the person wants."""
+    """A message after an answer, and a judge's verdict on it. `hint`: the change that the user wants."""
 
     name: str
     next_message: str
@@ -45,7 +44,7 @@ def tried(method: Method, prompts: HintedPrompts | None, options: Options) -> It
     """Yields each case, and a text about the method's result for it.
 
     Args:
-        prompts: of the model whose turns these are; None: ids of no model, which methods with hints cannot use.
+        prompts: prompts of the model; None: made-up ids, which methods with hints cannot use.
 
     Raises:
         ConfigError: the method raises, or returns samples that a run could not train on; the message names the case.
@@ -59,7 +58,7 @@ def tried(method: Method, prompts: HintedPrompts | None, options: Options) -> It
             )
         except ConfigError:
             raise
-        except Exception as error:  # whatever a user's function raises is the answer to the question
+        except Exception as error:  # any exception of a user's function is the result of the trial
             raise ConfigError(f"{case.name}: {method.name} raised {type(error).__name__}: {error}") from error
         yield case, _checked(made, turn, f"{case.name}: {method.name}")
 
@@ -86,7 +85,7 @@ def _checked(made: object, turn: Turn, where: str) -> str:
 
 
 def _judgements(case: Case, score: bool, hint: bool) -> list[Judgement]:
-    """Those that the method asks for."""
+    """Returns the judgements that the method requests."""
     judgements = []
     if score:
         votes = [Vote(score=int(case.score))]

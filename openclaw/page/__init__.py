@@ -1,1 +1,1 @@
-"""The page: what an agent lives through and learns, for people; the same as JSON under /admin."""
+"""The page: an agent's turns and learning, for people; the same data as JSON under /admin."""

@@ -1,4 +1,4 @@
-"""The page of a run that has ended, or of one that has no gateway: `python -m openclaw.page RUN_DIR`."""
+"""The page of a run that has ended, or that has no gateway: `python -m openclaw.page RUN_DIR`."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class PageSettings:
 
 
 def source_of_run(run_dir: Path, model_path: str | None, admin_key: str | None, writable: bool) -> ViewSource:
-    """Returns the page's source of data in a run folder. A store that an older program made is brought to the present
-    tables; nothing else changes. Raises ConfigError if there is no store, StoreError if it cannot be read."""
+    """Returns the page's source of data in a run folder. An older store's tables are migrated; nothing else changes.
+    Raises ConfigError if there is no store, StoreError if it cannot be read."""
     arguments = _arguments(run_dir)
     model = Path(model_path or arguments.get("hf_checkpoint") or "").expanduser()
     recorder = Recorder(RolloutStore(_buffer(run_dir, arguments)), Settings.session_ttl)
@@ -75,7 +75,7 @@ def create_app(source: ViewSource) -> FastAPI:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line. Returns the exit status: 2 for what cannot work."""
+    """Runs the command line. Returns the exit status: 2 for invalid settings."""
     args = parse(PageSettings, argv, "python -m openclaw.page", __doc__, VERSION)
     try:
         key = args.admin_key
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _arguments(run_dir: Path) -> dict[str, Any]:
-    """Returns the flags of the run's last start; {} if they are not known."""
+    """Returns the flags of the run's last start; {} if unknown."""
     try:
         arguments = orjson.loads((run_dir / "arguments.json").read_bytes())
     except (OSError, orjson.JSONDecodeError):
@@ -112,7 +112,7 @@ def _arguments(run_dir: Path) -> dict[str, Any]:
 
 
 def _buffer(run_dir: Path, arguments: dict[str, Any]) -> str:
-    """Returns where the run's store is: a run folder that was moved has it inside. Raises ConfigError."""
+    """Returns the location of the run's store, also for a run folder that was moved. Raises ConfigError."""
     for folder in (run_dir / "buffer", run_dir):
         if (folder / "buffer.db").is_file():
             return str(folder)

@@ -1,4 +1,4 @@
-"""Puts the page into an app whose JSON routes are there (`openclaw.http.admin`)."""
+"""Adds the page to an app that has the JSON routes (`openclaw.http.admin`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Templates to responses: everything that was stored is escaped, and a browser may load and run only this server's
-files."""
+"""Renders templates: stored data is escaped, and a browser may load and run only this server's files."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def span(seconds: float) -> str:
-    """Returns a length of time in words: `40 s`, `3 min`, `2 h`."""
+    """Returns a duration in words: `40 s`, `3 min`, `2 h`."""
     for size, unit in UNITS:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
@@ -40,7 +39,7 @@ def span(seconds: float) -> str:
 
 
 def when(at: float | None) -> Markup | str:
-    """Returns a moment as what it is: how long ago, and to the second for who asks."""
+    """Returns a time as its age, with the exact time as a tooltip."""
     if at is None:
         return "never"
     exact = datetime.fromtimestamp(at, UTC)
@@ -50,7 +49,7 @@ def when(at: float | None) -> Markup | str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Returns a number for people; – if there is none."""
+    """Returns a number as text; – for None."""
     if value is None:
         return "–"
     return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e9 else f"{value:.{digits}g}"
@@ -62,7 +61,8 @@ def signed(value: float | None) -> str:
 
 @cache
 def static_address(name: str) -> str:
-    """Returns the address of a file in static/, with what it holds in it, so that a browser may keep it for ever."""
+    """Returns the URL of a file in static/, including a hash of its content, so that browsers can cache it for
+    ever."""
     return f"/page/static/{name}?{hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]}"
 
 
@@ -106,11 +106,11 @@ MEANING = {
     "rejected": "1: the gate refused it",
     "seconds": "how long the examination took, seconds",
 }
-"""The gate's measurements in words, in the order of the stages. Others are shown by their names alone."""
+"""Descriptions of the gate's measurements, in the order of the stages. Others are shown only by name."""
 
 
 def in_words(measurements: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
-    """`(name, value, meaning)`, known ones first."""
+    """Returns `(name, value, meaning)`, described ones first."""
     known = [name for name in MEANING if name in measurements]
     others = sorted(set(measurements) - set(known))
     return [(name, measurements[name], MEANING.get(name, "")) for name in (*known, *others)]

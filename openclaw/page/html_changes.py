@@ -37,7 +37,7 @@ async def verdict(request: Request) -> Response:
 
 @router.post("/page/turn/again")
 async def try_again(request: Request) -> Response:
-    """Returns the new answer next to the stored one; a part of a page for htmx."""
+    """Returns the new answer next to the stored one, as an HTML fragment for htmx."""
     check_change(request)
     fields = await form(request)
     version = whole(fields["version"], "version", 0, 0, 2**31) if fields.get("version") else None
@@ -48,7 +48,7 @@ async def try_again(request: Request) -> Response:
 
 @router.post("/page/versions/rollback")
 async def rollback(request: Request) -> Response:
-    """One click: what it undoes can be brought back by another one."""
+    """Handles the one-click rollback; another click undoes it."""
     check_change(request)
     fields = await form(request)
     version = whole(fields.get("version", "") or "?", "version", 0, 0, 2**31)
@@ -60,7 +60,7 @@ async def rollback(request: Request) -> Response:
 
 @router.post("/page/versions/quarantine")
 async def quarantine(request: Request) -> Response:
-    """Returns a version's turns in quarantine: learned again (`then=release`), or never (`then=delete`)."""
+    """Handles a version's quarantined turns: they are learned again (`then=release`), or never (`then=delete`)."""
     check_change(request)
     fields = await form(request)
     version = whole(fields.get("version", "") or "?", "version", 0, 0, 2**31)
@@ -71,7 +71,7 @@ async def quarantine(request: Request) -> Response:
 
 @router.post("/page/versions/pin")
 async def pin_version(request: Request) -> Response:
-    """`version` is served while training waits; none: training goes on."""
+    """Pins `version`, which pauses training; without one, training continues."""
     check_change(request)
     fields = await form(request)
     version = whole(fields["version"], "version", 0, 0, 2**31) if fields.get("version") else None
@@ -106,7 +106,7 @@ async def delete(request: Request) -> Response:
 
 @router.post("/page/privacy/forget")
 async def forget(request: Request) -> Response:
-    """One wish stands in no further prompt."""
+    """Deletes one preference from further prompts."""
     check_change(request)
     fields = await form(request)
     await changes.forget(source_of(request), whole(fields.get("wish", "") or "?", "wish", 0, 0, 2**31 - 1))

@@ -33,12 +33,12 @@ SAID = {
     "waiting": "Your hint is kept, and used as soon as something follows this turn.",
     "recorded": "Your word is kept, but this turn is being trained, was trained, or never will be.",
 }
-"""Messages about the effect of a person's rating, by the status of the feedback."""
+"""Messages about the effect of a rating, by the status of the feedback."""
 FOR_EVER = "public, max-age=31536000, immutable"
 
 
 class PageRoute(APIRoute):
-    """An error is a page too; who has not logged in is sent to do so."""
+    """A route whose errors are pages too; redirects to the login if necessary."""
 
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
@@ -139,7 +139,7 @@ async def get_versions(request: Request, note: str = "") -> Response:
 
 @router.get("/page/version")
 async def get_version(request: Request, n: str = "", after: str = "", note: str = "") -> Response:
-    """One version: the turns it learned from, its measurements, and the possible actions."""
+    """Returns the page of one version: the turns that it learned from, its measurements, and the possible actions."""
     check_reader(request)
     source, number = source_of(request), whole(n or "?", "n", 0, 0, 2**31)
     behind = whole(after, "after", 0, 0, 2**62)
@@ -159,7 +159,7 @@ async def get_diff(request: Request, a: str = "", b: str = "") -> Response:
 
 
 async def diff_page(request: Request, a: int, b: int, prompts: list[str]) -> Response:
-    """Returns the page of the difference of two versions, with both answers to prompts."""
+    """Returns the page that compares two versions, with both answers to prompts."""
     source, comparison = source_of(request), await difference(request, a, b, prompts)
     asked = prompts or await source.in_thread(lambda: openings(source.store))
     context = {
@@ -182,7 +182,7 @@ async def get_privacy(request: Request, note: str = "") -> Response:
 
 @router.get("/page/static/{name:path}")
 async def static(request: Request, name: str) -> Response:
-    """Files of the program, without a login: they hold nothing that was stored."""
+    """Returns a static file, without a login: static files contain no stored data."""
     path = (STATIC / name).resolve()
     kind = TYPES.get(path.suffix)
     if not path.is_relative_to(STATIC) or kind is None or not path.is_file():

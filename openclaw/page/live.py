@@ -1,4 +1,4 @@
-"""Server-sent events: pages learn that something changed, and read it again. One look at the store serves them all."""
+"""Server-sent events: pages are notified of changes and reload. One query of the store serves all pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ router = APIRouter()
 
 @router.get("/page/events", include_in_schema=False)
 async def events(request: Request) -> StreamingResponse:
-    """`event: changed` after every change of the store, at most one a second."""
+    """Sends `event: changed` after every change of the store, at most one a second."""
     check_reader(request)
     changes = _changes(request)
     if changes.readers >= MOST_READERS:
@@ -38,7 +38,7 @@ async def events(request: Request) -> StreamingResponse:
 
 
 class Changes:
-    """Looks at the store while a page listens."""
+    """Polls the store while a page listens."""
 
     def __init__(self, source: ViewSource) -> None:
         self._source = source
@@ -47,7 +47,7 @@ class Changes:
         self.readers = 0
 
     async def follow(self) -> AsyncIterator[bytes]:
-        """Events until the reader leaves."""
+        """Yields events until the client disconnects."""
         self.readers += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
@@ -82,7 +82,7 @@ class Changes:
 
 
 def fingerprint(store: RolloutStore) -> tuple[Any, ...]:
-    """Differs after every change that pages show; each part is one look at an index."""
+    """Returns a value that differs after every change that pages show; each part is one index lookup."""
     session, turn, sample = schema.session.c, schema.turn.c, schema.sample.c
     queries = (
         select(func.max(session.last_seen)).where(session.ended_at.is_(None)),

@@ -1,4 +1,5 @@
-"""The login of the page, if the server has an admin key: the key once, then a cookie that scripts cannot read."""
+"""The login of the page, if the server has an admin key: the key is entered once, then a cookie is used that scripts
+cannot read."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from openclaw.page.html_routes import PageRoute
 from openclaw.views.source import source_of
 
 LONGEST_LOGIN = 8 << 10
-"""Bytes; small, since the client has not shown a key yet."""
+"""Most bytes; small, because the client is not authenticated yet."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -27,7 +28,8 @@ async def ask(request: Request, to: str = "/") -> Response:
 
 @router.post("/page/login")
 async def login(request: Request) -> Response:
-    """Raises ClientError: 403 for another site's form, 413 for a long one, 429 after many wrong keys."""
+    """Handles the login. Raises ClientError: 403 for another site's form, 413 for a long one, 429 after many wrong
+    keys."""
     check_same_origin(request)
     source, fields = source_of(request), await form(request, LONGEST_LOGIN)
     key, to = source.admin_key, _inside(fields.get("to", "/"))
@@ -45,7 +47,7 @@ async def login(request: Request) -> Response:
 
 @router.post("/page/logout")
 async def logout(request: Request) -> Response:
-    """Raises ClientError (403) for another site's form."""
+    """Handles the logout. Raises ClientError (403) for another site's form."""
     check_same_origin(request)
     answer = RedirectResponse("/page/login", 303, HEADERS)
     answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
@@ -53,8 +55,8 @@ async def logout(request: Request) -> Response:
 
 
 async def form(request: Request, longest: int | None = None) -> dict[str, str]:
-    """Returns the fields of a form as browsers send it by default; of equal names the last. Raises ClientError (413)
-    for more than `longest` bytes; without it, the body has the limit of every request."""
+    """Returns the fields of a URL-encoded form; of equal names the last. Raises ClientError (413) for more than
+    `longest` bytes; without it, the body has the limit of every request."""
     body = bytearray()
     async for part in request.stream():
         body += part
@@ -64,5 +66,5 @@ async def form(request: Request, longest: int | None = None) -> dict[str, str]:
 
 
 def _inside(to: str) -> str:
-    """Returns an address of this page; the start for any other."""
+    """Returns a URL of this page; the start page for any other URL."""
     return to if to.startswith("/") and not to.startswith(("//", "/\\")) and to.isprintable() else "/"

@@ -1,4 +1,4 @@
-"""Notices of what an action on the page has led to: shown once, on the page that follows."""
+"""Notices about the result of an action, shown once on the next page."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 MOST = 100
-"""Notices that were not shown yet; the oldest is dropped then."""
+"""Most pending notices; the oldest is dropped then."""
 
 
 @dataclass(frozen=True)
 class Notice:
-    """`was`: the version that was live before, which may be brought back."""
+    """A notice; `was`: the version that was live before, which can be restored."""
 
     text: str
     was: int | None = None
 
 
 class Notices:
-    """Each waits under a name that cannot be guessed, so that no link shows a notice, and is given once."""
+    """Pending notices, each under an unguessable name, so that no link can show one, and returned once."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Notice] = {}
 
     def leave(self, notice: Notice) -> str:
-        """Its name, for the address of the page that follows."""
+        """Stores a notice; returns its name for the URL of the next page."""
         name = secrets.token_urlsafe(12)
         self._waiting[name] = notice
         while len(self._waiting) > MOST:
@@ -34,11 +34,11 @@ class Notices:
         return name
 
     def take(self, name: str) -> Notice | None:
-        """None if there is none of this name, or it was shown."""
+        """Returns and removes a notice; None if there is none of this name."""
         return self._waiting.pop(name, None)
 
 
 def notices_of(request: Request) -> Notices:
-    """Returns the notices of the app that got this request."""
+    """Returns the notices of the app that handles this request."""
     notices: Notices = request.app.state.notices
     return notices

@@ -1,4 +1,4 @@
-"""Versions of the weights: what the gate's routes report, else what the store holds."""
+"""Weight versions: the reports of the gate's routes, else the store's data."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Json = dict[str, Any]
 ROUTE = "/admin/versions"
 TIMEOUT_SECONDS = 600.0
 SHOWN = 200
-"""Newest versions in the view."""
+"""Newest versions in the list."""
 LOOKED_AT, OPENINGS, LONGEST_OPENING = 40, 3, 300
-"""Newest turns that are looked at for prompts, how many are proposed, and their most characters."""
+"""Newest turns searched for prompts, number of suggested prompts, and their most characters."""
 NOT_THERE = (404, 405)
 EMPTY: Json = {
     "parent": None, "status": "", "created_at": None, "reason": None, "measurements": {}, "rollout_id": None,
@@ -35,8 +35,8 @@ EMPTY: Json = {
 
 
 async def versions(request: Request) -> Json:
-    """`{"live", "pinned", "versions": [...], "switchable", "adapters"}`, newest first; `switchable`: whether this server
-    can go back to an older one; `adapters`: the live version of each that is trained, by name."""
+    """Returns `{"live", "pinned", "versions": [...], "switchable", "adapters"}`, newest first; `switchable`: whether
+    this server can roll back; `adapters`: the live version of each trained adapter, by name."""
     source = source_of(request)
     known = source.store.versions.of_adapters if source.recorder is not None else dict
     return {**await _versions(request, source), "adapters": await source.in_thread(known)}
@@ -56,7 +56,7 @@ async def _versions(request: Request, source: ViewSource) -> Json:
 
 
 async def roll_back(request: Request, version: int, drop_turns: bool) -> Json:
-    """Goes back to an older version. Raises ClientError if this server cannot, or refuses."""
+    """Rolls back to an older version. Raises ClientError if this server cannot, or rejects it."""
     source = source_of(request)
     if source.gateway is None:
         raise ClientError("a finished run serves no version", code="read_only", status=409)
@@ -71,7 +71,7 @@ async def roll_back(request: Request, version: int, drop_turns: bool) -> Json:
 
 
 async def pin(request: Request, version: int | None) -> Json:
-    """Serves a version while training waits; None: training goes on. Raises ClientError."""
+    """Pins a version, which pauses training; None: training continues. Raises ClientError."""
     if source_of(request).gateway is None:
         raise ClientError("a finished run serves no version", code="read_only", status=409)
     path = f"{ROUTE}/unpin" if version is None else f"{ROUTE}/{version}/pin"
@@ -79,7 +79,7 @@ async def pin(request: Request, version: int | None) -> Json:
 
 
 async def settle_quarantine(request: Request, version: int, release: bool) -> int:
-    """Its turns in quarantine are learned again, or never; returns how many. Raises ClientError."""
+    """Makes its quarantined turns ready again, or drops them; returns how many. Raises ClientError."""
     if source_of(request).gateway is None:
         raise ClientError("a finished run learns nothing", code="read_only", status=409)
     how = ("POST", f"{ROUTE}/{version}/release") if release else ("DELETE", f"{ROUTE}/{version}/quarantine")
@@ -105,25 +105,25 @@ async def difference(request: Request, a: int, b: int, prompts: list[str]) -> Js
 
 
 def openings(store: RolloutStore) -> list[str]:
-    """First words of the newest conversations, as prompts to compare versions on."""
+    """Returns first messages of the newest conversations, as prompts to compare versions on."""
     texts = [_opening(turn.messages) for turn in store.gate_turns.newest(LOOKED_AT)]
     return list(dict.fromkeys(text for text in texts if 0 < len(text) <= LONGEST_OPENING))[:OPENINGS]
 
 
 def _opening(messages: list[Message]) -> str:
-    """Returns a person's first message, on one line."""
+    """Returns a user's first message, on one line."""
     asked = next((one for one in messages if one.get("role") == "user"), None)
     return "" if asked is None else " ".join(text_of(asked).split())
 
 
 def on_disk(store: RolloutStore) -> list[int]:
-    """Versions that can be tried, newest first."""
+    """Returns the versions that can be tried, newest first."""
     known = store.versions.all()[-SHOWN:]
     return [one.version for one in reversed(known) if one.path is not None and Path(one.path).is_dir()]
 
 
 def gone_back(version: int, answer: Json) -> str:
-    """Returns the result of an order to go back, as text, from the driver's answer."""
+    """Returns a text about the result of a rollback, from the driver's answer."""
     if answer.get("status") == "waiting":
         return f"Version {version} goes live as soon as the driver answers."
     if answer.get("status") == "serving":
@@ -133,7 +133,7 @@ def gone_back(version: int, answer: Json) -> str:
 
 
 def pinned(version: int | None, answer: Json) -> str:
-    """Returns the result of an order to pin a version, or none."""
+    """Returns a text about the result of pinning or unpinning a version."""
     if answer.get("status") == "waiting":
         return "Done as soon as the driver answers."
     if answer.get("status") == "serving":
@@ -142,7 +142,7 @@ def pinned(version: int | None, answer: Json) -> str:
 
 
 def _content_of(answer: httpx.Response, code: str) -> Json:
-    """Raises ClientError if a route of this app refuses."""
+    """Returns the JSON of a response. Raises ClientError if a route of this app rejected the request."""
     if answer.status_code >= 400:
         raise ClientError(_reason(answer), code=code, status=answer.status_code)
     content: Json = answer.json()
@@ -150,7 +150,7 @@ def _content_of(answer: httpx.Response, code: str) -> Json:
 
 
 async def _ask(request: Request, method: str, path: str, body: Json | None = None) -> httpx.Response:
-    """A request to a route of this very app, in the administrator's name."""
+    """Sends a request to a route of this app as the administrator."""
     key = source_of(request).admin_key
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
 
@@ -174,7 +174,7 @@ def _of_store(source: ViewSource) -> Json:
 
 
 def _with_lessons(source: ViewSource, rows: list[Json]) -> list[Json]:
-    """With how many turns each learned from, and how many of them were judged good and bad."""
+    """Returns the rows with the number of turns each version learned from, and how many were judged good and bad."""
     if source.recorder is None:
         return [{**row, "learned": NOTHING} for row in rows]
     learned = source.store.versions.learned_by([int(row["version"]) for row in rows])
@@ -182,7 +182,7 @@ def _with_lessons(source: ViewSource, rows: list[Json]) -> list[Json]:
 
 
 def _why(details: Json) -> str | None:
-    """Returns why a version was rejected; why it was undone, if it still is."""
+    """Returns why a version was rejected, or why it was undone if it still is."""
     undone = details.get("undone") if details.get("status") == str(VersionStatus.ROLLED_BACK) else None
     return details.get("reason") or undone
 

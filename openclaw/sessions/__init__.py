@@ -1,1 +1,1 @@
-"""Finds the conversation of a request, and the turn that it answers."""
+"""Finds the conversation of a request, and the turn that it continues."""

@@ -1,4 +1,4 @@
-"""Digests of histories that were seen lately: a history that comes again costs its new messages."""
+"""Caches digests of histories, so that a repeated history costs only its new messages."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from openclaw.sessions.transcript import Chain, chained
 from openclaw.types import Message
 
 KEPT = 20_000
-"""Messages, each at its place in a history."""
+"""Most cached messages, each at its position in a history."""
 _DIGEST_BYTES = 16
 
 
 class TooMuchNew(Exception):
-    """More of a history is new than its reader has time for."""
+    """A history has more new text than allowed."""
 
 
 class KnownHistories:
-    """Remembers what `chained` returned. Thread-safe."""
+    """Caches results of `chained`. Thread-safe."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
@@ -30,12 +30,12 @@ class KnownHistories:
         self._lock = threading.Lock()
 
     def chain(self, digest: bytes, message: Message) -> bytes:
-        """`chained`."""
+        """Returns `chained`, cached."""
         key, following = self._find(digest, message)
         return self._keep(key, chained(digest, message)) if following is None else following
 
     def at_most(self, characters: int) -> Chain:
-        """`chained` for one history. Raises TooMuchNew after so many characters of new messages."""
+        """Returns `chained` for one history. Raises TooMuchNew after so many characters of new messages."""
         left = characters
 
         def chain(digest: bytes, message: Message) -> bytes:
@@ -51,10 +51,10 @@ class KnownHistories:
         return chain
 
     def _find(self, digest: bytes, message: Message) -> tuple[bytes | None, bytes | None]:
-        """(key of a message after a history, the digest of both if it is known)."""
+        """Returns (key of a message after a history, cached digest of both or None)."""
         try:
             data = orjson.dumps(message)
-        except (TypeError, ValueError):  # a message that JSON cannot hold, of a program's own
+        except (TypeError, ValueError):  # a message that JSON cannot represent, from code inside this process
             return None, None
         key = hashlib.blake2b(data, digest_size=_DIGEST_BYTES, key=digest).digest()
         with self._lock:

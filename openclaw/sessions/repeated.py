@@ -1,4 +1,4 @@
-"""Long texts that come word for word in several sessions: a program's template, and no person's judgement."""
+"""Detects long texts that occur verbatim in several sessions: templates of a program, not feedback of a person."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from openclaw.common.messages import text_of
 from openclaw.types import Message
 
 SHORTEST = 200
-"""Characters; people repeat short remarks."""
+"""Fewest characters; people repeat short remarks."""
 SESSIONS = 3
-"""The session in which a text is recognised as repeated, the first ones included."""
+"""Number of sessions after which a text counts as repeated."""
 REMEMBERED = 10_000
-"""Texts of which the sessions are known, the newest."""
+"""Most remembered texts, newest first."""
 
 
 class RepeatedTexts:
-    """Sessions by their long texts in the user role, since the start of this process."""
+    """Sessions of long texts in the user role, since the start of this process."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[bytes, set[str]] = OrderedDict()
 
     def without(self, session_id: str, next_state: Sequence[Message]) -> list[Message]:
-        """Returns the messages after an answer of a session, without texts that followed others word for word."""
+        """Returns the messages after an answer of a session, without repeated texts."""
         return [
             message
             for message in next_state

@@ -1,8 +1,8 @@
 """Finds the conversation of a request, the turn that it follows, and the next state of that turn.
 
-Pure functions. An id only narrows the search; the transcript decides. Histories are compared without what
-clients change on the way: time stamps, internal context, ids of tool calls, reasoning, content as text or
-parts, blank lines, and the system prompt.
+Pure functions. A session id only narrows the search; the transcript decides. Histories are compared without parts
+that clients change: time stamps, internal context, ids of tool calls, reasoning, content as text or parts, blank
+lines, and the system prompt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Chain = Callable[[bytes, Message], bytes]
 class Transcript:
     """Digests of a history.
 
-    digest: of all of it.
+    digest: of the whole history.
     answers: (digest up to and with an assistant message, index of the message after it), last first.
     """
 
@@ -35,7 +35,7 @@ class Transcript:
 
     @classmethod
     def of(cls, messages: Sequence[Message], chain: Chain | None = None) -> Transcript:
-        """`chain`: a quicker `chained`, with the same results."""
+        """Returns the transcript; `chain`: a faster `chained` with the same results."""
         digest = b""
         answers = []
         replies = scaffold_in(messages)
@@ -49,7 +49,7 @@ class Transcript:
         return cls(digest.hex(), tuple(reversed(answers)))
 
     def with_answer(self, answer: Message) -> str:
-        """Digest of this history and an answer to it: the digest of a later request that continues it."""
+        """Returns the digest of this history with an answer, which is that of a later request that continues it."""
         return chained(bytes.fromhex(self.digest), answer).hex()
 
 
@@ -62,8 +62,8 @@ class Parent:
 
 
 def next_state(messages: Sequence[Message], start: int) -> list[Message]:
-    """Returns the messages after the answer before `start`: tool results and a person's text up to the next answer,
-    without the clients' own texts around and between. Empty if there are none."""
+    """Returns the messages after the answer before `start`: tool results and a user's text up to the next answer,
+    without clients' own texts. Empty if there are none."""
     messages_after = []
     replies = scaffold_in(messages)
     for index, message in enumerate(messages[start:], start):
@@ -82,8 +82,8 @@ def next_state(messages: Sequence[Message], start: int) -> list[Message]:
 
 
 def scaffold_in(messages: Sequence[Message]) -> frozenset[int]:
-    """Indices of what a client puts at another place of each request, and of its own answers after it: they belong to
-    no history."""
+    """Returns the indices of texts that a client moves in each request, and of its own answers after them: they are
+    not part of the history."""
     begins, scaffolds = CLIENTS.scaffold, []
     for index, message in enumerate(messages):
         if message["role"] == "user" and text_of(message).startswith(begins):
@@ -94,18 +94,18 @@ def scaffold_in(messages: Sequence[Message]) -> frozenset[int]:
 
 
 def same_answer(stored: Message, sent: Message, to_the_letter: bool = False) -> bool:
-    """Returns whether a client sent this answer back. What clients change on the way counts only `to_the_letter`."""
+    """Returns whether a client sent this answer back. Parts that clients change count only with `to_the_letter`."""
     read = _literal if to_the_letter else _normal
     return read(stored) == read(sent)
 
 
 def is_true(value: object) -> bool:
-    """A header or field that switches something on: true, 1, yes, on."""
+    """Returns whether a header or field enables something: true, 1, yes, on."""
     return value is True or str(value).strip().lower() in YES
 
 
 def chained(digest: bytes, message: Message) -> bytes:
-    """Digest of a history with one more message; the same digest if the message is only noise."""
+    """Returns the digest of a history with one more message; unchanged if the message is only noise."""
     normal = _normal(message)
     if normal is None:
         return digest

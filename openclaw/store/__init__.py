@@ -1,5 +1,4 @@
-"""The rollout store: every turn, judgement, sample and weight version, in one database that many processes
-open."""
+"""The rollout store: all turns, judgements, samples and weight versions, in one database that many processes open."""
 
 from openclaw.store.database import StoreWriter
 from openclaw.store.rollout_store import RolloutStore

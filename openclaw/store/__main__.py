@@ -1,4 +1,4 @@
-"""The rollout store at the command line: python -m openclaw.store COMMAND --rl-buffer-dir DIR
+"""Command line of the rollout store: python -m openclaw.store COMMAND --rl-buffer-dir DIR
 
 Counts are printed as one JSON line.
 """
@@ -115,7 +115,7 @@ COMMANDS: dict[str, type[BufferAddress]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 2 not possible, with one line on stderr."""
+    """Returns the exit status: 0 done, 2 failed, with one line on stderr."""
     about = "Looks after a rollout buffer."
     _, asked = parse_command(COMMANDS, argv, "python -m openclaw.store", about, VERSION)
     try:
@@ -123,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConfigError, StoreError) as error:
         print(f"openclaw.store: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader of the export has closed it
+    except BrokenPipeError:  # the reader of the pipe has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if result is not None:
@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open(asked: BufferAddress) -> RolloutStore:
-    """Only the imports make a buffer that is not there."""
+    """Opens the store; only imports create a missing one."""
     makes = isinstance(asked, ImportAny | ImportConversations)
     if asked.rl_buffer_dir and not makes and not (Path(asked.rl_buffer_dir) / "buffer.db").is_file():
         raise StoreError(f"no rollout buffer in {asked.rl_buffer_dir}: there is no buffer.db")
@@ -175,7 +175,7 @@ def _backup(asked: Backup) -> dict[str, int]:
 
 
 def _import(asked: ImportAny) -> dict[str, Any]:
-    """A dry run makes no buffer. Raises StoreError, ConfigError."""
+    """Imports a file; a dry run does not create a store. Raises StoreError, ConfigError."""
     from openclaw.store.history.any_file import Import
 
     request = Import(asked.file, asked.model_path, asked.person)
@@ -195,7 +195,7 @@ def _export(asked: Export, store: RolloutStore) -> dict[str, Any] | None:
 
 
 def _export_atif(asked: Export, store: RolloutStore) -> dict[str, Any] | None:
-    """Into a folder, a file a session."""
+    """Writes a folder with one file a session."""
     from openclaw.store.history.writing_atif import dump_trajectory, trajectories, trajectory_file
 
     written = trajectories(store, asked.session, asked.person)
@@ -224,7 +224,7 @@ def _to_stdout(lines: Iterable[bytes]) -> None:
 
 
 def _to_file(path: Path, lines: Iterable[bytes]) -> int:
-    """Writes a whole file or nothing. Returns the number of lines. Raises StoreError."""
+    """Writes a file atomically. Returns the number of lines. Raises StoreError."""
     unfinished = path.with_name(path.name + ".part")
     try:
         with open(new_file(unfinished), "wb") as file:

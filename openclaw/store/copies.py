@@ -1,4 +1,4 @@
-"""Copies of a SQLite store: for safekeeping, and the one that is made before its tables are migrated."""
+"""Copies of a SQLite store: backups, and the copy made before a migration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ZEROS = bytes(1 << 20)
 
 
 def copy(source: Path, file: Path) -> int:
-    """Makes a complete copy of the committed data, while others write; readable by its owner alone. Returns its bytes.
+    """Copies all committed data while others write; only the owner can read the copy. Returns its size in bytes.
 
     Raises:
         StoreError: the file cannot be written.
@@ -38,10 +38,10 @@ def copy(source: Path, file: Path) -> int:
 
 
 def backup(folder: Path, file: Path) -> dict[str, int]:
-    """A whole copy of a SQLite store, while it is written too; readable by its owner alone. Returns its size.
+    """Copies a SQLite store while it is in use; only the owner can read the copy. Returns its size.
 
     Raises:
-        StoreError: the file is there already, or cannot be written.
+        StoreError: the file exists already, or cannot be written.
     """
     if file.exists():
         raise StoreError(f"{file} is there already: give a new name")
@@ -64,7 +64,8 @@ def keep_before_migration(connection: Connection, version: int) -> Path | None:
 
 
 def forget(connection: Connection) -> None:
-    """Removes the copy of before a migration, which still holds the deleted data. Its bytes are overwritten first."""
+    """Removes the copy made before a migration, which still contains deleted data. Its bytes are overwritten
+    first."""
     file = _file_of(connection)
     for kept in _kept(file) if file is not None else ():
         _wipe(kept)
@@ -88,7 +89,7 @@ def _wipe(file: Path) -> None:
             while left > 0:
                 left -= opened.write(_ZEROS[:left])
         file.unlink()
-    except FileNotFoundError:  # another process has deleted too
+    except FileNotFoundError:  # another process has deleted it too
         return
     except OSError as error:
         raise StoreError(

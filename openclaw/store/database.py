@@ -1,9 +1,9 @@
 """One database, opened by many processes: connections, short write transactions, the schema check, the writer thread.
 
-SQLite: WAL, `BEGIN IMMEDIATE` for writes, `synchronous` NORMAL (survives kill -9) or FULL (survives power loss). Every
-connection keeps up to 2 MiB of pages for itself, so the one used last is used next: connections that only a rush needed
-stay small. PostgreSQL: row locks, and one lock a store for what must not overlap; reads see one snapshot; `durable`
-insists on `synchronous_commit`, otherwise the server's own setting holds.
+SQLite: WAL, `BEGIN IMMEDIATE` for writes, `synchronous` NORMAL (survives kill -9) or FULL (survives power loss).
+Every connection caches up to 2 MiB of pages, so the most recently used one is reused: connections opened for a burst
+stay small. PostgreSQL: row locks, and one advisory lock a store for exclusive operations; reads see one snapshot;
+`durable` forces `synchronous_commit`, otherwise the server's setting applies.
 
 A process has one writer thread: writes queued while a transaction runs share the next one.
 """
@@ -32,13 +32,13 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_SECONDS = 10
 SLICE = 500
-"""Values in one statement: databases allow some 30,000."""
+"""Values in one statement: databases allow about 30,000."""
 _LOCK_KEY = 0x6F636C61
-"""Of PostgreSQL's advisory lock: any number will do, as long as every process takes the same."""
+"""Key of PostgreSQL's advisory lock: an arbitrary number shared by all processes."""
 LARGEST_REWRITTEN_BYTES = 1 << 30
-"""Size up to which a SQLite file is rewritten while it is used: other writers wait for it."""
+"""Size up to which a SQLite file is rewritten while in use: other writers wait meanwhile."""
 BUSY_TIMEOUT_SECONDS = 30.0
-"""Longest wait of a write for another one's lock."""
+"""Longest wait for a write lock."""
 
 _BUSY = "another process held the write lock for more than {seconds:g} s: look for one that hangs; try again"
 _FULL = "nothing of this write was stored: free space on that disk; serving may go on"
@@ -61,14 +61,14 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ("server closed the connection", _DOWN),
     ("terminating connection", _DOWN),
 )
-"""Part of a driver's message -> what to do."""
+"""Part of a driver's message, and the remedy."""
 
 
 class Database:
     """Connections to the store. Thread-safe: each thread that writes has its own open transaction."""
 
     def __init__(self, location: str | Path, durable: bool = False) -> None:
-        """location: a folder (made when missing; the file is `buffer.db` in it) or a database URL. Raises
+        """location: a folder (created if missing; the file is `buffer.db` in it) or a database URL. Raises
         StoreError."""
         self.url = database_url(location)
         self.engine = _engine(self.url, durable)
@@ -78,12 +78,12 @@ class Database:
             prepare_schema(connection)
 
     def close(self) -> None:
-        """Close every connection. The store cannot be used by an open transaction afterwards."""
+        """Closes all connections. Open transactions cannot use the store afterwards."""
         self.engine.dispose()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A write transaction. Inside another one of the same thread it joins that one. Raises StoreError."""
+        """Opens a write transaction. Inside another one of the same thread it joins that one. Raises StoreError."""
         current: Connection | None = getattr(self._local, "connection", None)
         if current is not None:
             with as_store_error(self.url):
@@ -102,13 +102,12 @@ class Database:
             self._wipe(pages)
 
     def wipe_log(self) -> None:
-        """Take what this transaction deletes out of SQLite's write-ahead log too, once it is committed."""
+        """Also removes the data deleted by this transaction from SQLite's write-ahead log, after the commit."""
         self._local.wipe_log = True
 
     def wipe_pages(self) -> None:
-        """As `wipe_log`, and out of the unused parts of pages: SQLite zeroes a deleted row, but not the copies that it
-        left where it once moved the row. Writes wait meanwhile. A file over
-        `LARGEST_REWRITTEN_BYTES` is not rewritten."""
+        """Like `wipe_log`, and also clears unused parts of pages: SQLite zeroes a deleted row, but not copies left
+        where the row was before. Writes wait meanwhile. A file over `LARGEST_REWRITTEN_BYTES` is not rewritten."""
         self._local.wipe_pages = True
 
     def _wipe(self, pages: bool) -> None:
@@ -121,7 +120,7 @@ class Database:
                 file = self.engine.url.database
                 if pages and file and Path(file).stat().st_size <= LARGEST_REWRITTEN_BYTES:
                     cursor.execute("VACUUM")
-                # a read that takes longer than the time-out delays this until the next checkpoint
+                # a read longer than the time-out delays this until the next checkpoint
                 cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 cursor.close()
             finally:
@@ -129,8 +128,8 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A consistent view for reads; never waits for a writer. Inside a transaction it sees that
-        transaction."""
+        """Opens a consistent view for reads; never waits for a writer. Inside a transaction it includes that
+        transaction's changes."""
         current: Connection | None = getattr(self._local, "connection", None)
         if current is not None:
             with as_store_error(self.url):
@@ -143,25 +142,25 @@ class Database:
 
 
 def take_turns(connection: Connection) -> None:
-    """Until this transaction ends, no other one of any process is behind this line. On SQLite no two write
-    transactions ever overlap; PostgreSQL needs a lock for it."""
+    """Holds an exclusive lock until this transaction ends. On SQLite no two write transactions ever overlap;
+    PostgreSQL needs a lock for it."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})")
 
 
 def slices(values: list[T]) -> Iterator[list[T]]:
-    """Parts of a list of which each is short enough for the variables of one statement."""
+    """Yields parts of a list, each short enough for one statement's variables."""
     return (values[start : start + SLICE] for start in range(0, len(values), SLICE))
 
 
 def database_url(location: str | Path) -> str:
-    """The SQLAlchemy URL of a folder or URL. Raises StoreError when the folder cannot be made."""
+    """Returns the SQLAlchemy URL of a folder or URL. Raises StoreError if the folder cannot be created."""
     text = str(location)
     if "://" in text:
         return text
     folder = Path(text).expanduser().absolute()
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # a new one is for this user alone
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # a new folder is private to this user
     except OSError as error:
         raise StoreError(f"cannot make the rollout buffer folder {folder}: {error.strerror}") from error
     return f"sqlite:///{folder / 'buffer.db'}"
@@ -192,7 +191,9 @@ def _engine(url: str, durable: bool) -> Engine:
 
 def _sqlite_settings(durable: bool) -> Any:
     def on_connect(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # the driver begins nothing by itself: _sqlite_begin does
+        connection.isolation_level = (
+            None  # disables the driver's implicit transactions; _sqlite_begin starts them
+        )
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_SECONDS * 1000)}")
         cursor.execute("PRAGMA journal_mode = WAL")
@@ -221,14 +222,14 @@ def _sqlite_begin(connection: Connection) -> None:
 
 
 def shown(location: str) -> str:
-    """A folder or URL as it may be printed: without its password."""
+    """Returns a folder or URL without its password."""
     return make_url(location).render_as_string(hide_password=True) if "://" in location else location
 
 
 @contextmanager
 def as_store_error(url: str) -> Iterator[None]:
-    """Database errors leave as StoreUnavailable, those of a server that is away as StoreAway: the database (no
-    password), the driver's words, what to do."""
+    """Converts database errors to StoreUnavailable, those of an unreachable server to StoreAway, with the database
+    (no password), the driver's message and the remedy."""
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error) as error:
@@ -248,11 +249,11 @@ def _advice(cause: str) -> str:
 
 
 MAX_GROUP = 256
-"""Functions in one transaction, at most."""
+"""Most functions in one transaction."""
 MAX_PENDING = 4096
-"""Functions that may wait in one process."""
+"""Most pending functions in one process."""
 MAX_WAIT_SECONDS = 30.0
-"""Longest wait of a caller for a place in the queue, before it gets an error."""
+"""Longest wait of a caller for a place in the queue; then an error is raised."""
 
 
 @dataclass(frozen=True)
@@ -264,13 +265,12 @@ class _Job:
 class StoreWriter:
     """`turn = await writer.submit(lambda: store.turns.record(new_turn))`.
 
-    The function runs in the writer thread inside a group transaction; submit returns when that is
-    committed. It must do nothing but store calls: when one function of a group fails, the group is undone
-    and each runs again alone, so an exception undoes and reaches only its own. A caller that is cancelled
-    leaves its function to run.
+    The function runs in the writer thread inside a group transaction; submit returns once it is committed. It must
+    only call the store: if one function of a group fails, the group is rolled back and each function runs again
+    alone, so that an exception affects only its own function. The function of a cancelled caller still runs.
 
-    Backpressure: with `max_pending` functions under way, submit waits for room, and raises StoreUnavailable after
-    `max_wait` seconds without any.
+    Backpressure: with `max_pending` functions pending, submit waits for room, and raises StoreUnavailable after
+    `max_wait` seconds.
     """
 
     def __init__(
@@ -287,9 +287,8 @@ class StoreWriter:
         self._thread.start()
 
     async def submit(self, function: Callable[[], T]) -> T:
-        """Run a function of store calls; its result is durable when this returns. Raises StoreUnavailable when the
-        database cannot commit, has no room in time, or the writer is closed, and whatever the function
-        raises."""
+        """Runs a function of store calls; its result is durable on return. Raises StoreUnavailable if the database
+        cannot commit, the queue stays full, or the writer is closed, and exceptions of the function."""
         try:
             async with asyncio.timeout(self._max_wait):
                 await self._room.acquire()
@@ -304,11 +303,11 @@ class StoreWriter:
             self._room.release()
 
     def run(self, function: Callable[[], T]) -> T:
-        """The same for a plain thread: blocks until committed."""
+        """Does the same for a plain thread: blocks until committed."""
         return cast(T, self._put(function).result())
 
     def close(self) -> None:
-        """Commits queued writes, then ends the thread. Twice is no error."""
+        """Commits queued writes, then ends the thread. Can be repeated."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -346,8 +345,9 @@ class StoreWriter:
         return group, False
 
     def _commit(self, jobs: list[_Job]) -> None:
-        """All in one transaction; if any fails, each in its own, so that it fails alone. Where no transaction can even
-        begin (the database is locked, or gone) all fail: each would only wait as long again."""
+        """Runs all jobs in one transaction; if one fails, each in its own, so that only that one fails. If no
+        transaction can begin (the database is locked or unreachable), all fail: each would only wait as long again.
+        """
         if len(jobs) == 1:
             self._commit_alone(jobs[0])
             return
@@ -356,7 +356,7 @@ class StoreWriter:
             with self._database.transaction():
                 begun = True
                 results = [job.function() for job in jobs]
-        except Exception as error:  # whose error it is shows when each runs alone
+        except Exception as error:  # running each alone shows which one fails
             for job in jobs:
                 if begun:
                     self._commit_alone(job)
@@ -370,7 +370,7 @@ class StoreWriter:
         try:
             with self._database.transaction():
                 result = job.function()
-        except Exception as error:  # raised again where the function came from
+        except Exception as error:  # raised again in the caller
             job.done.set_exception(error)
         else:
             job.done.set_result(result)

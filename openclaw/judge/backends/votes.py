@@ -1,7 +1,7 @@
-"""Votes read from the replies of judge models. An unclear vote has no score: a wrong vote would be learned.
+"""Parses votes from replies of judge models. An unclear vote has no score: a wrong vote would be trained on.
 
-A vote stands after the model's thinking, in a box, in JSON, or after a word like `Score:`. Boxes that are quoted, that
-define the scale, or that are offered as alternatives are no votes.
+A vote follows the model's reasoning: in a box, in JSON, or after a word like `Score:`. Boxes that are quoted, define
+the scale, or are offered as alternatives do not count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from openclaw.types import Vote
 
 HINT_START, HINT_END = "[HINT_START]", "[HINT_END]"
 LONGEST_ANSWER = 20_000
-"""Characters of the end of a reply that are read; a vote stands there."""
+"""Characters at the end of a reply that are searched for a vote."""
 
 _CUT = frozenset({"length", "max_tokens", "model_length", "content_filter", "safety", "abort", "error"})
 _THOUGHT_PARTS = frozenset({"thinking", "reasoning", "reasoning_text", "redacted_thinking", "summary_text"})
@@ -62,8 +62,8 @@ _LANGUAGE = re.compile(r"^```\w*\s*|\s*```$")
 
 @dataclass(frozen=True)
 class Reply:
-    """The reply of a judge model: `text` is all of it, `answer` the part after its thinking; `whole` is False if it was
-    cut."""
+    """The reply of a judge model: `text` is all of it, `answer` the part after its reasoning; `whole` is False if it
+    was truncated."""
 
     text: str
     answer: str
@@ -71,12 +71,13 @@ class Reply:
 
     @classmethod
     def of_text(cls, text: str, finish_reason: object = None) -> Reply:
-        """A reply whose thinking, if any, is part of its text."""
+        """Returns a reply whose reasoning, if any, is part of its text."""
         return cls(text, behind_the_thinking(text), finish_reason not in _CUT)
 
     @classmethod
     def of_chat(cls, answer: Mapping[str, Any]) -> Reply:
-        """The first choice of an OpenAI-compatible API. Raises JudgeError for an answer without any text."""
+        """Returns the first choice of an OpenAI-compatible response. Raises JudgeError for a response without
+        text."""
         try:
             choice = answer["choices"][0]
             message = choice["message"]
@@ -93,15 +94,16 @@ class Reply:
 
 
 def read_eval_vote(reply: Reply | str) -> Vote:
-    """A judge's score, 1, -1 or 0; no valid vote for a reply that was cut or that gives none clearly."""
+    """Returns a judge's score, 1, -1 or 0; an invalid vote if the reply was truncated or is unclear."""
     reply = reply if isinstance(reply, Reply) else Reply.of_text(reply)
     return Vote(score=_score(reply.answer) if reply.whole else None, text=reply.text)
 
 
 def read_hint_vote(reply: Reply | str, mark: str = "") -> Vote:
-    """A vote on whether there is a hint, 1 or -1, else no valid vote; on 1 the last text between hint markers.
+    """Returns a vote on whether there is a hint, 1 or -1, else an invalid vote; for 1 with the last text between hint
+    markers.
 
-    `mark`: what the markers of this request carry. The vote's text has the plain markers.
+    `mark`: the random word in this request's markers. The vote's text has plain markers.
     """
     reply = reply if isinstance(reply, Reply) else Reply.of_text(reply)
     start, end = marked(HINT_START, mark), marked(HINT_END, mark)
@@ -114,12 +116,12 @@ def read_hint_vote(reply: Reply | str, mark: str = "") -> Vote:
 
 
 def marked(marker: str, mark: str) -> str:
-    """A hint marker that carries the mark of one request, which no text of the material can know."""
+    """Returns a hint marker with the random word of one request, which the material cannot contain."""
     return f"{marker[:-1]}_{mark}]" if mark else marker
 
 
 def behind_the_thinking(text: str) -> str:
-    """Returns the part of a reply after its thinking; "" if the thinking does not end."""
+    """Returns the part of a reply after its reasoning; "" if the reasoning does not end."""
     if _CHANNEL in text:
         text = text.rpartition(_FINAL)[2] if _FINAL in text else ""
     closes = list(_CLOSES.finditer(text))
@@ -128,7 +130,7 @@ def behind_the_thinking(text: str) -> str:
 
 
 def _parts(content: object) -> tuple[str, str]:
-    """Returns the text of a message, and the thinking among its parts."""
+    """Returns a message's text and the reasoning among its parts."""
     if isinstance(content, str):
         return content, ""
     texts: list[str] = []
@@ -163,7 +165,8 @@ def _score(answer: str) -> int | None:
 
 
 def _boxed(answer: str, boxes: list[re.Match[str]]) -> int | None:
-    """The last box that is a vote: not quoted, not a definition of the scale, and not one of several offered."""
+    """Returns the last box that is a vote: not quoted, not a definition of the scale, and not one of several
+    alternatives."""
     quoted = _quoted_spans(answer)
     own = [box for box in boxes if not any(begin <= box.start() < end for begin, end in quoted)]
     if not own:
@@ -185,7 +188,7 @@ def _boxed(answer: str, boxes: list[re.Match[str]]) -> int | None:
 
 
 def _content(inside: str) -> int | None:
-    """1, -1 or 0 in a box or a JSON value; None for anything else."""
+    """Returns 1, -1 or 0 from a box or a JSON value; None for anything else."""
     boxed = _BOX.search(inside)
     plain = unicodedata.normalize("NFKC", _MARKUP.sub("", boxed[1] if boxed else inside)).translate(_MINUS)
     match = _IN_A_BOX.fullmatch(plain.strip())
@@ -206,7 +209,7 @@ def _score_of(objects: list[dict[str, Any]]) -> int | None:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects in a text, at most twenty tries."""
+    """Yields the JSON objects in a text; tries at most twenty positions."""
     decoder, place = json.JSONDecoder(), text.find("{")
     for _ in range(20):
         if place < 0:

@@ -1,1 +1,1 @@
-"""A head of the sentence model that is adapted to what one person's messages mean."""
+"""Adapts the head of the sentence model to one person's feedback."""

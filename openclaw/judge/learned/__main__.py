@@ -1,8 +1,8 @@
 """Adapts the sentence model's head to a person: python -m openclaw.judge.learned --rl-buffer-dir DIR --output head.npz
 
 Reads people's ratings (good and bad on the page, /v1/feedback) and votes of judge models, and writes a file for
-JUDGE_EMBEDDINGS=on JUDGE_HEAD=head.npz. Prints its accuracy on sessions that it was not adapted to, next to that of the
-head as it ships. Run it again when the buffer has more ratings.
+JUDGE_EMBEDDINGS=on JUDGE_HEAD=head.npz. Prints its accuracy on held-out sessions, next to that of the shipped head.
+Run it again when the buffer has more ratings.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Learning:
 
 
 def run(args: Learning) -> None:
-    """Adapts, writes and prints. Raises ConfigError and StoreError."""
+    """Adapts the head, writes and prints the result. Raises ConfigError and StoreError."""
     import numpy as np
 
     if not is_installed():
@@ -73,14 +73,14 @@ def run(args: Learning) -> None:
     measurements = measured(head, features, examples)
     content = head.changed(change(features, head.powers(features), examples), measurements)
     try:
-        write_bytes(Path(args.output), content)  # whole or not at all: a judge worker may start meanwhile
+        write_bytes(Path(args.output), content)  # atomic, because a judge worker may start meanwhile
     except OSError as error:
         raise ConfigError(f"--output {args.output}: {error.strerror or error}") from error
     print(orjson.dumps(measurements).decode())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 written, 2 wrong configuration, store, or too few ratings."""
+    """Returns the exit status: 0 written, 2 invalid configuration or store, or too few ratings."""
     try:
         run(
             parse(

@@ -1,8 +1,8 @@
-"""Adapts the head to examples, and measures it on sessions that it was not adapted to.
+"""Adapts the head to examples, and measures it on held-out sessions.
 
-The change of the weights is a linear combination of the examples' features (the representer theorem, Schölkopf 2001), so
-it has as many unknowns as there are examples and kinds. Only the weights of words change, and L2 keeps them small: the
-head stays as it ships for messages that are like no example.
+The change of the weights is a linear combination of the examples' features (the representer theorem, Schölkopf 2001),
+so it has one unknown for each example and kind. Only word weights change, and L2 keeps the change small: messages
+unlike any example are classified as before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def change(features: Array, powers: Array, examples: Sequence[Example]) -> Array
 
     Args:
         features: `[examples, features]`.
-        powers: `[examples, kinds]`, logits of the head as it is.
+        powers: `[examples, kinds]`, logits of the shipped head.
     """
     import numpy as np
 
@@ -43,7 +43,7 @@ def change(features: Array, powers: Array, examples: Sequence[Example]) -> Array
     kernel = words @ words.T
     weight = np.array([[one.weight] for one in examples], dtype=np.float32)
     fits = np.array([[SCORES.get(kind, -1) == one.label for kind in KINDS] for one in examples])
-    # The slope of the loss by a logit changes by at most half of the weight; row sums bound the largest eigenvalue.
+    # The second derivative by a logit is at most half of the weight; row sums bound the largest eigenvalue.
     step = 1 / (0.5 * float(weight.max() * np.abs(kernel).sum(axis=1).max()) + L2)
     delta = np.zeros_like(powers)
     for _ in range(STEPS):
@@ -56,8 +56,8 @@ def change(features: Array, powers: Array, examples: Sequence[Example]) -> Array
 
 
 def measured(head: Head, features: Array, examples: Sequence[Example]) -> dict[str, object]:
-    """Returns what the head as it is and an adapted one are worth, the latter on sessions that it was not adapted to:
-    shares of right scores and wrong signs. Raises ConfigError for too few examples."""
+    """Returns the accuracy of the shipped and of an adapted head, the latter on held-out sessions: shares of right
+    scores and of wrong signs. Raises ConfigError for too few examples."""
     import numpy as np
 
     groups = {one.group for one in examples}
@@ -82,7 +82,7 @@ def measured(head: Head, features: Array, examples: Sequence[Example]) -> dict[s
 
 
 def fold_of(example: Example) -> int:
-    """The same for all examples of a session."""
+    """Returns a fold that is the same for all examples of a session."""
     return zlib.crc32(example.group.encode()) % FOLDS
 
 

@@ -1,4 +1,4 @@
-"""What a head is adapted to: a person's ratings, votes of judge models, and labelled lines."""
+"""Training examples of the head: a person's ratings, votes of judge models, and labelled lines."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from openclaw.types import ENVIRONMENT, USER_JUDGE, Judgement, TurnState
 
 LABELS = (-1, 0, 1)
 MODEL_WEIGHT, PERSON_WEIGHT = 1.0, 4.0
-"""Weights of examples: a person's rating outranks votes of a model. Votes of the rules are no examples: the head has
-them among its features."""
+"""Weights of examples: a person's rating outranks votes of a model. Votes of the rules are not used: they are among
+the head's features."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Example:
 
     Attributes:
         label: -1, 0 or 1.
-        weight: how many ordinary examples it counts for.
-        group: its session; one group is never on both sides of a split.
+        weight: its weight relative to an ordinary example.
+        group: its session; a group is never split between training and test.
     """
 
     remark: Remark
@@ -41,7 +41,7 @@ class Example:
 
 
 def stored_examples(store: RolloutStore, most: int) -> list[Example]:
-    """Of the newest `most` judged turns that a message followed, the oldest first. Raises StoreError."""
+    """Returns examples from the newest `most` judged turns with a next message, oldest first. Raises StoreError."""
     turn = schema.turn.c
     query = select(turn.id, turn.session_id).where(
         turn.state == str(TurnState.JUDGED), turn.source != ENVIRONMENT
@@ -71,8 +71,8 @@ def target_of(judgements: Sequence[Judgement]) -> tuple[int, float] | None:
 
 
 def labelled_examples(paths: Iterable[str]) -> list[Example]:
-    """Of files with a line a question, as `python -m openclaw.judge` reads them, with its `label` -1, 0 or 1. Lines with
-    one `group` (default: the response) are on one side of a split. Raises ConfigError."""
+    """Returns examples from files in the format of `python -m openclaw.judge`, with a `label` -1, 0 or 1 in each
+    line. Lines with the same `group` (default: the response) are in the same part of a split. Raises ConfigError."""
     return [example for path in paths for example in _labelled(path)]
 
 
@@ -96,6 +96,6 @@ def _labelled(path: str) -> Iterator[Example]:
 
 
 def example_of(question: JudgeQuestion, label: int, weight: float, group: str) -> list[Example]:
-    """Returns one example, or none if the head does not read the question."""
+    """Returns one example, or none if the head does not handle the question."""
     remark = remark_of(question, read_by_rules(question).on_person)
     return [] if remark is None else [Example(remark, label, weight, group)]

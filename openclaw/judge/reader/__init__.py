@@ -1,1 +1,1 @@
-"""Judges messages in which the rules find no phrase, with the language model that is served."""
+"""Lets the served language model judge messages in which the rules find no phrase."""

@@ -1,4 +1,4 @@
-"""The rules, and where they know no phrase, what the served model reads."""
+"""Combines the rules with classifications by the served model."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from openclaw.judge.rules.languages import language_of
 from openclaw.types import Vote
 
 EXAMPLES_IN = "en"
-"""The language of the examples. Behind them a sentence in another language is likely or unlikely by chance."""
+"""Language of the examples. After them, the likelihood of a sentence in another language is meaningless."""
 _POLES: tuple[Pole, ...] = get_args(Pole)
 
 
 class ReadingBackend(RulesBackend):
-    """Gives the rules' vote; the model's, if it is sure, where a person speaks and the rules find no sign, or only
-    friendly or unfriendly words.
+    """Returns the rules' vote; the model's, if it is confident, for a user's message in which the rules find no sign,
+    or only friendly or unfriendly words.
 
-    The hint of a complaint about the form of an answer is a plain sentence that asks for the form, before the person's
-    own words if the rules take these for a hint. A complaint about anything else has the hint that the rules find.
+    The hint of a complaint about the form of an answer is a plain sentence that asks for the form, followed by the
+    user's own words if the rules accept these as a hint. For other complaints it is the hint found by the rules.
     """
 
     name = "rules+reader"
@@ -49,7 +49,7 @@ class ReadingBackend(RulesBackend):
         return votes_for_hint(words, m)
 
     async def _vote(self, question: JudgeQuestion) -> tuple[Vote, Reading | None]:
-        """The vote, and what the model is sure to have read."""
+        """Returns the vote, and the model's classification if it is confident."""
         vote = vote_by_rules(question)
         comment = "\n".join(said_in(question.next_state)).strip()
         is_by_tone = vote.text.startswith(BY_TONE)
@@ -66,13 +66,13 @@ class ReadingBackend(RulesBackend):
 
 
 def _sentence(reading: Reading) -> str:
-    """The plain sentence that asks for what a complaint about the form asks for; "" for other complaints."""
+    """Returns the plain sentence for a complaint about the form; "" for other complaints."""
     sentences = [plain_sentences(pole, EXAMPLES_IN) for pole in _POLES if pole == reading.kind.name]
     return sentences[0][0] if sentences else ""
 
 
 def _said_before(question: JudgeQuestion) -> str:
-    """Returns the person's comment on the previous answer; "" for the first answer."""
+    """Returns the user's comment on the previous answer; "" for the first answer."""
     roles = [message.get("role") for message in question.messages]
     return bounded(last_said(question.messages)) if "assistant" in roles else ""
 

@@ -1,8 +1,8 @@
-"""Classifies a person's reply: a complaint about length, layout, greeting, tone or content, thanks, or
-another question.
+"""Classifies a user's reply: a complaint about length, layout, greeting, tone or content, thanks, or another
+question.
 
-The sentence is scored after example lines of each kind ("What people write back when the answer was too long and they
-want a shorter one: ..."), and belongs to the kind under which it is most likely. Small models classify better in this
+The reply is scored after example lines of each class ("What people write back when the answer was too long and they
+want a shorter one: ..."), and gets the class under which it is most likely. Small models classify better in this
 direction than by naming a class (noisy channel; Min et al., arXiv 2108.04106).
 """
 
@@ -18,19 +18,19 @@ from pathlib import Path
 from openclaw.common.answer_form import already_has, is_very_short
 
 SURE = 0.95
-"""Probability of a kind from which it counts as read."""
+"""Least probability of an accepted class."""
 LONGEST_TOKENS = 60
-"""Tokens of a sentence that are read, from its beginning. Comments on an answer are short."""
+"""Tokens of a reply that are scored, from its beginning. Comments on an answer are short."""
 _MORE_OF_LONG = math.log(0.1)
-"""Log prior of wanting more if the answer was not very short, relative to the other kinds. It is low because training
-the opposite of what a person wants does the most harm."""
+"""Log prior of a wish for more if the answer was not very short, relative to the other classes. It is low because
+training the opposite of what a user wants does the most harm."""
 _HAS_ALREADY = math.log(0.03)
-"""Log prior of asking for a form that the answer seems to have."""
+"""Log prior of a request for a form that the answer seems to have."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of comment on an answer.
+    """A class of comments on an answer.
 
     Attributes:
         name: a `Pole`, or tone, wrong, thanks, next.
@@ -48,14 +48,14 @@ class Kind:
 
     @property
     def context(self) -> str:
-        """The text before the sentence."""
+        """Returns the text before the reply."""
         lines = "".join(f"- {text}\n" for text in self.texts)
         return f"What people write back when {self.when}:\n{lines}-"
 
 
 @functools.cache
 def kinds() -> Mapping[str, Kind]:
-    """All kinds by their names."""
+    """Returns all classes by name."""
     lines = Path(__file__).with_name("examples.jsonl").read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     return {
@@ -66,7 +66,7 @@ def kinds() -> Mapping[str, Kind]:
 
 @dataclass(frozen=True)
 class Reading:
-    """The most probable kind, and how probable it is (0 to 1)."""
+    """The most probable class, and its probability (0 to 1)."""
 
     kind: Kind
     share: float
@@ -77,22 +77,22 @@ class Reading:
 
     @property
     def reason(self) -> str:
-        """In words of a person."""
+        """Returns an explanation for people."""
         return f"the model reads this as: {self.kind.when} ({self.share:.0%} sure)"
 
 
 def pairs(comment: str, encode: Callable[[str], list[int]]) -> dict[str, tuple[list[int], list[int]]]:
-    """(ids of the context, ids of the sentence) by kind."""
+    """Returns (ids of the context, ids of the reply) by class."""
     sentence = encode(f" {' '.join(comment.split())}\n")[:LONGEST_TOKENS]
     return {name: (encode(kind.context), sentence) for name, kind in kinds().items()}
 
 
 def read(log_probs: Mapping[str, float], answer: str | None = None) -> Reading:
-    """The reading of a sentence.
+    """Classifies a reply.
 
     Args:
-        log_probs: of the sentence after the context of each kind, in nats.
-        answer: what the sentence is about: people seldom ask for a form that it has already. None: any.
+        log_probs: log-probs of the reply after the context of each class, in nats.
+        answer: the answer that the reply is about: people seldom ask for a form that it has already. None: any.
     """
     scores = dict(log_probs)
     if answer is not None:
@@ -106,8 +106,8 @@ def read(log_probs: Mapping[str, float], answer: str | None = None) -> Reading:
 
 
 def read_both(earlier: Mapping[str, float], now: Mapping[str, float], answer: str) -> Reading:
-    """The reading of a sentence after another one about the answer before: who complains twice complains about the same.
-    If one of the two is rather no complaint, the reading of the second alone."""
+    """Classifies a reply together with the one to the previous answer: two complaints in a row are usually the same.
+    If one of the two is probably no complaint, only the second counts."""
     if any(read(one, answer).kind.score != -1 for one in (earlier, now)):
         return read(now, answer)
     both = read({name: score + earlier[name] for name, score in now.items()}, answer)

@@ -1,4 +1,4 @@
-"""Asks the served model how likely it makes a sentence of each kind."""
+"""Obtains from the served model the likelihood of a reply under each class."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from openclaw.judge.reader.channel import Reading, kinds, pairs, read, read_both
 log = logging.getLogger("openclaw.judge")
 
 LEAST_RIGHT = 0.75
-"""Share of the check examples that a model must read right. Of nine kinds a guess is right once."""
+"""Share of the check examples that a model must classify correctly. A random guess among nine classes is right in one
+of nine."""
 AGAIN_SECONDS = 60.0
-"""After an engine did not answer."""
+"""Seconds to wait after an engine did not answer."""
 READY_SECONDS = 30.0
-"""Longest wait for an engine."""
+"""Longest wait for an engine in seconds."""
 READING_SECONDS = 45.0
-"""Time limit for one sentence. If engines are busy, or asleep while a colocated trainer has their memory, the rules judge
-alone after it."""
+"""Time limit for one reply in seconds. If engines are busy, or paused while a colocated trainer has their memory,
+only the rules judge after it."""
 LONGEST_CHARACTERS = 400
-"""Longest text that is read. Longer texts are requests; their beginning is rarely a comment on the previous answer."""
+"""Characters of the longest text that is classified. Longer texts are requests; their beginning is rarely a comment
+on the previous answer."""
 _REMEMBERED = 256
 _IN_FLIGHT = 2
-"""Requests that are open at a time: people are served first."""
+"""Most concurrent requests: users are served first."""
 
 
 class Reader:
-    """Classifies people's comments on answers, with the model that engines serve. Create it in a running event loop.
+    """Classifies users' comments on answers with the model that engines serve. Create it in a running event loop.
 
-    It first classifies the shipped check examples. If too few are correct, it never judges: a model of a million
+    It first classifies the shipped check examples. If too few are correct, it never judges: a model with a million
     parameters does not understand sentences.
 
     Args:
@@ -50,7 +52,7 @@ class Reader:
         self._can_read: bool | None = None
         self._rests_until = 0.0
         self._known: OrderedDict[str, asyncio.Task[Mapping[str, float]]] = OrderedDict()
-        # While nobody waits for it.
+        # while no turn waits for it
         self._first_check = asyncio.create_task(self._check_early())
 
     async def _check_early(self) -> None:
@@ -96,7 +98,7 @@ class Reader:
         return read_both(await self._scores(earlier), now, answer)
 
     async def _checked(self) -> bool:
-        """Returns whether the model can read. Raises EngineError and ClientError."""
+        """Returns whether the model passed its checks. Raises EngineError and ClientError."""
         async with self._checking:
             if self._can_read is None:
                 async with asyncio.timeout(READY_SECONDS):
@@ -115,7 +117,7 @@ class Reader:
         return self._can_read
 
     async def _scores(self, comment: str) -> Mapping[str, float]:
-        """Once for a sentence: its score and its hint are asked for at the same time."""
+        """Returns the scores, cached, because score and hint of a comment are requested at the same time."""
         task = self._known.get(comment)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = self._known[comment] = asyncio.create_task(self._asked(comment))

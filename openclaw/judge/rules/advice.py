@@ -1,8 +1,8 @@
 """Finds the part of a message that describes how an answer should be.
 
-Lists of words by language (`phrases/advice.toml`) cover many wordings: a part of an answer next to a word that removes or
-limits it ("no emojis", "in two lines"), a comparative ("shorter"), a verb that asks for a change, a correction. A
-complaint with none of these is no advice, however loud it is.
+Word lists by language (`phrases/advice.toml`) cover many wordings: a feature of an answer next to a word that removes
+or limits it ("no emojis", "in two lines"), a comparative ("shorter"), a verb that asks for a change, a correction. A
+complaint with none of these contains no advice.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ _TURN = re.compile(
     r"(?i)(?:^|[\s,.;!])(?:but|however|though|only|aber|jedoch|pero|mais|mas|però|ma|maar|ale|но|только|ama)\s"
     r"|但是?|不过|就是|けど|でも|लेकिन|\blekin\b|لكن|بس "
 )
-"""Words that take back a part of praise."""
+"""Words that turn praise into a request."""
 _UNSPACED = ("zh", "ja")
 _VERB_LAST = ("zh", "ja", "hi", "tr", "ar", "ru", "pl")
-"""Languages in which a verb, or what limits a form, may stand after the form."""
+"""Languages in which a verb, or a limiting word, may follow the form."""
 _FEW_WORDS, _NEAR = 6, 24
-"""Words of a clause that is nothing but a wish; characters between two words that belong together."""
+"""Most words of a clause that is only a request; most characters between two related words."""
 _QUESTIONS = ("?", "？", "؟")
 _ENDS = " .,!?。，！？؟।"
 _FEW_LETTERS, _LONGEST = 40, 200
-"""Characters of a message that may be in another language than its conversation, and of one that is nothing but a wish
-for another form."""
+"""Most characters of a message that may be in another language than its conversation, and of one that only asks for
+another form."""
 _NEW_WORDS, _NEW_SIGNS = 2, 2
 _TOPIC_LETTERS, _NEW_TOPIC = 4, 2
-"""Letters of a word that may be a topic; new ones that make a sentence a request for something else."""
+"""Fewest letters of a word that may be a topic; number of new ones that make a sentence a new request."""
 _FUNCTION = frozenset(
     "的了吗呢吧啊一下再能可以不请你我把给就也都个是有在用很好要会么想谢过这那太得地着和与点些"
 )
@@ -68,7 +68,7 @@ _KANA = re.compile(r"[ぁ-ヿー]+")
 
 
 class Advice:
-    """The lists of one language."""
+    """The word lists of one language."""
 
     def __init__(self, language: str) -> None:
         tables = _tables()
@@ -88,17 +88,17 @@ class Advice:
         self._also = re.compile(rf"^\W*(?:{own['also']})" + (rf"(?![{_SIGN}])" if self._spaced else ""))
 
     def wishes_form(self, sentence: str) -> bool:
-        """Returns whether it explicitly asks for another form of the answer."""
+        """Returns whether the sentence explicitly asks for another form of the answer."""
         return any(map(self._clause_wishes, _clauses(sentence)))
 
     def as_sentence(self, comment: str) -> str:
-        """A sentence that asks for what a few words wish for or complain of."""
+        """Returns a sentence that states what a short comment asks for or complains about."""
         words = comment.strip(_ENDS)
         return (self._mend if self._has("too", words.lower()) else self._so).format(wish=words)
 
     def advises(self, sentence: str) -> bool:
-        """Returns whether a sentence describes how the answer should be, or should have been. A complaint about a side of
-        the form ("such a long list") counts, because the answer shows what to change."""
+        """Returns whether a sentence describes how the answer should be, or should have been. A complaint about an
+        aspect of the form ("such a long list") counts, because the answer shows what to change."""
         clauses = _clauses(sentence)
         plain = " , ".join(clauses)
         if self._has("fix", plain) or self._has("too", plain) or wish_themes(plain):
@@ -108,8 +108,8 @@ class Advice:
         )
 
     def may_be_new(self, comment: str, conversation: str) -> int:
-        """Returns the most unknown words that a wish for another form may have: more if it mentions the assistant's acts
-        and removes something; none if it only asks for something, because that is then a new request."""
+        """Returns the most unknown words allowed in a request for another form: more if it mentions the assistant's
+        acts and removes something; none if it only asks for something, because that would be a new request."""
         if not self._spaced:
             return _NEW_SIGNS
         clauses = _clauses(comment)
@@ -126,7 +126,7 @@ class Advice:
         return _NEW_WORDS if takes and (self._has("you", plain) or self._has("dislike", plain)) else 0
 
     def before_another(self, sentences: list[str], conversation: str) -> list[str]:
-        """The sentences before the first that asks for something else."""
+        """Returns the sentences before the first that asks for something else."""
         for index, sentence in enumerate(sentences):
             if index and self._is_another(sentence, conversation):
                 return sentences[:index]
@@ -139,11 +139,12 @@ class Advice:
         return self.begins_another(sentence) or sentence.endswith(_QUESTIONS)
 
     def begins_another(self, sentence: str) -> bool:
-        """Returns whether it begins like a request for something else."""
+        """Returns whether a sentence begins like a request for something else."""
         return self._also.match(sentence.lower()) is not None
 
     def unknown(self, text: str, conversation: str) -> int:
-        """Words that neither the conversation nor the lists have; of a language without spaces, signs."""
+        """Returns the number of words that neither the conversation nor the lists contain; in languages without
+        spaces, of characters."""
         rest = text.lower()
         for pattern in self._find.values():
             rest = pattern.sub(" ", rest)
@@ -157,7 +158,7 @@ class Advice:
         return len(words - known - common_words() - (GENERAL if self.language == "en" else frozenset()))
 
     def _pattern(self, text: str) -> re.Pattern[str]:
-        """An expression that begins and ends with whole words, in languages that have spaces between them."""
+        """Returns a pattern that begins and ends at word boundaries, in languages with spaces."""
         starts = rf"(?:(?<![{_SIGN}])|(?![{_SIGN}]))"
         return re.compile(rf"{starts}(?:{text})(?![{_SIGN}])" if self._spaced else f"(?:{text})")
 
@@ -186,14 +187,14 @@ class Advice:
         return self._limits("form", clause) or (self._has("form", clause) and self._asks(clause))
 
     def _questions(self, clause: str) -> bool:
-        """Returns whether it asks for something to know, and for no other answer."""
+        """Returns whether a clause asks for information, not for another answer."""
         if self._question is not None:
             return self._question.match(clause) is not None
         return clause.rstrip().endswith(_QUESTIONS) and not self._asks(clause)
 
     def _limits(self, kind: str, clause: str) -> bool:
-        """Whether a word that takes away or counts stands shortly before a part of an answer (or after it, if the
-        language allows it)."""
+        """Returns whether a limiting or counting word stands shortly before a feature of an answer (or after it, if
+        the language allows it)."""
         parts = [match.span() for match in self._find[kind].finditer(clause)]
         limits = (
             [match.span() for name in ("less", "count") for match in self._find[name].finditer(clause)]
@@ -209,19 +210,19 @@ class Advice:
 
 
 def _clauses(sentence: str) -> list[str]:
-    """Its clauses in lower case, without what it quotes."""
+    """Returns a sentence's clauses in lower case, without quotations."""
     return _CLAUSE.split(_QUOTED.sub(" ", sentence.lower().replace("’", "'")))
 
 
 @functools.cache
 def advice_in(language: str) -> Advice | None:
-    """The lists of a language; None for one without."""
+    """Returns the lists of a language; None if it has none."""
     return Advice(language) if language in _tables() and language != "any" else None
 
 
 def advice_for(text: str, conversation: str) -> Advice | None:
-    """The lists for the language of a message. A few words that wish for a form in another language than the
-    conversation's ("kürzer" in an English one) are read in theirs."""
+    """Returns the lists for the language of a message. A short request for a form in another language than the
+    conversation's ("kürzer" in an English one) uses its own language."""
     zh = is_chinese(text) and not is_japanese(conversation)
     advice = advice_in("zh" if zh else language_of(text, conversation))
     if zh or len(text) > _FEW_LETTERS or (advice and advice.wishes_form(text)):
@@ -252,7 +253,8 @@ def wish_for_form(text: str, conversation: str) -> str:
 
 
 def takes_back(text: str, conversation: str) -> str:
-    """Returns the part after a "but" that asks for another form, in a message that begins with praise; "" if none."""
+    """Returns the part after a "but" that asks for another form, in a message that begins with praise; "" if there is
+    none."""
     turn = _TURN.search(text)
     rest = text[turn.end() :].strip() if turn else ""
     advice = advice_for(rest, conversation) if 0 < len(rest) <= _LONGEST else None
@@ -262,7 +264,7 @@ def takes_back(text: str, conversation: str) -> str:
 
 
 def sentences_of(text: str) -> list[str]:
-    """The sentences of a message in any language, without what separates them."""
+    """Returns the sentences of a message in any language, without separators."""
     return [bare for sentence in _SENTENCE.split(text) if (bare := sentence.strip(" ,;:-"))]
 
 

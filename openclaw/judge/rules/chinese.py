@@ -19,20 +19,21 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _PROBLEM = re.compile(r"多少|几[个本只元块天岁次棵条人]|求|还剩|一共|总共")
 """Question words of arithmetic problems."""
 _CONDITION = re.compile(r"要是|如果|假如|万一|的话$|会不会|有没有|是不是")
-"""A clause that only asks what if."""
+"""A hypothetical clause."""
 _FEW_NEW_SIGNS, _SOME_NEW_SIGNS, _NEW_SIGNS = 3, 7, 3
-"""Chinese signs, new to the conversation, that a denial and a complaint's clause may have, and that make a topic."""
+"""Most Chinese characters, new to the conversation, in a denial and in a complaint's clause; number that make a new
+topic."""
 _PAYLOAD = re.compile(r"[::“「].{4,}")
 _FUNCTION = frozenset("的了吗呢吧啊一下再能可以不请你我把给就也都个是有在用很好要会么想谢过")
 """Chinese characters that do not indicate a topic."""
 _STORY_LENGTH = 6
 _TEXT_LENGTH = 4000
 _CLAUSES = 60
-"""Clauses read of a message."""
+"""Most clauses of a message that are examined."""
 
 
 def read_chinese_feedback(text: str, conversation: str = "") -> tuple[int, str]:
-    """(score, why): 1 praise or approval, -1 complaint, correction, redo or change request, 0 neither."""
+    """Returns (score, reason): 1 praise or approval, -1 complaint, correction, redo or change request, 0 neither."""
     plain = _QUOTED.sub(" ", text[:_TEXT_LENGTH].lower())
     plain = CHINESE["innocent"].sub(" ", CHINESE["delight"].sub("很好", plain))
     clauses = _about_the_answer(plain, conversation)
@@ -74,7 +75,8 @@ def _denies(clause: str, conversation: str) -> bool:
 
 
 def _is_tied(clause: str, conversation: str, most_new: int) -> bool:
-    """Returns whether a clause is about the answer: it refers to it, has words of it, or brings nothing new."""
+    """Returns whether a clause is about the answer: it refers to it, shares words with it, or contains nothing
+    new."""
     if CHINESE["refers"].search(clause):
         return True
     signs = _HAN.findall(clause)
@@ -123,7 +125,7 @@ def _about_the_answer(plain: str, conversation: str) -> list[str]:
 
 
 def _is_story(clause: str) -> bool:
-    """Returns whether the first clause has numbers and addresses no person: it is the text of a problem."""
+    """Returns whether the first clause has numbers and addresses nobody, so that it is the text of a problem."""
     if (
         len(_HAN.findall(clause)) < _STORY_LENGTH
         or not _DIGIT.search(clause)

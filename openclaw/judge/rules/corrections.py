@@ -1,4 +1,4 @@
-"""Extracts the hint from a complaint: what should be different, in the person's own words.
+"""Extracts the hint from a complaint: the requested change, in the user's own words.
 
 A bare rejection ("That is wrong. Try again.") has no hint: it does not describe a better answer.
 """
@@ -13,9 +13,9 @@ from openclaw.judge.rules.languages import is_chinese, is_japanese
 
 _FEWEST_WORDS = 3
 _FEWEST_SIGNS = 4
-"""Words, or Chinese or Japanese signs, that a hint needs."""
+"""Fewest words, or Chinese or Japanese characters, of a hint."""
 LEAST_BYTES = 10
-"""A hint of the judge must be longer (`openclaw.judge.hints`)."""
+"""Bytes; a hint of the judge must be longer (`openclaw.judge.hints`)."""
 _BARE = re.compile(
     r"""
     (?:please|pls|no|nope|nah|sorry|hm+|well|oh|but|and|so|still|again|once\ more|now|just|then|could\ you|can\ you)
@@ -38,9 +38,9 @@ def correction_in(text: str, conversation: str = "") -> str:
     """Returns the sentences of a complaint that ask for a change, up to the next task; "" if there are none, because a
     complaint without advice teaches no better answer.
 
-    The sentences stay one hint. If they were separate, each would be a teacher of its own, and a method that chooses the
-    hint whose teacher is nearest to the student would choose the sentence that changes least ("That looks like AI."). A
-    wish of a word or two ("shorter") becomes a sentence that asks for it.
+    The sentences stay one hint. Separate hints would each have a teacher, and a method that selects the hint whose
+    teacher is nearest to the student would select the sentence that changes least ("That looks like AI."). A request
+    of a word or two ("shorter") is completed to a sentence.
     """
     known = words_of(conversation)
     advice = advice_for(text, conversation)
@@ -66,13 +66,13 @@ def correction_in(text: str, conversation: str = "") -> str:
 
 
 def restated(comment: str, conversation: str) -> str:
-    """The hint in words that only name what the answer lacks."""
+    """Returns a hint for words that only name something that the answer lacks."""
     advice = advice_for(comment, conversation) or advice_in("en")
     return advice.as_sentence(comment) if advice else ""
 
 
 def _is_bare(sentence: str) -> bool:
-    """Returns whether every word only rejects, asks again, or thanks."""
+    """Returns whether every word only rejects, repeats a request, or thanks."""
     return bool(_THANKS.match(sentence)) or all(_BARE.fullmatch(word) for word in _WORD.findall(sentence))
 
 

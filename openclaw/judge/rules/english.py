@@ -1,7 +1,8 @@
-"""Judges an answer by the person's next message in English: complaint, praise, or neither.
+"""Judges an answer by the user's next message in English: complaint, praise, or neither.
 
-Only sentences before a new task are read, because a new request is not about the previous answer. A sentiment word list
-(VADER) is used last, and only on sentences about the answer, so that the text of a sad story is no complaint.
+Only sentences before a new task are examined, because a new request is not about the previous answer. A sentiment
+word list (VADER) is used last, and only on sentences about the answer, so that a sad story is not taken for a
+complaint.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from openclaw.judge.rules.languages import read_signs
 from openclaw.judge.rules.wordings import ENGLISH, ENGLISH_ASIDES, ENGLISH_REQUESTS, ENGLISH_WORK
 
 BY_TONE = "sentiment"
-"""Beginning of the reason of a vote that friendly or unfriendly words decided, not a phrase."""
+"""Prefix of the reason of a vote based on sentiment words, not on a phrase."""
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n+")
 _QUOTED = re.compile(r"\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)")
 _CLAUSE = re.compile(r",\s+|;\s*|\s+-+\s+|\s+(?:but|and|so)\s+")
 _DENIAL = re.compile(
     r"\b(?:no|not|never|nothing|none|neither|nobody|without|isn't|aren't|wasn't|weren't|don't|doesn't|didn't|can't|won't|cannot)\b"
 )
-"""A plain statement that denies something of the answer mostly corrects it."""
+"""A statement that denies something about the answer is usually a correction."""
 _DOUBT = re.compile(r"\?[?!]")
 _TIE = re.compile(r"\b(?:that|this|it|its|it's|which|you|your|these|those|them|they)\b")
-"""Words, other than the answer's own, that tie a denial to the answer."""
+"""Words, besides the answer's own, that relate a denial to the answer."""
 _TURN = re.compile(
     r"\b(?:but|except|however|though|although|yet|only|please|pls|could|can|would|next time|instead|needs?|should)\b"
 )
-"""Words that make something a wish in a message that praises."""
+"""Words that make the rest of a praising message a request."""
 _TIE_LETTERS = 4
 _REQUEST = re.compile(
     r"\b(?:give|tell|help|show|find|teach) (?:me|us)\b|\b(?:recommend|suggest|write|explain|list|compare)\b"
@@ -41,19 +42,19 @@ _ABOUT_ANSWER = re.compile(
 )
 _TEXT_LENGTH = 4000
 _SENTENCE_LENGTH = 400
-"""Characters read of a message and of a sentence: a verdict comes early, and reading must stay fast."""
+"""Most characters examined of a message and of a sentence: the verdict comes early, and matching must stay fast."""
 _FEW_WORDS = 3
 _STORY_WORDS = 5
 _SHORT_MESSAGE = 8
-"""Words of a message that can only be about the answer, where it is glad."""
+"""Most words of a positive message that is taken to be about the answer."""
 _POSITIVE, _NEGATIVE = 0.5, -0.4
-"""VADER compound scores from which a sentence counts."""
+"""VADER compound scores beyond which a sentence counts."""
 
 
 def read_feedback(text: str, conversation: str = "") -> tuple[int, str]:
-    """(score, why): 1 praise or approval, -1 complaint, correction, redo or change request, 0 neither.
+    """Returns (score, reason): 1 praise or approval, -1 complaint, correction, redo or change request, 0 neither.
 
-    `conversation` is the request and the answer that `text` follows: its words are no new topic.
+    `conversation`: the request and the answer before `text`: their words are no new topic.
     """
     known = words_of(conversation)
     sentences = about_the_answer(text, known)
@@ -82,7 +83,7 @@ def read_feedback(text: str, conversation: str = "") -> tuple[int, str]:
 
 
 def _by_words(sentences: list[str], on_topic: list[str]) -> tuple[int, str]:
-    """Returns the sentiment of sentences on topic; of a short message off topic only a positive one."""
+    """Returns the sentiment of sentences on topic; for a short message off topic only if it is positive."""
     score, why = _sentiment(on_topic)
     if score or sum(len(sentence.split()) for sentence in sentences) > _SHORT_MESSAGE:
         return score, why
@@ -91,7 +92,7 @@ def _by_words(sentences: list[str], on_topic: list[str]) -> tuple[int, str]:
 
 
 def _complaint(sentences: list[str], on_topic: list[str]) -> tuple[str, bool]:
-    """Returns the words that complain, and whether they decide alone, whatever else the message contains."""
+    """Returns the complaining words, and whether they decide regardless of the rest of the message."""
     sentences = [_QUOTED.sub(" ", sentence) for sentence in sentences]
     words = _first(ENGLISH["complaint"], sentences)
     if words:
@@ -121,7 +122,7 @@ def _praise(sentences: list[str], on_topic: list[str]) -> str:
 
 
 def _denial(clauses: list[str], known: frozenset[str]) -> str:
-    """A denial that refers to the answer or has a word of the conversation."""
+    """Returns a denial that refers to the answer or shares a word with the conversation."""
     before = ""
     for clause in clauses:
         match = _DENIAL.search(clause)
@@ -136,7 +137,8 @@ def _denial(clauses: list[str], known: frozenset[str]) -> str:
 
 
 def about_the_answer(text: str, known: frozenset[str] = frozenset()) -> list[str]:
-    """The sentences, in lower case, up to the first that sets a new task. known: the words of the conversation."""
+    """Returns the sentences in lower case, up to the first that sets a new task. known: the words of the
+    conversation."""
     plain = (
         text[:_TEXT_LENGTH].replace("’", "'").replace("‘", "'").replace("“", '"').replace("”", '"').lower()
     )
@@ -168,7 +170,7 @@ def before_task(sentence: str, known: frozenset[str] = frozenset()) -> tuple[str
 
 
 def _is_story(sentence: str) -> bool:
-    """Returns whether a sentence has numbers and addresses no person: it is the text of a problem."""
+    """Returns whether a sentence has numbers and addresses nobody, so that it is the text of a problem."""
     if not _DIGIT.search(sentence) or len(sentence.split()) < _STORY_WORDS:
         return False
     return not (_ABOUT_ANSWER.search(sentence) or ENGLISH["complaint"].search(sentence))
@@ -205,10 +207,10 @@ def _analyzer() -> SentimentIntensityAnalyzer:
 
 _WORD = re.compile(r"[^\W\d_]{2,}(?:'\w+)?")
 _ABOUT_FORM = ("format", "manner", "bad_manner", "prose", "steps", "change", "answer")
-"""Parts of the wordings that are words about the form of answers."""
+"""Sections of the wordings with words about the form of answers."""
 _NEW_FROM = 2
-"""Words that neither the conversation nor talk about answers in general has, from which a sentence has a
-new topic; of a question that refers to nothing one is enough, if it has `_TOPIC_LETTERS`."""
+"""Number of unknown words that make a new topic; for a question without references one is enough, if it has
+`_TOPIC_LETTERS`."""
 _TOPIC_LETTERS = 4
 _PAYLOAD = re.compile(r":\s*(\S.{3,})|\"(.{8,})")
 """A text to work on, after a colon or in quotation marks."""
@@ -247,19 +249,19 @@ GENERAL = frozenset(
 
 
 def brings_new_topic(sentence: str, known: frozenset[str]) -> bool:
-    """Returns whether the sentence has words from neither `known` (see `words_of`) nor the talk about answers in
-    general."""
+    """Returns whether the sentence has words outside `known` (see `words_of`) and outside the vocabulary about
+    answers."""
     return len(new_words(sentence, known)) >= _NEW_FROM
 
 
 def new_words(sentence: str, known: frozenset[str]) -> frozenset[str]:
-    """Its words that neither `known` nor the talk about answers in general has."""
+    """Returns those words."""
     bare = _form_words().sub(" ", sentence)
     return frozenset(word for word in words_of(bare) if word not in known and word not in GENERAL)
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Lower-case words, apostrophe forms included."""
+    """Returns the words in lower case, including forms with an apostrophe."""
     return frozenset(_WORD.findall(text.lower()))
 
 

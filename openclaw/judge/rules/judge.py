@@ -1,10 +1,11 @@
 """The judge without a model: explicit feedback, repeated requests, sentiment, exit codes, error traces.
 
     user message   complaint, correction, redo or change request -> -1; the same request again -> -1;
-                   thanks, praise, approval -> 1; a new request, and whatever leaves a doubt -> 0
+                   thanks, praise, approval -> 1; a new request, and unclear messages -> 0
     tool results   a proven failure -> -1; a proven success -> 1; anything else -> 0
 
-The hint is the part of a complaint that asks for a change. A user message outranks tool results in the same next state,
+The hint is the part of a complaint that asks for a change. A user message outranks tool results in the same next
+state,
 unless it is not about the answer.
 """
 
@@ -34,12 +35,12 @@ from openclaw.judge.rules.tool_results import TOOL_ROLES, read_tool_result, read
 from openclaw.types import Message, Vote
 
 REPLY = "a reply to a question"
-"""Reason of a vote on the answer to a question that the response asks."""
+"""Reason of a vote on a response that asks a question, which the user answers."""
 _REPLY = re.compile(
     r"(?i)^(?:yes|yeah|yep|yup|no|nope|nah|none|ok|okay|sure|ja|nein|nee|doch|sí|si|sì|oui|non|sim|não|tak|nie|да|нет|evet|hayır|はい|いいえ|是的?|对的?|不是?|不用|没有?|好的?|可以|要|不要)"
     r"(?:[,, ]+(?:please|bitte|por favor|thanks|thank you|danke|gracias))?[.!。! ]*$"
 )
-"""Replies to a question in the response."""
+"""Typical replies to a question."""
 _WORD = re.compile(
     r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W\d_]+?(?=[\u4e00-\u9fff])|[^\W\d_]+(?:'\w+)?|\d+(?:[.,]\d+)*"
 )
@@ -57,16 +58,15 @@ _FILLER = frozenset(
 _DOUBTFUL = ("sarcasm", "both")
 _SAME = 0.75
 _LENGTH = 4000
-"""Characters compared of a request."""
+"""Most characters of a request that are compared."""
 _FEWEST_WORDS, _MOST_WORDS = 2, 500
-"""Content words (fillers do not count) that a request must have to be compared with another, and that are compared at
-most."""
+"""Fewest content words (without fillers) of a request that is compared with another, and most that are compared."""
 _MOST_RESTATED, _LETTERS = 3, 3
-"""Content words of a restated part of a request, and letters of each."""
+"""Most content words of a restated part of a request, and least letters of each."""
 
 
 def votes_for_hint(hint: str, m: int) -> list[Vote]:
-    """`m` equal votes for a hint; "": against any."""
+    """Returns `m` equal votes for a hint; "": votes that there is none."""
     if not hint:
         return [Vote(score=-1, text="nothing says what should be different")] * m
     return [Vote(score=1, text="correction", hint=hint)] * m
@@ -92,15 +92,15 @@ class RulesBackend:
 
 @dataclass(frozen=True, kw_only=True)
 class Ruled:
-    """The vote of the rules, and their vote on the person's message alone: None without a message, and for a tool result
-    that an agent wrote as the user."""
+    """The rules' vote, and their vote on the user's message alone: None without a message, and for a tool result that
+    an agent sent as the user."""
 
     vote: Vote
     on_person: Vote | None
 
 
 def read_by_rules(question: JudgeQuestion) -> Ruled:
-    """Returns the votes; each text names the rule that decided."""
+    """Returns the votes; each text names the deciding rule."""
     comment = _person_text(question)
     if (of_agent := result_of_user(comment)) is not None:
         score, why = read_tool_result(*of_agent)
@@ -115,7 +115,7 @@ def read_by_rules(question: JudgeQuestion) -> Ruled:
 
 
 def vote_on_tools(question: JudgeQuestion) -> Vote | None:
-    """Returns the vote on results of tools alone; None without any."""
+    """Returns the vote if there are only tool results, else None."""
     results = [_text(message) for message in question.next_state if message.get("role") in TOOL_ROLES]
     if not results:
         return None
@@ -124,13 +124,13 @@ def vote_on_tools(question: JudgeQuestion) -> Vote | None:
 
 
 def vote_by_rules(question: JudgeQuestion) -> Vote:
-    """Returns one vote; its text names the rule that decided."""
+    """Returns one vote; its text names the deciding rule."""
     return read_by_rules(question).vote
 
 
 def hint_by_rules(question: JudgeQuestion) -> str:
-    """The change that a complaint asks for, in the person's words. "" without a complaint, and for one that only calls
-    the answer wrong."""
+    """Returns the change that a complaint asks for, in the user's words. Returns "" without a complaint, and for one
+    that only calls the answer wrong."""
     on_person = read_by_rules(question).on_person
     return words_of_complaint(question) if on_person is not None and on_person.score == -1 else ""
 
@@ -191,8 +191,7 @@ def _last_request(messages: list[Message]) -> str:
 
 
 def is_repeated(request: str, earlier: str) -> bool:
-    """The same words in the same order, filler aside, and the same numbers: a request with other numbers
-    is new."""
+    """Returns whether a request has the same words in the same order, except fillers, and the same numbers."""
     words, before = _content_words(request), _content_words(earlier)
     if len(words) < _FEWEST_WORDS or _numbers(words) != _numbers(before):
         return False
@@ -200,8 +199,8 @@ def is_repeated(request: str, earlier: str) -> bool:
 
 
 def restates(comment: str, asked: str, response: str) -> bool:
-    """A few words that only name what the request had and the answer does not: "bullets", "jazz!!!". An answer that
-    asks back gets such words as a reply."""
+    """Returns whether a short comment only names something that the request had and the answer lacks: "bullets",
+    "jazz!!!". After an answer that asks a question, such words are a reply."""
     words = _content_words(comment)
     if not 0 < len(words) <= _MOST_RESTATED or response.rstrip().endswith(("?", "?")):
         return False

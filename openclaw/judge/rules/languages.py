@@ -1,6 +1,6 @@
-"""Detects the language of a message, and judges an answer by a message in a language that has its own word list.
+"""Detects the language of a message, and judges by messages in languages with a word list.
 
-In other languages only the signs that all languages share are read.
+For other languages only language-independent signs are used.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _JAPANESE_WORD = re.compile(r"[一-鿿]+|[ァ-ヴー]{2,}")
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 _KANA = re.compile(r"[ぁ-ヿ]")
 _ONLY_CHINESE = re.compile(r"[么吗这们说谢对请给还嗎麼這們什]")
-"""Signs that Japanese does not write so."""
+"""Characters that Japanese does not use in this form."""
 _LATIN_WORD = re.compile(r"[A-Za-z]{2,}")
 _TEXT_LENGTH = 4000
 _SHORT_WORDS = 5
 _TOPIC_LETTERS = 4
 _NEW_FROM = 2
-"""Words of at least so many letters, unknown to the conversation, that make a new topic."""
+"""Number of unknown words that make a new topic."""
 _LETTERS = {
     "de": re.compile("[äöß]"), "es": re.compile("[¿¡ñ]|[áíóú](?=n?\\b)"), "fr": re.compile("œ|\\b(?:j|n|s|m|qu)'"),
     "pl": re.compile("[ąęłńśźż]"), "tr": re.compile("[ğşı]"),
     "pt": re.compile("[ãõ]|á\\b|[nl]h[aeo]s?\\b|ê\\b|[âô]ni|ência"),
 }  # fmt: skip
-"""Letters that speak for a language."""
+"""Letters that indicate a language."""
 _FEW_MARKS = 2
-"""Fewest words or letters that identify a language; a single one may be borrowed."""
+"""Fewest indicating words or letters; a single one may be a loan word."""
 
 
 def is_chinese(text: str) -> bool:
@@ -52,19 +52,19 @@ def is_chinese(text: str) -> bool:
 
 
 def is_japanese(text: str) -> bool:
-    """Returns whether a text has Japanese syllables, and no sign that only Chinese has."""
+    """Returns whether a text has Japanese kana, and no character that only Chinese uses."""
     read = text[:_TEXT_LENGTH]
     return _KANA.search(read) is not None and not _ONLY_CHINESE.search(read)
 
 
 def has_english(text: str) -> bool:
-    """Returns whether a text with Chinese characters also has words in Latin letters."""
+    """Returns whether a text with Chinese characters also has words in Latin script."""
     return _LATIN_WORD.search(text[:_TEXT_LENGTH]) is not None
 
 
 def language_of(text: str, conversation: str = "") -> str:
-    """The language whose words a message has most of, else (none, or only one) that of the conversation; "other" for
-    a language without a list. English by default."""
+    """Returns the language with most indicating words in a message, else (none, or only one) that of the
+    conversation; "other" for a language without a list. English by default."""
     script = _language_of_script(text[:_TEXT_LENGTH], conversation)
     if script:
         return script
@@ -76,7 +76,7 @@ def language_of(text: str, conversation: str = "") -> str:
 
 
 def _most_marked(text: str) -> tuple[str, int]:
-    """The language for which most words and letters speak, and how many; "" where two are alike."""
+    """Returns the language with most indicating words and letters, and their number; "" for a tie."""
     read = text[:_TEXT_LENGTH].lower().replace("’", "'")
     words = _WORD.findall(read)
     counts = {name: sum(word in known for word in words) for name, known in _known_words().items()}
@@ -88,7 +88,7 @@ def _most_marked(text: str) -> tuple[str, int]:
 
 
 def _language_of_script(read: str, conversation: str) -> str:
-    """Returns the language that the letters alone identify; "" for Latin letters."""
+    """Returns the language identified by the script alone; "" for Latin script."""
     if is_japanese(read) or (_JAPANESE_WORD.search(read) and is_japanese(conversation)):
         return "ja"
     latin = len(_LATIN.findall(read))
@@ -102,7 +102,7 @@ def _language_of_script(read: str, conversation: str) -> str:
 
 
 def read_signs(text: str) -> tuple[int, str]:
-    """(score, why) of the signs that all languages share."""
+    """Returns (score, reason) by language-independent signs."""
     read = text[:_TEXT_LENGTH].lower()
     good, bad = SIGNS["praise"].search(read), SIGNS["complaint"].search(read)
     if bool(good) != bool(bad):
@@ -116,7 +116,7 @@ def read_signs(text: str) -> tuple[int, str]:
 
 
 def read_listed(text: str, language: str, conversation: str) -> tuple[int, str]:
-    """(score, why) of a message in a language with a list."""
+    """Returns (score, reason) of a message in a language with a list."""
     reader = _Reader(language, conversation)
     sentences = [
         reader.wordings["delight"].sub(" ☺ ", sentence) for sentence in reader.sentences_before_task(text)
@@ -144,7 +144,7 @@ def _first(pattern: re.Pattern[str], sentences: list[str]) -> str:
 
 
 class _Reader:
-    """Reads sentences of one language after a conversation."""
+    """Judges sentences of one language, given a conversation."""
 
     def __init__(self, language: str, conversation: str) -> None:
         self.wordings = LISTED[language]
@@ -154,13 +154,13 @@ class _Reader:
         self._known: Container[str] = plain if self._is_japanese else frozenset(_WORD.findall(plain))
 
     def doubts(self, text: str) -> bool:
-        """Returns whether a message is nothing but words of the conversation, with "??" or "?!"."""
+        """Returns whether a message only repeats words of the conversation, with "??" or "?!"."""
         plain = text.lower().translate(_PLAIN)
         words = _WORD.findall(plain)
         return bool(_DOUBT.search(plain) and words) and all(word in self._known for word in words)
 
     def complaint(self, sentences: list[str]) -> str:
-        """Returns the words that complain: alone, or (`slip`) in a sentence without a new topic."""
+        """Returns the complaining words: anywhere, or (`slip`) in a sentence without a new topic."""
         slip = self.wordings["slip"]
         on_topic = [part for part in sentences if not self._new_topics(slip.sub(" ", part))]
         return (
@@ -170,7 +170,8 @@ class _Reader:
         )
 
     def denial(self, sentences: list[str]) -> str:
-        """A plain statement that denies something of the answer, has words of the conversation and few others."""
+        """Returns a statement that denies something about the answer, with words of the conversation and few
+        others."""
         if self._asks_back:
             return ""
         tied = [
@@ -206,7 +207,7 @@ class _Reader:
         return {word for word in self._topics(sentence) if word not in self._known}
 
     def _topics(self, sentence: str) -> set[str]:
-        """Its words that may be a topic; of Japanese, the runs of signs that write them."""
+        """Returns the words that may be a topic; for Japanese, runs of kanji and kana."""
         words = (_JAPANESE_WORD if self._is_japanese else _WORD).findall(sentence)
         few = 1 if self._is_japanese else _TOPIC_LETTERS
         return {word for word in words if len(word) >= few and word not in common_words()}
@@ -219,7 +220,7 @@ def _known_words() -> dict[str, frozenset[str]]:
 
 @functools.cache
 def common_words() -> frozenset[str]:
-    """Words that are no topic: frequent ones, and those that talk about answers has in every language."""
+    """Returns words that are no topic: frequent ones, and the vocabulary about answers, in all languages."""
     return frozenset[str]().union(*_known_words().values(), *_words_in("form").values())
 
 

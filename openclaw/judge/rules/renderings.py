@@ -1,7 +1,7 @@
-"""Removes what agents write around the result of a tool, so that one function can read all results.
+"""Removes agents' additions around tool results, so that one function can parse all results.
 
-If the agent itself reports how the call ended (Cline's `The tool execution failed`, problems that an editor lists after a
-saved file), that is the verdict. Otherwise the text that the tool printed is read.
+If the agent itself reports the outcome (Cline's `The tool execution failed`, problems that an editor lists after
+saving), that is the verdict. Otherwise the tool's own output is examined.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _FAILED = (
     re.compile(r"\A# Fix any errors below, if possible"),
 )
 _EDGE = 4_000
-"""Characters of the beginning and of the end of a result in which an agent writes of its own."""
+"""Characters at the beginning and end of a result that may be an agent's additions."""
 _OF_USER = re.compile(r"\AI ran this command:\s*\n([^\n]{1,2000})\n\s*And got this output:\s*\n([\s\S]*)\Z")
 _COMMITTED = re.compile(r"\AI committed the changes with git hash [0-9a-f]{6,40}\b")
 _OWN = re.compile(r"\A# \d+ SEARCH/REPLACE|\AThe LLM did not conform|\A# Fix any errors below")
 
 
 def unwrapped(text: str) -> str:
-    """The result without what its agent wrote around it."""
+    """Returns the result without its agent's additions."""
     end = _PLACE_LINES.sub("", _REMINDER.sub("", text[-_EDGE:]))
     text = text[:-_EDGE] + end
     text = _CLINE.sub("", text)
@@ -55,15 +55,15 @@ def unwrapped(text: str) -> str:
 
 
 def agent_says_failed(text: str) -> str | None:
-    """Returns the words in which an agent itself reports that a call failed; None if it does not."""
+    """Returns the words with which an agent reports a failed call; None if there are none."""
     ends = text if len(text) <= 2 * _EDGE else f"{text[:_EDGE]}\n{text[-_EDGE:]}"
     failure = next((match for pattern in _FAILED if (match := pattern.search(ends))), None)
     return failure.group().strip().split("\n")[-1][:60] if failure else None
 
 
 def result_of_user(message: str) -> tuple[str, ToolCall] | None:
-    """Returns the result of a tool that an agent (Aider) sends in its user's name, and the command; None for messages
-    that people wrote."""
+    """Returns the tool result that an agent (Aider) sends as the user, and its command; None for users' own
+    messages."""
     ran = _OF_USER.match(message)
     if ran:
         return ran[2], ToolCall("run", ran[1])
@@ -73,7 +73,7 @@ def result_of_user(message: str) -> tuple[str, ToolCall] | None:
 
 
 def _content(text: str) -> str:
-    """Returns the content of a `<tool_response>`: that of an object that names its tool, else the text."""
+    """Returns the content of a `<tool_response>`: of its JSON object, else the text."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -1,7 +1,7 @@
-"""Describes a tool call: its tool, its shell command, and whether it changes something or only shows it.
+"""Describes a tool call: its tool, its shell command, and whether it changes or only displays something.
 
-A program that shows a file prints other programs' text, so an error in its output is not its own failure. Some programs
-report "no" with exit code 1.
+A program that displays a file prints other programs' text, so an error in its output is not its own failure. For some
+programs, exit code 1 means "no".
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from openclaw.judge.rules.wordings import FOLDER
 _NAME = re.compile(r"^([\w.:-]{1,64})\((?=\{)", re.MULTILINE)
 _COMMAND_FIELDS = ("command", "cmd", "script")
 _SAYS_EVERY_FAILURE = frozenset({"exec", "Bash"})
-"""The shells of OpenClaw and Claude Code: their results name an exit code unless it is 0."""
+"""The shell tools of OpenClaw and Claude Code: their results contain an exit code unless it is 0."""
 _READERS = re.compile(
     r"(?i)^(?:read|view|cat|open|show|list|ls|glob|grep|search|find|get)(?:_?(?:files?|dirs?|directory|folder|text|many|content))*$"
 )
 _CELLS = re.compile(
     r"(?i)^(?:execute_|run_)?(?:ipython|python|jupyter|notebook|code)(?:_?(?:cell|code|interpreter|repl))?$"
 )
-"""Tools that print what a piece of a program computes."""
+"""Tools that print the result of executed code."""
 _PIECE = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|&&|\|\||[;|\n]|[^'\"\\&|;\n]+|.")
 _PREFIX = re.compile(
     r"^(?:(?:\w+=\S*|sudo|time|nohup|env|builtin|exec|xargs|command(?= [^-])|(?:timeout|nice)(?: -\S+)* \d\w*)\s+)+"
@@ -59,7 +59,7 @@ class Step:
 
     @property
     def asks(self) -> bool:
-        """Whether exit code 1 means "no" or "different"."""
+        """Returns whether exit code 1 means "no" or "different"."""
         return self.program in _PROGRAMS["asks"] or self._has("asks_with")
 
     @property
@@ -72,7 +72,7 @@ class Step:
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call. command: the command line of a shell; empty for other tools."""
+    """A tool call. command: the shell command line; "" for other tools."""
 
     name: str = ""
     command: str = ""
@@ -84,43 +84,43 @@ class ToolCall:
 
     @property
     def working(self) -> tuple[Step, ...]:
-        """The steps but those that only prepare."""
+        """Returns the steps except those that only prepare."""
         return tuple(step for step in self.steps if step.program not in _PROGRAMS["prepares"])
 
     @property
     def looks(self) -> bool:
-        """Whether what it gives back is what it was to show."""
+        """Returns whether the output is content that the call was to display."""
         if self.command:
             return bool(self.working) and all(step.looks for step in self.working)
         return _READERS.match(self.name) is not None
 
     @property
     def computes(self) -> bool:
-        """Whether what it prints, unless that is a failure, is the result of a computation."""
+        """Returns whether the output, unless it is a failure, is the result of a computation."""
         if not self.command:
             return _CELLS.match(self.name) is not None
         return bool(self.working) and all(step.computes or step.looks for step in self.working)
 
     @property
     def shows_texts(self) -> bool:
-        """Returns whether a command only prints files, whose text may be about errors from the first line on."""
+        """Returns whether a command only prints files, whose text may mention errors."""
         return bool(self.working) and all(step.program in _PROGRAMS["texts"] for step in self.working)
 
     @property
     def asks(self) -> bool:
-        """Whether exit code 1 is an answer."""
+        """Returns whether exit code 1 is an answer."""
         if not self.working:
             return False
         return self.working[-1].asks or (self.looks and any(step.asks for step in self.working))
 
     @property
     def hides_failures(self) -> bool:
-        """Whether the exit code is not that of every step."""
+        """Returns whether the exit code does not cover every step."""
         return any(step.before in ("|", "||", ";", "\n") for step in self.steps)
 
 
 def calls_in(response: str) -> list[ToolCall]:
-    """The calls that a response ends with, as `question_about` writes them."""
+    """Returns the calls at the end of a response, in the format of `question_about`."""
     calls = []
     for match in _NAME.finditer(response):
         try:

@@ -1,15 +1,16 @@
-"""Did a tool call work? 1 and -1 need evidence: an exit code, a failure that the program itself wrote, or a success.
+"""Detects whether a tool call worked. 1 and -1 need evidence: an exit code, a failure reported by the program itself,
+or a success.
 
 exit code 0        1, unless the output proves a failure that the code hides; 0 if a search found nothing
 another code       -1; 0 for code 1 of a program that means "no" by it (grep, diff, test)
 no code            -1 for a recognised failure, 1 for a recognised success or for text that a call was to show
 anything else      0
 
-An exit code counts only at the place where an agent puts it; elsewhere it is text that the program printed. OpenClaw
-writes `(Command exited with code 1)` last, or a JSON error. Claude Code writes `Exit code 1` first, Codex a head of lines
-that ends in `Output:`. Others write JSON fields, tags, or a sentence in brackets. A program's own error counts at the
-beginning of a line and in the program's form. Other text counts only if a report begins there or the text is too short to
-be a document, because a document that a tool has read may mention errors too.
+An exit code counts only where an agent writes it; elsewhere it is the program's output. OpenClaw writes `(Command
+exited with code 1)` last, or a JSON error. Claude Code writes `Exit code 1` first, Codex a head of lines that ends in
+`Output:`. Others write JSON fields, tags, or a sentence in brackets. A program's own error counts at the beginning of
+a line and in the program's form. Other text counts only if a report begins there or the text is short, because a
+document that a tool has read may mention errors too.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from openclaw.judge.rules.wordings import TOOLS
 Verdict = tuple[int, str]
 
 TOOL_ROLES = frozenset({"tool", "function"})
-"""Of messages that hold results of tools."""
+"""Roles of messages with tool results."""
 _BAD_STATUS = frozenset(
     {"error", "failed", "failure", "timeout", "denied", "forbidden", "cancelled", "killed", "unauthorized"}
 )
@@ -48,21 +49,21 @@ _GOOD_STATUS = frozenset(
 )
 _ERROR_CODES = ("errcode", "errno")
 _APPLICATION_CODE, _SAID_WITH_IT = "code", ("msg", "message", "error_msg")
-"""An object with `code` and one of these fields has its interface's own error code; 0 and 2xx are no errors."""
+"""An object with `code` and one of these fields has an application's own error code; 0 and 2xx are no errors."""
 _ERROR_REPLY = frozenset({"error", "similar_files", "suggestion", "hint", "path", "success", "message"})
-"""Fields of the reply of a tool that could not show what it was to show."""
+"""Fields in the reply of a tool that could not display something."""
 _WRITTEN = ("bytes_written", "files_modified", "replacements")
-"""Fields in which tools report what they wrote."""
+"""Fields in which tools report what they have written."""
 _COUNTS, _FOUND = ("total_count", "total", "count", "num_results"), ("results", "matches", "files")
 """Fields in which searches report their results."""
 _DETAIL = "detail"
-"""FastAPI's and Django's answer to a bad request: this field alone."""
+"""The only field in error responses of FastAPI and Django."""
 _FAILED_TEXT = re.compile(r"(?i)\s*(?:error|failed|failure|exception|错误|失败)\s*[:：]")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _SHELL_HEAD = re.compile(r"(?:Command|Directory|Output|Stdout): ")
 _SHELL_END = re.compile(r"(-?\d+|\(none\))(?:\n[A-Z][\w ]{,40}: [^\n]*)*\s*\Z")
 _SIGNAL = re.compile(r"\nSignal: ([1-9]\d?)(?=\n|\Z)")
-"""Of a command that a signal ended; shells count its code from 128."""
+"""Signal that ended a command; shells report 128 plus its number."""
 _SHELL_NOTHING = ("(none)", "(empty)")
 """Shell reports of Gemini CLI and Qwen Code: their beginning, the text after `Exit Code: `, and the marks of empty
 output."""
@@ -95,22 +96,22 @@ _HOLDERS = ("metadata", "details", "result", "data", "output")
 _EDGE = 20_000
 _NO_FAILURE = TOOLS["no_failure"]
 _END_LENGTH = 10_000
-"""Characters read of the beginning and of the end of a long result."""
+"""Characters examined at the beginning and end of a long result."""
 _SHORT_LENGTH, _SHORT_LINES = 400, 3
-"""A text of at most so many characters and lines can be a report as a whole."""
+"""Most characters and lines of a text that can be a report as a whole."""
 _DOCUMENT = re.compile(r"\s*(?:#|```|<[!a-z]|\d+[.)] |[-*] |\||def |class |import |from |function |//)")
 _HARMLESS = (
     r"(?!\s*(?:warning|note|info|hint|debug|nothing to be done|entering|leaving|done|ok|using|running|listening"
     r"|started|ready|serving|version|usage)\b)"
 )
 _TALKATIVE = frozenset({"make", "npm", "file", "wc"})
-"""Programs that write their name before much else than failures."""
+"""Programs that print their name in other messages than failures, too."""
 _HELPERS = ("bash", "gzip", "xargs", "[mg]awk")
 _SUMMARY_LINES = 15
 
 
 def read_tool_results(texts: list[str], calls: list[ToolCall]) -> Verdict:
-    """One verdict on all results of a turn: one failure fails it, and only if all are successes it is one."""
+    """Returns one verdict on all results of a turn: failure if one failed, success if all succeeded."""
     paired = calls if len(calls) == len(texts) else [ToolCall()] * len(texts)
     verdicts = [read_tool_result(text, call) for text, call in zip(texts, paired, strict=True)]
     for sign in (-1, 0):
@@ -121,7 +122,7 @@ def read_tool_results(texts: list[str], calls: list[ToolCall]) -> Verdict:
 
 
 def read_tool_result(text: str, call: ToolCall) -> Verdict:
-    """(score, why) of one result."""
+    """Returns (score, reason) of one result."""
     text = unwrapped(_COLOURS.sub("", text))
     report = read_report(text)
     failure = agent_says_failed(text) if report.code is None and not call.shows_texts else None
@@ -175,7 +176,8 @@ def _without_code(report: Report, call: ToolCall) -> Verdict:
 
 
 def _shown(report: Report, call: ToolCall) -> Verdict:
-    """A call that was to show something: its output is that, whatever it speaks of, unless the program complains."""
+    """Judges a call that displays something: its output is that content, unless the program itself reports an
+    error."""
     body, value = report.body, report.value
     if value is not None and value.get("status") == "error":
         return -1, "tool failure: status is error"
@@ -196,14 +198,14 @@ def _shown(report: Report, call: ToolCall) -> Verdict:
 
 
 def _finds_nothing(value: dict[str, Any]) -> bool:
-    """Returns whether a search reports that it found nothing."""
+    """Returns whether a search reports no results."""
     return any(value.get(name) == 0 and type(value[name]) is int for name in _COUNTS) or any(
         value.get(name) == [] for name in _FOUND
     )
 
 
 def object_failed(value: dict[str, Any]) -> str | None:
-    """Why a JSON object reports a failure."""
+    """Returns the reason if a JSON object reports a failure, else None."""
     for name in ("error", "errors"):
         if value.get(name):
             return f"{name} in the result"
@@ -291,7 +293,7 @@ def read_report(text: str) -> Report:
 
 
 def _of_shell(text: str) -> Report | None:
-    """Of a report with the fields Command, Output, Error and Exit Code (Gemini CLI, Qwen Code)."""
+    """Parses a report with the fields Command, Output, Error and Exit Code (Gemini CLI, Qwen Code)."""
     if not _SHELL_HEAD.match(text):
         return None
     lines = f"\n{text}"
@@ -310,7 +312,7 @@ def _of_shell(text: str) -> Report | None:
 
 
 def as_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is; of a list the first object that reports a failure."""
+    """Returns the JSON object of a text; for a list, the first object that reports a failure."""
     if not text.lstrip().startswith(("{", "[{")):
         return None
     try:
@@ -378,14 +380,14 @@ def text_succeeded(text: str) -> str | None:
 
 
 def summary_failed(text: str) -> str | None:
-    """Why the last lines, the summary of a check, prove a failure whatever the exit code was."""
+    """Returns the reason if the last lines (a test summary) prove a failure regardless of the exit code."""
     last = "\n".join(_ends(text).rstrip().split("\n")[-_SUMMARY_LINES:])
     match = TOOLS["summary_failure"].search(_NO_FAILURE.sub(" ", last))
     return None if match is None else f"summary: {match.group().strip()[:60]}"
 
 
 def own_failure(text: str, programs: list[str]) -> str | None:
-    """The first line where the shell or one of the programs, named in front, complains."""
+    """Returns the first line in which the shell or one of the programs, named at its start, reports an error."""
     named = dict.fromkeys(name for name in programs if name not in _TALKATIVE)
     names = "|".join([*map(re.escape, named), *_HELPERS])
     shell = r"(?:-?(?:ba|z|da)?sh|\S+\.sh): (?:-c: )?(?:line )?\d*:? ?"
@@ -397,7 +399,7 @@ def own_failure(text: str, programs: list[str]) -> str | None:
 
 
 def is_report(text: str) -> bool:
-    """Short, and not the beginning of a document, a listing or a program."""
+    """Returns whether a text is short, and not the beginning of a document, a listing or a program."""
     bare = text.strip()
     return len(bare) <= _SHORT_LENGTH and bare.count("\n") < _SHORT_LINES and not _DOCUMENT.match(bare)
 

@@ -12,13 +12,13 @@ _PART = re.compile(r"\{([a-z_]+)\}")
 
 
 class Wordings(dict[str, re.Pattern[str]]):
-    """The lists of one file, each as one expression. parts: expressions that several lists share."""
+    """The lists of one file, each as one pattern. parts: patterns that several lists share."""
 
     parts: Mapping[str, str]
 
     @classmethod
     def read(cls, name: str, flags: re.RegexFlag = re.NOFLAG) -> Wordings:
-        """`phrases/<name>.toml`."""
+        """Reads `phrases/<name>.toml`."""
         content = tomllib.loads((FOLDER / f"{name}.toml").read_text("utf-8"))
         parts: dict[str, str] = {}
 

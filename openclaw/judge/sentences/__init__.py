@@ -1,1 +1,1 @@
-"""A small model that reads what a person writes after an answer, to help the judge's rules."""
+"""A small model that classifies users' messages, in addition to the judge's rules."""

@@ -1,4 +1,4 @@
-"""The rules, and a small model that reads what a person writes and corrects them."""
+"""Combines the rules with a small model that can correct them."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from openclaw.judge.sentences.head import Head, Reading
 from openclaw.types import Vote
 
 LONGEST_CHARACTERS = 600
-"""Longest text that is read: longer messages are requests with a text to work on."""
+"""Most characters of a classified message: longer ones are requests with a text to work on."""
 POLES: Mapping[str, Pole] = {
     "brief": "short", "long": "long", "prose": "prose", "list": "list", "greeting": "greet",
 }  # fmt: skip
-"""The form that a kind of complaint asks for."""
+"""The form that each kind of complaint asks for."""
 
 
 class SentenceBackend(RulesBackend):
-    """Gives the rules' vote, unless a person speaks and the model is sure of another score.
+    """Returns the rules' vote, unless the model is confident of another score for a user's message.
 
-    The hint of a complaint about the form of an answer is a plain sentence that asks for the form, before the person's
-    own words if these give advice. Other complaints have the advice in the person's words.
+    The hint of a complaint about the form of an answer is a plain sentence that asks for the form, followed by the
+    user's own words if these contain advice. For other complaints it is the advice in the user's words.
     """
 
     name = "rules+sentences"
@@ -56,7 +56,7 @@ class SentenceBackend(RulesBackend):
         return self._read(question)[0]
 
     def hint(self, question: JudgeQuestion) -> str:
-        """The change that a complaint asks for; "" without any."""
+        """Returns the change that a complaint asks for; "" if there is none."""
         _, reading, score = self._read(question)
         if reading is None:
             return hint_by_rules(question)
@@ -66,7 +66,8 @@ class SentenceBackend(RulesBackend):
         return " ".join(part for part in (self._sentence(reading, question), words) if part)
 
     def _read(self, question: JudgeQuestion) -> tuple[Vote, Reading | None, int]:
-        """Returns the vote, and the reading of the person's message with its own score; None and 0 if nothing is read."""
+        """Returns the vote, and the classification of the user's message with its own score; None and 0 if it was not
+        classified."""
         ruled = read_by_rules(question)
         vote, by_rules = ruled.vote, ruled.on_person
         remark = remark_of(question, by_rules)
@@ -80,7 +81,8 @@ class SentenceBackend(RulesBackend):
         return vote, reading, score
 
     def _sentence(self, reading: Reading, question: JudgeQuestion) -> str:
-        """The plain sentence that asks for the form; "" if the model is not sure of it, or the answer has it already."""
+        """Returns the plain sentence that asks for the form; "" if the model is not confident, or the answer has it
+        already."""
         pole = POLES.get(reading.kind)
         if pole is None or reading.share < self._head.bounds.kind or pole in already_has(question.response):
             return ""
@@ -89,7 +91,7 @@ class SentenceBackend(RulesBackend):
 
 
 def remark_of(question: JudgeQuestion, by_rules: Vote | None) -> Remark | None:
-    """Returns the message that the model reads, with the rules' vote on it; None if it reads nothing."""
+    """Returns the message to classify, with the rules' vote on it; None if there is none."""
     text = "\n".join(said_in(question.next_state)).strip()
     if by_rules is None or by_rules.text == REPLY or len(text) > LONGEST_CHARACTERS:
         return None

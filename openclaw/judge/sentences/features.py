@@ -1,4 +1,4 @@
-"""Features of a person's message for the head: its embedding, its similarity to request and answer, the rules' vote."""
+"""Features of a user's message for the head: its embedding, its similarity to request and answer, the rules' vote."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Row = npt.NDArray[np.float32]
 
 _CHARACTERS = 200
-"""Of the beginning of a request and of an answer: their topic."""
+"""Characters at the beginning of a request and of an answer that indicate their topic."""
 _QUESTION, _CRY = tuple("?？؟"), ("!", "！")
 _PAUSE = re.compile(r"\.{3}|…")
 _PICTURE = re.compile("[\u2600-\u27bf\U0001f300-\U0001faff]")
@@ -31,25 +31,25 @@ _WORD = re.compile(r"\w+")
 _LENGTHS = (2, 5, 10, 20, 40)
 _NUMBER = re.compile(r"\d+")
 _SHORTEST_RUN, _LONGEST_RUN, _RUN_CHARACTERS = 2, 5, 300
-"""Signs of the runs that count, and of a message that they are taken from."""
+"""Shortest and longest character n-grams, and characters of a message that they are taken from."""
 _BUCKETS = 4096
-"""Numbers that runs and words are hashed to (the hashing trick, Weinberger 2009)."""
+"""Number of hash buckets of n-grams and words (the hashing trick, Weinberger 2009)."""
 OF_WORDS = 2 * SIZE + _BUCKETS
-"""The last features are about the words of a message; those before are about forms and the rules' vote."""
+"""Number of features about words, at the end; those before are about form and the rules' vote."""
 _BY_RULE = (
     ("no clear sentiment", 0), ("both", 0), ("sarcasm", 0), (BY_TONE, -1), (BY_TONE, 1),
     ("a wish for another form", -1), ("praise, and a wish", -1),
     ("the same request again", -1), ("what was asked for again", -1), ("", 0), ("", -1), ("", 1),
 )  # fmt: skip
-"""Beginnings of the texts of the rules' votes, with their scores; the first match counts."""
+"""Prefixes of the texts of the rules' votes, with their feature; the first match counts."""
 _SIZE, _SIGNS, _PAIR, _RUNS = 2.0, 0.5, 20.0, 2.0
-"""Weights of the parts, so that one L2 fits all."""
+"""Scales of the feature groups, so that one L2 weight fits all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remark:
-    """A person's message, what it follows, and what the rules make of it; None: the rules were shaped by this line, so
-    that their vote on it is better than their votes on others."""
+    """A user's message, its context, and the rules' vote; None: the rules were tuned on this line, so their vote on
+    it would be too good."""
 
     text: str
     request: str
@@ -58,7 +58,7 @@ class Remark:
 
 
 def features_of(remark: Remark, encoder: Encoder) -> Row:
-    """`[features]`; the same number for every message."""
+    """Returns `[features]`, of the same length for every message."""
     import numpy as np
 
     text, request, answer = encoder.embeddings(
@@ -71,7 +71,8 @@ def features_of(remark: Remark, encoder: Encoder) -> Row:
 
 
 def _runs(text: str) -> Row:
-    """`[_BUCKETS]`, of length 1: runs of signs and words, which know slang and languages that the embedding does not."""
+    """Returns `[_BUCKETS]`, of norm 1: hashed n-grams and words, which cover slang and languages unknown to the
+    embedding."""
     import numpy as np
 
     plain = _NUMBER.sub("0", " ".join(readable(text)[:_RUN_CHARACTERS].lower().split()))
@@ -82,13 +83,13 @@ def _runs(text: str) -> Row:
     counts: Row = np.zeros(_BUCKETS, dtype=np.float32)
     for name in names:
         bucket = zlib.crc32(name.encode())
-        # The sign of a hash keeps two runs in one bucket from always adding up.
+        # a random sign keeps collisions in a bucket from always adding up
         counts[bucket % _BUCKETS] += 1 if bucket >> 31 else -1
     return counts / max(float(np.linalg.norm(counts)), 1.0)
 
 
 def _rule(vote: Vote | None) -> list[float]:
-    """One of the places is 1, or none."""
+    """Returns a one-hot encoding of the rule, or zeros."""
     row = [0.0] * len(_BY_RULE)
     if vote is not None:
         score = vote.score or 0
@@ -100,7 +101,7 @@ def _rule(vote: Vote | None) -> list[float]:
 
 
 def _signs(remark: Remark) -> list[float]:
-    """The form of the answer, and length and punctuation of the message."""
+    """Returns features of the answer's form, and of the message's length and punctuation."""
     text, answer = remark.text.strip(), remark.answer.strip()
     words, length = set(_WORD.findall(text.lower())), count_words(text)
     of_answer = [

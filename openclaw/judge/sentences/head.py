@@ -1,7 +1,8 @@
-"""The linear head on the features of a person's message: how likely each kind of message is, and the score that follows.
+"""The linear head on the features of a user's message: probabilities of each kind of message, and the resulting
+score.
 
-Multinomial logistic regression over kinds; the probability of a score is the sum over its kinds. `head.npz` holds its
-weights and bounds, and `claw_lab.judge_head` makes it from labelled lines.
+Multinomial logistic regression over kinds; the probability of a score is the sum over its kinds. `head.npz` contains
+weights and thresholds; `claw_lab.judge_head` makes it from labelled lines.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ WHEN: Mapping[str, str] = {
 """The meaning of each kind of message; all kinds, in the order of the weights."""
 KINDS = tuple(WHEN)
 SCORES: Mapping[str, int] = {"thanks": 1, "next": 0, "neutral": 0}
-"""Of all other kinds -1."""
+"""Scores of kinds; -1 for all others."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Probabilities from which something counts.
+    """Probability thresholds.
 
     Attributes:
         low, high: of a complaint, and of thanks, if the rules find no sign.
@@ -60,7 +61,7 @@ class Bounds:
     kind: float
 
     def score(self, rules: int, low: float, high: float) -> int:
-        """The score by the rules' score and the probabilities of a complaint and of thanks."""
+        """Returns the score from the rules' score and the probabilities of a complaint and of thanks."""
         if rules == 0:
             sign, share, least = (-1, low, self.low) if low >= high else (1, high, self.high)
             return sign if share >= least else 0
@@ -80,13 +81,13 @@ class Reading:
     high: float
 
     def reason(self, score: int) -> str:
-        """In words of a person."""
+        """Returns an explanation for people."""
         likely = {-1: self.low, 1: self.high, 0: 1 - self.low - self.high}[score]
         return f"reads like: {WHEN[self.kind]} ({likely:.0%} sure of the score)"
 
 
 class Head:
-    """Reads messages. Raises ValueError for a file of other kinds or features."""
+    """Classifies messages. Raises ValueError for a file with other kinds or features."""
 
     def __init__(self, encoder: Encoder, path: Path = SHIPPED) -> None:
         import numpy as np
@@ -105,11 +106,11 @@ class Head:
         self.reading = functools.lru_cache(maxsize=256)(self._reading)
 
     def _reading(self, remark: Remark) -> Reading:
-        """Once a message: its score and its hint are asked for one after the other."""
+        """Returns the classification, cached, because score and hint are requested one after the other."""
         return self.read(features_of(remark, self._encoder))
 
     def read(self, features: Array) -> Reading:
-        """`features`: `[features]`."""
+        """Classifies `features`: `[features]`."""
         return self.of_powers(self.powers(features))
 
     def powers(self, features: Array) -> Array:
@@ -118,14 +119,15 @@ class Head:
         return powers
 
     def of_powers(self, powers: Array) -> Reading:
-        """`powers`: `[kinds]`."""
+        """Classifies by logits: `[kinds]`."""
         shares = shares_of(powers)
         best = int(shares.argmax())
         low, high = (float(shares[self._scores == sign].sum()) for sign in (-1, 1))
         return Reading(KINDS[best], float(shares[best]), low, high)
 
     def changed(self, change: Array, measured: Mapping[str, object]) -> bytes:
-        """Returns the file of this head with a change `[features, kinds]` of its weights, and its measurements."""
+        """Returns the file content of this head with a change `[features, kinds]` of its weights, and its
+        measurements."""
         import numpy as np
 
         about = {**self._about, "adapted": measured}

@@ -1,8 +1,8 @@
-"""The teacher on an inference engine: log-probs of the answer's own ids after the hinted prompt.
+"""The teacher on an inference engine: log-probs of the answer's ids after the hinted prompt.
 
-SGLang gives the position that a request starts at no log-prob, so the request starts one id before the answer and the
-first id of the answer has its log-prob like any other. The distribution is the student's: logits divided by the turn's
-sampling temperature. A teacher that fails gives nothing; a missing log-prob never becomes a number.
+SGLang returns no log-prob for the first requested position, so the request starts one id before the answer. The
+distribution is the student's: logits divided by the turn's sampling temperature. A failed teacher returns nothing; a
+missing log-prob is never replaced by a number.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from openclaw.types import SampleDraft, Turn
 
 
 class TeacherError(JudgeError):
-    """The teacher's answer cannot be used."""
+    """The teacher's response cannot be used."""
 
 
 class Teacher:
-    """Fills the teacher's log-probs into samples.
+    """Adds the teacher's log-probs to samples.
 
     Args:
-        http: to `/generate` of equal engines.
+        http: client of `/generate` of equivalent engines.
         kind: `token` for [R], `topk` for the `top_k` best ids of every position too.
     """
 
@@ -45,7 +45,7 @@ class Teacher:
         method, that keeps the policy near its start), and `token` makes no request.
 
         Raises:
-            TeacherError: the answer does not fit the turn, or lacks a number.
+            TeacherError: the response does not match the turn, or lacks a number.
             JudgeError: as `JudgeHttp.post`.
         """
         candidates = draft.teacher_tokens_candidates
@@ -88,10 +88,10 @@ def make_teacher(
     teacher: TeacherSettings, judge: JudgeSettings, policy: Tokenizer, kind: Literal["token", "topk"],
     top_k: int, metrics: JudgeMetrics,
 ) -> Teacher:  # fmt: skip
-    """The teacher that the settings name. To be called in a running event loop.
+    """Returns the configured teacher. Must be called in a running event loop.
 
     Raises:
-        ConfigError: no engine is named, another vocabulary than the policy's, or a K that it does not have.
+        ConfigError: no engine is configured, the vocabulary differs from the policy's, or K is too large.
     """
     urls, folder = teacher_engines(teacher, judge)
     if not policy.same_vocabulary(Tokenizer(folder)):
@@ -114,7 +114,7 @@ def make_teacher(
 
 
 def _rows(meta: dict[str, Any], name: str, length: int) -> list[Any]:
-    """The last `length` entries, one a response token; the engine's first has no log-prob."""
+    """Returns the last `length` entries, one a response token; the engine's first entry has no log-prob."""
     rows = meta.get(name)
     if not isinstance(rows, list) or len(rows) != length + 1:
         raise TeacherError(
@@ -140,7 +140,7 @@ def _best(row: object, top_k: int) -> list[tuple[float, int]]:
 
 
 def _pair(entry: Any) -> tuple[float, int]:
-    """(log-prob, id) of SGLang's triple."""
+    """Returns (log-prob, id) from SGLang's triple."""
     try:
         value, token = entry[0], entry[1]
     except (TypeError, IndexError, KeyError) as error:

@@ -1,4 +1,4 @@
-"""Flags and variables of a teacher that runs on an inference engine; a teacher in the trainer needs none of them."""
+"""Flags and variables of a teacher on an inference engine; a teacher in the trainer needs none of them."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def add_flags(parser: argparse._ActionsContainer) -> None:
 
 
 def load_settings(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> TeacherSettings:
-    """The settings of a parsed command line (see `add_flags`). Raises ConfigError."""
+    """Returns the settings of a parsed command line (see `add_flags`). Raises ConfigError."""
     return command_line.load(TeacherSettings, vars(args), environ)
 
 
 def as_flags(args: argparse.Namespace) -> list[str]:
-    """The command-line words that pass on what a parsed command line names of these settings."""
+    """Returns command-line arguments for the values that were set."""
     return command_line.as_flags(TeacherSettings, vars(args))
 
 
 def is_asked(needs: Needs, source: str) -> bool:
-    """Returns whether an engine is asked for the teacher's log-probs. Raises ConfigError for an unknown source."""
+    """Returns whether the teacher's log-probs come from an engine. Raises ConfigError for an unknown source."""
     if source not in ("trainer", "inference"):
         raise ConfigError(f"--teacher-source {source}: it must be trainer or inference")
     return source == "inference" and needs.teacher != "none"
