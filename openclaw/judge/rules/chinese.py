@@ -125,7 +125,7 @@ def _about_the_answer(plain: str, conversation: str) -> list[str]:
 
 
 def _is_story(clause: str) -> bool:
-    """Returns whether the first clause has numbers and addresses nobody, so that it is the text of a problem."""
+    """Returns whether the first clause has numbers but no address to a person, so that it is the text of a problem."""
     if (
         len(_HAN.findall(clause)) < _STORY_LENGTH
         or not _DIGIT.search(clause)

@@ -170,7 +170,7 @@ def before_task(sentence: str, known: frozenset[str] = frozenset()) -> tuple[str
 
 
 def _is_story(sentence: str) -> bool:
-    """Returns whether a sentence has numbers and addresses nobody, so that it is the text of a problem."""
+    """Returns whether a sentence has numbers but no address to a person, so that it is the text of a problem."""
     if not _DIGIT.search(sentence) or len(sentence.split()) < _STORY_WORDS:
         return False
     return not (_ABOUT_ANSWER.search(sentence) or ENGLISH["complaint"].search(sentence))
