@@ -16,7 +16,7 @@ from typing import Any, Literal
 Json = Any
 Message = dict[str, Json]
 VersionSpan = tuple[int, int, int]
-"""(weight version, start, end): half-open, in completion coordinates."""
+"""(weight version, start, end): half-open, in positions of the completion."""
 
 Source = Literal["gateway", "import", "environment"]
 """The source of a turn: people and their agents, an imported file, or an environment that rewards the turn itself."""
@@ -24,51 +24,51 @@ Source = Literal["gateway", "import", "environment"]
 ENVIRONMENT: Source = "environment"
 
 USER_JUDGE = "user"
-"""`judge` of a judgement that a person gave."""
+"""`judge` of a judgement made by a person."""
 
 GREEDY = "greedy"
 UNSAMPLED = "unsampled"
 """Key of a sample's metadata: the reason why its turn is not a sample of the policy."""
 COLDEST = 1e-6
-"""Temperatures below it take the likeliest token."""
+"""Temperatures below it are greedy."""
 _PENALTIES = {"frequency_penalty", "presence_penalty", "repetition_penalty"}
 
 RenderMode = Literal["full", "bridge"]
-"""A prompt rendered from all messages, or the parent turn's own ids and the new ones."""
+"""A prompt rendered from all messages, or consisting of the parent turn's ids and new ones."""
 
 ADAPTER_MARK = "::"
-"""In a policy's id, before the name of the adapter that answered."""
+"""Separator in a policy's id, before the name of the adapter that answered."""
 OF_ADAPTER = "adapter"
-"""Why a turn cannot be trained that an adapter answered: no trainer has that adapter as its policy."""
+"""Reason why an adapter's turn cannot be trained on: no trainer has that adapter as its policy."""
 FROZEN_BASE = "frozen_base"
-"""Why a turn cannot be trained that the base answered: the run trains adapters alone."""
+"""Reason why the base model's turn cannot be trained on: the run trains only adapters."""
 
 DEFAULT_TRAINER = "trainer"
 """Name of the only trainer of a store. Two trainers on one store need two names."""
 
 
 class TurnState(StrEnum):
-    """captured -> answered -> judged; the others are ends of their own.
+    """captured -> answered -> judged; the others are final states.
 
-    A person's feedback makes an expired or judged turn answered once more.
+    A person's feedback can return an expired or judged turn to answered.
     """
 
     CAPTURED = "captured"
-    """Complete and trainable, nothing has followed it yet."""
+    """Complete and trainable, without a next state yet."""
     ANSWERED = "answered"
-    """Its next state is known; a judge may claim it."""
+    """It has a next state; a judge may claim it."""
     JUDGED = "judged"
     """Judgement and sample (or counted drop) are stored."""
     SIDE = "side"
     """Served, never trained."""
     ABORTED = "aborted"
-    """The client left, or the engine gave up; the answer is partial."""
+    """The client disconnected, or the engine gave up; the answer is partial."""
     UNTRAINABLE = "untrainable"
     """Complete, but cannot be trained on; `state_reason` has the reason."""
     EXPIRED = "expired"
-    """Its session ended before anything followed it."""
+    """Its session ended before it got a next state."""
     IMPORTED = "imported"
-    """Came from a conversation file, nothing has followed it."""
+    """From a conversation file, without a next state."""
 
 
 class SampleState(StrEnum):
@@ -82,7 +82,7 @@ class SampleState(StrEnum):
 
 
 class VersionStatus(StrEnum):
-    """Of the versions of one trainer at most one is live; superseded ones are its ancestors."""
+    """At most one version of a trainer is live; superseded ones are its ancestors."""
 
     CANDIDATE = "candidate"
     LIVE = "live"
@@ -92,7 +92,8 @@ class VersionStatus(StrEnum):
 
 
 def policy_of(policy_id: str, adapter: str | None) -> str:
-    """Returns the id of the policy that answers: the base, or an adapter in addition to it. Trainers are named alike."""
+    """Returns the id of the policy that answers: the base model, or an adapter of it. Trainers are named in the same
+    way."""
     return policy_id if adapter is None else f"{policy_id}{ADAPTER_MARK}{adapter}"
 
 
@@ -103,8 +104,9 @@ def adapter_of(name: str) -> str | None:
 
 
 def unsampled(sampling: Mapping[str, Json]) -> str | None:
-    """Returns why no score of an answer with these settings can be trained: its tokens come from another distribution
-    than the policy's. None if they are samples. A hint needs none: its teacher has a distribution for each token."""
+    """Returns why an answer with these settings cannot be trained by its score: its tokens come from another
+    distribution than the policy's. Returns None if they are samples. Hints are not affected: the teacher has a
+    distribution for each token."""
     if sampling["temperature"] < COLDEST:
         return GREEDY
     if "json_schema" in sampling:
@@ -118,7 +120,7 @@ def unsampled(sampling: Mapping[str, Json]) -> str | None:
 class TurnContext:
     """A turn before its first token: the request, its session and its prompt.
 
-    `sampling` has SGLang's names. Times are Unix seconds.
+    `sampling`: in SGLang's names. Times are Unix seconds.
     """
 
     completion_id: str
@@ -132,7 +134,7 @@ class TurnContext:
     """Name of the client's key, "" for a request without a named key; None: not known."""
     parent_id: str | None = None
     turn_index: int | None = None
-    """None: the store gives the next index of the session."""
+    """None: the store assigns the session's next index."""
     turn_type: Literal["main", "side"] = "main"
     tools: list[dict[str, Json]] | None = None
     render_mode: RenderMode = "full"
@@ -140,38 +142,39 @@ class TurnContext:
     template_fingerprint: str = ""
     source: Source = "gateway"
     group_id: str | None = None
-    """Turns whose rewards are compared with each other: the attempts at one task."""
+    """Id shared by turns whose rewards are compared: the attempts at one task."""
     task_id: str | None = None
     memory: list[str] | None = None
-    """Remembered preferences of the person in the prompt, in addition to `messages`, the oldest first; None: memory
-    is off for the turn, and no hint about it is remembered."""
+    """Remembered preferences of the person in the prompt, in addition to `messages`, oldest first; None: memory is
+    off for the turn, and its hints are not remembered."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created_at: float = field(default_factory=time.time)
 
     @property
     def unsampled(self) -> str | None:
-        """Why no score of this turn can be trained (greedy, grammar, logit_bias, penalties); None if one can."""
+        """Returns why this turn cannot be trained by its score (greedy, grammar, logit_bias, penalties); None if it
+        can."""
         return unsampled(self.sampling)
 
     @property
     def is_of_adapter(self) -> bool:
-        """Whether an adapter answered, not the trained policy."""
+        """Returns whether an adapter answered, not the trained policy."""
         return ADAPTER_MARK in self.policy_id
 
     @property
     def temperature(self) -> float:
-        """At which a trainer or teacher reads this turn: greedy log-probs are those of temperature 1."""
+        """Returns the temperature for log-probs of a trainer or teacher: 1 for greedy answers."""
         return 1.0 if self.unsampled == GREEDY else float(self.sampling["temperature"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewTurn(TurnContext):
-    """One finished request and its answer, as the gateway hands it to the store.
+    """One finished request and its answer, passed from the gateway to the store.
 
     `state` is one of captured, side, aborted, untrainable or imported; untrainable needs a `state_reason`.
-    `completion_log_probs` (natural log, one per completion token) belong to the distribution at the sampling
-    temperature before truncation; None if no engine gave any (an imported turn), then the trainer computes them.
-    `version_spans` cover the completion without gaps.
+    `completion_log_probs` (natural log, one per completion token) are from the distribution at the sampling
+    temperature before truncation; None if no engine returned any (an imported turn), so that the trainer computes
+    them. `version_spans` cover the completion without gaps.
     """
 
     response_message: Message
@@ -207,7 +210,7 @@ class Session:
     last_seen: float
     ended_at: float | None
     key_name: str | None = None
-    """Of the key that began it, as of a turn."""
+    """Name of the key that began it, as in a turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +224,7 @@ class Vote:
 
 
 REASON_CHARACTERS = 160
-"""Of a judge's reason that people are shown at once."""
+"""Most characters of a judge's reason that are shown without a click."""
 
 
 def reason_of(score: float, votes: Sequence[Vote]) -> str:
@@ -250,8 +253,8 @@ class Judgement:
 class Feedback:
     """The effect of a person's feedback on a turn.
 
-    status: `judging` (the turn is judged with it at once), `waiting` (used as soon as something follows the
-    turn) or `recorded` (kept, but the turn is being trained, was trained, or never will be).
+    status: `judging` (the turn is judged with it at once), `waiting` (used once the turn has a next state) or
+    `recorded` (stored, but the turn is being trained, was trained, or never will be).
     """
 
     turn_id: str
@@ -262,7 +265,7 @@ class Feedback:
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherSide:
-    """The input and the output of a teacher, which sees the hints, for the R completion tokens of a turn.
+    """Inputs and outputs of a teacher, which sees the hints, for the R completion tokens of a turn.
 
     teacher_tokens_candidates: for each accepted hint, shortest first, the ids of the hinted prompt and the turn's own
         completion ids; [] if there is no hint (the teacher sees the plain prompt); None if no teacher is asked.
@@ -283,7 +286,7 @@ class TeacherSide:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleDraft(TeacherSide):
-    """A sample that a method makes of a turn. `loss_mask` [completion tokens] of 0/1; None trains every token."""
+    """A sample that a method creates from a turn. `loss_mask` [completion tokens] of 0/1; None trains every token."""
 
     turn_id: str
     reward: float | dict[str, float]
@@ -317,7 +320,7 @@ class SampleRecord(TeacherSide):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightVersion:
-    """A version of a trainer's weights. `parent` is the version it was trained from (None: none known)."""
+    """A version of a trainer's weights. `parent`: the version it was trained from (None: unknown)."""
 
     trainer: str
     version: int

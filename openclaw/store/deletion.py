@@ -1,7 +1,8 @@
-"""Deletion of turns, sessions and people with all derived data; nothing remains, not even a mark.
+"""Deletes turns, sessions and people with all derived data; no trace remains.
 
-On SQLite freed space is overwritten with zeros, and a copy of before a migration goes too. Effects on a model's
-weights are not undone."""
+On SQLite, freed space is overwritten with zeros, and the copy made before a migration is removed. Effects on a
+model's weights are not undone.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from openclaw.store.rights import of_person
 from openclaw.types import SampleState, TurnState
 
 PURGE_BATCH = 500
-"""Turns deleted in one transaction by retention, so that no writer waits long."""
+"""Turns deleted in one transaction by retention, so that other writers do not wait long."""
 
 _SETTLED = [SampleState.TRAINED, SampleState.DROPPED, SampleState.QUARANTINED]
 _ENDED = [
@@ -31,15 +32,15 @@ _SECONDS_A_DAY = 86400.0
 
 
 class Deletion:
-    """Sessions, people and old content leave the store."""
+    """Deletes sessions, people and old content."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def delete_session(self, session_id: str) -> dict[str, int]:
-        """Delete a session: its turns, judgements, feedback, samples and their training history.
+        """Deletes a session: its turns, judgements, feedback, samples and their training history.
 
-        A batch that a trainer has in its memory is still trained; the deleted samples are not counted in it.
+        A batch already loaded by a trainer is still trained; the deleted samples are not counted in it.
 
         Returns:
             Deleted rows: {"sessions", "turns", "judgements", "feedback", "samples", "trainings"}; all 0 for
@@ -54,12 +55,13 @@ class Deletion:
         return deleted
 
     def delete_person(self, person: str) -> dict[str, int]:
-        """Delete every turn of a person, and the sessions that they began; returns what `delete_session` does. Turns of
-        others in such a session stay, and with them the session, without the name."""
+        """Deletes every turn of a person, and the sessions that the person began; returns the same as
+        `delete_session`. If such a session has turns of others, these and the session stay, without the person's
+        name."""
         session, turn = schema.session.c, schema.turn.c
         with self._database.transaction() as connection:
             take_turns(connection)
-            # also if the rows are gone already: a process may have been killed just after it deleted them
+            # even if the rows are already gone: a process may have been killed just after deleting them
             self._database.wipe_pages()
             deleted = self._delete(connection, of_person(person))
             others = select(turn.person).where(turn.session_id == session.id)
@@ -71,14 +73,14 @@ class Deletion:
         return deleted
 
     def purge(self, retention_days: float) -> dict[str, int]:
-        """Delete turns that are older than `retention_days` and done with, and sessions that this empties.
+        """Deletes finished turns that are older than `retention_days`, and sessions that become empty.
 
-        Done with: trained, dropped, expired, side, aborted, untrainable, or imported without a next state.
-        Ready and leased samples, and turns that wait for an answer or a judge, stay however old they are.
-        A purged sample is not trained again when a trainer goes back to an older version.
+        Finished: trained, dropped, expired, side, aborted, untrainable, or imported without a next state. Ready and
+        leased samples, and turns that wait for a next state or a judge, stay at any age. A purged sample is not
+        trained again after a rollback.
 
         Returns:
-            What `delete_session` does.
+            The same as `delete_session`.
 
         Raises:
             StoreError: a negative age.

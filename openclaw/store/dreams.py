@@ -1,10 +1,12 @@
-"""Answers that the model sampled for itself, so that a restart does not sample them again and a batch can be made again.
+"""Answers that the model sampled for training itself, stored so that a restart does not sample them again and a batch
+can be reproduced.
 
-A `dream` is an answer to an everyday prompt with a person's wish in it. A `look` answers one without the wish, to measure
-how far the wish is learned. A `fact` answers a question with a known answer, with or without the wish.
+A `dream` is an answer to an everyday prompt with a person's preference in it. A `look` answers one without the
+preference, to measure how far it is learned. A `fact` answers a question with a known answer, with or without the
+preference.
 
-An `anchor` answers a prompt that asks for something itself, or for something of another kind; it belongs to no person,
-and stays when people leave. An export leaves all of them out: they are sampled again from what it holds.
+An `anchor` answers a prompt that specifies a form itself, or asks for something of another kind; it belongs to no
+person, and stays when people are deleted. Exports omit them: they can be sampled again.
 """
 
 from __future__ import annotations
@@ -56,14 +58,14 @@ class Dream:
 
 
 class DreamTable:
-    """Dreams and anchors of each trainer and model (tokenizer, template and its options), the oldest first."""
+    """Dreams and anchors of each trainer and model (tokenizer, template and its options), oldest first."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def keep(self, trainer: str, model: str, rollout_id: int, dreams: Sequence[Dream]) -> int:
-        """Stores the dreams sampled for a rollout; returns their number. Dreams of a wish whose turn was deleted
-        meanwhile are left out."""
+        """Stores the dreams sampled for a rollout; returns their number. Dreams of a preference whose turn was
+        deleted meanwhile are omitted."""
         now, turn = time.time(), schema.turn.c
         with self._database.transaction() as connection:
             named = sorted({id_ for one in dreams for id_ in one.turn_ids})
@@ -82,13 +84,13 @@ class DreamTable:
         return len(rows)
 
     def known(self, trainer: str, model: str, kind: DreamKind, upto: int) -> list[Dream]:
-        """All that was sampled up to a rollout."""
+        """Returns everything sampled up to a rollout."""
         return self._read(trainer, model, kind, upto)
 
     def of_wish(
         self, trainer: str, model: str, person: Person, wish: str, upto: int, kind: DreamKind = "dream"
     ) -> list[Dream]:
-        """Returns the dreams sampled for a person's wish up to a rollout."""
+        """Returns the dreams of a person's preference up to a rollout."""
         return self._read(trainer, model, kind, upto, _is_of(person), schema.dream.c.wish == pack_json(wish))
 
     def _read(
@@ -106,7 +108,7 @@ class DreamTable:
             return [_dream(row) for row in connection.execute(query.order_by(dream.id)).mappings()]
 
     def wishes_of(self, trainer: str, model: str, person: Person, before: int) -> list[str]:
-        """The wishes of a person that have dreams of rollouts before this one."""
+        """Returns the preferences of a person that have dreams of earlier rollouts."""
         dream = schema.dream.c
         query = select(dream.wish).where(
             dream.trainer == trainer, dream.model == model, dream.kind == "dream", dream.rollout_id < before
@@ -117,7 +119,8 @@ class DreamTable:
             ]
 
     def was_sampled(self, trainer: str, model: str, rollout_id: int) -> bool:
-        """Whether anything but anchors was sampled for this rollout: anchors are sampled while it is waited for, too."""
+        """Returns whether anything but anchors was sampled for this rollout: anchors are also sampled while it is
+        awaited."""
         dream = schema.dream.c
         query = select(dream.id).where(
             dream.trainer == trainer,

@@ -1,4 +1,4 @@
-"""Stored answers that a candidate is compared on: those that people liked, old and new, and the newest of all."""
+"""Stored answers for the gate's comparison of a candidate: liked ones, old and new, and the newest ones."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from openclaw.store.shares import Person
 from openclaw.types import DEFAULT_TRAINER, SampleState, Turn, TurnState
 
 LOOKED_AT = 2000
-"""Newest liked turns among which some are picked."""
+"""Number of newest liked turns to select from."""
 NEW = 50
-"""So many of them count as new."""
+"""Number of them that count as new."""
 _TRAINABLE = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED, TurnState.EXPIRED)
 
 
 class GateTurnTable:
-    """Reads only; nothing here changes a turn."""
+    """Read-only queries for the gate's turns."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -32,12 +32,12 @@ class GateTurnTable:
     def liked(
         self, count: int, excluded: Collection[Person] = (), trainer: str = DEFAULT_TRAINER
     ) -> list[Turn]:
-        """Up to `count` main turns of the trainer's policy whose last judgement is above 0: half from all of the
-        newest 2,000, half from the newest 50; one a session, and of one person at most half. Turns in quarantine are
-        left out: after a rollback without some turns, the gate must not require them. Turns that the people in
-        `excluded` liked are left out too.
+        """Returns up to `count` main turns of the trainer's policy whose last judgement is above 0: half from the
+        newest 2,000, half from the newest 50; one a session, and at most half of one person. Quarantined turns are
+        excluded: after a rollback that dropped turns, the gate must not require them. Turns liked by people in
+        `excluded` are omitted too.
 
-        The choice follows from the ids alone, so that it changes little from one call to the next.
+        The selection depends only on the ids, so it changes little between calls.
         """
         turn, judgement, sample = schema.turn.c, schema.judgement.c, schema.sample.c
         put_away = select(sample.id).where(
@@ -63,7 +63,7 @@ class GateTurnTable:
             return sorted((turn_from_row(row) for row in chosen_rows), key=lambda one: chosen.index(one.id))
 
     def newest(self, count: int, trainer: str = DEFAULT_TRAINER) -> list[Turn]:
-        """The newest main turns with log-probs of the trainer's policy, newest first."""
+        """Returns the newest main turns of the trainer's policy that have log-probs, newest first."""
         turn = schema.turn.c
         condition = (turn.turn_type == "main") & turn.state.in_([str(state) for state in _TRAINABLE])
         condition &= is_of_trainer(trainer)
@@ -76,7 +76,7 @@ class GateTurnTable:
 
 
 class _Choice:
-    """Chooses turns in the order of their hashes: one for each session, and at most `most` for each person. Turns
+    """Selects turns in the order of their hashes: one for each session, and at most `most` for each person. Turns
     without a person have no such limit."""
 
     def __init__(self, most: int) -> None:

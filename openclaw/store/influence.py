@@ -18,11 +18,11 @@ _SURVIVING = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
 
 @dataclass(frozen=True)
 class Influence:
-    """Weights that learned from a person's turns and serve others too.
+    """Weights that learned from a person's turns and also serve others.
 
     Attributes:
-        adapter: that was trained; None: the model.
-        turns: of the person, that its surviving versions were trained on.
+        adapter: the trained adapter; None: the model.
+        turns: number of the person's turns that its surviving versions were trained on.
         first, before: the first such version, and the one that it was trained from.
         versions: surviving versions from the first one on.
         others: turns of other people that these versions were trained on.
@@ -37,13 +37,13 @@ class Influence:
 
 
 class InfluenceTable:
-    """Reads the training history."""
+    """Queries the training history."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def is_known(self, person: str, adapter: str | None = None) -> bool:
-        """Returns whether anything is stored of a person, or of an adapter of the person's own."""
+        """Returns whether anything is stored about a person, or about the person's own adapter."""
         session, version = schema.session.c, schema.weight_version.c
         stored = select(schema.turn.c.id).where(of_person(person)).limit(1)
         begun = select(session.id).where(session.person == person).limit(1)
@@ -54,7 +54,7 @@ class InfluenceTable:
             return adapter is not None and adapter in map(adapter_of, connection.scalars(trainers))
 
     def of(self, person: str) -> list[Influence]:
-        """All weights that learned from a person, the model first."""
+        """Returns all weights that learned from a person, the model first."""
         training = schema.training.c
         with self._database.reading() as connection:
             rows = connection.execute(
@@ -70,8 +70,8 @@ class InfluenceTable:
         return [one for one in influences if one is not None]
 
     def rollouts_of(self, person: str, adapter: str | None = None) -> list[int]:
-        """Rollouts whose files may hold words of a person: those of the same policies since the person's first turn, as
-        a later one may train an earlier turn again.
+        """Returns rollouts whose files may contain text of a person: those of the same policies since the person's
+        first turn, because a later one may train an earlier turn again.
 
         Args:
             adapter: an adapter of the person's own, all of whose rollouts count.
@@ -100,7 +100,7 @@ def _trained(person: str, *what: Any) -> Select[Any]:
 def _influence(
     connection: Connection, person: str, trainer: str, pairs: list[tuple[int, int]]
 ) -> Influence | None:
-    """None if no surviving version of the trainer learned from the person."""
+    """Returns None if no surviving version of the trainer learned from the person."""
     table, training = schema.weight_version.c, schema.training.c
     query = select(table.version, table.parent).where(table.trainer == trainer, table.status.in_(_SURVIVING))
     parents: dict[int, int | None] = dict(connection.execute(query).tuples().all())

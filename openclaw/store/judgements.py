@@ -1,4 +1,4 @@
-"""Feedback of people and judgements of judges on turns.
+"""People's feedback and judges' judgements on turns.
 
 Feedback is stored verbatim, and used as a judgement that overrides the judge. Judge workers claim answered turns;
 judgement and sample (or counted drop) are stored together.
@@ -55,17 +55,16 @@ from openclaw.types import (
 )
 
 SESSION = "session"
-"""`scope` of a turn's part of its session's reward."""
+"""`scope` of feedback that is a turn's part of its session's reward."""
 REASON_CHARS = 160
 _LONGEST_RETURN_SECONDS = 600.0
-"""A turn that is given back may be claimed again by then."""
+"""Longest time in seconds until a released turn may be claimed again."""
 _REJUDGED = (SampleState.READY, SampleState.DROPPED)
 
 
 @dataclass(frozen=True)
 class TurnReward:
-    """A turn's part of the reward of its session, and its state (see Feedback); own_score: it
-    keeps the one it has."""
+    """A turn's part of its session's reward, and its state (see Feedback); own_score: it keeps its own score."""
 
     completion_id: str
     score: float | None
@@ -87,19 +86,20 @@ class FeedbackTable:
         text: str = "",
         asker: Asker = ADMINISTRATOR,
     ) -> Feedback | None:
-        """Store a person's feedback on a turn. None, and no change, when there is no such turn that the asker may use.
+        """Stores a person's feedback on a turn. Returns None and changes nothing if there is no such turn that the
+        asker may access.
 
-        With a score the turn is judged by it at once: a turn that nothing followed too, and one that was
-        judged already as long as its sample is neither leased nor trained. The same feedback twice in a row is
-        one. Of several scores the last one counts; every text is a hint.
+        A score judges the turn at once, even if it has no next state yet, or was judged already, as long as its
+        sample is neither leased nor trained. Repeated equal feedback counts once. Of several scores the last one
+        counts; every text is a hint.
 
         Args:
-            completion_id: the answer that is meant; else `session_id`: its last main turn.
+            completion_id: the answer; otherwise the last main turn of `session_id`.
             score: -1 (bad) to 1 (good); None when there is only a text.
-            text: what should have been different, in the person's words.
+            text: the requested change, in the person's words.
 
         Raises:
-            StoreError: neither id given, or neither score nor text, or a score outside -1 to 1.
+            StoreError: no id given, or neither score nor text, or a score outside -1 to 1.
         """
         _check(completion_id, session_id, score, text)
         with self._database.transaction() as connection:
@@ -115,8 +115,8 @@ class FeedbackTable:
         )
 
     def judgements_of(self, turn_id: str) -> list[Judgement]:
-        """The feedback on a turn as judgements: an `eval` if there is a score, then a `hint`
-        with every text. Empty without feedback."""
+        """Returns the feedback on a turn as judgements: an `eval` if there is a score, then a `hint` with all texts.
+        Empty if there is no feedback."""
         table = schema.feedback
         query = select(table).where(table.c.turn_id == turn_id).order_by(table.c.id)
         with self._database.reading() as connection:
@@ -148,15 +148,15 @@ class FeedbackTable:
         discount: float = 1.0,
         asker: Asker = ADMINISTRATOR,
     ) -> list[TurnReward]:
-        """Give the main turn that is k main turns before the session's last one the score times discount ** k.
+        """Gives the main turn that is k main turns before the session's last one the score times discount ** k.
 
-        Each turn's part is feedback on it (see `record`), given in one transaction. A turn that has a score of
-        its own keeps that; an earlier reward of the session is replaced. The text, a hint, goes to the last turn alone.
+        Each turn's part is stored as feedback on it (see `record`), all in one transaction. A turn with its own score
+        keeps it; an earlier reward of the session is replaced. The text, a hint, applies only to the last turn.
 
         Args:
             score: -1 (bad) to 1 (good).
             discount: 0 to 1; 1 gives every turn the whole score, 0 all of it to the last.
-            asker: turns that they may not use are as if they were not there.
+            asker: turns that they may not access are ignored.
 
         Returns:
             The turns in order; [] when the session has no such main turn.
@@ -213,7 +213,7 @@ def _name(feedback_id: int) -> str:
 
 
 def check_score(score: float | None) -> None:
-    """Raises StoreError for a score that no turn can have."""
+    """Raises StoreError for a score outside -1 to 1."""
     if score is not None and not -1 <= score <= 1:
         raise StoreError(f"a feedback score lies between -1 and 1, not {score}")
 
@@ -227,7 +227,7 @@ def _check(completion_id: str | None, session_id: str | None, score: float | Non
 
 
 def _meant(completion_id: str | None, session_id: str | None, asker: Asker) -> Select[tuple[str, ...]]:
-    """The turn that the feedback is about, locked."""
+    """Selects and locks the turn that the feedback is about."""
     turn = schema.turn.c
     query = select(turn.id, turn.completion_id, turn.session_id, turn.state).with_for_update()
     query = query.where(*usable(asker))
@@ -241,12 +241,13 @@ def _meant(completion_id: str | None, session_id: str | None, asker: Asker) -> S
 def say(
     connection: Connection, turn: RowMapping, score: float | None, text: str, scope: str = "turn"
 ) -> Literal["judging", "waiting", "recorded"]:
-    """Store feedback on a turn (`id`, `state`) and make the turn free for a judge, if that still changes something."""
+    """Stores feedback on a turn (`id`, `state`) and makes the turn available to a judge, if that can still have an
+    effect."""
     return _apply(connection, turn, score, new=_insert(connection, turn["id"], score, text, scope))
 
 
 def _insert(connection: Connection, turn_id: str, score: float | None, text: str, scope: str) -> bool:
-    """False, and no change, when it equals the last feedback on the turn."""
+    """Stores feedback; returns False and changes nothing if it equals the last feedback on the turn."""
     table = schema.feedback
     last = connection.execute(
         select(table.c.score, table.c.text, table.c.scope)
@@ -264,7 +265,7 @@ def _insert(connection: Connection, turn_id: str, score: float | None, text: str
 def _apply(
     connection: Connection, turn: RowMapping, score: float | None, new: bool
 ) -> Literal["judging", "waiting", "recorded"]:
-    """Makes the turn free for a judge, if that can still change its samples."""
+    """Makes the turn available to a judge, if that can still change its samples."""
     state = TurnState(turn["state"])
     unfollowed = state in (TurnState.CAPTURED, TurnState.EXPIRED, TurnState.IMPORTED)
     if unfollowed and score is None:
@@ -280,7 +281,7 @@ def _apply(
 
 
 def _withdraw_sample(connection: Connection, turn_id: str) -> bool:
-    """Take back the judgement of a turn. False, and no change, when its sample is leased or trained."""
+    """Deletes the judgement of a turn. Returns False and changes nothing if its sample is leased or trained."""
     sample, judgement, training = schema.sample, schema.judgement, schema.training
     own_sample = select(sample.c.id, sample.c.state).where(sample.c.turn_id == turn_id).with_for_update()
     own = connection.execute(own_sample).one()
@@ -306,20 +307,20 @@ def _reopen(connection: Connection, turn_id: str, state: TurnState) -> None:
 
 
 class JudgementTable:
-    """answered -> judged. A claim that its worker does not finish in time is free for the next worker."""
+    """answered -> judged. A claim that is not finished in time becomes available to the next worker."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def answered_count(self) -> int:
-        """Returns the number of turns that wait for a judgement, claimed ones included."""
+        """Returns the number of turns that wait for a judgement, including claimed ones."""
         with self._database.reading() as connection:
             query = select(func.count()).where(schema.turn.c.state == str(TurnState.ANSWERED))
             return connection.scalar(query) or 0
 
     def claim(self, worker: str, limit: int, claim_seconds: float) -> list[Turn]:
-        """Take up to `limit` answered turns, oldest first, for `claim_seconds`. Two workers never hold one
-        turn."""
+        """Claims up to `limit` answered turns, oldest first, for `claim_seconds`. No turn is claimed by two
+        workers."""
         turn = schema.turn.c
         free = (
             select(turn.id).where(*_free(time.time(), claim_seconds)).order_by(turn.answered_at).limit(limit)
@@ -345,8 +346,8 @@ class JudgementTable:
     def release_claim(
         self, turn_id: str, retry_after: float = 0.0, was_try: bool = True, reason: str = ""
     ) -> None:
-        """Give a claimed turn back; it can be claimed again in `retry_after` seconds. was_try False: the claim does not
-        count among its tries. `reason`: why it is not judged yet, for people, until it is."""
+        """Releases a claimed turn; it can be claimed again in `retry_after` seconds. was_try False: the claim does
+        not count as an attempt. `reason`: why it is not judged yet, shown to people until it is."""
         turn = schema.turn.c
         free = {"claimed_by": None, "claimed_until": time.time() + retry_after if retry_after else None}
         tries = turn.judge_attempts if was_try else turn.judge_attempts - 1
@@ -358,7 +359,7 @@ class JudgementTable:
             )
 
     def release_claims_of(self, worker: str) -> int:
-        """Give back every turn that a worker of this name holds (it has died, or is just starting)."""
+        """Releases every turn claimed under this worker's name (the worker has died, or is just starting)."""
         with self._database.transaction() as connection:
             held = update(schema.turn).where(
                 schema.turn.c.state == str(TurnState.ANSWERED), schema.turn.c.claimed_by == worker
@@ -366,11 +367,11 @@ class JudgementTable:
             return connection.execute(held.values(claimed_by=None, claimed_until=None)).rowcount
 
     def finish(self, turn_id: str, judgements: list[Judgement], outcome: SampleDraft | Drop) -> bool:
-        """Store what the judge found and what the method made of it, in one transaction.
+        """Stores judgements and the method's outcome in one transaction.
 
-        False, and no change, when another worker has finished this turn, it was deleted, or there is new feedback
-        on it since these judgements were made (the turn is free to be claimed again then). Raises
-        StoreError when the turn is not answered, or the draft does not fit the turn.
+        Returns False and changes nothing if another worker has finished this turn, it was deleted, or there is newer
+        feedback on it (the turn can then be claimed again). Raises StoreError if the turn is not answered, or the
+        draft does not fit the turn.
         """
         now = time.time()
         with self._database.transaction() as connection:
@@ -385,7 +386,7 @@ class JudgementTable:
                 _check_draft(connection, turn_id, outcome)
             for judgement in judgements:
                 connection.execute(insert(schema.judgement), judgement_row(turn_id, judgement, now))
-            # What an earlier judgement of the turn left in the memory goes.
+            # removes what an earlier judgement of the turn added to the memory
             connection.execute(delete(schema.memory).where(schema.memory.c.turn_id == turn_id))
             if hints := [hint for one in judgements if one.kind == "hint" for hint in one.hints]:
                 remember(connection, turn_id, hints, now)
@@ -404,7 +405,7 @@ class JudgementTable:
         return True
 
     def of_turn(self, turn_id: str) -> list[Judgement]:
-        """In the order they were stored."""
+        """Returns the judgements of a turn in the order in which they were stored."""
         table = schema.judgement
         with self._database.reading() as connection:
             rows = connection.execute(
@@ -413,7 +414,8 @@ class JudgementTable:
             return [judgement_from_row(row) for row in rows]
 
     def newest_number(self, turn_ids: Sequence[str] | None = None) -> int:
-        """The number of the newest judgement, of all or of these turns; 0 if there is none. It grows with time."""
+        """Returns the number of the newest judgement, of all or of these turns; 0 if there is none. It grows with
+        time."""
         judgement = schema.judgement.c
         with self._database.reading() as connection:
             if turn_ids is None:
@@ -426,7 +428,8 @@ class JudgementTable:
 
 
 def _free(now: float, claim_seconds: float) -> tuple[ColumnElement[bool], ...]:
-    """Conditions of a turn that waits unclaimed. A claim of impossible length is void: the clock was set back."""
+    """Returns conditions for an unclaimed waiting turn. A claim of impossible length is ignored: the clock was set
+    back."""
     until, longest = schema.turn.c.claimed_until, max(claim_seconds, _LONGEST_RETURN_SECONDS)
     return (
         schema.turn.c.state == str(TurnState.ANSWERED),

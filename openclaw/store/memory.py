@@ -1,11 +1,11 @@
-"""People's wishes, kept for their prompts until the weights fulfil them: hints that a judge found in complaints.
+"""People's preferences, added to their prompts until the weights have learned them: hints from complaints.
 
 A complaint that only repeats what its own request asked for ("I asked for a list", after a question that ends with
-"as a list, please") teaches its turn, and is no wish for the others. A message that complains and asks for something
-new counts as a complaint.
+"as a list, please") applies only to its turn. A message that both complains and asks something new counts as a
+complaint.
 
-A person's newest wishes stand in their prompts from the moment in which the judge has read the complaint, and no longer
-once `hold` notes the weight version that does it by itself. Going back after that version brings them back.
+A person's newest preferences are in their prompts from the judgement of the complaint until `hold` records the weight
+version that follows them without it. A rollback before that version adds them again.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from openclaw.store.shares import Person
 from openclaw.types import ADAPTER_MARK, DEFAULT_TRAINER, SampleState, Turn, VersionStatus, adapter_of
 
 KEPT = 4
-"""Wishes of a person that stand in their prompts, the newest."""
+"""Most preferences in a person's prompts, the newest ones."""
 LOOKED_AT = 256
-"""Newest hints among which those of people are found."""
+"""Newest hints among which people's hints are searched."""
 _FARTHEST = 8
-"""Complaints in a row, at most, before which a request is looked for."""
+"""Most consecutive complaints to skip when searching for the original request."""
 _IN_WEIGHTS = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """One remembered hint.
+    """One remembered preference.
 
     Attributes:
         key_name: of the key that made that turn.
@@ -65,7 +65,8 @@ class Wish:
 
 @dataclass(frozen=True)
 class Statement:
-    """A preference that a person stated. `at`: when it was judged; `turn_id`: the turn after which it was written."""
+    """A preference that a person stated. `at`: time of the judgement; `turn_id`: the turn after which it was
+    written."""
 
     text: str
     at: float
@@ -73,7 +74,7 @@ class Statement:
 
 
 class MemoryTable:
-    """Wishes of people, newest last."""
+    """People's preferences, newest last."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -85,7 +86,7 @@ class MemoryTable:
         asker: Asker = ADMINISTRATOR,
         trainer: str = DEFAULT_TRAINER,
     ) -> list[Wish]:
-        """Returns the wishes in a person's prompts to the trainer's policy, for this asker, oldest first."""
+        """Returns the preferences in a person's prompts to the trainer's policy, for this asker, oldest first."""
         memory = schema.memory.c
         conditions = (*usable(asker, schema.memory), is_wish_of_trainer(trainer))
         newest = select(schema.memory).where(memory.person == person, *conditions, _is_in_prompt(trainer))
@@ -94,7 +95,8 @@ class MemoryTable:
         return [_wish(row, in_prompt=True) for row in reversed(rows)]
 
     def wishes(self, person: str | None = None, limit: int = 200, asker: Asker = ADMINISTRATOR) -> list[Wish]:
-        """The newest wishes that the asker may see, held ones included, of one person or of all; newest first."""
+        """Returns the newest preferences visible to the asker, including learned ones, of one person or of all;
+        newest first."""
         memory = schema.memory.c
         query = select(schema.memory, _is_in_prompt().label("in_prompt"))
         query = query.where(*usable(asker, schema.memory))
@@ -112,10 +114,10 @@ class MemoryTable:
         excluded: Collection[Person] = (),
         trainer: str = DEFAULT_TRAINER,
     ) -> dict[Person, list[str]]:
-        """Returns people's last wishes to the trainer's policy, up to the judgements of these turns.
+        """Returns people's latest preferences for the trainer's policy, up to the judgements of these turns.
 
-        A wish is the longest hint of a turn. Left out are hints that repeat their own request, and turns whose samples
-        are in quarantine or were deleted from it.
+        A preference is the longest hint of a turn. Hints that repeat their own request, and turns whose samples are
+        or were deleted from quarantine, are omitted.
 
         Args:
             turn_ids: turns whose judgements are the newest to count.
@@ -134,12 +136,12 @@ class MemoryTable:
         people: Collection[Person],
         trainer: str = DEFAULT_TRAINER,
     ) -> dict[Person, list[Statement]]:
-        """As `asked_for`, for these people only, with the turn after which each wish was written."""
+        """Like `asked_for`, for these people only, with the turn after which each preference was written."""
         of_trainer = is_of_trainer(trainer)
         return self._asked(len(people), each, _judged_with(turn_ids), is_of(people), of_trainer)
 
     def asked_last(self, people: int, each: int = KEPT) -> dict[Person, list[Statement]]:
-        """As `asked_for`, up to the newest judgement of all and with the time of each wish."""
+        """Like `asked_for`, up to the newest judgement, with the time of each preference."""
         return self._asked(people, each)
 
     def _asked(self, people: int, each: int, *limits: ColumnElement[bool]) -> dict[Person, list[Statement]]:
@@ -165,8 +167,9 @@ class MemoryTable:
         return dict(reversed(by_person.items()))
 
     def forget(self, wish_id: int, person: str | None = None, asker: Asker = ADMINISTRATOR) -> bool:
-        """Delete one wish with its dreams, and the hints, feedback and sample of each turn after which the person asked
-        for the same. The turns stay. False if there is none, or it is not `person`'s or the asker's."""
+        """Deletes one preference with its dreams, and the hints, feedback and sample of each turn after which the
+        person asked for the same. The turns stay. Returns False if there is none, or it is not `person`'s or the
+        asker's."""
         memory = schema.memory.c
         condition = and_(memory.id == wish_id, *usable(asker, schema.memory))
         if person is not None:
@@ -185,11 +188,12 @@ class MemoryTable:
         return True
 
     def hold(self, wish_id: int, version: int, details: dict[str, Any]) -> bool:
-        """Note that this version does it unasked, and how that was found. False if the wish was deleted."""
+        """Records that this version follows the preference by itself, with the test results. Returns False if the
+        preference was deleted."""
         return self._note(wish_id, held_by=version, held_at=time.time(), details=pack_json(details))
 
     def note(self, wish_id: int, details: dict[str, Any]) -> bool:
-        """Keep what the canaries found so far. False if the wish was deleted."""
+        """Stores test results so far. Returns False if the preference was deleted."""
         return self._note(wish_id, details=pack_json(details))
 
     def _note(self, wish_id: int, **values: Any) -> bool:
@@ -198,7 +202,7 @@ class MemoryTable:
             return bool(connection.execute(statement.values(**values)).rowcount)
 
     def waiting(self, trainer: str = DEFAULT_TRAINER, limit: int = 200) -> list[Wish]:
-        """The newest wishes that stand in prompts of the trainer's policy, newest first."""
+        """Returns the newest preferences in prompts to the trainer's policy, newest first."""
         query = select(schema.memory).where(is_wish_of_trainer(trainer), _is_in_prompt(trainer))
         with self._database.reading() as connection:
             rows = connection.execute(query.order_by(schema.memory.c.id.desc()).limit(limit)).mappings().all()
@@ -207,8 +211,8 @@ class MemoryTable:
     def canary_turns(
         self, person: str, limit: int, asker: Asker = ADMINISTRATOR, trainer: str = DEFAULT_TRAINER
     ) -> list[Turn]:
-        """The newest first turns of a person's conversations with the trainer's policy: their prompts can be asked
-        again."""
+        """Returns the newest first turns of a person's conversations with the trainer's policy: their prompts can be
+        used again."""
         turn = schema.turn.c
         conditions = (
             turn.person == person,
@@ -223,8 +227,8 @@ class MemoryTable:
             return [turn_from_row(row) for row in rows]
 
     def request_of(self, turn_id: str) -> str:
-        """The person's message that the turn answers, or the one before all complaints that led to the turn; "" where
-        there is none, or there are more complaints than `_FARTHEST`."""
+        """Returns the message that the turn answers, or the one before all complaints that led to the turn; "" if
+        there is none, or more complaints than `_FARTHEST`."""
         with self._database.reading() as connection:
             return request_of(connection, turn_id)
 
@@ -244,9 +248,8 @@ def _judged_with(turn_ids: Sequence[str]) -> ColumnElement[bool]:
 
 
 def remember(connection: Connection, turn_id: str, hints: Sequence[str], now: float) -> None:
-    """Keep the longest of the hints to a turn for its person; a repeated one becomes the newest, and stands in the
-    prompt again. Hints that repeat what their own request had asked for are left out; nothing is kept if the turn was
-    not to be remembered."""
+    """Stores the longest hint of a turn for its person; a repeated one becomes the newest, and is added to prompts
+    again. Hints that repeat their own request are omitted; nothing is stored if the turn opted out of memory."""
     memory, turn, body = schema.memory.c, schema.turn.c, schema.turn_body.c
     may = select(turn.person, turn.key_name, turn.policy_id)
     may = may.join(schema.turn_body, body.turn_id == turn.id)
@@ -268,7 +271,8 @@ def remember(connection: Connection, turn_id: str, hints: Sequence[str], now: fl
 
 
 def _is_in_prompt(trainer: str | None = None) -> ColumnElement[bool]:
-    """Returns the condition for wishes that no version of the trainer of an adapter holds, or (None) of any other one."""
+    """Returns the condition for preferences that are not recorded as learned by any version of an adapter's trainer,
+    or (None) of any other trainer."""
     memory, version = schema.memory.c, schema.weight_version.c
     holds = select(version.id).where(version.version == memory.held_by, version.status.in_(_IN_WEIGHTS))
     if trainer is not None:
@@ -297,7 +301,8 @@ def request_of(connection: Connection, turn_id: str) -> str:
 
 
 def _was_complained_about(connection: Connection, turn_id: str) -> bool:
-    """Whether it was scored as bad, or a hint was found: every turn of a method with hints has a judgement about them."""
+    """Returns whether a turn was scored as bad, or has a hint: with methods that use hints, every turn has a
+    judgement about them."""
     judgement = schema.judgement.c
     hinted = and_(judgement.kind == "hint", judgement.score > 0)
     bad = or_(hinted, and_(judgement.kind == "eval", judgement.score < 0))

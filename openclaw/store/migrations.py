@@ -1,5 +1,4 @@
-"""Schema versions: a new database gets the present schema, an older one is brought up to it, a newer one
-is refused."""
+"""Schema versions: a new database gets the current schema, an older one is migrated, a newer one is rejected."""
 
 from __future__ import annotations
 
@@ -71,10 +70,10 @@ def _keep_dreams(connection: Connection) -> None:
 
 
 def _name_keys(connection: Connection) -> None:
-    """Rows that are there keep null: their keys are not known."""
+    """Adds the column; existing rows keep null, because their keys are unknown."""
     for table in ("session", "turn", "memory"):
         known = {column["name"] for column in inspect(connection).get_columns(table)}
-        # `_remember_wishes` makes a memory of the present schema
+        # `_remember_wishes` creates the memory table with the current schema
         if "key_name" not in known:
             _operations(connection).add_column(table, Column("key_name", String))
 
@@ -91,12 +90,11 @@ MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     10: _keep_dreams,
     11: _name_keys,
 }
-"""version -> what turns the version before into it, in Alembic operations (the same words for every
-database)."""
+"""By version: migration from the version before, in Alembic operations (the same for every database)."""
 
 
 def prepare_schema(connection: Connection) -> None:
-    """Make or migrate the tables, within the caller's transaction; a file is copied before it is migrated. Raises
+    """Creates or migrates the tables, within the caller's transaction; copies the file before a migration. Raises
     StoreError for a newer schema, or if there is no room for the copy."""
     stored_version = _found_version(connection)
     if stored_version == SCHEMA_VERSION:

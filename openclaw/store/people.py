@@ -1,4 +1,4 @@
-"""People: the scores of their turns in the order of the judgements, by which they are weighed, and their names."""
+"""People: scores of their turns in the order of the judgements, used for trust, and their names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _IS_SCORED = (schema.judgement.c.kind == "eval", schema.judgement.c.score != 0)
 
 @dataclass(frozen=True)
 class Score:
-    """A judgement other than 0. `feedback_text`: of a person's feedback; None if the judge read the next message."""
+    """A judgement other than 0. `feedback_text`: text of a person's feedback; None if a judge scored the next
+    message."""
 
     judgement_id: int
     turn_id: str
@@ -30,13 +31,14 @@ class Score:
 
 
 class PeopleTable:
-    """Scores by person, and who is known by name."""
+    """Scores by person, and the people known by name."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def scores_of(self, people: Collection[Person], upto: int, each: int) -> list[Score]:
-        """The newest `each` scores of each of these people among the judgements up to `upto`, the oldest first."""
+        """Returns the newest `each` scores of each of these people among the judgements up to `upto`, oldest
+        first."""
         judgement, turn = schema.judgement.c, schema.turn.c
         newest = func.row_number().over(partition_by=turn.person, order_by=judgement.id.desc())
         scores: list[Score] = []
@@ -58,8 +60,8 @@ class PeopleTable:
         return sorted(scores, key=lambda score: score.judgement_id)
 
     def several_scored(self, upto: int) -> bool:
-        """Returns whether at least two people have scored turns among the judgements up to `upto`; all without a
-        name are one."""
+        """Returns whether at least two people have scored turns among the judgements up to `upto`; all turns without
+        a name count as one person's."""
         judgement, person = schema.judgement.c, schema.turn.c.person
         scored = select(person).join(schema.judgement, schema.turn.c.id == judgement.turn_id)
         query = scored.where(*_IS_SCORED, judgement.id <= upto)
@@ -74,14 +76,15 @@ class PeopleTable:
             return connection.execute(query.where(others_than([first.person])).limit(1)).first() is not None
 
     def waiting(self) -> set[Person]:
-        """Whose samples are ready."""
+        """Returns the people whose samples are ready."""
         sample, turn = schema.sample.c, schema.turn.c
         query = select(turn.person).join(schema.sample, sample.turn_id == turn.id)
         with self._database.reading() as connection:
             return set(connection.scalars(query.where(sample.state == str(SampleState.READY)).distinct()))
 
     def scores_before(self, turn_id: str, limit: int) -> list[float]:
-        """The last scores other than 0 that the person of a turn gave to its policy before the turn's own, newest first.
+        """Returns the last non-zero scores that the person of a turn gave to its policy before this turn, newest
+        first.
 
         The order is that of the judgements, which never changes. Turns that name no person count as one person's.
         """
@@ -104,7 +107,7 @@ class PeopleTable:
             return list(connection.scalars(query))
 
     def listing(self) -> list[dict[str, Any]]:
-        """People that have a name: the number of their turns and the time of the last one. Raises StoreError."""
+        """Returns the named people with the number of their turns and the time of the last one. Raises StoreError."""
         turn = schema.turn.c
         query = (
             select(turn.person, func.count().label("turns"), func.max(turn.created_at).label("last_seen"))

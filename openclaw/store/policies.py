@@ -1,7 +1,7 @@
-"""Selects the turns of a trainer's policy: the base model's own, or those of one adapter.
+"""Selects the turns of a trainer's policy: those of the base model, or of one adapter.
 
-A trainer called `NAME::ADAPTER` trains that adapter alone. Every other trainer trains the base. So what one adapter
-answered reaches neither the base nor another adapter.
+A trainer named `NAME::ADAPTER` trains only that adapter. Every other trainer trains the base model. Thus an adapter's
+answers train neither the base model nor another adapter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def is_of_trainer(trainer: str) -> ColumnElement[bool]:
     if adapter is None:
         return ~_TURN.policy_id.contains(ADAPTER_MARK)
     ending = f"{ADAPTER_MARK}{adapter}"
-    # No LIKE: SQLite takes "Ada" and "ada" for the same there.
+    # not LIKE, which is case-insensitive in SQLite
     start = func.length(_TURN.policy_id) - len(ending) + 1
     return (func.length(_TURN.policy_id) > len(ending)) & (func.substr(_TURN.policy_id, start) == ending)
 
@@ -32,7 +32,7 @@ def is_sample_of_trainer(trainer: str) -> ColumnElement[bool]:
 
 
 def is_wish_of_trainer(trainer: str) -> ColumnElement[bool]:
-    """Returns the condition for wishes that follow turns of the policy of a trainer."""
+    """Returns the condition for preferences that were stated after turns of the trainer's policy."""
     source_turn = select(_TURN.id).where(_TURN.id == schema.memory.c.turn_id)
     if adapter_of(trainer) is None:
         return ~source_turn.where(~is_of_trainer(trainer)).exists()
@@ -40,7 +40,7 @@ def is_wish_of_trainer(trainer: str) -> ColumnElement[bool]:
 
 
 class PolicyTable:
-    """The adapters of which samples wait or are being trained."""
+    """Adapters with waiting or leased samples."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,8 +1,8 @@
-"""Statements that run for every answer, compiled once.
+"""Statements that run for every answer, compiled only once.
 
-SQLAlchemy's work for one statement takes longer than SQLite's. On SQLite, the compiled statement goes to the driver's
-own connection, inside the transaction that SQLAlchemy began; on PostgreSQL it goes through SQLAlchemy, which sees there
-that a connection broke. Values are such that no type converts them: texts, numbers, bytes, None.
+SQLAlchemy needs more time for a statement than SQLite. On SQLite, the compiled statement runs on the driver's
+connection inside SQLAlchemy's transaction; on PostgreSQL it runs through SQLAlchemy, which detects broken
+connections. Values must need no type conversion: texts, numbers, bytes, None.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class Prepared:
         self._compiled: dict[tuple[str, ...], tuple[str, dict[str, Any]]] = {}
 
     def run(self, connection: Connection, values: Mapping[str, Any]) -> int:
-        """Executes it with all the values that it has names for; returns how many rows changed."""
+        """Executes the statement; returns the number of changed rows."""
         return int(self._cursor(connection, values).rowcount)
 
     def value(self, connection: Connection, values: Mapping[str, Any]) -> Any:
-        """The first column of the first row; None without a row."""
+        """Returns the first column of the first row; None if there are no rows."""
         row = self._cursor(connection, values).fetchone()
         return None if row is None else row[0]
 
     def rows(
         self, connection: Connection, values: Mapping[str, Any]
     ) -> Iterator[RowMapping | Mapping[str, Any]]:
-        """Its rows, by column."""
+        """Yields the rows, by column."""
         cursor = self._cursor(connection, values)
         if connection.dialect.name != "sqlite":
             yield from cursor.mappings()
@@ -52,7 +52,7 @@ class Prepared:
         return driver.execute(text, {**defaults, **values})
 
     def _for_sqlite(self, names: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-        """SQL with named parameters, and the values that the statement itself has."""
+        """Returns SQL with named parameters, and the statement's own constants."""
         if names not in self._compiled:
             compiled = self._statement.compile(dialect=_DIALECT, column_keys=list(names))
             own = {name: value for name, value in compiled.params.items() if name not in names}

@@ -1,4 +1,4 @@
-"""Samples of updates that were rejected or undone: kept apart until they are released or deleted."""
+"""Samples of rejected or undone updates: excluded from training until they are released or deleted."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from openclaw.store.database import Database, take_turns
 from openclaw.types import DEFAULT_TRAINER, SampleState
 
 DELETED = "quarantine_deleted"
-"""Why a sample is dropped that was deleted from the quarantine."""
+"""Reason of samples that were dropped from the quarantine."""
 REJECTED, UNDONE = "rejected", "undone"
-"""Why a sample is in quarantine: the gate rejected its update, or the update was undone with its turns."""
+"""Why a sample is quarantined: the gate rejected its update, or the update was undone with its turns."""
 
 
 class QuarantineTable:
@@ -21,17 +21,17 @@ class QuarantineTable:
         self._database = database
 
     def release(self, version: int | None = None, trainer: str = DEFAULT_TRAINER) -> int:
-        """Quarantined samples of a version (None: all of the trainer) are ready again. Returns how many."""
+        """Makes the quarantined samples of a version (None: all of the trainer) ready again. Returns their number."""
         free = {"state": str(SampleState.READY), "reason": None}
         return self._move(free, version, trainer)
 
     def delete(self, version: int | None = None, trainer: str = DEFAULT_TRAINER) -> int:
-        """The same samples are dropped, counted as `quarantine_deleted`; their turns stay. Returns how many."""
+        """Drops the same samples, counted as `quarantine_deleted`; their turns stay. Returns their number."""
         dropped: dict[str, str | None] = {"state": str(SampleState.DROPPED), "reason": DELETED}
         return self._move(dropped, version, trainer)
 
     def counts(self, trainer: str = DEFAULT_TRAINER) -> dict[int, int]:
-        """Quarantined samples by the last version that they were trained for."""
+        """Returns quarantined samples by the last version that they were trained for."""
         sample, training = schema.sample.c, schema.training.c
         query = (
             select(sample.id, training.version)

@@ -1,7 +1,9 @@
-"""Decides who may use a stored turn: the holder of the key that made it. All other code asks here.
+"""Access control for stored turns: the holder of the key that created a turn may access it. All other code uses these
+functions.
 
-Keys are access control; `user` is only a label. Clients with the same key may use any name in `user`, and only that name
-separates them. A turn that was imported, or stored before keys were recorded, has no key: its person's name decides.
+Keys are access control; `user` is only a label. Clients with the same key may use any name in `user`, so names do not
+protect them from each other. A turn that was imported, or stored before keys were recorded, has no key: then its
+person's name decides.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from sqlalchemy import ColumnElement, Table, and_, case, or_, select
 from openclaw.store import schema
 
 NO_NAME = ""
-"""Name of the key of a request that has none: the common key, or no key if none is asked."""
+"""Key name of a request without a named key: the common key, or none if keys are not required."""
 
 
 @dataclass(frozen=True)
 class Asker:
-    """Whose request it is.
+    """The sender of a request, for access control.
 
     Attributes:
         key_name: of its key; NO_NAME for a key without a name, None for the administrator.
@@ -35,13 +37,13 @@ class Asker:
 
 
 ADMINISTRATOR = Asker(None)
-"""The administrator, and programs that open the store themselves."""
+"""The administrator, and local programs that open the store."""
 NAMELESS = Asker(NO_NAME)
 
 
 def asker_of(key_name: str | None, user: str | None, names: frozenset[str]) -> Asker:
-    """Returns the asker of a client's request. The name of a key is given by that key alone: a `user` that names
-    another key's bearer is not believed.
+    """Returns the asker of a client's request. Only the key itself proves the name of a key: a `user` that is another
+    key's name is ignored.
 
     Args:
         key_name: of its key; None for a key without a name, or no key.
@@ -53,8 +55,7 @@ def asker_of(key_name: str | None, user: str | None, names: frozenset[str]) -> A
 
 
 def may_use(asker: Asker, key_name: str | None, person: str | None) -> bool:
-    """Returns whether a turn, or data derived from one, may be read, continued, judged, ended or forgotten by the
-    asker.
+    """Returns whether the asker may read, continue, judge, end or delete a turn or data derived from it.
 
     Args:
         key_name: of the key that made the turn; None: not known.
@@ -70,7 +71,7 @@ def may_use(asker: Asker, key_name: str | None, person: str | None) -> bool:
 
 
 def usable(asker: Asker, table: Table = schema.turn) -> list[ColumnElement[bool]]:
-    """Returns `may_use` as conditions for rows of a table with `key_name` and `person`; never unknown for a row."""
+    """Returns `may_use` as SQL conditions for rows of a table with `key_name` and `person`; never NULL."""
     if asker.key_name is None:
         return []
     key_name, person = table.c.key_name, table.c.person
@@ -83,8 +84,8 @@ def usable(asker: Asker, table: Table = schema.turn) -> list[ColumnElement[bool]
 
 
 def of_person(person: str) -> ColumnElement[bool]:
-    """Returns the condition for a person's turns, as they are exported and deleted: those that name the person, and in
-    sessions that the person began those of the same key that name no person."""
+    """Returns the condition for a person's turns for export and deletion: those with the person's name, and, in
+    sessions that the person began, those of the same key without a name."""
     turn, session = schema.turn.c, schema.session.c
     same_key = or_(turn.key_name.is_(None), session.key_name.is_(None), turn.key_name == session.key_name)
     begun = select(session.id).where(session.id == turn.session_id, session.person == person, same_key)
@@ -92,7 +93,7 @@ def of_person(person: str) -> ColumnElement[bool]:
 
 
 def owner_after(old: Any, new: Any) -> ColumnElement[Any]:
-    """Returns the person of a session that gets another turn: a person who is there stays; else the key that began
-    the session may name one. `old` and `new` are the columns of both rows."""
+    """Returns the person of a session after another turn: an existing person stays; otherwise the key that began the
+    session may set one. `old` and `new` are the columns of both rows."""
     same_key = or_(old.key_name.is_(None), old.key_name == new.key_name)
     return case((and_(old.person.is_(None), same_key), new.person), else_=old.person)

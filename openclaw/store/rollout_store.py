@@ -1,4 +1,4 @@
-"""The rollout store: one object made of parts, each in the file named after its role."""
+"""The rollout store: one object with one part for each role."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ class RolloutStore:
         self.deletion = Deletion(self.database)
 
     def close(self) -> None:
-        """Close every connection. The store cannot be used by an open transaction afterwards."""
+        """Closes all connections. Open transactions cannot use the store afterwards."""
         self.database.close()

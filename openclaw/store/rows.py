@@ -1,7 +1,8 @@
-"""Records <-> rows of `turn`, `turn_body` and `judgement`, and the teacher's column of `sample`; the two state machines.
+"""Converts records to and from rows of `turn`, `turn_body` and `judgement`, and the teacher's column of `sample`;
+checks state changes.
 
-Every change of a state goes through `check_turn` or `check_sample`. Columns hold JSON compressed by zlib, ids as int32,
-log-probs as float64 (all little-endian). float64 keeps every log-prob exactly as the engine's JSON had it.
+Every change of a state goes through `check_turn` or `check_sample`. Columns contain JSON compressed by zlib, ids as
+int32, log-probs as float64 (all little-endian). float64 keeps every log-prob exactly.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from openclaw.types import Judgement, NewTurn, SampleState, TeacherSide, Turn, T
 FIRST_TURN_STATES = frozenset(
     {TurnState.CAPTURED, TurnState.SIDE, TurnState.ABORTED, TurnState.UNTRAINABLE, TurnState.IMPORTED}
 )
-"""States a turn may be recorded in."""
+"""States in which a turn may be recorded."""
 
 TURN_MOVES: dict[TurnState, frozenset[TurnState]] = {
     TurnState.CAPTURED: frozenset({TurnState.ANSWERED, TurnState.EXPIRED}),
@@ -32,7 +33,7 @@ TURN_MOVES: dict[TurnState, frozenset[TurnState]] = {
     TurnState.JUDGED: frozenset({TurnState.ANSWERED}),
 }
 
-"""Back to answered, expired and judged turns go by a person's feedback only."""
+"""Only a person's feedback can return answered, expired and judged turns to an earlier state."""
 
 SAMPLE_MOVES: dict[SampleState, frozenset[SampleState]] = {
     SampleState.READY: frozenset({SampleState.LEASED, SampleState.DROPPED}),
@@ -47,13 +48,13 @@ From quarantine to trained: the version that learned from it was brought back.""
 
 
 def check_turn(turn_id: str, state: str, to: TurnState) -> None:
-    """Raises StoreError when a turn in `state` may not become `to`."""
+    """Raises StoreError if a turn in `state` must not become `to`."""
     if to not in TURN_MOVES.get(TurnState(state), frozenset()):
         raise StoreError(f"turn {turn_id} is {state}: it cannot become {to}")
 
 
 def check_sample(sample_id: int, state: str, to: SampleState) -> None:
-    """Raises StoreError when a sample in `state` may not become `to`."""
+    """Raises StoreError if a sample in `state` must not become `to`."""
     if to not in SAMPLE_MOVES.get(SampleState(state), frozenset()):
         raise StoreError(f"sample {sample_id} is {state}: it cannot become {to}")
 
@@ -81,13 +82,13 @@ _SMALL = [
 ]
 _KEPT = ["answered_at", "judged_at", "judge_attempts"]
 _COMPRESS_FROM = 256
-"""Bytes; shorter JSON is stored as it is (it starts with no zlib header byte)."""
+"""Bytes; shorter JSON is stored uncompressed (it cannot begin with a zlib header byte)."""
 _ZLIB_HEADER = 0x78
 _LEVEL = 1
 
 
 def check_new_turn(turn: NewTurn) -> None:
-    """Raises StoreError for a turn that could not be trained as it stands, or a state it cannot start in."""
+    """Raises StoreError for a turn that could not be trained, or an invalid initial state."""
     if turn.state not in FIRST_TURN_STATES:
         raise StoreError(f"turn {turn.id}: a new turn cannot be {turn.state}")
     if turn.state is TurnState.UNTRAINABLE and not turn.state_reason:
@@ -136,7 +137,7 @@ def body_row(turn: NewTurn) -> dict[str, Any]:
 
 
 def select_turns(*where: ColumnElement[bool]) -> Select[Any]:
-    """Whole turns, for `turn_from_row`."""
+    """Selects whole turns, for `turn_from_row`."""
     return (
         select(schema.turn, schema.turn_body)
         .join_from(schema.turn, schema.turn_body, schema.turn_body.c.turn_id == schema.turn.c.id)
@@ -190,18 +191,18 @@ def judgement_from_row(row: RowMapping) -> Judgement:
 
 
 def pack_teacher(side: TeacherSide) -> bytes | None:
-    """The teacher's column of a sample; None without a teacher."""
+    """Returns the teacher's column of a sample; None without a teacher."""
     known = side.teacher_fields()
     return pack_json(known) if known else None
 
 
 def unpack_teacher(data: bytes | None) -> dict[str, Any]:
-    """The fields of TeacherSide that have a value."""
+    """Returns the fields of TeacherSide that have a value."""
     return {} if data is None else dict(unpack_json(data))
 
 
 def pack_json(value: object) -> bytes:
-    """JSON bytes, compressed when long. Raises TypeError for what JSON cannot hold."""
+    """Returns JSON bytes, compressed if long. Raises TypeError for values that JSON cannot represent."""
     data = orjson.dumps(value)
     return zlib.compress(data, _LEVEL) if len(data) >= _COMPRESS_FROM else data
 
@@ -211,7 +212,7 @@ def unpack_json(data: bytes) -> Any:
 
 
 def pack_ids(ids: Sequence[int]) -> bytes:
-    """Token ids [T] as compressed int32. Raises OverflowError for an id that does not fit."""
+    """Returns token ids [T] as compressed int32. Raises OverflowError for an id that does not fit."""
     return zlib.compress(_little_endian(array("i", ids)).tobytes(), _LEVEL)
 
 

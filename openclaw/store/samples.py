@@ -1,4 +1,5 @@
-"""Samples: chosen for a batch, leased by one training step, committed when its weights are live, released if not."""
+"""Samples: selected for a batch, leased by one training step, committed when its weights are live, released
+otherwise."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ from openclaw.types import DEFAULT_TRAINER, SampleRecord, SampleState
 T = TypeVar("T")
 
 STALE = "stale"
-"""Why a sample is dropped that only weights too old wrote."""
+"""Reason of samples dropped because all their tokens are from too old weights."""
 LOOKED_AT = 1000
-"""Oldest ready samples among which a batch is chosen if one person's share is bounded."""
+"""Oldest ready samples from which a batch is selected if one person's share is bounded."""
 _FREE = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
 
 
@@ -34,13 +35,14 @@ class SampleTable:
         self._database = database
 
     def ready_count(self, excluded: Collection[Person] = (), trainer: str = DEFAULT_TRAINER) -> int:
-        """Of the trainer's policy, without those of the people in `excluded`."""
+        """Returns the number of ready samples for the trainer's policy, except those of the people in `excluded`."""
         return self._ready(func.count(), excluded, trainer) or 0
 
     def oldest_ready_at(
         self, excluded: Collection[Person] = (), trainer: str = DEFAULT_TRAINER
     ) -> float | None:
-        """Unix seconds; None when no sample of the trainer's policy is ready, but those of the people in `excluded`."""
+        """Returns Unix seconds; None if no sample of the trainer's policy is ready, except those of the people in
+        `excluded`."""
         return self._ready(func.min(schema.sample.c.created_at), excluded, trainer)
 
     def leasable_count(
@@ -62,10 +64,10 @@ class SampleTable:
         share: float = 1.0,
         excluded: Collection[Person] = (),
     ) -> list[SampleRecord]:
-        """Take up to `batch_size` ready samples of the trainer's policy, oldest first, for one training step; [] when
+        """Leases up to `batch_size` ready samples of the trainer's policy, oldest first, for one training step; [] if
         none is ready.
 
-        The same rollout id gets the same samples again. Raises StoreError when it is trained already.
+        The same rollout id returns the same samples again. Raises StoreError if it is trained already.
 
         Args:
             share: of the training weight that one person may have if several teach (see `shares`).
@@ -92,30 +94,29 @@ class SampleTable:
         return self.get(ids)
 
     def has_lease(self, rollout_id: int, trainer: str = DEFAULT_TRAINER) -> bool:
-        """Returns whether this training step has taken its samples already (trained ones included)."""
+        """Returns whether this training step has leased its samples already (including trained ones)."""
         with self._database.reading() as connection:
             query = select(schema.sample.c.id).where(*_of_lease(trainer, rollout_id)).limit(1)
             return connection.scalar(query) is not None
 
     def commit_lease(self, rollout_id: int, version: int, trainer: str = DEFAULT_TRAINER) -> int:
-        """leased -> trained(version). Returns how many samples; 0 when it was committed before, or never
-        leased.
+        """leased -> trained(version). Returns the number of samples; 0 if it was committed before, or never leased.
 
-        Raises StoreError when this rollout was committed as another version.
+        Raises StoreError if this rollout was committed as another version.
         """
         with self._database.transaction() as connection:
             take_turns(connection)
             return commit(connection, rollout_id, version, trainer)
 
     def release_leases(self, except_rollout_id: int | None = None, trainer: str = DEFAULT_TRAINER) -> int:
-        """Every lease of the trainer (but one) is ready again. Returns how many samples."""
+        """Releases every lease of the trainer except one. Returns the number of samples."""
         with self._database.transaction() as connection:
             take_turns(connection)
             return release(connection, except_rollout_id, trainer)
 
     def drop_stale(self, oldest_version: int, trainer: str = DEFAULT_TRAINER) -> int:
-        """ready -> dropped(stale) for every sample of the trainer's policy without a token that version `oldest_version`
-        or a later one wrote. Returns how many."""
+        """ready -> dropped(stale) for every sample of the trainer's policy whose tokens are all older than version
+        `oldest_version`. Returns the number of samples."""
         sample, body = schema.sample.c, schema.turn_body.c
         ready = (
             select(sample.id, body.version_spans)
@@ -135,7 +136,7 @@ class SampleTable:
         return len(stale)
 
     def get(self, ids: list[int]) -> list[SampleRecord]:
-        """Samples with their turns, by id."""
+        """Returns samples with their turns, by id."""
         sample = schema.sample
         with self._database.reading() as connection:
             rows = (
@@ -164,7 +165,7 @@ class SampleTable:
         ]
 
     def of_turn(self, turn_id: str) -> SampleRecord | None:
-        """None while the turn is not judged."""
+        """Returns the sample of a turn; None while the turn is not judged."""
         with self._database.reading() as connection:
             query = select(schema.sample.c.id).where(schema.sample.c.turn_id == turn_id)
             return next(iter(self.get(list(connection.scalars(query)))), None)
@@ -176,8 +177,8 @@ class SampleTable:
         trainer: str = DEFAULT_TRAINER,
         excluded: Collection[Person] = (),
     ) -> list[SampleRecord]:
-        """The newest `count` samples that the trainer took for earlier rollouts and that are in its weights, oldest
-        first. Those of a rejected or undone version are not among them, nor those of the people in `excluded`."""
+        """Returns the newest `count` samples that the trainer used in earlier rollouts and that are in its weights,
+        oldest first. Samples of rejected or undone versions, and of the people in `excluded`, are omitted."""
         sample = schema.sample.c
         kept = sample.state.in_([str(SampleState.LEASED), str(SampleState.TRAINED)])
         query = (
@@ -242,7 +243,7 @@ def _next_batch(
     excluded: Collection[Person],
     lock: bool = False,
 ) -> list[int]:
-    """Ids of ready samples, oldest first.
+    """Returns ids of ready samples, oldest first.
 
     Args:
         share: of the training weight that one person may have if several teach.
@@ -277,7 +278,7 @@ def _is_of_others(excluded: Collection[Person]) -> ColumnElement[bool]:
 
 
 def _learned(connection: Connection, trainer: str) -> dict[Person, int]:
-    """By person: samples that are leased, and those trained within the window."""
+    """Returns by person the number of samples that are leased, or were trained within the window."""
     sample, turn, training = schema.sample.c, schema.turn.c, schema.training.c
     leased = select(turn.person, func.count()).where(
         turn.id == sample.turn_id, sample.state == str(SampleState.LEASED), sample.trainer == trainer

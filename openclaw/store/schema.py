@@ -1,7 +1,7 @@
-"""The tables, declared once. Every statement and every DDL is rendered from here.
+"""The tables, declared once. Every statement and all DDL is generated from them.
 
-A turn's small, often read columns are in `turn`; its long ones (messages, ids, log-probs) in `turn_body`,
-so that counting and claiming never touch them.
+A turn's small, often used columns are in `turn`; its long ones (messages, ids, log-probs) in `turn_body`, so that
+counting and claiming never load them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 SCHEMA_VERSION = 11
-"""Raised by one with every entry of migrations.MIGRATIONS."""
+"""Must be increased by one with every entry of migrations.MIGRATIONS."""
 
 metadata = MetaData()
 
@@ -78,7 +78,7 @@ turn = Table(
     Index("turn_person", "person"),
     Index("turn_group", "group_id"),
 )
-"""`key_name` is the name of the client's key, "" for a request without a named key, null for imported turns and those of
+"""`key_name`: name of the client's key, "" for a request without a named key, null for imported turns and those from
 before schema 11; see `openclaw.store.rights`."""
 
 turn_body = Table(
@@ -122,8 +122,8 @@ feedback = Table(
     Column("created_at", Float, nullable=False),
     Column("scope", String, nullable=False, server_default="turn"),
 )
-"""People's feedback on turns, and the parts of turns in feedback on a whole session (`scope`). A judgement made of it
-outranks any other; `text` is JSON."""
+"""People's feedback on turns, and turns' parts of feedback on a whole session (`scope`). Judgements made from it
+override all others; `text` is JSON."""
 
 memory = Table(
     "memory",
@@ -138,8 +138,8 @@ memory = Table(
     Column("details", LargeBinary),
     Column("key_name", String),
 )
-"""People's wishes, each from the judgement of a turn. `text` and `details` are JSON; `held_by` is the version that
-fulfils the wish without the memory; `key_name` is that of the turn."""
+"""People's preferences, each from the judgement of a turn. `text` and `details` are JSON; `held_by` is the version
+that follows the preference without a reminder; `key_name` is that of the turn."""
 
 sample = Table(
     "sample",
@@ -171,8 +171,7 @@ training = Table(
     Column("created_at", Float, nullable=False),
     Index("training_version", "trainer", "version"),
 )
-"""The versions that trained each sample, rolled back versions included; it determines which samples are ready
-again."""
+"""The versions that trained each sample, including rolled-back ones; they determine which samples are ready again."""
 
 token_record = Table(
     "token_record",
@@ -181,7 +180,7 @@ token_record = Table(
     Column("data", LargeBinary, nullable=False),
     Column("created_at", Float, nullable=False),
 )
-"""Numbers of the last training step for every token of a sample."""
+"""Values of the last training step for every token of a sample."""
 
 dream = Table(
     "dream",
@@ -205,8 +204,8 @@ dream = Table(
     Column("created_at", Float, nullable=False),
     Index("dream_rollout", "trainer", "model", "kind", "rollout_id"),
 )
-"""Answers that the model sampled for dreaming, see `openclaw.store.dreams`. Dreams of a wish name the turns after which
-it was written, and are deleted with any of them."""
+"""Answers that the model sampled for dreaming, see `openclaw.store.dreams`. Dreams of a preference list the turns
+after which it was written, and are deleted with any of them."""
 
 weight_version = Table(
     "weight_version",
@@ -225,4 +224,4 @@ weight_version = Table(
     UniqueConstraint("trainer", "version", name="weight_version_number"),
     Index("weight_version_status", "status", "activated_at"),
 )
-"""`details` is JSON: what the gate measured, why a version was rejected, why one was undone."""
+"""`details` is JSON: the gate's measurements, the reason of a rejection or of undoing."""

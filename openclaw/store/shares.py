@@ -1,4 +1,4 @@
-"""Limits one person's share of the training samples, if several people teach: pure functions."""
+"""Limits one person's share of the training samples if several people teach: pure functions."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 WINDOW_SECONDS = 3600.0
-"""Length of the window: samples leased or trained in it count."""
+"""Length of the window in seconds: samples leased or trained in it count."""
 
 Person = str | None
-"""None: everybody without a name, as one."""
+"""None: all people without a name, as one."""
 
 
 def bounded(
     ready: Sequence[tuple[int, Person]], learned: Mapping[Person, int], batch_size: int, share: float
 ) -> list[int]:
-    """Returns the samples for a batch, oldest first, so that one person contributes at most `share` of all samples of
-    the window and one further batch. The other samples wait.
+    """Returns the samples of a batch, oldest first, so that one person contributes at most `share` of the window's
+    samples plus one batch. The other samples wait.
 
-    There is no bound if only one person has as many samples as a batch.
+    There is no bound unless a second person has as many samples as a batch.
 
     Args:
         ready: id and person of each ready sample, oldest first.

@@ -1,5 +1,5 @@
-"""The status of turns, from capture to training, and their counts, read from covering indexes. No content but hints and
-reasons of judges."""
+"""The status of turns from capture to training, and their counts, read from covering indexes. It contains no
+conversation text except hints and reasons of judges."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _LOST_TURNS = (TurnState.EXPIRED, TurnState.UNTRAINABLE, TurnState.ABORTED)
 
 @dataclass(frozen=True, kw_only=True)
 class TurnStatus:
-    """The status of a turn. `weight_versions` sampled it, in order; `trained_version` was trained on it.
+    """The status of a turn. `weight_versions`: versions that sampled it, in order; `trained_version`: version trained
+    on it.
 
     score: of the last judgement, -1 to 1; None before there is one. sample_state: None before the turn is judged.
     created_at: Unix seconds.
@@ -38,38 +39,39 @@ class TurnStatus:
     score: float | None
     judge: str | None
     reason: str | None
-    """Why it has this score, in one line of its judge."""
+    """The judge's reason for the score, in one line."""
     hints: list[str]
     sample_state: str | None
     drop_reason: str | None
     trained_version: int | None
     unsampled: str | None
-    """Why its score cannot be trained; see `Turn.unsampled`."""
+    """Why its score cannot be trained on; see `Turn.unsampled`."""
 
 
 class StatusTable:
-    """Reads turn, judgement and sample together."""
+    """Queries turn, judgement and sample together."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def of_completion(self, completion_id: str, asker: Asker = ADMINISTRATOR) -> TurnStatus | None:
-        """The status of one turn; None when there is no such turn that the asker may use."""
+        """Returns the status of one turn; None if there is no such turn that the asker may access."""
         which = and_(schema.turn.c.completion_id == completion_id, *usable(asker))
         with self._database.reading() as connection:
             statuses = _statuses(connection, which, limit=1)
         return statuses[0] if statuses else None
 
     def recent(self, limit: int, session_id: str | None = None) -> list[TurnStatus]:
-        """Of the `limit` newest turns (of a session), the newest first."""
+        """Returns the status of the `limit` newest turns (of a session), newest first."""
         which = schema.turn.c.session_id == session_id if session_id is not None else None
         with self._database.reading() as connection:
             return _statuses(connection, which, limit)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """{"turns": {state: n}, "samples": {state: n}, "dropped": {reason: n}, "judge_failures": {reason: n}}.
+        """Returns {"turns": {state: n}, "samples": {state: n}, "dropped": {reason: n}, "judge_failures": {reason:
+        n}}.
 
-        judge_failures: turns that wait for their judge to try again, by the error of the last try.
+        judge_failures: turns that wait for another attempt of their judge, by the last error.
         dropped: samples dropped by judge, method or trainer, and turns that ended without becoming a sample
         (expired, untrainable, aborted), by reason.
         """

@@ -1,7 +1,7 @@
-"""Numbers of a training step for every token of a sample: advantage, log-prob, hint, disagreement of its teacher.
+"""Values of a training step for every token of a sample: advantage, log-prob, hint, disagreement with its teacher.
 
-Numbers without content, for people who want to see why a version came out as it did. They leave with their sample, and
-the oldest ones when there are many.
+They contain no text, and help people understand a version. They are deleted with their sample, and the oldest ones
+when there are too many.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ MOST_SAMPLES = 20_000
 
 
 class TokenRecordTable:
-    """One record a sample: that of the last step that trained on it."""
+    """One record a sample: from the last step that trained on it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def keep(self, records: Iterable[dict[str, Any]]) -> int:
-        """Stores records `{"sample", "turn_id", "rollout_id", "version", ...}` of samples that are there and belong to
-        that turn; returns how many."""
+        """Stores records `{"sample", "turn_id", "rollout_id", "version", ...}` of existing samples of that turn;
+        returns their number."""
         sample, table = schema.sample.c, schema.token_record
         known = {int(one["sample"]): one for one in records if isinstance(one.get("sample"), int)}
         now = time.time()
@@ -56,7 +56,7 @@ class TokenRecordTable:
         return len(rows)
 
     def of_turn(self, turn_id: str) -> dict[str, Any] | None:
-        """The record of a turn's sample; None while it was not trained on, or when it was too long ago."""
+        """Returns the record of a turn's sample; None if it was not trained on, or too long ago."""
         table, sample = schema.token_record.c, schema.sample.c
         query = select(table.data).join_from(schema.token_record, schema.sample, table.sample_id == sample.id)
         with self._database.reading() as connection:
@@ -64,8 +64,8 @@ class TokenRecordTable:
         return None if data is None else dict(unpack_json(data))
 
     def take(self, run_dir: Path) -> int:
-        """Moves what the trainer wrote into the run folder into the store; returns how many records. A file that cannot
-        be read is removed."""
+        """Moves the trainer's record files from the run folder into the store; returns the number of records.
+        Unreadable files are removed."""
         count = 0
         for path in all_files(run_dir):
             try:

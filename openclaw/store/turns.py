@@ -1,7 +1,7 @@
 """Sessions and their turns.
 
-A session is touched by every turn, and ended by the client or by idleness; a session used again is open again. A turn is
-recorded once, found again by transcript, answered once.
+A session is updated by every turn, and ended by the client or when idle; using it again reopens it. A turn is
+recorded once, found again by its transcript, and answered once.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from openclaw.types import ENVIRONMENT, Message, NewTurn, Session, Turn, TurnSta
 
 
 class SessionTable:
-    """Sessions: who, when, and the expiry of turns that nothing followed."""
+    """Sessions: persons, times, and the expiry of turns without a successor."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def touch(self, session_id: str, person: str | None = None) -> None:
-        """Note that the session is in use (made when new, reopened when ended)."""
+        """Records that the session is in use (creates it, or reopens it if it was ended)."""
         with self._database.transaction() as connection:
             touch(connection, session_id, person, None, new_turns=0)
 
@@ -44,13 +44,13 @@ class SessionTable:
         return None if row is None else Session(**row)
 
     def end(self, session_id: str, asker: Asker = ADMINISTRATOR) -> int:
-        """End a session on its client's request, as far as its turns are the asker's; an unknown one is no error. Returns
-        the turns that expired."""
+        """Ends a session on its client's request, as far as its turns are the asker's; an unknown one is no error.
+        Returns the number of expired turns."""
         with self._database.transaction() as connection:
             return _end(connection, session_id, "session_done", time.time(), asker)
 
     def expire(self, ttl: float) -> int:
-        """End every open session that was idle for more than `ttl` seconds. Returns how many."""
+        """Ends every open session that was idle for more than `ttl` seconds. Returns their number."""
         now = time.time()
         session = schema.session.c
         idle = select(session.id).where(session.ended_at.is_(None), session.last_seen < now - ttl)
@@ -64,7 +64,8 @@ class SessionTable:
         return len(ids)
 
     def of_group(self, group_id: str, person: str | None = None, asker: Asker = ADMINISTRATOR) -> list[str]:
-        """Sessions with a turn of the group, the oldest first; only turns of `person`, if given, and of the asker."""
+        """Returns sessions with a turn of the group, oldest first; only turns of `person`, if given, and of the
+        asker."""
         turn = schema.turn.c
         query = select(turn.session_id, turn.created_at).where(turn.group_id == group_id)
         query = query.where(*_of(person), *usable(asker))
@@ -73,8 +74,8 @@ class SessionTable:
         return list(dict.fromkeys(row.session_id for row in rows))
 
     def listing(self, person: str | None = None) -> list[dict[str, Any]]:
-        """Sessions without content, the newest first: id, person, turns, times (Unix seconds); of a person those that
-        they began or have a turn in. Raises StoreError."""
+        """Returns sessions without content, newest first: id, person, turns, times (Unix seconds); for a person those
+        that they began or have a turn in. Raises StoreError."""
         session, turn = schema.session, schema.turn.c
         shown = [column for column in session.c if column is not session.c.key_name]
         query = select(*shown).order_by(session.c.last_seen.desc())
@@ -88,7 +89,7 @@ class SessionTable:
 def touch(
     connection: Connection, session_id: str, person: str | None, key_name: str | None, new_turns: int
 ) -> None:
-    """Note that a session is in use, by whom, and how many turns it has got."""
+    """Records that a session is in use, by whom, and the number of its new turns."""
     now = time.time()
     row = {"id": session_id, "person": person, "turns": new_turns, "created_at": now, "last_seen": now}
     _upsert(connection.dialect.name).run(connection, row | {"key_name": key_name})
@@ -114,7 +115,7 @@ def _end(
     now: float,
     asker: Asker = ADMINISTRATOR,
 ) -> int:
-    """Turns of others stay, and a session that has any stays open until it is idle."""
+    """Ends a session for an asker. Turns of others stay, and a session that has any stays open until it is idle."""
     session, turn, conditions = schema.session.c, schema.turn.c, usable(asker)
     here = turn.session_id == session_id
     ended = update(schema.session).where(session.id == session_id, session.ended_at.is_(None))
@@ -131,9 +132,9 @@ def _end(
 
 _DIGESTS_A_QUERY = 500
 _LOOKED_AT = 20
-"""Newest turns of one transcript among which the asker's is looked for, before a query asks for it alone."""
+"""Newest turns with a transcript that are checked for the asker, before a query for the asker's turns only."""
 
-# Made once: these run for every answer of the gateway.
+# built once, because these run for every answer of the gateway
 _KNOWN = Prepared(select(schema.turn.c.id).where(schema.turn.c.completion_id == bindparam("completion")))
 _LAST_INDEX = Prepared(
     select(func.max(schema.turn.c.turn_index)).where(schema.turn.c.session_id == bindparam("session"))
@@ -169,10 +170,10 @@ class TurnTable:
         self._database = database
 
     def record(self, turn: NewTurn) -> Turn:
-        """Store a turn and touch its session. The same `completion_id` again gives the turn already stored.
+        """Stores a turn and updates its session. A repeated `completion_id` returns the stored turn.
 
-        Raises StoreError for a state that a new turn cannot have, and for a captured turn whose ids,
-        log-probs and version spans disagree.
+        Raises StoreError for a state that a new turn cannot have, and for a captured turn with inconsistent ids,
+        log-probs and version spans.
         """
         check_new_turn(turn)
         body = body_row(turn)
@@ -200,9 +201,9 @@ class TurnTable:
         since: float = 0.0,
         asker: Asker = ADMINISTRATOR,
     ) -> Turn | None:
-        """The stored turn whose transcript digest comes first in `digests` (longest prefix first); of
-        several with that digest, the newest. Only turns of `session_id`, if given, created at or after
-        `since` (Unix seconds), that the asker may use."""
+        """Returns the stored turn whose transcript digest comes first in `digests` (longest prefix first); of several
+        with that digest, the newest. Only turns of `session_id`, if given, created at or after `since` (Unix
+        seconds), that the asker may access."""
         turn, conditions = schema.turn.c, usable(asker)
         with self._database.reading() as connection:
             newest = _newest(connection, digests[0], session_id, since, asker) if digests else None
@@ -224,7 +225,7 @@ class TurnTable:
         return None
 
     def last_main(self, session_id: str, asker: Asker = ADMINISTRATOR) -> Turn | None:
-        """Returns the newest main turn of a session that waits for its next state, and that the asker may use."""
+        """Returns the newest main turn of a session that waits for its next state, and that the asker may access."""
         turn = schema.turn.c
         query = (
             select(turn.id)
@@ -240,15 +241,15 @@ class TurnTable:
             return None if turn_id is None else _one_turn(connection, turn.id == turn_id)
 
     def next_index(self, session_id: str) -> int:
-        """0 for a new session."""
+        """Returns the index of the session's next turn; 0 for a new session."""
         with self._database.reading() as connection:
             last = _LAST_INDEX.value(connection, {"session": session_id})
         return 0 if last is None else int(last) + 1
 
     def answer(self, turn_id: str, next_state: list[Message]) -> bool:
-        """Give a captured or imported turn its next state. False, and no change, for a turn that waits for none (answered
-        already, expired, side, aborted, ...). A turn of an environment stays captured: its reward comes as feedback,
-        and is not judged by its next state. Raises StoreError for an unknown turn."""
+        """Sets the next state of a captured or imported turn. Returns False and changes nothing for any other turn
+        (answered already, expired, side, aborted, ...). A turn of an environment stays captured: its reward comes as
+        feedback, and is not judged by its next state. Raises StoreError for an unknown turn."""
         with self._database.transaction() as connection:
             state = turn_state(connection, turn_id)
             if state not in (TurnState.CAPTURED, TurnState.IMPORTED):
@@ -265,8 +266,8 @@ class TurnTable:
         person: str | None = None,
         asker: Asker = ADMINISTRATOR,
     ) -> tuple[dict[str, list[Turn]], list[str]]:
-        """Turns by session, in order, and the sessions that are left: whole sessions are read until they have `most`
-        turns together, at least one. Only turns of `person`, if given, and of the asker."""
+        """Returns turns by session, in order, and the remaining sessions: whole sessions are loaded until they have
+        `most` turns together, at least one. Only turns of `person`, if given, and of the asker."""
         turn = schema.turn.c
         turns: dict[str, list[Turn]] = {}
         left = list(session_ids)
@@ -280,7 +281,7 @@ class TurnTable:
         return turns, left
 
     def get_many(self, turn_ids: Sequence[str]) -> dict[str, Turn]:
-        """Turns with all that is stored of them, by id."""
+        """Returns turns with all their stored data, by id."""
         turns: dict[str, Turn] = {}
         with self._database.reading() as connection:
             for ids in slices(list(turn_ids)):
@@ -290,7 +291,7 @@ class TurnTable:
 
 
 def turn_state(connection: Connection, turn_id: str) -> str:
-    """The state of a turn, locked until the transaction ends. Raises StoreError for an unknown turn."""
+    """Returns the state of a turn, locked until the transaction ends. Raises StoreError for an unknown turn."""
     state = _STATE.value(connection, {"of": turn_id})
     if state is None:
         raise StoreError(f"no turn {turn_id} in the store")
@@ -310,7 +311,7 @@ def _one_turn(connection: Connection, *where: object) -> Turn | None:
 def _newest(
     connection: Connection, digest: str, session_id: str | None, since: float, asker: Asker
 ) -> str | None:
-    """The id of the newest turn with a transcript: in most requests that of the longest one is there."""
+    """Returns the id of the newest turn with this transcript; usually the longest transcript matches."""
     for row in _NEWEST.rows(connection, {"digest": digest, "since": since}):
         here = session_id is None or row["session_id"] == session_id
         if here and may_use(asker, row["key_name"], row["person"]):

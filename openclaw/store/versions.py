@@ -1,4 +1,5 @@
-"""Weight versions and their lineage: which is live, which were rejected or rolled back, how people judged each."""
+"""Weight versions and their lineage: which is live, which were rejected or rolled back, and how people judged
+each."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ _SURVIVING = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
 
 @dataclass(frozen=True)
 class JudgedTurn:
-    """`version`: that wrote its last token. `cut`: it ended by its length. `undone`: the version was rolled back.
-    `person`: whose turn it is."""
+    """A judged turn, for probation. `version`: the one that sampled its last token. `cut`: it was truncated by its
+    length limit. `undone`: the version was rolled back. `person`: whose turn it is."""
 
     version: int
     score: float
@@ -43,13 +44,13 @@ class JudgedTurn:
 
 
 class VersionTable:
-    """A version number is never used for two things; a sample is trained once in the surviving lineage."""
+    """Version numbers are never reused; a sample is trained once in the surviving lineage."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def live(self, trainer: str | None = None) -> int:
-        """The version of a trainer that went live last, None: of any that trains no adapter; 0 when none did."""
+        """Returns the last live version of a trainer; None: of any trainer of the main model; 0 if there is none."""
         table = schema.weight_version.c
         query = select(table.version).where(table.status == str(VersionStatus.LIVE))
         condition = ~table.trainer.contains(ADAPTER_MARK) if trainer is None else table.trainer == trainer
@@ -58,7 +59,7 @@ class VersionTable:
             return connection.scalar(query.order_by(table.activated_at.desc()).limit(1)) or 0
 
     def of_adapters(self) -> dict[str, int]:
-        """The live version of each adapter that is trained, by its name."""
+        """Returns the live version of each trained adapter, by name."""
         table = schema.weight_version.c
         query = select(table.trainer, table.version).where(table.status == str(VersionStatus.LIVE))
         query = query.where(table.trainer.contains(ADAPTER_MARK)).order_by(table.trainer)
@@ -66,7 +67,7 @@ class VersionTable:
             return {adapter_of(trainer) or "": version for trainer, version in connection.execute(query)}
 
     def all(self, trainer: str = DEFAULT_TRAINER) -> list[WeightVersion]:
-        """Every version of the trainer, by number."""
+        """Returns every version of the trainer, by number."""
         table = schema.weight_version
         query = select(table).where(table.c.trainer == trainer).order_by(table.c.version)
         with self._database.reading() as connection:
@@ -83,13 +84,13 @@ class VersionTable:
         trainer: str = DEFAULT_TRAINER,
         details: dict[str, Json] | None = None,
     ) -> None:
-        """Every engine serves `version`: commit the lease of `rollout_id` (-1: none), in one transaction.
+        """Records that every engine serves `version`: commits the lease of `rollout_id` (-1: none), in one
+        transaction.
 
-        restored: the trainer has (re)started from these weights. Every other lease is released, every
-        version that is no ancestor is rolled back, and samples that only those trained are ready again.
-        details: measurements of the version.
-        Calling it again with the same arguments changes nothing. Raises StoreError for a number already
-        used for something else.
+        restored: the trainer has (re)started from these weights. All other leases are released, versions that are not
+        ancestors are rolled back, and samples trained only by those are ready again. details: measurements of the
+        version. Repeating it with the same arguments changes nothing. Raises StoreError for a number already used
+        otherwise.
         """
         with self._database.transaction() as connection:
             take_turns(connection)
@@ -105,7 +106,9 @@ class VersionTable:
             first_time = known is None or known["activated_at"] is None
             if first_time or restored:
                 _activate(connection, trainer, version)
-            if restored:  # a lease of this rollout id is this version's only if it was not committed before
+            if (
+                restored
+            ):  # a lease of this rollout id belongs to this version only if it was not committed before
                 release(connection, rollout_id if first_time else None, trainer)
                 _roll_back_all_but(connection, trainer, _lineage(connection, trainer, version))
                 _resettle_samples(connection, trainer)
@@ -119,16 +122,17 @@ class VersionTable:
         reason: str = "",
         trainer: str = DEFAULT_TRAINER,
     ) -> list[int]:
-        """An older version is served again, and training goes on from it. Leases end: who waits for a batch asks again.
+        """Makes an older version live again; training continues from it. Leases end: a trainer that waits for a batch
+        asks again.
 
-        Versions that do not lead to it are rolled back; samples that only those trained are ready again, or with
+        Versions that are not its ancestors are rolled back; samples trained only by those are ready again, or with
         `drop_turns` quarantined, so that they are not learned again. Repeating it changes nothing.
 
         Returns:
             The versions that were undone.
 
         Raises:
-            StoreError: a version that never was live.
+            StoreError: a version that was never live.
         """
         with self._database.transaction() as connection:
             take_turns(connection)
@@ -148,8 +152,8 @@ class VersionTable:
         return sorted(undone)
 
     def forget(self, trainer: str) -> int:
-        """Deletes all versions and dreams of a trainer; samples that they were trained on are ready again. Repeating it
-        changes nothing.
+        """Deletes all versions and dreams of a trainer; samples trained by them are ready again. Repeating it changes
+        nothing.
 
         Returns:
             How many versions.
@@ -170,12 +174,12 @@ class VersionTable:
             return connection.execute(delete(table).where(table.c.trainer == trainer)).rowcount
 
     def judged_count(self) -> int:
-        """Judged main turns of people, all there are."""
+        """Returns the number of people's judged main turns."""
         with self._database.reading() as connection:
             return connection.scalar(_judged(func.count())) or 0
 
     def judged_turns(self, limit: int) -> list[JudgedTurn]:
-        """The newest `limit` of them, oldest first."""
+        """Returns the newest `limit` of them, oldest first."""
         turn, body, judgement = schema.turn.c, schema.turn_body.c, schema.judgement.c
         query = _judged(turn.finish_reason, judgement.score, body.version_spans, turn.person)
         query = query.where(body.turn_id == turn.id).order_by(judgement.id.desc()).limit(limit)
@@ -194,7 +198,8 @@ class VersionTable:
     def learned_by(
         self, versions: Sequence[int], trainer: str = DEFAULT_TRAINER
     ) -> dict[int, dict[str, int]]:
-        """By version: how many turns it learned from (`turns`), judged above (`good`) and below 0 (`bad`)."""
+        """Returns by version how many turns it learned from (`turns`), and how many were judged above (`good`) and
+        below 0 (`bad`)."""
         training, sample, judgement = schema.training.c, schema.sample.c, schema.judgement.c
         query = (
             select(
@@ -224,8 +229,8 @@ class VersionTable:
         details: dict[str, Json],
         trainer: str = DEFAULT_TRAINER,
     ) -> int:
-        """The update of `rollout_id` never goes live: its version is recorded with `details` (reason, stage,
-        measurements), its samples are quarantined, in one transaction. Repeating it changes nothing.
+        """Records that the update of `rollout_id` never goes live: stores its version with `details` (reason, stage,
+        measurements) and quarantines its samples, in one transaction. Repeating it changes nothing.
 
         Returns:
             How many samples.
@@ -263,7 +268,7 @@ def _alive(connection: Connection, trainer: str) -> set[int]:
 
 
 def _explain(connection: Connection, trainer: str, undone: set[int], reason: str) -> None:
-    """Writes into the details of undone versions why they were."""
+    """Adds the reason to the details of undone versions."""
     table = schema.weight_version
     for version in undone:
         known = _known(connection, trainer, version)
@@ -306,7 +311,7 @@ def _activate(connection: Connection, trainer: str, version: int) -> None:
 
 
 def _lineage(connection: Connection, trainer: str, version: int) -> set[int]:
-    """The version and its ancestors."""
+    """Returns the version and its ancestors."""
     table = schema.weight_version.c
     query = select(table.version, table.parent).where(table.trainer == trainer)
     parents = {row.version: row.parent for row in connection.execute(query)}
@@ -319,7 +324,7 @@ def _lineage(connection: Connection, trainer: str, version: int) -> set[int]:
 
 
 def _roll_back_all_but(connection: Connection, trainer: str, lineage: set[int]) -> None:
-    """A run of a day has tens of thousands of versions, of which few change here."""
+    """Rolls back all other versions. A run of a day has tens of thousands of versions, of which few change here."""
     table = schema.weight_version
     of_trainer = table.c.trainer == trainer
     known = connection.execute(select(table.c.version, table.c.status).where(of_trainer)).all()
@@ -336,8 +341,8 @@ def _roll_back_all_but(connection: Connection, trainer: str, lineage: set[int]) 
 
 
 def _resettle_samples(connection: Connection, trainer: str, quarantined: str | None = None) -> None:
-    """A sample is trained if and only if a version of the surviving lineage trained it; others are ready again, or in
-    quarantine for the reason that is given."""
+    """Updates states: a sample is trained if and only if a version of the surviving lineage trained it; others are
+    ready again, or quarantined for the given reason."""
     sample, training, version = schema.sample, schema.training, schema.weight_version
     survivors = (
         select(training.c.version)
@@ -360,7 +365,7 @@ def _resettle_samples(connection: Connection, trainer: str, quarantined: str | N
     last = survivors.with_only_columns(func.max(training.c.version)).scalar_subquery()
     rollout = survivors.with_only_columns(training.c.rollout_id).order_by(training.c.version.desc()).limit(1)
     kept = {"state": str(SampleState.TRAINED), "reason": None, "trainer": trainer, "trained_version": last}
-    # in quarantine: its version came back
+    # quarantined samples too: their version may be live again
     others = (SampleState.READY, SampleState.LEASED, SampleState.QUARANTINED)
     untrained = sample.c.state.in_([str(state) for state in others])
     connection.execute(

@@ -1,1 +1,1 @@
-"""The hooks that a trainer calls: services to start, batches to lease, versions to commit."""
+"""Hooks called by a trainer: services to start, batches to lease, versions to commit."""

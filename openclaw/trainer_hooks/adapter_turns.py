@@ -1,7 +1,7 @@
-"""Chooses the adapter to train next, if a trainer trains several in turn on one frozen base.
+"""Chooses the adapter to train next, if a trainer trains several in turn on one frozen base model.
 
-An adapter has its turn when its own batch is full or its oldest sample has waited long enough. Of several, the one that
-was trained longest ago comes first, so that a person who talks much delays no other.
+An adapter is due when its own batch is full or its oldest sample has waited long enough. Of several, the least
+recently trained one is first, so that an active person does not delay others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _last_turns: dict[str, int] = {}
 
 
 def check(settings: HookSettings) -> None:
-    """Raises ConfigError for --trust, which would compare people whose turns are kept apart."""
+    """Raises ConfigError for --trust, which would compare people whose turns are separate."""
     if settings.served.train_adapters is not None and settings.trust.is_on:
         raise ConfigError(
             "--train-adapters does not go with --trust, which compares people who share a policy; drop one of them"
@@ -33,14 +33,14 @@ def check(settings: HookSettings) -> None:
 
 
 def for_adapter(args: object, adapter: str) -> Any:
-    """Returns the trainer's arguments for hooks that work for one adapter: they see its turns alone."""
+    """Returns the trainer's arguments for hooks of one adapter, which then access only its turns."""
     copied = copy.copy(args)
     setattr(copied, ADAPTER, adapter)
     return copied
 
 
 def adapters_turn(args: object, rollout_id: int) -> tuple[str, list[SampleRecord]]:
-    """Blocks until an adapter has its turn; returns its name and its leased batch. The same `rollout_id` gets the same
+    """Blocks until an adapter is due; returns its name and its leased batch. The same `rollout_id` returns the same
     batch again. See `NextBatch.wait`.
 
     Raises:
@@ -60,7 +60,7 @@ def adapters_turn(args: object, rollout_id: int) -> tuple[str, list[SampleRecord
 
 
 def due_adapter(args: object, rollout_id: int) -> tuple[str, list[SampleRecord]] | None:
-    """Returns the adapter whose turn it is, and its leased batch; None while no batch can go."""
+    """Returns the adapter that is due, and its leased batch; None while none is."""
     base = pipeline_of(args)
     base.next.clean()
     waiting = {name: pipeline_of(for_adapter(args, name)) for name in base.store.policies.waiting()}

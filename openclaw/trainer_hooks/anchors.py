@@ -1,8 +1,9 @@
-"""Rows of extra steps whose teacher reads a prompt: anchors, which hold explicit wishes, and answers under a memory.
+"""Rows of extra steps with a teacher: anchors, which preserve obedience to explicit requests, and answers to prompts
+with memory.
 
-An anchor (`openclaw.methods.anchors`) keeps the policy at what its teacher does if a wish is explicit. An answer to a
-prompt with remembered preferences (--memory) is also trained after the prompt without them, toward the teacher that
-reads them: context distillation, Snell et al. 2022 (arXiv 2209.15189).
+An anchor (`openclaw.methods.anchors`) keeps the policy close to its teacher for prompts with an explicit request. An
+answer to a prompt with remembered preferences (--memory) is also trained with the prompt without them, toward the
+teacher that sees them: context distillation, Snell et al. 2022 (arXiv 2209.15189).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SAME = (
 
 
 def add_plain_prompts(steps: Sequence[ExtraStep], prompts: HintedPrompts) -> None:
-    """Gives the turns whose prompts hold a memory their prompt without it."""
+    """Adds to turns whose prompts contain remembered preferences their prompt without these."""
     for step in steps:
         for turn in step.turns:
             turn.plain = without_memory(turn.record, prompts)
@@ -35,7 +36,7 @@ def add_plain_prompts(steps: Sequence[ExtraStep], prompts: HintedPrompts) -> Non
 def add_anchors(
     steps: Sequence[ExtraStep], settings: HookSettings, prompts: HintedPrompts, rollout_id: int
 ) -> None:
-    """Gives the turns of each step that changes a habit their anchors, the same ones for the same rollout."""
+    """Adds anchors to the turns of each step that changes a habit; deterministic for a rollout."""
     arguments = settings.anchors
     anchors = Anchors(prompts, read_wishes(arguments.anchor_wishes), arguments.anchor_share)
     for step in steps:
@@ -46,8 +47,8 @@ def add_anchors(
 
 
 def changes_habit(step: ExtraStep, trainer: TrainerFlags) -> bool:
-    """Returns whether a step has a hint, scores that differ or a memory, or follows its own batch. If not, anchors
-    would be all that is trained, and would pull the habit back until people complain again."""
+    """Returns whether a step has a hint, different scores or remembered preferences, or follows its own batch.
+    Otherwise only anchors would be trained, and would undo the habit until people complain again."""
     if not all(turn.again for turn in step.turns) or any(turn.plain is not None for turn in step.turns):
         return True
     rows, key = [turn.row for turn in step.turns], trainer.reward_key
@@ -74,8 +75,8 @@ def rows_of(steps: Sequence[ExtraStep]) -> list[Row]:
 
 
 def without_memory(record: SampleRecord, prompts: HintedPrompts) -> list[int] | None:
-    """Returns ids of a turn's prompt without its memory, and of its answer; None without a memory, or if that prompt
-    cannot be written."""
+    """Returns ids of a turn's prompt without remembered preferences, and of its answer; None if it has none, or if
+    that prompt cannot be rendered."""
     if not record.turn.memory:
         return None
     try:
@@ -85,19 +86,18 @@ def without_memory(record: SampleRecord, prompts: HintedPrompts) -> list[int] | 
 
 
 def anchor_row(row: Row, tokens: list[int], number: int, step: int) -> Row:
-    """Returns the row of a turn with a wish in its prompt: `tokens` is that prompt and the turn's answer."""
+    """Returns the row of an anchor: `tokens` is a prompt with an explicit request and the turn's answer."""
     return _taught_row(row, tokens, tokens, ANCHOR, number, step)
 
 
 def memory_row(row: Row, tokens: list[int], taught: list[int], number: int, step: int) -> Row:
-    """Returns the row of a turn without the memory of its prompt (`tokens`), whose teacher reads the prompt as it
-    was."""
+    """Returns the row of a turn without remembered preferences (`tokens`), whose teacher gets the original prompt."""
     return _taught_row(row, tokens, taught, MEMORY, number, step)
 
 
 def _taught_row(row: Row, tokens: list[int], taught: list[int], case: str, number: int, step: int) -> Row:
-    """Returns a turn's answer after another prompt, and that of its teacher. It has no reward, since no score is
-    about it, and no log-probs, since no engine sampled it after this prompt."""
+    """Returns a turn's answer after another prompt, with that of its teacher. It has no reward, because no score is
+    about it, and no log-probs, because no engine sampled it after this prompt."""
     reward = row["reward"]
     return {
         **{name: row[name] for name in _SAME},

@@ -1,6 +1,7 @@
-"""Every flag that the hooks of this folder bring to a trainer, one group a concern, and all of them as `HookSettings`.
+"""All flags of the hooks in this folder, one group a topic, combined in `HookSettings`.
 
-A trainer hands its hooks one object with all flags. `HookSettings.of` converts it; nothing else here reads that object.
+A trainer passes one object with all flags to its hooks. `HookSettings.of` converts it; other code here does not
+access that object.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ D = TypeVar("D", bound="DataclassInstance")
 
 
 def shared(owner: type, name: str, variables: bool = True) -> Any:
-    """Returns a setting of the gateway or the judge as a flag of the trainer: its help, default and bounds.
+    """Returns a setting of the gateway or the judge as a flag of the trainer, with its help, default and bounds.
 
     Args:
         variables: read its environment variables too.
@@ -134,7 +135,7 @@ class StandingArguments:
 
 
 ADAPTER = "policy_adapter"
-"""In the arguments of a trainer that trains several adapters in turn: the one that a hook is called for."""
+"""Argument of a trainer that trains several adapters in turn: the adapter that a hook is called for."""
 TRUST_BAR = 0.5
 _WITH_TRUST = needs("trust", text="{flag} is read with --trust facts alone; add that, or drop it")
 
@@ -250,15 +251,14 @@ class TrainerFlags:
 
 
 def by_name(cls: type[D], args: object) -> D:
-    """Returns the dataclass filled with the flags that have the names of its fields. Raises AttributeError for a
-    missing one."""
+    """Returns the dataclass filled from flags of the same names. Raises AttributeError for a missing one."""
     names = [item.name for item in dataclasses.fields(cls)]
     return cls(*operator.attrgetter(*names)(args))
 
 
 @dataclass(frozen=True)
 class ServedArguments:
-    """Flags of `services` that batches depend on; a trainer without that hook has the defaults."""
+    """Flags of `services` that affect batches; defaults if the trainer does not use that hook."""
 
     method_path: str | None = flag(None, "")
     train_adapters: str | None = flag(None, "")
@@ -269,7 +269,7 @@ class ServedArguments:
 
 @dataclass(frozen=True)
 class HookSettings:
-    """The trainer's arguments as the hooks read them, typed.
+    """The trainer's arguments for the hooks, typed.
 
     Attributes:
         values: all flags by name, for the options that a method declares.
@@ -289,8 +289,8 @@ class HookSettings:
 
     @classmethod
     def of(cls, args: object) -> HookSettings:
-        """Raises ConfigError if a flag breaks its bounds or rules, and AttributeError for a trainer without one of
-        `TrainerFlags`."""
+        """Converts the trainer's arguments. Raises ConfigError if a flag violates its bounds or rules, and
+        AttributeError for a trainer without one of `TrainerFlags`."""
         buffer, probation = read(BufferArguments, args), read(ProbationArguments, args)
         if (adapter := vars(args).get(ADAPTER)) is not None:
             buffer = replace(buffer, trainer_id=policy_of(buffer.trainer_id, adapter))
@@ -310,7 +310,8 @@ class HookSettings:
 
     @property
     def teaches_in_trainer(self) -> bool:
-        """Whether the method has a teacher, and that is in the trainer. Raises ConfigError for no such method."""
+        """Returns whether the method has a teacher that runs in the trainer. Raises ConfigError for an unknown
+        method."""
         if self.trainer.teacher_source == "inference" or self.served.method_path is None:
             return False
         method = Method.load(self.served.method_path)
@@ -319,11 +320,11 @@ class HookSettings:
 
     @property
     def distils_memory(self) -> bool:
-        """Whether answers under a memory are distilled: memory is on, and the teacher is in the trainer. Otherwise the
-        memory stays in the prompts, unless the weights come to hold it in another way."""
+        """Returns whether answers to prompts with memory are distilled: memory is on, and the teacher is in the
+        trainer. Otherwise preferences stay in the prompts, unless the weights learn them in another way."""
         return bool(self.served.memory) and self.teaches_in_trainer
 
     @property
     def trains_more(self) -> bool:
-        """Whether anything is trained after a batch besides the batch."""
+        """Returns whether there are extra steps after a batch."""
         return bool(self.anchors.anchor_share or self.replay.replay_steps) or self.distils_memory

@@ -1,5 +1,5 @@
-"""Samples on which the gate compares a candidate with the live weights: liked answers, the newest ones, questions of
-a file."""
+"""Samples on which the gate compares a candidate with the live weights: liked answers, the newest ones, questions
+from a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FLAGS = (GateSampleArguments,)
 
 
 def gate_samples(args: object, rollout_id: int, version: int) -> list[Row]:
-    """For --gate-samples-path: samples whose metadata name their purpose (`gate`) and themselves (`key`).
+    """For --gate-samples-path: returns samples whose metadata contain their purpose (`gate`) and id (`key`).
 
     Raises:
         ConfigError: --gate-data cannot be read. StoreError: the buffer cannot.
@@ -57,7 +57,7 @@ def gate_samples(args: object, rollout_id: int, version: int) -> list[Row]:
 
 
 def _liked(pipeline: BatchPipeline, count: int) -> list[Turn]:
-    """Answers that trusted people liked: an update that unlearns what others liked is no reason for a rejection."""
+    """Returns answers that trusted people liked: forgetting what others liked is no reason to reject an update."""
 
     def ask(excluded: Collection[Person]) -> list[Turn]:
         trainer = pipeline.settings.buffer.trainer_id
@@ -78,7 +78,7 @@ def _length(turn: Turn) -> int:
 @functools.lru_cache(maxsize=4)
 def questions(path: Path, model_path: str, what: str = QUESTION) -> tuple[Row, ...]:
     """Returns the rows of a file as prompts of this model, with the required content or form of each answer as label.
-    A row with a system message is left out if the model's template takes none.
+    A row with a system message is skipped if the model's template does not support one.
 
     Args:
         what: what a row with an answer is for.
@@ -113,7 +113,7 @@ def questions(path: Path, model_path: str, what: str = QUESTION) -> tuple[Row, .
 
 
 def _prompt(format_: ChatFormat, messages: list[Message], thinking: bool) -> list[int] | None:
-    """None if the template refuses the system message. Raises ValueError for any other refusal."""
+    """Returns None if the template rejects the system message. Raises ValueError for any other error."""
     try:
         return format_.render(messages, None, thinking)
     except ValueError:

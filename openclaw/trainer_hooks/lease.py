@@ -1,4 +1,4 @@
-"""The trainer's side of the rollout buffer: lease a batch, commit it once its weights are live.
+"""The trainer's interface to the rollout buffer: leases a batch, and commits it once its weights are live.
 
 No trainer framework is imported: a batch is a list of dictionaries with the framework's own sample fields, and `args` is
 the framework's object of all flags (see `arguments.py`).
@@ -26,19 +26,20 @@ FLAGS = BATCH_FLAGS
 def generate_rollout(
     args: object, rollout_id: int, data_source: object = None, evaluation: bool = False
 ) -> dict[str, Any]:
-    """For --rollout-function-path: blocks until a batch can go; people get their answers meanwhile.
+    """For --rollout-function-path: blocks until a batch is due; serving continues meanwhile.
 
-    Each turn is a group of its own.
+    Each turn is a separate group.
 
     Args:
         data_source: unused; the batch comes from the buffer.
 
     Returns:
-        `samples`, one dictionary each, those of extra steps last, and `metrics`; with --train-adapters also `policy`, the
+        `samples`, one dictionary each, those of extra steps last, and `metrics`; with --train-adapters also `policy`,
+            the
         adapter whose turns these are.
 
     Raises:
-        ValueError: an evaluation is asked for; conversations have no evaluation set.
+        ValueError: an evaluation is requested; conversations have no evaluation set.
         StoreError: as `NextBatch.wait`.
     """
     if evaluation:
@@ -56,12 +57,12 @@ def _returned(pipeline: BatchPipeline, records: list[SampleRecord], rollout_id: 
 
 
 def lease_batch(args: object, rollout_id: int) -> list[Row]:
-    """Returns the leased samples alone, as rows; blocks until a batch can go. See `NextBatch.wait`."""
+    """Returns only the leased samples, as rows; blocks until a batch is due. See `NextBatch.wait`."""
     return [sample_dict(record, rollout_id) for record in pipeline_of(args).lease(rollout_id)]
 
 
 def on_weights_live(args: object, rollout_id: int, version: int, checkpoint: Mapping[str, Any]) -> None:
-    """For --on-weights-live-path: every engine serves `version`, so its batch is trained, for good.
+    """For --on-weights-live-path: every engine serves `version`, so its batch is committed as trained.
 
     Args:
         checkpoint: `path`, `parent` (int or None), `checksum`, `restored` (the trainer has just started
@@ -94,7 +95,7 @@ def on_weights_live(args: object, rollout_id: int, version: int, checkpoint: Map
 
 
 def _take_token_records(pipeline: BatchPipeline) -> None:
-    """Moves the trainer's records of single tokens, if it wrote any, to the store; a failure is logged only."""
+    """Moves the trainer's records of single tokens to the store; a failure is only logged."""
     run_dir = pipeline.settings.trainer.run_dir
     if run_dir:
         try:

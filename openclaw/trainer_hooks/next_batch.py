@@ -1,7 +1,7 @@
-"""Chooses the samples of the next batch, and the time when it is due.
+"""Chooses the samples of the next batch, and when it is due.
 
-While the trainer waits, the buffer is cleaned. When a batch goes, the log reports once what falls behind: collecting,
-judging or training.
+While the trainer waits, the buffer is cleaned up. Once a batch, the log reports bottlenecks: collecting, judging or
+training.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from openclaw.trainer_hooks.arguments import HookSettings
 from openclaw.types import SampleRecord, adapter_of
 
 if TYPE_CHECKING:
-    # only types: the gateway reads the backlog here and needs none of the rules that judge
+    # only for types: the gateway imports this module for the backlog, and does not need the judge's rules
     from openclaw.trainer_hooks.probation import Probation
     from openclaw.trainer_hooks.trust import Exclusion
 
@@ -27,13 +27,13 @@ log = logging.getLogger("openclaw.trainer_hooks.next_batch")
 
 POLL_SECONDS = 0.15
 AWAY_SECONDS = 1.0
-"""Between two attempts to reach a database server that is down."""
+"""Seconds between attempts to reach a database server that is down."""
 EXPIRE_EVERY_SECONDS = 3.0
 PURGE_EVERY_SECONDS = 600.0
 
 
 class NextBatch:
-    """Leases batches of one trainer, and remembers what it cleaned and logged last."""
+    """Leases batches of one trainer; keeps track of the last cleaning and log lines."""
 
     def __init__(
         self, store: RolloutStore, settings: HookSettings, exclusion: Exclusion | None, probation: Probation,
@@ -42,7 +42,7 @@ class NextBatch:
         """
         Args:
             exclusion: None without --trust.
-            idle: called with the number of the rollout that is waited for, again and again; returns at once.
+            idle: called repeatedly with the number of the awaited rollout; returns at once.
         """
         self._store, self._exclusion, self._idle = store, exclusion, idle
         self._buffer, self._trainer = settings.buffer, settings.trainer
@@ -50,14 +50,14 @@ class NextBatch:
         self._backlog = BacklogWatch()
 
     def wait(self, rollout_id: int) -> list[SampleRecord]:
-        """Blocks until a batch can go, and returns it, at least one sample.
+        """Blocks until a batch is due, and returns it: at least one sample.
 
-        A full batch (--rollout-batch-size, or up to --catch-up-batch-size if so many wait) goes at once; a smaller one
-        --batch-timeout seconds after its oldest sample became ready. With --max-staleness, samples that only older
-        weights wrote are dropped and counted as `stale`, unless --stale-weight lets them train. The same `rollout_id`
-        gets the same samples again. Meanwhile sessions idle for more than --session-ttl seconds are ended, and turns
-        older than --retention-days deleted. While the database server is down, the call waits for it. With --trust,
-        samples of excluded people are passed over.
+        A full batch (--rollout-batch-size, or up to --catch-up-batch-size if so many wait) is due at once; a smaller
+        one --batch-timeout seconds after its oldest sample became ready. With --max-staleness, samples only from
+        older weights are dropped and counted as `stale`, unless --stale-weight lets them train. The same `rollout_id`
+        returns the same samples again. Meanwhile sessions idle for more than --session-ttl seconds are ended, and
+        turns older than --retention-days deleted. While the database server is down, the call waits for it. With
+        --trust, samples of excluded people are skipped.
 
         Raises:
             StoreError: the buffer cannot be used, or this rollout is trained already.
@@ -76,7 +76,7 @@ class NextBatch:
             time.sleep(POLL_SECONDS)
 
     def take_if_due(self, rollout_id: int) -> list[SampleRecord]:
-        """Returns the batch; empty while none can go."""
+        """Returns the batch; [] while none is due."""
         self._cleaning.run()
         excluded = self._excluded()
         if self._store.samples.has_lease(rollout_id, self._buffer.trainer_id) or self.is_due(excluded):
@@ -84,23 +84,23 @@ class NextBatch:
         return []
 
     def clean(self) -> None:
-        """Cleans the buffer as `take_if_due` does, for a trainer that trains only adapters."""
+        """Cleans the buffer like `take_if_due`, for a trainer that trains only adapters."""
         self._cleaning.run()
 
     def take_full(self, rollout_id: int) -> list[SampleRecord]:
-        """Returns the batch if it is full now; empty otherwise. For loops that never wait."""
+        """Returns the batch if it is full now, else []. For loops that never wait."""
         size, excluded = self._trainer.rollout_batch_size, self._excluded()
         if self._leasable(excluded) < size:
             return []
         return self._take(rollout_id, size, excluded)
 
     def batch_size(self, excluded: frozenset[Person]) -> int:
-        """Most samples of the next batch."""
+        """Returns the most samples of the next batch."""
         usual, most = self._trainer.rollout_batch_size, self._buffer.catch_up_batch_size
         return max(usual, min(self._ready_count(excluded), most))
 
     def is_due(self, excluded: frozenset[Person]) -> bool:
-        """Returns whether a batch is full, or its oldest sample waited long enough."""
+        """Returns whether a batch is full, or its oldest sample has waited long enough."""
         ready = self._ready_count(excluded)
         if ready and self._buffer.max_person_share < 1:
             ready = self._leasable(excluded)
@@ -108,7 +108,7 @@ class NextBatch:
             return True
         samples, trainer = self._store.samples, self._buffer.trainer_id
         oldest = samples.oldest_ready_at(excluded, trainer) if ready else None
-        # abs: the clock may be set back.
+        # abs: the clock may have been set back
         return oldest is not None and abs(time.time() - oldest) >= self._buffer.batch_timeout
 
     def _excluded(self) -> frozenset[Person]:
@@ -130,7 +130,7 @@ class NextBatch:
         return self._store.samples.lease(rollout_id, size, self._buffer.trainer_id, share, excluded)
 
     def log_backlog(self) -> None:
-        """Once a batch: which part falls behind, and which flag changes it."""
+        """Logs once a batch which part is a bottleneck, and the flag that changes it."""
         ready = self._ready_count(self._excluded())
         backlog = Backlog(ready, self._store.judgements.answered_count(), self._trainer.rollout_batch_size)
         for line in self._backlog.news(backlog):
@@ -138,14 +138,14 @@ class NextBatch:
 
 
 class Cleaning:
-    """Ends idle sessions, deletes old turns and drops stale samples, each when it is due."""
+    """Ends idle sessions, deletes old turns and drops stale samples, each at its interval."""
 
     def __init__(self, store: RolloutStore, settings: HookSettings, probation: Probation) -> None:
         self._store, self._probation = store, probation
         self._buffer, self._trainer = settings.buffer, settings.trainer
         self._next_expiry = self._next_purge = 0.0
         self._is_of_base = adapter_of(self._buffer.trainer_id) is None
-        # Live version and ready samples at the last search for stale ones.
+        # live version and ready samples at the last search for stale samples
         self._searched: tuple[int | None, int] | None = None
 
     def run(self) -> None:
@@ -155,7 +155,7 @@ class Cleaning:
         self._drop_stale()
 
     def _end_old(self) -> None:
-        """Sessions and turns of all policies."""
+        """Handles sessions and turns of all policies."""
         now = time.monotonic()
         if now >= self._next_expiry:
             self._store.sessions.expire(self._buffer.session_ttl)
@@ -168,7 +168,7 @@ class Cleaning:
                 log.info("retention deleted turns=%d samples=%d", deleted["turns"], deleted["samples"])
 
     def _drop_stale(self) -> None:
-        """Searches again if another version is live or another sample is ready."""
+        """Drops stale samples; searches only if the live version or the ready samples have changed."""
         most = self._trainer.max_staleness
         if most is None or self._trainer.stale_weight > 0:
             return
@@ -183,20 +183,20 @@ class Cleaning:
 
 
 FULL_BATCHES = 4
-"""Batches of ready samples from which the trainer counts as behind."""
+"""Number of full batches of ready samples from which training counts as the bottleneck."""
 REPEAT_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """Counts of one moment: `ready` samples to train, `answered` turns without a judgement, `batch` samples a step."""
+    """Current counts: `ready` samples to train, `answered` turns without a judgement, `batch` samples a step."""
 
     ready: int
     answered: int
     batch: int
 
     def advice(self) -> dict[str, str]:
-        """Returns the parts that cannot keep up, each with the flag to change; empty while all keep up."""
+        """Returns the bottlenecks, each with the flag to change; {} if there are none."""
         advice = {}
         if self.ready >= FULL_BATCHES * self.batch:
             advice["trainer"] = (
@@ -221,7 +221,7 @@ class BacklogWatch:
         self._logged_at: dict[str, float] = {}
 
     def news(self, backlog: Backlog, now: float | None = None) -> list[str]:
-        """Returns the lines to log. `now`: seconds of a clock that never goes back."""
+        """Returns the lines to log. `now`: seconds of a monotonic clock."""
         now = time.monotonic() if now is None else now
         advice = backlog.advice()
         self._logged_at = {kind: at for kind, at in self._logged_at.items() if kind in advice}

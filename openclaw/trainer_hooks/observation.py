@@ -1,4 +1,4 @@
-"""Observation loss: the words after an answer as ids for the trainer, targets of ECHO (--echo-coef, arXiv 2605.24517)."""
+"""Observation loss: the messages after an answer as token ids, targets of ECHO (--echo-coef, arXiv 2605.24517)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from openclaw.trainer_hooks.rows import Row
 from openclaw.types import SampleRecord, Turn
 
 OTHER = "\u2042"
-"""A text that no person writes."""
+"""A placeholder text that people do not write."""
 
 
 def add_targets(
@@ -19,7 +19,7 @@ def add_targets(
     records: Sequence[SampleRecord],
     rows: Sequence[Row],
 ) -> None:
-    """Adds the next messages to each row that stands for a whole turn."""
+    """Adds the next messages to each row that contains a whole turn."""
     turns = {record.turn.id: record.turn for record in records}
     for row in rows:
         turn = turns[row["metadata"]["turn_id"]]
@@ -33,7 +33,7 @@ def next_state_fields(
     """Returns `next_tokens` and `observed` of the turn's sample; {} if no message followed, or the template rewrites
     history.
 
-    The ids are those of the next prompt. Only the texts of `roles` are to be predicted: not the template around them.
+    The ids are those of the next prompt. Only texts of `roles` are targets, not the template around them.
     """
     messages, start = turn.next_state or [], len(turn.prompt_ids) + len(turn.completion_ids)
     ids = prompts.behind(turn, messages) if messages else None
@@ -52,7 +52,7 @@ def next_state_fields(
 
 
 def _differs(ids: Sequence[int], other: Sequence[int]) -> Iterator[int]:
-    """Yields the places of `ids` between the longest common beginning and the longest common end."""
+    """Yields the positions of `ids` between the longest common prefix and suffix."""
     shorter = min(len(ids), len(other))
     first = next((at for at in range(shorter) if ids[at] != other[at]), shorter)
     last = next((at for at in range(1, shorter - first + 1) if ids[-at] != other[-at]), shorter - first + 1)

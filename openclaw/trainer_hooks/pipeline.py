@@ -1,4 +1,4 @@
-"""The steps from the rollout buffer to a training batch, on one object that holds store, settings and state."""
+"""The steps from the rollout buffer to a training batch, with store, settings and state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from openclaw.types import SampleRecord
 
 @dataclass
 class Batch:
-    """One rollout, as the steps of the pipeline fill it in.
+    """One rollout, filled in by the steps of the pipeline.
 
     Attributes:
         records: the leased samples.
@@ -53,11 +53,11 @@ class Batch:
 
     @property
     def rows(self) -> list[Row]:
-        """All rows, those of the extra steps last."""
+        """Returns all rows, those of extra steps last."""
         return [*self.own, *self.extra, *self.dreams]
 
     def row(self, record: SampleRecord) -> Row:
-        """Returns the row of a sample, made once: several steps draw the same turn."""
+        """Returns the row of a sample, cached, because several steps may use the same turn."""
         if record.id not in self._made:
             row = sample_dict(record, self.rollout_id)
             if self.trust is not None:
@@ -93,21 +93,21 @@ class BatchPipeline:
         return batch
 
     def lease(self, rollout_id: int) -> list[SampleRecord]:
-        """Blocks until a batch can go; samples of excluded people stay in the buffer. See `NextBatch.wait`."""
+        """Blocks until a batch is due; samples of excluded people stay in the buffer. See `NextBatch.wait`."""
         return self.next.wait(rollout_id)
 
     def idle(self, rollout_id: int) -> None:
-        """While a batch is waited for: samples anchors for dreams, a few at a time and in the background."""
+        """Called while a batch is awaited: samples anchors for dreams, a few at a time in the background."""
         if self.settings.dreams.is_on:
             self.dreamer.idle(rollout_id)
 
     def exclude(self, batch: Batch) -> None:
-        """Weighs each person of the batch by trust, which also excludes people from the data looked up for it."""
+        """Computes the trust in each person of the batch, which also excludes people from other data used for it."""
         if self.exclusion is not None:
             batch.trust = self.exclusion.trust_at(batch.records)
 
     def standing_preferences(self, batch: Batch) -> None:
-        """Makes the rows, whose teachers read standing preferences with --standing-wishes."""
+        """Creates the rows, whose teachers get standing preferences with --standing-wishes."""
         if self.settings.standing_preferences.is_on:
             trainer = self.settings.buffer.trainer_id
             batch.teachers = Teachers.of(
@@ -133,7 +133,7 @@ class BatchPipeline:
         batch.steps = replay.drawn_steps(arguments, batch.rollout_id, known, batch.row)
 
     def anchor(self, batch: Batch) -> None:
-        """Adds anchors and distilled memories to the extra steps, and makes their rows."""
+        """Adds anchors and distilled memories to the extra steps, and creates their rows."""
         if not batch.steps:
             return
         if self.settings.distils_memory:
@@ -143,7 +143,7 @@ class BatchPipeline:
         batch.extra = anchors.rows_of(batch.steps)
 
     def dream(self, batch: Batch) -> None:
-        """Adds steps of dreams of what the people of the batch ask for, with --dream-steps."""
+        """Adds steps of dreams about the preferences of the batch's people, with --dream-steps."""
         if not self.settings.dreams.is_on:
             return
         trainer = self.settings.buffer.trainer_id
@@ -155,29 +155,30 @@ class BatchPipeline:
         )
 
     def observe(self, batch: Batch) -> None:
-        """Gives the rows of whole turns the words that followed, as targets of --echo-coef."""
+        """Adds the next messages to the rows of whole turns, as targets of --echo-coef."""
         if self.settings.trainer.echo_coef:
             records, rows = [*batch.records, *batch.earlier], [*batch.own, *batch.extra]
             observation.add_targets(self.settings.observation, self.prompts, records, rows)
 
     def metrics(self, batch: Batch) -> dict[str, float]:
-        """Numbers about a batch and about what waits, by their names in the trainer's log."""
+        """Returns metrics of a batch and of waiting data, by their names in the trainer's log."""
         dreamt = {} if batch.night is None else dreams.metrics_of(batch.dreams, batch.night)
         held_back = {} if self.exclusion is None else self.exclusion.metrics()
         return batch_metrics(batch.rows) | held_back | dreamt
 
     @functools.cached_property
     def prompts(self) -> HintedPrompts:
-        """Writes further prompts of the policy's model. Raises ConfigError."""
+        """Returns prompts of the policy's model. Raises ConfigError."""
         return prompts_of(self.settings.trainer.hf_checkpoint)
 
     @functools.cached_property
     def dreamer(self) -> Dreamer:
-        """Asks the serving engines for dreams. Raises ConfigError."""
+        """Returns the sampler of dreams from the serving engines. Raises ConfigError."""
         return dreams.dreamer_of(self.settings, self.store, self.prompts)
 
     def _learned_before(self, batch: Batch) -> list[SampleRecord]:
-        """Samples of earlier rollouts that may be trained again: none of people who are no longer trusted."""
+        """Returns samples of earlier rollouts that may be trained again, without those of people who have lost
+        trust."""
         window, trainer = self.settings.replay.replay_window, self.settings.buffer.trainer_id
 
         def ask(excluded: Collection[Person]) -> list[SampleRecord]:
@@ -190,7 +191,7 @@ _made: dict[tuple[str, str], BatchPipeline] = {}
 
 
 def pipeline_of(args: object) -> BatchPipeline:
-    """This process's pipeline for the rollout buffer and the trainer that `args` name; its store is opened once.
+    """Returns this process's pipeline for the rollout buffer and trainer in `args`; its store is opened once.
 
     Raises:
         StoreError: no buffer is named, or it cannot be used.
@@ -207,6 +208,6 @@ def pipeline_of(args: object) -> BatchPipeline:
 
 
 def _store_at(location: str) -> RolloutStore:
-    """The store of this process at a location; all its trainers share it."""
+    """Returns the store at a location, shared by all trainers of this process."""
     opened = (one.store for (place, _), one in _made.items() if place == location)
     return next(opened, None) or RolloutStore(location)

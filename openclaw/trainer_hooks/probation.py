@@ -1,10 +1,10 @@
-"""Probation: people's judgements of newer versions, compared with those of the versions before.
+"""Probation: compares people's judgements of newer versions with those of the versions before.
 
-Judged turns are taken in blocks. The turns of the present block are compared, one by one as they come, with those of the
-block before, by a sequential test whose false alarms are bounded however often one looks: the product of e-variables
-of two Bernoulli streams (Turner, Ly and Grünwald 2024, "Generic E-variables for exact sequential k-sample tests that
-allow for optional stopping"), stopped at 1 / alpha (Ville's inequality). It assumes that turns are independent and, where
-nothing changed, alike; other people with other wishes are a change too.
+Judged turns are grouped in blocks. The turns of the current block are compared, one by one, with those of the
+previous block, by a sequential test that bounds false alarms regardless of the number of checks: the product of
+e-variables of two Bernoulli streams (Turner, Ly and Grünwald 2024, "Generic E-variables for exact sequential k-sample
+tests that allow for optional stopping"), stopped at 1 / alpha (Ville's inequality). It assumes independent and, under
+the null hypothesis, identically distributed turns; other people with other preferences are a change too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from openclaw.types import VersionStatus, adapter_of
 log = logging.getLogger("openclaw.trainer_hooks.probation")
 
 PRIOR = 0.5
-"""Turns of each kind that each stream is assumed to have begun with."""
+"""Prior turns of each kind assumed for each stream."""
 
 
 def _complained(turn: JudgedTurn) -> bool:
@@ -40,8 +40,8 @@ SIGNS = {"complaints": _complained, "answers cut by their length": _was_cut}
 
 
 def e_value(before: Sequence[bool], now: Sequence[bool]) -> float:
-    """Returns the largest value of the test so far that the second stream is true more often than the first; at most
-    1 / alpha is reached with probability alpha if both are alike. Pairs are taken in order."""
+    """Returns the largest value of the test so far for the hypothesis that the second stream is true more often; 1 /
+    alpha is reached with probability at most alpha if both are alike. Pairs are taken in order."""
     largest = value = 1.0
     true_before = true_now = PRIOR
     for count, (old, new) in enumerate(zip(before, now, strict=False)):
@@ -65,8 +65,8 @@ def alarm(
     alpha: float,
     excluded: Collection[Person] = (),
 ) -> str | None:
-    """Returns the sign that is worse in the present block than in the one before; None if no sign is. The signs share
-    `alpha`; the feedback of `excluded` people does not count."""
+    """Returns the indicator that is worse in the current block than in the previous one; None if there is none. The
+    indicators share `alpha`; feedback of `excluded` people does not count."""
     for name, is_so in SIGNS.items():
         streams = [
             [is_so(turn) for turn in part if is_so is not _complained or turn.person not in excluded]
@@ -79,7 +79,7 @@ def alarm(
 
 
 class Probation:
-    """Watches newer versions while people talk; remembers how many judged turns it looked at last."""
+    """Monitors newer versions while people use them; remembers how many judged turns it has processed."""
 
     def __init__(self, store: RolloutStore, settings: HookSettings, exclusion: Exclusion | None) -> None:
         self._store, self._exclusion = store, exclusion
@@ -88,9 +88,9 @@ class Probation:
         self._looked_at: int | None = None
 
     def watch(self) -> None:
-        """Orders a rollback if newer versions are worse. Their turns are quarantined, not learned again. With --trust,
-        the words of people below its bar count neither as complaints nor as their absence."""
-        # Versions of an adapter have numbers and orders of their own.
+        """Orders a rollback if newer versions are worse. Their turns are quarantined, not learned again. With
+        --trust, feedback of people below its threshold is ignored."""
+        # versions of an adapter have their own numbers and orders
         size, run_dir = 0 if self._is_of_adapter else self._arguments.probation_turns, self._run_dir
         if not size or not run_dir.is_dir() or orders.pinned(run_dir) is not None:
             return
@@ -107,7 +107,7 @@ class Probation:
             self._order_rollback(max(turn.version for turn in before), reason)
 
     def _order_rollback(self, known_good: int, reason: str) -> None:
-        """To the newest version up to `known_good` whose weights are kept, unless that is live."""
+        """Orders a rollback to the newest kept version up to `known_good`, unless that is live."""
         kept = [
             one.version
             for one in self._store.versions.all()

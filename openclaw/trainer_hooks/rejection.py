@@ -1,4 +1,4 @@
-"""The trainer's side of a rejected update: its version and its samples in the store."""
+"""Handles a rejected update in the store: its version and its samples."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def on_weights_rejected(args: object, rollout_id: int, version: int, rejection: 
     """For --on-weights-rejected-path: the update of `rollout_id` never goes live; its samples are quarantined.
 
     Args:
-        rejection: `reason`, `stage`, `measurements` (numbers by name), `parent`, `checksum`, `release` (nothing was
-            found against it: its samples are ready again at once).
+        rejection: `reason`, `stage`, `measurements` (numbers by name), `parent`, `checksum`, `release` (no fault was
+            found: its samples are ready again at once).
 
     Raises:
         StoreError: the version number was used for something else.

@@ -1,13 +1,13 @@
-"""Replay: turns from this and earlier batches that are trained again in extra steps after a batch.
+"""Replay: trains turns of this and earlier batches again in extra steps after a batch.
 
-A person gives little feedback, and one step for each turn leaves most of it unlearned; but more steps on the same few
-turns make a habit that overrides explicit requests. So each extra step takes several turns, old and new, with their
-hints and scores, together with anchors (`anchors.py`), and improves both. Experience replay, Lin 1992.
+A person gives little feedback, and one step for each turn learns only a part of it; but more steps on the same few
+turns create a habit that overrides explicit requests. So each extra step uses several turns, old and new, with their
+hints and scores, together with anchors (`anchors.py`), which improves both. Experience replay, Lin 1992.
 
-A turn's score counts from the weights that wrote it: the importance ratio of a replayed token divides by the
-probability that the engine sampled it with, so that PPO's clip (Schulman 2017) bounds how far all its trainings together
-move it. Without that, one score pushes in the same direction in every step that draws its turn. A teacher is compared
-with the current policy: the gradient is zero when both agree, so repeated steps do not overshoot.
+A turn's score is relative to the weights that sampled it: the importance ratio of a replayed token divides by its
+sampling probability, so that PPO's clip (Schulman 2017) bounds the total effect of all its trainings. Otherwise one
+score would push in the same direction in every step that uses its turn. A teacher is compared with the current
+policy: the gradient is zero when both agree, so repeated steps do not overshoot.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from openclaw.types import SampleRecord
 REPLAY = "replay"
 """The `case` of a row that is trained again."""
 _KEPT = ("turn_id", TRUST)
-"""Metadata of a turn that holds in extra steps too."""
+"""Metadata of a turn that is also used in extra steps."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class ExtraTurn:
     """One turn in an extra step.
 
     Attributes:
-        again: the turn itself is trained again.
+        again: whether the turn itself is trained again.
         plain: ids of its prompt without memory and of its answer; None if it is not distilled.
         anchors: ids of prompts with an explicit wish, each with the turn's answer.
     """
@@ -55,7 +55,7 @@ class ExtraStep:
 
 
 def own_steps(records: Sequence[SampleRecord], row_of: Callable[[SampleRecord], Row]) -> list[ExtraStep]:
-    """Parts of one step on the batch's own turns, which are not trained again themselves."""
+    """Splits one step over the batch's own turns, which are not trained again themselves."""
     return [ExtraStep(1, [ExtraTurn(record, row_of(record), again=False)]) for record in records]
 
 
@@ -65,7 +65,7 @@ def drawn_steps(
     known: Sequence[SampleRecord],
     row_of: Callable[[SampleRecord], Row],
 ) -> list[ExtraStep]:
-    """Draws --replay-samples of the newest `known` samples for each step; the same arguments give the same ones."""
+    """Draws --replay-samples of the newest `known` samples for each step; deterministic."""
     newest = sorted(known, key=lambda one: one.id)[-arguments.replay_window :]
     steps = []
     for number in range(1, arguments.replay_steps + 1):
@@ -76,7 +76,7 @@ def drawn_steps(
 
 
 def replay_row(row: Row, number: int, step: int) -> Row:
-    """Returns the row of a turn that is trained again: its hints, reward and the engine's log-probs."""
+    """Returns the row of a replayed turn: its hints, reward and the engine's log-probs."""
     return {
         **row,
         **in_extra_step(row, f"{row['index']}-{REPLAY}-{number}", REPLAY, step),
@@ -85,13 +85,13 @@ def replay_row(row: Row, number: int, step: int) -> Row:
 
 
 def in_extra_step(row: Row, index: str, case: str, step: int) -> Row:
-    """Returns the fields that place a row in an extra step; `case` names its kind."""
+    """Returns the fields that assign a row to an extra step; `case` names its kind."""
     kept = {name: row["metadata"][name] for name in _KEPT if name in row["metadata"]}
     return {"index": index, "group_index": index, "companion": step, "metadata": {"case": case, **kept}}
 
 
 def check(settings: HookSettings) -> None:
-    """Raises ConfigError for extra steps that nothing could teach."""
+    """Raises ConfigError for extra steps that have nothing to train."""
     on = {
         "--anchor-share": settings.anchors.anchor_share,
         "--replay-steps": settings.replay.replay_steps,

@@ -1,4 +1,4 @@
-"""A leased sample as the trainer's row, with the trainer's own field names, and metrics of a batch of rows."""
+"""Converts a leased sample to the trainer's row, with the trainer's field names, and computes metrics of a batch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from openclaw.methods.rewards import TRUST
 from openclaw.types import UNSAMPLED, SampleRecord, Turn
 
 Row = dict[str, Any]
-"""A training sample as the trainer reads it: its field names and values."""
+"""A training sample with the trainer's field names."""
 
 
 def batch_metrics(rows: Sequence[Row]) -> dict[str, float]:
-    """Means over a batch of the scores that people and judge gave, of hints and of trust, and how many samples of each
-    kind (what a method writes into a sample's metadata as `eval_score` and `case`)."""
+    """Returns means over a batch of scores, hints and trust, and the number of samples of each kind (`eval_score` and
+    `case` in a sample's metadata, set by a method)."""
     about = [row["metadata"] for row in rows]
     metrics: dict[str, float] = {}
     scores = [float(one["eval_score"]) for one in about if "eval_score" in one]
@@ -51,7 +51,7 @@ def sample_dict(record: SampleRecord, rollout_id: int) -> Row:
 
 
 def sample_dict_of(turn: Turn) -> Row:
-    """Returns the fields of a training sample that come from its turn alone."""
+    """Returns the fields of a training sample that depend only on its turn."""
     content = turn.response_message.get("content")
     return {
         "session_id": turn.session_id,

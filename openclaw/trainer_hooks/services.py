@@ -1,8 +1,8 @@
 """The serving, collecting and judging processes that a training driver starts and watches.
 
-The trainer framework calls `start` through its `--service-path` hook and treats the result as plain data: which
-processes, with which command, and where their health is asked. The same processes run without a trainer too
-(`python -m openclaw.server`, `python -m openclaw.judge.worker`).
+The trainer framework calls `start` through its `--service-path` hook and gets plain data: the processes, their
+commands, and their health URLs. The same processes can also run without a trainer (`python -m openclaw.server`,
+`python -m openclaw.judge.worker`).
 """
 
 from __future__ import annotations
@@ -38,21 +38,20 @@ from openclaw.trainer_hooks.arguments import (
 
 FROM_TRAINER = {
     *("model_path", "run_dir", "context_length", "session_ttl", "enable_rl_intercept", "train_adapters"),
-    *("engine_url", "backend", "max_loaded_adapters"),  # engines are the trainer's
+    *("engine_url", "backend", "max_loaded_adapters"),  # the trainer sets up engines
     *("rl_buffer_dir", "rl_buffer_url"),
 }
-"""Settings of the gateway that follow from flags of the trainer and of `FLAGS`."""
+"""Settings of the gateway that are derived from flags of the trainer and of `FLAGS`."""
 GATEWAY_FLAGS = tuple(
     item.name for item in flags_of(Settings) if not (item.variable_only or item.name in FROM_TRAINER)
 )
-"""All others, which the driver's command line takes and passes on."""
+"""All other settings, which the driver's command line accepts and passes on."""
 
 FLAGS = (*BATCH_FLAGS, JudgeProcessArguments)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that gateway and judge declare; flags that were not given come from the environment of the
-    processes."""
+    """Adds the flags declared by gateway and judge; flags that are not set come from the processes' environment."""
     add_flags(parser.add_argument_group("gateway", "What clients talk to."), GATEWAY_FLAGS)
     judge = parser.add_argument_group("judge", "Scores each turn by what happened next.")
     judge_settings.add_flags(judge)
@@ -89,8 +88,7 @@ def start(args: object, endpoints: Mapping[str, list[str]]) -> list[dict[str, An
         change while they run.
 
     Raises:
-        ConfigError: a model that cannot be served, a port that another program holds, settings that contradict, or a
-            count that makes no sense.
+        ConfigError: a model that cannot be served, a port in use, contradictory settings, or an invalid count.
     """
     services = checked_services(args, endpoints)
     workers = [services.judge(index) for index in range(read(JudgeProcessArguments, args).num_judge_workers)]
@@ -98,8 +96,8 @@ def start(args: object, endpoints: Mapping[str, list[str]]) -> list[dict[str, An
 
 
 def check_arguments(args: object, endpoints: Mapping[str, list[str]], env: Mapping[str, str]) -> None:
-    """For a dry run: raises ConfigError for what `start` would refuse on any machine. Whether the port is free depends on
-    the machine. Arguments as of `start`; `env`: the variables of its processes."""
+    """For a dry run: raises ConfigError for anything that `start` would reject on any machine. Whether the port is
+    free depends on the machine. Arguments as of `start`; `env`: the variables of its processes."""
     services = checked_services(argparse.Namespace(**vars(args)), endpoints, env)
     services.judge(0)
     services.gateway_settings(endpoints["policy"])
@@ -107,14 +105,14 @@ def check_arguments(args: object, endpoints: Mapping[str, list[str]], env: Mappi
 
 def check_settings(args: object, endpoints: Mapping[str, list[str]], env: Mapping[str, str]) -> None:
     """For a first start, before packages are installed: raises ConfigError for settings of gateway, judge and teacher
-    that `start` would refuse. Needs none of these packages. Arguments as of `check_arguments`."""
+    that `start` would reject. Needs no packages. Arguments as of `check_arguments`."""
     settings, arguments = HookSettings.of(args), argparse.Namespace(**vars(args))
     vars(arguments).update(
         started_engines(by_name(ServedFlags, arguments), settings.trainer.hf_checkpoint, endpoints)
     )
     judge_settings.load_settings(arguments, env)
     teacher_settings.load_settings(arguments, env)
-    # not `store_flags`, which needs a package to look for a password in the address
+    # not `store_flags`, which needs a package to detect a password in the URL
     url = settings.buffer.rl_buffer_url
     store = ["--rl-buffer-url", url] if url else ["--rl-buffer-dir", "buffer"]
     Services(settings, "", arguments, env).gateway_settings(endpoints["policy"], store=store)
@@ -123,8 +121,7 @@ def check_settings(args: object, endpoints: Mapping[str, list[str]], env: Mappin
 def checked_services(
     args: object, endpoints: Mapping[str, list[str]], env: Mapping[str, str] | None = None
 ) -> Services:
-    """Returns the services of a run whose settings do not contradict one another; `args` get the addresses of its
-    engines.
+    """Returns the services of a run with consistent settings; adds the engines' addresses to `args`.
 
     Raises:
         ConfigError: as `start`.
@@ -135,7 +132,7 @@ def checked_services(
             "--method-path is missing: name what turns a judged turn into a sample, module:attr"
         )
     check_model(Path(settings.trainer.hf_checkpoint))
-    # The run folder records the arguments, these included.
+    # the run folder records the arguments, including these
     vars(args).update(started_engines(by_name(ServedFlags, args), settings.trainer.hf_checkpoint, endpoints))
     services = Services(settings, judges.method_path, argparse.Namespace(**vars(args)), env)
     services.check_teacher()
@@ -148,14 +145,14 @@ def checked_services(
 
 
 def check_model(folder: Path) -> None:
-    """Refuses, before anything starts, a model whose conversations cannot be written. Raises ConfigError."""
+    """Rejects, before anything starts, a model without a usable chat template. Raises ConfigError."""
     folder_read = ModelFolder.read(folder)
-    if (folder / "tokenizer.json").is_file():  # a plan is made without one
+    if (folder / "tokenizer.json").is_file():  # a plan works without the model's files
         ChatFormat(folder_read, Tokenizer(folder))
 
 
 def started_engines(flags: ServedFlags, model: str, endpoints: Mapping[str, list[str]]) -> dict[str, object]:
-    """Settings of judge and teacher that name the engines which the driver starts, unless others are named."""
+    """Returns settings of judge and teacher for the engines that the driver starts, unless others are configured."""
     engines: dict[str, object] = {}
     if endpoints.get("judge"):
         engines["judge_engine_url"] = flags.judge_engine_url or endpoints["judge"]
@@ -175,7 +172,7 @@ def started_engines(flags: ServedFlags, model: str, endpoints: Mapping[str, list
 
 @dataclass(frozen=True)
 class Services:
-    """The processes of one run; `parsed` are all flags of the driver by name, `env` its variables (None: those of this
+    """The processes of one run; `parsed`: all flags of the driver by name, `env`: its variables (None: those of this
     process)."""
 
     settings: HookSettings
@@ -190,9 +187,8 @@ class Services:
     def gateway_settings(
         self, engine_urls: list[str], store: list[str] | None = None
     ) -> tuple[list[str], Settings]:
-        """Returns the flags of the gateway in front of engines that the driver starts, and what they come to.
-        Settings that the driver does not give come from the gateway's environment. Raises ConfigError for values that
-        contradict.
+        """Returns the flags of the gateway for engines that the driver starts, and the resulting settings. Settings
+        that the driver does not set come from the gateway's environment. Raises ConfigError for contradictory values.
 
         Args:
             store: flags that name the rollout buffer; default: those of the settings.
@@ -228,7 +224,7 @@ class Services:
         }
 
     def judge(self, index: int) -> dict[str, Any]:
-        """One judge worker; any number of them share the buffer."""
+        """Returns one judge worker; any number of them share the buffer."""
         name, source = f"judge-{index}", self.settings.trainer.teacher_source
         command = [sys.executable, "-m", "openclaw.judge.worker", "--worker-name", name]
         command += store_flags(self.settings.buffer)
@@ -247,7 +243,7 @@ class Services:
         }
 
     def check_teacher(self) -> None:
-        """Raises ConfigError for settings of judge and teacher that contradict."""
+        """Raises ConfigError for contradictory settings of judge and teacher."""
         judge = judge_settings.load_settings(self.parsed, self.env)
         engines = teacher_settings.load_settings(self.parsed, self.env)
         options = {"eval_mode": judge.eval_mode, **self.method.chosen(vars(self.parsed))}
@@ -257,8 +253,8 @@ class Services:
 
 
 def store_flags(buffer: BufferArguments) -> list[str]:
-    """Returns the flags that name the rollout buffer, for any process that opens it. Raises ConfigError for a
-    password, which everybody on the machine could read in the list of processes."""
+    """Returns the flags of the rollout buffer, for any process that opens it. Raises ConfigError for a password,
+    which all users of the machine could see in the process list."""
     if buffer.rl_buffer_url:
         try:
             secret = make_url(buffer.rl_buffer_url).password

@@ -1,14 +1,13 @@
-"""Standing preferences: what people asked for lately, in the teacher's prompt of every turn, not only of the turn that a
-complaint was about.
+"""Standing preferences: adds what people asked for recently to the teacher's prompt of every turn, not only of the
+turn that a complaint was about.
 
-A hint teaches the turn before it. The next turn of another person brings another hint, whose teacher lacks
-the first one and draws the policy back; and a turn that pleased has no teacher at all. With --standing-wishes a teacher
-reads what its person asked for last (`person`), or what everyone who shares the model asked for, the turn's own person
-last (`people`). It is context distillation (Snell et al. 2022, arXiv 2209.15189) of preferences that no prompt states.
+A hint teaches the turn before it. The next turn, of another person, has another hint, whose teacher does not see the
+first one and pulls the policy back; and a liked turn has no teacher at all. With --standing-wishes a teacher sees the
+latest preferences of its person (`person`), or of everyone who shares the model, the turn's own person last
+(`people`). It is context distillation (Snell et al. 2022, arXiv 2209.15189) of preferences that no prompt states.
 
-An explicit request comes before a preference. A complaint that repeats what its own request asked for is used for that
-turn only, and a turn whose request asks for a form (`openclaw.common.wish_themes`) is taught only the feedback about
-itself.
+An explicit request takes precedence over a preference. A complaint that repeats its own request is used only for that
+turn, and a turn whose request specifies a form (`openclaw.common.wish_themes`) is taught only by its own feedback.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from openclaw.trainer_hooks.trust import Trust, without_untrusted
 from openclaw.types import DEFAULT_TRAINER, SampleRecord, Turn
 
 PEOPLE, EACH = 4, 2
-"""Number of people, those who asked last, whose wishes a teacher reads, and wishes of each. With one of each, a person
-who complained about a list lost the warm tone that they had asked for before."""
+"""Number of people (most recent first) whose preferences a teacher sees, and preferences of each. With one preference
+each, a person who complained about a list lost the warm tone requested before."""
 
 
 def check(settings: HookSettings) -> None:
-    """Raises ConfigError for standing preferences that no teacher would read."""
+    """Raises ConfigError for standing preferences that no teacher would see."""
     if settings.standing_preferences.is_on and not settings.teaches_in_trainer:
         raise ConfigError(
             f"--standing-wishes {settings.standing_preferences.standing_wishes} needs a method with hints and its "
@@ -67,7 +66,8 @@ class Teachers:
         trust: Trust | None,
         trainer: str = DEFAULT_TRAINER,
     ) -> Teachers:
-        """With what trusted people asked the trainer's policy for up to the judgements of these samples."""
+        """Returns the teachers' prompts, with the preferences of trusted people for the trainer's policy up to the
+        judgements of these samples."""
         turns = [record.turn.id for record in records]
 
         def ask(excluded: Collection[Person]) -> dict[Person, list[str]]:
@@ -78,9 +78,9 @@ class Teachers:
         return cls(store, prompts, wishes, everybody, arguments.standing_liked)
 
     def taught(self, record: SampleRecord, row: Row) -> Row:
-        """Returns the sample's row with these teachers. It keeps its own ones if there is no wish, or if its person
-        liked the turn and no other person asked for anything: to teach again what the turn is like already only makes
-        the habit overrule explicit wishes."""
+        """Returns the sample's row with these teachers. It keeps its own ones if there is no preference, or if its
+        person liked the turn and no other person asked for anything: training a form that the turn already has only
+        makes the habit override explicit requests."""
         count = len(row.get("teacher_tokens_candidates") or ())
         liked = not count and not self.liked and _is_liked(record)
         if liked and not self._of_others(record.turn.person):
@@ -90,9 +90,9 @@ class Teachers:
         return row | {"teacher_tokens_candidates": prompts} if prompts else row
 
     def of_turn(self, turn: Turn, own: Sequence[str]) -> list[list[int]]:
-        """Returns ids of what the teachers of a turn read, one for each of its own hints, else one; none without any
-        wish, or if no such prompt can be written. A turn whose request explicitly asks for a form is taught its own
-        hints alone: a wish without a known theme may be about that form too."""
+        """Returns ids of the prompts of a turn's teachers, one for each of its own hints, else one; [] without any
+        preference, or if no such prompt can be rendered. A turn whose request explicitly specifies a form uses only
+        its own hints: a preference of unknown theme may be about that form too."""
         before = self._of_others(turn.person) + self.wishes.get(turn.person, [])
         if before and asked_themes(self.store.memory.request_of(turn.id)):
             before = []
@@ -107,7 +107,7 @@ class Teachers:
         return prompts
 
     def _of_others(self, person: Person) -> list[str]:
-        """Returns other people's wishes, if teachers read them."""
+        """Returns other people's preferences, if teachers see them."""
         others = self.wishes.items() if self.everybody else ()
         return [wish for other, wishes in others if other != person for wish in wishes]
 

@@ -1,8 +1,9 @@
-"""Trust by agreement with facts: a person's judgements count as far as their recent ones agreed with known facts.
+"""Trust by agreement with facts: a person's judgements count in proportion to how often recent ones agreed with known
+facts.
 
-Several people share one model, and one may lie: thanks for wrong results, calls right ones wrong. Of a judged turn
-something may be known independently of its person (`openclaw.judge.facts`), and then the person's words are a piece of
-evidence: they agree with the fact, or contradict it. With --trust facts
+Several people share one model, and one may lie: thank for wrong results, call right ones wrong. If a fact about a
+judged turn is known independently of its person (`openclaw.judge.facts`), the person's words are evidence: they agree
+with the fact, or contradict it. With --trust facts
 
 * a sample's compared reward is multiplied by its person's trust: the share of agreements among the last `WINDOW` pieces
   of evidence, drawn to 1 by `PRIOR` imagined agreements, so that one slip costs little;
@@ -10,9 +11,9 @@ evidence: they agree with the fact, or contradict it. With --trust facts
 earlier turns are not trained again, and no teacher reads their preferences; the gate holds no update to
   what they liked, and probation ignores their complaints.
 
-A person who teaches alone is always trusted. Evidence is of all that was judged, also of excluded people, so trust comes
-back by itself. Only facts known up to the newest judgement of a batch count: the same batch gives the same rows
-again.
+A person who teaches alone always has full trust. Evidence includes all judged turns, also of excluded people, so
+trust can recover. Only facts known up to the newest judgement of a batch count, so that the same batch always gives
+the same rows.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ log = logging.getLogger("openclaw.trainer_hooks.trust")
 T = TypeVar("T")
 
 WINDOW = 64
-"""Newest pieces of evidence of a person that count."""
+"""Number of a person's newest pieces of evidence that count."""
 LOOKED_AT = 128
-"""Newest scores of a person among which they are searched."""
+"""Number of a person's newest scores that are searched for evidence."""
 PRIOR = 4.0
-"""Agreements that a person is assumed to have given before the first."""
+"""Number of agreements assumed before a person's first evidence."""
 _MOST_KEPT = 200_000
 
 
 def check(settings: HookSettings) -> None:
-    """Raises ConfigError for trust that would change nothing, and for a hook that cannot be loaded."""
+    """Raises ConfigError for trust settings without effect, and for a hook that cannot be loaded."""
     if not settings.trust.is_on:
         return
     if not settings.trainer.custom_reward_post_process_path:
@@ -57,7 +58,8 @@ def check(settings: HookSettings) -> None:
 
 
 def facts_hook(path: str | None) -> FactsHook | None:
-    """Returns the function of --facts-path; what it raises counts as unknown, and is logged. Raises ConfigError."""
+    """Returns the function of --facts-path; its exceptions count as unknown facts, and are logged. Raises
+    ConfigError."""
     if not path:
         return None
     function = function_of("--facts-path", path)
@@ -74,20 +76,19 @@ def facts_hook(path: str | None) -> FactsHook | None:
 
 
 def share_of(evidence: Sequence[bool]) -> float:
-    """Returns the share of agreements, drawn to 1 while there is little evidence."""
+    """Returns the share of agreements, shrunk towards 1 while there is little evidence."""
     return (sum(evidence) + PRIOR) / (len(evidence) + PRIOR)
 
 
 class Evidence:
-    """Whether scores agree with facts; each turn is read once a process."""
+    """Whether scores agree with facts; each turn is loaded once a process."""
 
     def __init__(self, store: RolloutStore, hook: FactsHook | None) -> None:
         self._store, self._hook = store, hook
         self._known: dict[Score, bool | None] = {}
 
     def up_to(self, people: Collection[Person], judgement: int) -> dict[Person, list[bool]]:
-        """Returns each person's pieces of evidence up to a judgement, the newest last; none for a person who teaches
-        alone."""
+        """Returns each person's evidence up to a judgement, newest last; [] for a person who teaches alone."""
         agreements: dict[Person, list[bool]] = {person: [] for person in people}
         if people and self._store.people.several_scored(judgement):
             scores = self._store.people.scores_of(set(people), judgement, LOOKED_AT)
@@ -126,11 +127,11 @@ class Trust:
     _known: dict[Person, float] = field(default_factory=dict)
 
     def of(self, person: Person) -> float:
-        """From 0 to 1."""
+        """Returns the trust in a person, 0 to 1."""
         return self.of_all([person])[person]
 
     def of_all(self, people: Iterable[Person]) -> dict[Person, float]:
-        """From 0 to 1, each of these people."""
+        """Returns the trust in each of these people, 0 to 1."""
         requested = set(people)
         for person, evidence in self.evidence.up_to(requested - self._known.keys(), self.upto).items():
             trust = share_of(evidence[-WINDOW:])
@@ -138,14 +139,14 @@ class Trust:
         return {person: self._known[person] for person in requested}
 
     def below(self, people: Iterable[Person]) -> frozenset[Person]:
-        """Those of these people who are below the bar."""
+        """Returns those of these people who are below the threshold."""
         return frozenset(person for person, trust in self.of_all(people).items() if trust < self.bar)
 
 
 def without_untrusted(
     trust: Trust | None, ask: Callable[[Collection[Person]], T], people_in: Callable[[T], Iterable[Person]]
 ) -> T:
-    """Returns the store's answer with all people below the bar excluded; without `trust`, none are excluded.
+    """Returns the store's answer without people below the threshold; without `trust`, none are excluded.
 
     Args:
         ask: queries the store with the people to exclude.
@@ -160,7 +161,7 @@ def without_untrusted(
 
 
 class Exclusion:
-    """Whose samples are passed over with --trust facts; remembers the last look, to log what changed."""
+    """Determines whose samples are skipped with --trust facts; remembers the last result to log changes."""
 
     def __init__(self, store: RolloutStore, arguments: TrustArguments) -> None:
         self._store, self._arguments = store, arguments
@@ -169,18 +170,18 @@ class Exclusion:
         self._excluded: frozenset[Person] = frozenset()
 
     def trust_now(self) -> Trust:
-        """Trust by all that is known."""
+        """Returns the trust by all known facts."""
         return Trust(self._evidence, self._arguments.bar, self._store.judgements.newest_number())
 
     def trust_at(self, records: Sequence[SampleRecord]) -> Trust:
-        """Trust, from facts known up to the judgements of a batch."""
+        """Returns the trust by facts known up to the judgements of a batch."""
         upto = self._store.judgements.newest_number([record.turn.id for record in records])
         people = frozenset(record.turn.person for record in records)
         return Trust(self._evidence, self._arguments.bar, upto, people)
 
     def excluded_people(self) -> frozenset[Person]:
-        """Returns the people with ready samples who are below the bar now. Looks again if something was judged or
-        other samples are ready; logs a line for each person who falls below the bar or comes back."""
+        """Returns the people with ready samples who are below the threshold now. Updates if there are new judgements
+        or ready samples; logs a line for each person who falls below the threshold or recovers."""
         trust = self.trust_now()
         now = trust.upto, self._store.samples.ready_count()
         if now != self._looked_at:
@@ -193,7 +194,7 @@ class Exclusion:
         return self._excluded
 
     def metrics(self) -> dict[str, float]:
-        """Returns the number of samples that are passed over."""
+        """Returns the number of skipped samples."""
         excluded = self.excluded_people()
         held = (
             self._store.samples.ready_count() - self._store.samples.ready_count(excluded) if excluded else 0

@@ -1,1 +1,1 @@
-"""Weight versions for people: their states, and orders to roll back to one, to pin one, to continue."""
+"""Command line and library for weight versions: their states, and orders to roll back, pin and unpin."""

@@ -1,6 +1,7 @@
-"""Weight versions at the command line: python -m openclaw.versions COMMAND [--url URL]
+"""Command line for weight versions: python -m openclaw.versions COMMAND [--url URL]
 
-Asks the gateway of a run; needs its admin key if it has one: OPENCLAW_ADMIN_KEY, or what the run's folder holds.
+Sends requests to a run's gateway; needs its admin key if it has one: OPENCLAW_ADMIN_KEY, or the key in the run
+folder.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ COMMANDS: dict[str, type[VersionsSettings]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 2 not possible, with one line on stderr."""
+    """Returns the exit status: 0 done, 2 failed, with one line on stderr."""
     about = "Shows weight versions, goes back to one, pins one."
     command, asked = parse_command(
         COMMANDS, argv, "python -m openclaw.versions", about, VERSION, VersionsSettings, "list"
@@ -118,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class VersionsError(Exception):
-    """The server cannot be reached, or refuses; the message gives the reason."""
+    """The server cannot be reached, or rejects a request; the message gives the reason."""
 
 
 def _answer(command: str, asked: VersionsSettings) -> str:
@@ -149,7 +150,7 @@ def _compared(asked: Diff) -> dict[str, Any]:
 
 
 def read_prompts(path: Path) -> list[Any]:
-    """A prompt a line. Raises VersionsError."""
+    """Returns the prompts in a file, one a line. Raises VersionsError."""
     try:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -166,7 +167,7 @@ def read_prompts(path: Path) -> list[Any]:
 
 
 def table(answer: dict[str, Any]) -> str:
-    """One line a version."""
+    """Returns one line a version."""
     lines = [f"live {answer['live']}" + ("" if answer["pinned"] is None else f", pinned {answer['pinned']}")]
     for one in answer["data"]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["created_at"]))

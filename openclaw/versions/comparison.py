@@ -1,4 +1,4 @@
-"""The difference of two versions: lineage, turns that were learned, what the gate measured of each."""
+"""The difference of two versions: lineage, turns learned, and the gate's measurements."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from openclaw.versions.listing import show_version
 def compare_versions(
     store: RolloutStore, run_dir: Path | None, first: int, second: int
 ) -> dict[str, Any] | None:
-    """`{"a", "b", "common", "only_a", "only_b", "measurements"}`; None when there is no such version.
+    """Returns `{"a", "b", "common", "only_a", "only_b", "measurements"}`; None if a version does not exist.
 
-    `common`: the newest version that both come from, or are. `only_a`, `only_b`: the versions after it up to each,
-    `{"version", "turns", "good", "bad"}`, with the turns that each learned from. `measurements`: name to `[of a, of b]`.
+    `common`: the newest common ancestor, which may be one of them. `only_a`, `only_b`: the versions after it up to
+    each, `{"version", "turns", "good", "bad"}`, with the turns that each learned from. `measurements`: name to `[of
+    a, of b]`.
     """
     of_a, of_b = (show_version(store, run_dir, number) for number in (first, second))
     if of_a is None or of_b is None:
@@ -44,7 +45,7 @@ def compare_versions(
 
 
 def _line(parents: dict[int, int | None], number: int) -> list[int]:
-    """Returns the version and those that it comes from, oldest first."""
+    """Returns the version and its ancestors, oldest first."""
     line: list[int] = []
     at: int | None = number
     while at is not None and at in parents and at not in line:
@@ -54,7 +55,7 @@ def _line(parents: dict[int, int | None], number: int) -> list[int]:
 
 
 def as_text(comparison: dict[str, Any]) -> str:
-    """For a terminal: what lies between, then every prompt with both answers."""
+    """Returns text for a terminal: the differences, then every prompt with both answers."""
     a, b = comparison["a"]["version"], comparison["b"]["version"]
     lines = [
         f"{a} ({comparison['a']['status']}) and {b} ({comparison['b']['status']}); both come from {comparison['common']}"

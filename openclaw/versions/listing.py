@@ -1,4 +1,4 @@
-"""Versions as people see them: status, lineage, measurements, whether they are on disk, what of them is in quarantine."""
+"""Versions for display: status, lineage, measurements, whether they are on disk, and their quarantined samples."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from openclaw.store import RolloutStore
 from openclaw.types import DEFAULT_TRAINER, WeightVersion, policy_of
 
 BRIEF = ("reason", "stage", "measurements", "undone")
-"""Of the details; `metrics` of the training step are shown for one version alone."""
+"""Parts of the details in a list; `metrics` of the training step are shown only for a single version."""
 
 
 def list_versions(store: RolloutStore, run_dir: Path | None, adapter: str | None = None) -> dict[str, Any]:
-    """`{"live", "pinned", "data": [{"version", "parent", "status", ...}]}`, oldest first, of the model or an adapter."""
+    """Returns `{"live", "pinned", "data": [{"version", "parent", "status", ...}]}`, oldest first, of the model or an
+    adapter."""
     held = pinned(run_dir) if run_dir else None
     trainer = policy_of(DEFAULT_TRAINER, adapter)
     quarantined = store.quarantine.counts(trainer)
@@ -26,8 +27,8 @@ def list_versions(store: RolloutStore, run_dir: Path | None, adapter: str | None
 def show_version(
     store: RolloutStore, run_dir: Path | None, number: int, adapter: str | None = None
 ) -> dict[str, Any] | None:
-    """One version, of the model or of an adapter, with the metrics of its training step; None when there is no such
-    version."""
+    """Returns one version of the model or an adapter, with the metrics of its training step; None if it does not
+    exist."""
     held = pinned(run_dir) if run_dir else None
     trainer = policy_of(DEFAULT_TRAINER, adapter)
     for version in store.versions.all(trainer):

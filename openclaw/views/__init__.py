@@ -1,1 +1,1 @@
-"""Stored data and a run's state, as plain data: read by the JSON routes of `/admin` and by the page."""
+"""Stored data and a run's state as plain data, for the JSON routes of `/admin` and for the page."""

@@ -1,4 +1,4 @@
-"""A stored prompt once more, on the weights that are live or on those of any version on disk; nothing of it is stored."""
+"""Answers a stored prompt again, with the live weights or any version on disk; nothing is stored."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ _ASKED = ("temperature", "top_p", "min_p", "top_k", "frequency_penalty", "presen
 
 
 async def again(source: ViewSource, completion_id: str, version: int | None = None) -> Json:
-    """`{"answer", "weight_versions", "finish_reason", "before"}`; `before` is the stored answer, and its versions.
+    """Returns `{"answer", "weight_versions", "finish_reason", "before"}`; `before` is the stored answer with its
+    versions.
 
     Args:
-        version: whose likeliest answer is wanted; None: the live weights sample one, as they did before.
+        version: answers greedily; None: the live weights sample an answer.
 
     Raises:
-        ClientError: no such turn or version (404), nothing is served here or the version is not on disk (409), or the
-            engine refuses.
+        ClientError: no such turn or version (404), no gateway runs or the version is not on disk (409), or the engine
+            rejects the request.
     """
     gateway = source.gateway
     if gateway is None:
@@ -67,7 +68,7 @@ async def _sampled(gateway: Gateway, turn: Turn) -> Json:
 
 
 async def _likeliest(source: ViewSource, gateway: Gateway, turn: Turn, version: int) -> Json:
-    """Behind the very token ids of the stored prompt."""
+    """Returns the greedy answer to the exact token ids of the stored prompt."""
     known = await source.in_thread(source.store.versions.all)
     likeliest = next((one for one in known if one.version == version), None)
     if likeliest is None:
@@ -77,7 +78,7 @@ async def _likeliest(source: ViewSource, gateway: Gateway, turn: Turn, version: 
 
 
 def _body(turn: Turn) -> Json:
-    """Returns the request again, with its sampling and without its seed."""
+    """Returns the request with its sampling parameters, without its seed."""
     body: Json = {"messages": turn.messages, "tools": turn.tools}
     body |= {name: turn.sampling[name] for name in _ASKED if name in turn.sampling}
     if "max_new_tokens" in turn.sampling:
@@ -91,4 +92,4 @@ def _body(turn: Turn) -> Json:
 
 
 async def _nobody_listens(chunk: Chunk) -> None:
-    """The whole answer is shown at its end."""
+    """Discards a chunk: only the complete answer is shown."""

@@ -1,4 +1,4 @@
-"""Alarms for people: each with its meaning and its remedy."""
+"""Alarms for people, each with an explanation and a remedy."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Json = dict[str, Any]
 
 GAP = "train/train_rollout_logprob_abs_diff"
 LOOKED_AT = 50
-"""Newest turns whose temperatures are looked at."""
+"""Number of newest turns whose temperatures are checked."""
 ENOUGH = 4
 """Fewest updates whose outcomes are evaluated."""
 ROLES = ("engine", "judge", "driver", "trainer")
 
 
 def alarms(source: ViewSource, now: Json) -> list[Json]:
-    """`[{"name", "text"}]` of a view of the moment; [] when all is well."""
+    """Returns `[{"name", "text"}]` from the current state; [] if there are no problems."""
     alarms_by_kind: dict[str, str] = {}
     engines = now["serving"]["engines"]
     if engines and not any(engine["ready"] for engine in engines):
@@ -64,7 +64,7 @@ def _of_loops(source: ViewSource, now: Json) -> dict[str, str]:
 
 
 def _of_updates(training: Json) -> dict[str, str]:
-    """Most of the newest updates did not stay."""
+    """Returns an alarm if most of the newest updates were rejected or undone."""
     count, refused = training["updates"], training["refused"]
     if count < ENOUGH or 2 * refused <= count:
         return {}
@@ -93,7 +93,7 @@ def _of_training(source: ViewSource) -> dict[str, str]:
 
 
 def _batch_size(run_dir: Path | None) -> int | None:
-    """Returns the batch size of the run's last start; None if that is not known."""
+    """Returns the batch size of the run's last start; None if unknown."""
     if run_dir is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Changes by people: overrule the judge, delete, purge; each through the one writer of the store."""
+"""Changes by an administrator: overrule the judge, delete, purge; all through the store's writer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LONGEST_HINT = 20_000
 
 
 async def overrule(source: ViewSource, completion_id: str, score: float | None, text: str) -> Json:
-    """A person's word on a turn, which outranks the judge's: `{"completion_id", "session_id", "status"}`, as
-    /v1/feedback. Raises ClientError."""
+    """Stores an administrator's rating, which overrides the judge's: `{"completion_id", "session_id", "status"}`,
+    like /v1/feedback. Raises ClientError."""
     recorder, text = source.changeable, text.strip()
     if score is None and not text:
         raise ClientError("choose good or bad, or write what should have been different", "score")
@@ -39,7 +39,7 @@ async def overrule(source: ViewSource, completion_id: str, score: float | None, 
 
 
 async def delete_session(source: ViewSource, session_id: str) -> Json:
-    """Raises ClientError (404, 409)."""
+    """Deletes a session. Raises ClientError (404, 409)."""
     deleted = await source.changeable.delete_session(session_id)
     return _checked_deletion(
         {"session_id": session_id, "deleted": deleted}, f"there is no recorded session {session_id!r}"
@@ -57,13 +57,13 @@ async def delete_person(source: ViewSource, person: str) -> Json:
 
 
 async def forget(source: ViewSource, wish_id: int) -> None:
-    """Raises ClientError (404, 409)."""
+    """Deletes a preference. Raises ClientError (404, 409)."""
     if not await source.changeable.forget(wish_id, ADMINISTRATOR):
         raise ClientError("there is no such wish", "wish", "not_found", 404)
 
 
 async def purge(source: ViewSource, days: float) -> Json:
-    """Deletes older turns that are done with, in small transactions. Raises ClientError."""
+    """Deletes older finished turns in small transactions. Raises ClientError."""
     if not 0 <= days < 1e6:
         raise ClientError("retention_days must be a number of days, 0 or more", "retention_days")
     store = source.changeable.store

@@ -1,4 +1,4 @@
-"""The curves of a run over its versions, as charts of a few lines each."""
+"""Metrics of a run over its versions, as charts of a few lines each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Chart:
-    """`lines`: metric -> its name for people; an entry that ends in / takes every metric that begins so."""
+    """A chart; `lines`: metric -> display name; a metric that ends in / includes all with that prefix."""
 
     title: str
     about: str
@@ -70,8 +70,8 @@ LAST_ROWS = 12
 
 
 def learning(source: ViewSource) -> Json:
-    """`{"x": versions, "steps", "times", "charts": [{"title", "about", "lines": [{"name", "metric", "values"}]}]}`;
-    charts without a number are left out. A value that is not there is None."""
+    """Returns `{"x": versions, "steps", "times", "charts": [{"title", "about", "lines": [{"name", "metric",
+    "values"}]}]}`; charts without data are omitted. A missing value is None."""
     rows = source.curves.rows() if source.curves else []
     rows = [row for row in rows if "weights/version" in row]
     charts = [
@@ -89,7 +89,7 @@ def learning(source: ViewSource) -> Json:
 
 
 def table(learning: Json) -> list[Json]:
-    """Returns the last values of each chart, newest first, for those who do not see lines."""
+    """Returns the last values of each chart, newest first, as an accessible alternative."""
     shown = []
     for chart in learning["charts"]:
         rows = []

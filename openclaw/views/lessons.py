@@ -17,9 +17,9 @@ NOTHING = {"turns": 0, "good": 0, "bad": 0}
 
 
 def lessons(store: RolloutStore, number: int, after: int = 0, limit: int = TURNS_A_PAGE) -> Json:
-    """`{"version", "turns", "good", "bad", "data": [...], "next": after of the next page or None}`: the turns as in a
-    session, each with its `session_id`, in the order in which they were stored; of a rejected version those that it
-    would have learned from. Replayed earlier turns are not among them.
+    """Returns `{"version", "turns", "good", "bad", "data": [...], "next": after of the next page or None}`: the turns
+    as in a session, each with its `session_id`, in the order in which they were stored; for a rejected version those
+    that it would have learned from. Replayed earlier turns are not included.
 
     Raises:
         ClientError: there is no such version (404).

@@ -19,16 +19,16 @@ from openclaw.views.source import ViewSource
 Json = dict[str, Any]
 
 WINDOW_SECONDS = 300.0
-"""Length of the window for rates."""
+"""Window for rates, in seconds."""
 SCORES = 50
-"""Newest judgements that the share of neutral ones is taken of."""
+"""Number of newest judgements for the share of neutral ones."""
 SHOWN_SESSIONS = 10
 UPDATES = 8
 """Newest updates whose outcomes are counted."""
 
 
 async def now(source: ViewSource) -> Json:
-    """Returns the whole view; missing parts (a store, an engine, a run folder) are None or empty."""
+    """Returns the state; missing parts (a store, an engine, a run folder) are None or empty."""
     engines = await _engines(source)
     return await source.in_thread(lambda: _now(source, engines))
 
@@ -89,7 +89,8 @@ def _served(source: ViewSource) -> Json:
 
 
 def _collecting(connection: Connection, turns: dict[str, int], at: float) -> Json:
-    """`per_minute` counts the turns of sessions that were used or ended within the window: both are indexed."""
+    """Returns the collecting loop's state; `per_minute` counts turns of sessions used or ended within the window,
+    because both are indexed."""
     turn, session = schema.turn.c, schema.session.c
     since = at - WINDOW_SECONDS
     used = or_(session.ended_at.is_(None) & (session.last_seen >= since), session.ended_at >= since)

@@ -1,4 +1,4 @@
-"""Stored data by person, how long they are kept, and how they leave."""
+"""Stored data by person, how long it is kept, and how to delete it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MOST_PEOPLE = 200
 
 
 def privacy(source: ViewSource) -> Json:
-    """`{"stored_in", "retention_days", "people": [{"person", "sessions", "turns", "first_at", "last_at", "wishes"}]}`;
-    `person` None is everybody whom no request named."""
+    """Returns `{"stored_in", "retention_days", "people": [{"person", "sessions", "turns", "first_at", "last_at",
+    "wishes"}]}`; `person` None: requests without a name."""
     people: list[Json] = []
     place = None
     if source.recorder is not None:
@@ -50,8 +50,7 @@ def privacy(source: ViewSource) -> Json:
 
 
 def _wishes(source: ViewSource) -> defaultdict[str | None, list[Json]]:
-    """By person, the newest first: preferences in their prompts, and those that were there until a version held
-    them."""
+    """Returns preferences by person, newest first: those in their prompts, and those that a version has learned."""
     by_person: defaultdict[str | None, list[Json]] = defaultdict(list)
     for wish in source.store.memory.wishes():
         shown = ("id", "text", "created_at", "in_prompt", "held_by")
@@ -60,7 +59,7 @@ def _wishes(source: ViewSource) -> defaultdict[str | None, list[Json]]:
 
 
 def _retention_days(source: ViewSource) -> float | None:
-    """Returns the retention of the run's last start; 0 keeps, None: no trainer was ever started here."""
+    """Returns the retention of the run's last start; 0: for ever, None: no trainer was started here."""
     if source.run_dir is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Reports of what the model learned, kept in RUN_DIR/progress: one file a report, and what people asked for."""
+"""Reports on learning progress, stored in RUN_DIR/progress, one file each, and people's preferences."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FOLDER = "progress"
 MOST_REPORTS = 200
 MOST_PEOPLE = 16
 MOST_BYTES = 8 << 20
-"""Of a report's file: that of version 0 holds the answers too."""
+"""Most bytes of a report's file: that of version 0 includes the answers."""
 
 
 def progress(source: ViewSource) -> Json:
-    """`{"live", "wishes": [{"person", "text", "at"}], "reports"}`: what people asked for, the oldest first, of whom the
-    last asked last; kept reports without their answers, the oldest first."""
+    """Returns `{"live", "wishes": [{"person", "text", "at"}], "reports"}`: people's preferences, oldest first; stored
+    reports without answers, oldest first."""
     asked = source.store.memory.asked_last(MOST_PEOPLE)
     wishes = [
         {"person": person, "text": one.text, "at": one.at}
@@ -41,7 +41,7 @@ def progress(source: ViewSource) -> Json:
 
 def recorded(source: ViewSource) -> Json:
     """Returns the newest report with answers of version 0: `{"time", "max_tokens", "answers": {id: answer}}`; without
-    a report of that kind `answers` is empty."""
+    such a report `answers` is empty."""
     for one in reversed(kept(source)):
         if one.get("live") == 0 and isinstance(one.get("answers"), dict):
             return {name: one.get(name) for name in ("time", "max_tokens", "answers")}
@@ -49,7 +49,7 @@ def recorded(source: ViewSource) -> Json:
 
 
 def kept(source: ViewSource) -> list[Json]:
-    """Returns the newest reports, the oldest first; files that are none are left out."""
+    """Returns the newest reports, oldest first; invalid files are skipped."""
     if source.run_dir is None:
         return []
     rows = []

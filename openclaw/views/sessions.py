@@ -1,4 +1,4 @@
-"""Sessions, a session's turns, and each person's number of turns: bounded reads along the store's indexes."""
+"""Sessions, their turns, and the number of turns by person: bounded queries along the store's indexes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sessions(store: RolloutStore, limit: int = SESSIONS_A_PAGE, before: float | 
 
 
 def open_sessions(store: RolloutStore, limit: int) -> list[Json]:
-    """Returns the open sessions that were used last, newest first."""
+    """Returns the most recently used open sessions, newest first."""
     table = schema.session
     query = select(table).where(table.c.ended_at.is_(None)).order_by(table.c.last_seen.desc())
     with store.database.reading() as connection:
@@ -66,7 +66,7 @@ def session(store: RolloutStore, session_id: str, after: int = -1, limit: int = 
 
 
 def judgements(connection: Connection, turn_ids: Sequence[str]) -> defaultdict[str, list[Json]]:
-    """Votes, score, why, hints and judge of each turn, in order."""
+    """Returns votes, score, reason, hints and judge of each turn, in order."""
     table = schema.judgement
     by_turn: defaultdict[str, list[Json]] = defaultdict(list)
     query = select(table).where(table.c.turn_id.in_(turn_ids)).order_by(table.c.id)
@@ -106,7 +106,7 @@ def outcome(row: Mapping[Any, Any]) -> Json:
 
 
 def select_turns() -> Any:
-    """Returns the query of every turn with the columns that `shown_turn` reads."""
+    """Returns the query of turns with the columns that `shown_turn` needs."""
     turn, body, sample = schema.turn, schema.turn_body, schema.sample
     columns = [body.c.messages, body.c.response_message, body.c.next_state, body.c.version_spans]
     of_sample = [sample.c.state.label("sample_state"), sample.c.reason.label("sample_reason")]
@@ -118,7 +118,7 @@ def select_turns() -> Any:
 
 
 def shown_turn(row: RowMapping, judged: list[Json]) -> Json:
-    """Returns a turn as the page shows it: messages, answer, the messages after it, and its status."""
+    """Returns a turn for display: messages, answer, the messages after it, and its status."""
     messages = unpack_json(row["messages"])
     following = None if row["next_state"] is None else unpack_json(row["next_state"])
     return {
@@ -137,7 +137,7 @@ def shown_turn(row: RowMapping, judged: list[Json]) -> Json:
 
 
 def _described(connection: Connection, rows: Sequence[RowMapping]) -> list[Json]:
-    """Sessions with their first words, mean score and number of trained turns."""
+    """Returns sessions with their first words, mean score and number of trained turns."""
     turn, judgement, sample = schema.turn.c, schema.judgement.c, schema.sample.c
     ids = [row["id"] for row in rows]
     scores = select(turn.session_id, func.avg(judgement.score)).join_from(

@@ -1,4 +1,4 @@
-"""The sources of the views: the store, the run folder with its curves, a tokenizer, and the gateway if one runs."""
+"""Data sources of the views: the store, the run folder with its metrics, a tokenizer, and the gateway if one runs."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from openclaw.store import RolloutStore
 T = TypeVar("T")
 
 TRIES = 2
-"""Prompts tried again at a time, of all pages together, so that people who look cost people who talk little."""
+"""Most prompts tried again concurrently, over all pages, so that page users hardly slow down chats."""
 READERS = 2
-"""Threads of the page, apart from those that answer chats: however many look, no answer waits for them."""
+"""Threads for the page, separate from those that serve chats, so that no answer waits for page users."""
 
 
 MOST_ROWS = 2000
-"""Kept in memory; beyond that every second one of the older half goes."""
+"""Most rows in memory; beyond it every second one of the older half is dropped."""
 READ_BYTES = 64 << 20
 
 Row = dict[str, float]
 
 
 class MetricsFile:
-    """Rows of `{"step", "time", NAME: number}`; those that were read are not read again. Thread-safe."""
+    """Reads rows `{"step", "time", NAME: number}` incrementally. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -45,7 +45,7 @@ class MetricsFile:
         self._begin_anew()
 
     def rows(self) -> list[Row]:
-        """Returns all rows, oldest first, thinned out if there are many; [] while there is no file."""
+        """Returns all rows, oldest first, thinned out if there are too many; [] if there is no file."""
         with self._lock:
             try:
                 self._read()
@@ -75,7 +75,7 @@ class MetricsFile:
 
 
 def _row(line: bytes) -> Row | None:
-    """Returns the numbers of a line; None for one that is none, as a crash may leave it."""
+    """Returns the numbers of a line; None for an invalid one, such as after a crash."""
     try:
         row: Any = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -102,7 +102,7 @@ class ViewSource:
 
     @classmethod
     def of(cls, gateway: Gateway, metrics: CollectorRegistry) -> ViewSource:
-        """Returns the source of a gateway that runs."""
+        """Returns the source of a running gateway."""
         settings = gateway.settings
         run_dir = None if settings.run_dir is None else Path(settings.run_dir)
         return cls(
@@ -122,7 +122,7 @@ class ViewSource:
 
     @property
     def store(self) -> RolloutStore:
-        """Raises ClientError if nothing is recorded."""
+        """Returns the store. Raises ClientError if nothing is recorded."""
         if self.recorder is None:
             raise _not_recording()
         return self.recorder.store
@@ -138,7 +138,7 @@ class ViewSource:
         return self.recorder
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Runs reads and rendering in threads, a few at a time, without blocking the event loop."""
+        """Runs queries and rendering in a few threads, without blocking the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class ViewSource:
 
 
 def source_of(request: Request) -> ViewSource:
-    """Returns the source of the app that got this request."""
+    """Returns the source of the app that handles this request."""
     source: ViewSource = request.app.state.views
     return source
 

@@ -1,4 +1,4 @@
-"""Stored texts as they may be shown: nothing in them can hide, reverse or end the surrounding text."""
+"""Makes stored texts safe to show: no character can hide, reverse or end the surrounding text."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from openclaw.types import Message
 
 _HIDDEN = {
     *range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0xA0),  # control characters
-    *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF,  # invisible, or turning the line
-    *range(0xE0000, 0xE0080),  # invisible letters
+    # invisible, or changing the text direction
+    *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF,
+    *range(0xE0000, 0xE0080),  # invisible tag characters
 }  # fmt: skip
 _SHOWN = {code: f"⟨{code:04X}⟩" for code in _HIDDEN} | {0x0D: None}
 _PREVIEW = 120
 
 
 def visible(text: str) -> str:
-    """Returns the text with a code in place of every character that cannot be seen."""
+    """Returns the text with a code in place of every invisible character."""
     return text.translate(_SHOWN)
 
 
 def token_text(data: bytes) -> str:
-    """Returns the text that a token adds, for people: blanks and line ends stay, a broken character is its bytes."""
+    """Returns a token's text for display: blanks and line ends stay, incomplete characters are shown as bytes."""
     try:
         return visible(data.decode())
     except UnicodeDecodeError:
@@ -30,7 +31,7 @@ def token_text(data: bytes) -> str:
 
 
 def calls_of(message: Message) -> list[dict[str, str]]:
-    """Tool calls as `{"name", "arguments"}`."""
+    """Returns tool calls as `{"name", "arguments"}`."""
     calls = []
     for call in message.get("tool_calls") or []:
         function = call.get("function", {}) if isinstance(call, dict) else {}
@@ -46,7 +47,7 @@ def new_messages(messages: list[Message]) -> list[Message]:
 
 
 def shown_message(message: Message) -> dict[str, Any]:
-    """Returns a message as the page has it: `{"role", "content", "reasoning", "calls"}`."""
+    """Returns a message for the page: `{"role", "content", "reasoning", "calls"}`."""
     return {
         "role": str(message.get("role", "")),
         "content": text_of(message, LINE_BREAK),
@@ -56,7 +57,7 @@ def shown_message(message: Message) -> dict[str, Any]:
 
 
 def preview(messages: list[Message]) -> str:
-    """Returns the first words of a person in a request."""
+    """Returns the first words of the user in a request."""
     texts = said_in(messages)
     line = " ".join((texts[0] if texts else "").split())
     return line if len(line) <= _PREVIEW else line[: _PREVIEW - 1] + "…"

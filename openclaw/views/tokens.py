@@ -1,4 +1,4 @@
-"""The tokens of an answer: what sampled them, what the trainer made of them, and how strongly to colour each."""
+"""Tokens of an answer: their weight versions, training values, and colours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEVELS: dict[str, tuple[float, ...]] = {
     "teacher": (0.02, 0.1, 0.5, 2.0),
     "surprise": (0.5, 1.5, 3.0, 6.0),
 }
-"""Absolute values from which a token gets the next stronger colour; advantages have no unit, the others are nats."""
+"""Absolute values from which a token gets the next stronger colour; advantages have no unit, others are in nats."""
 NAMES = {
     "advantage": "advantage: what the trainer pushes up (+) or down (−)",
     "gap": "log-prob gap: trainer less engine, of the same token",
@@ -31,13 +31,13 @@ NAMES = {
     "surprise": "surprise: −log-prob when it was sampled",
 }
 COLOURS = 6
-"""Of weight versions, in turn."""
+"""Number of colours for weight versions, used cyclically."""
 MOST_RUNS = 200
 
 
 @dataclass(frozen=True)
 class ShownToken:
-    """A token as it is drawn. `kind`: its CSS class; `about`: all that is known of it, in words."""
+    """A token for display. `kind`: its CSS class; `about`: its data as text."""
 
     text: str
     kind: str
@@ -45,7 +45,8 @@ class ShownToken:
 
 
 def tokens(store: RolloutStore, tokenizer: Tokenizer | None, completion_id: str) -> Json:
-    """Lists of one entry a token; those that only a training step knows are None before it. Raises ClientError (404)."""
+    """Returns lists with one entry a token; values of a training step are None before it. Raises ClientError
+    (404)."""
     turn = find(store, completion_id)
     ids = turn.completion_ids
     count = len(ids)
@@ -71,7 +72,7 @@ def tokens(store: RolloutStore, tokenizer: Tokenizer | None, completion_id: str)
 
 
 def strip(recorded: Json, by: By) -> list[ShownToken]:
-    """Returns the tokens to draw, coloured by one of their values."""
+    """Returns the tokens for display, coloured by one of their values."""
     texts = recorded["texts"] or [f"{one} " for one in recorded["ids"]]
     values = values_of(recorded, by)
     first = {version: number for number, version in enumerate(dict.fromkeys(recorded["versions"]))}
@@ -86,8 +87,8 @@ def strip(recorded: Json, by: By) -> list[ShownToken]:
 
 
 def runs(recorded: Json, by: By, rows: list[ShownToken]) -> list[Json]:
-    """Neighbours of one colour as `{"start", "end", "text", "mean"}`, for those who read and do not see them. `rows`: the
-    drawn tokens."""
+    """Returns runs of one colour as `{"start", "end", "text", "mean"}`, for screen readers. `rows`: the displayed
+    tokens."""
     values: Sequence[float | None] | None = (
         recorded["versions"] if by == "version" else values_of(recorded, by)
     )
@@ -104,7 +105,7 @@ def runs(recorded: Json, by: By, rows: list[ShownToken]) -> list[Json]:
 
 
 def values_of(recorded: Json, by: By) -> Sequence[float | None] | None:
-    """Returns the values behind a colour, one number for each token; None if this turn has none."""
+    """Returns the values for a colouring, one number a token; None if this turn has none."""
     if by == "surprise":
         return None if recorded["log_probs"] is None else [-value for value in recorded["log_probs"]]
     values: Sequence[float | None] | None = recorded["versions" if by == "version" else by]
@@ -112,7 +113,7 @@ def values_of(recorded: Json, by: By) -> Sequence[float | None] | None:
 
 
 def known(recorded: Json) -> list[By]:
-    """By what these tokens can be coloured, the most telling first."""
+    """Returns the possible colourings of these tokens, most informative first."""
     order: tuple[By, ...] = ("advantage", "teacher", "gap", "version", "surprise")
     return [by for by in order if values_of(recorded, by) is not None]
 
@@ -142,7 +143,7 @@ def _about(recorded: Json, index: int) -> str:
 
 
 def _fitting(values: Any, count: int) -> list[float | None] | None:
-    """Returns the values that a training step wrote, if they belong to these tokens."""
+    """Returns the values of a training step if they belong to these tokens."""
     return values if isinstance(values, list) and len(values) == count else None
 
 

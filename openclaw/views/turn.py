@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 def turn(store: RolloutStore, completion_id: str) -> Json:
-    """Raises ClientError (404)."""
+    """Returns one turn in full. Raises ClientError (404)."""
     with store.database.reading() as connection:
         stored = find(store, completion_id)
         sample = schema.sample

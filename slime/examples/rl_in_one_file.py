@@ -6,8 +6,8 @@ An engine serves a small model over HTTP. A person asks it sums; the model answe
 person wants plain sentences. Each answer is judged, a trainer learns from the exact token ids that were sampled, and
 the new weights go live while the engine answers. It needs no GPU and takes about a minute.
 
-Everything here is what the project itself uses; `slime/train_async.py` adds Ray, several machines, restarts and the gate,
-and `openclaw/` adds the OpenAI-compatible API, the store and judges that read the messages of real people.
+All parts are those of the project; `slime/train_async.py` adds Ray, several machines, restarts and the gate, and
+`openclaw/` adds the OpenAI-compatible API, the store and judges for real users' messages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ START_SECONDS = 120.0
 
 @contextmanager
 def serve(model: str) -> Iterator[EngineControl]:
-    """Starts the engine as a process of its own and yields the client that updates its weights."""
+    """Starts the engine as a subprocess and yields the client that updates its weights."""
     port = free_port()
     command = [sys.executable, "-m", "slime.engines.launch", "--backend", "embedded", "--model-path", model]
     command += ["--port", str(port), "--device", "cpu", "--standby", "off"]
@@ -83,14 +83,14 @@ def ask_something(chance: random.Random) -> Question:
 
 @dataclass
 class Policy:
-    """The served model as a client sees it: token ids in, sampled token ids out."""
+    """The served model for a client: sends token ids, returns sampled token ids."""
 
     url: str
     tokenizer: PreTrainedTokenizerBase
     client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=120.0, trust_env=False))
 
     def sample(self, question: Question, group: int, seed: int) -> Sample:
-        """One answer with the log-prob and the weight version of every token, as the engine sampled it."""
+        """Returns one answer with log-prob and weight version of every token, as sampled by the engine."""
         messages = [{"role": "user", "content": question.text}]
         text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         prompt = self.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -129,7 +129,7 @@ def pleased(samples: Sequence[Sample]) -> float:
 
 
 def make_trainer(model: str, folder: Path, questions: int, answers: int, seed: int) -> FSDPTrainer:
-    """GRPO on one CPU rank: answers to the same question are compared with one another."""
+    """Returns a trainer with GRPO on one CPU rank: answers to the same question are compared."""
     return FSDPTrainer(
         Arguments(
             hf_checkpoint=model,
@@ -152,7 +152,7 @@ def make_trainer(model: str, folder: Path, questions: int, answers: int, seed: i
 
 
 def publish(trainer: FSDPTrainer, update: WeightUpdate, folder: Path, rollout_id: int) -> None:
-    """Writes the new weights, has the engine check and prepare them, and switches between two decode steps."""
+    """Writes the new weights, lets the engine verify and prepare them, and switches between two decode steps."""
     version = trainer.version + 1
     path = artifact_folder(folder / "weights", version)
     checksum = trainer.export_weights(str(path), version)
@@ -161,7 +161,7 @@ def publish(trainer: FSDPTrainer, update: WeightUpdate, folder: Path, rollout_id
 
 
 class Visitor(threading.Thread):
-    """A client that talks to the model all the time: counts answers, failures, and answers that span an update."""
+    """A client that continuously talks to the model: counts answers, failures, and answers that span an update."""
 
     def __init__(self, policy: Policy) -> None:
         super().__init__(daemon=True)
@@ -181,7 +181,7 @@ class Visitor(threading.Thread):
 
 
 def rollout(policy: Policy, questions: int, answers: int, chance: random.Random) -> list[Sample]:
-    """Asks `questions` questions, `answers` times each, all at the same time, and judges every answer."""
+    """Asks `questions` questions, `answers` times each, all concurrently, and judges every answer."""
     asked = [(group, ask_something(chance)) for group in range(questions)]
     jobs = [(question, group, chance.randrange(1 << 30)) for group, question in asked for _ in range(answers)]
     with ThreadPoolExecutor(len(jobs)) as pool:
@@ -192,7 +192,8 @@ def rollout(policy: Policy, questions: int, answers: int, chance: random.Random)
 
 
 def run(model: str, updates: int, questions: int, answers: int, seed: int) -> tuple[list[float], Visitor]:
-    """Runs the loop; returns the share of answers that please before each update and after the last, and the visitor."""
+    """Runs the loop; returns the share of top-scored answers before each update and after the last, and the
+    visitor."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="rl-in-one-file-") as name, serve(model) as engine:
         folder = Path(name)

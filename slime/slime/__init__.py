@@ -1,3 +1,3 @@
-"""The trainer framework: samples in, new weights out, engines kept up to date."""
+"""The trainer framework: trains on samples, and updates the engines with the new weights."""
 
 __version__ = "0.2.0"

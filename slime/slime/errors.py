@@ -22,35 +22,36 @@ __all__ = [
 
 
 class ClusterError(ConfigError):
-    """The cluster lacks what the run needs: no Ray there, GPUs or a machine missing. They may come back."""
+    """The cluster lacks something that the run needs: Ray, GPUs or a machine. It may become available later."""
 
 
 class DataError(ClawError):
-    """A sample whose parts contradict each other."""
+    """A sample with inconsistent parts."""
 
 
 class TrainError(ClawError):
-    """A training step or checkpoint that cannot be used; nothing of it was applied."""
+    """A training step or checkpoint failed; nothing of it was applied."""
 
 
 class CheckpointError(TrainError):
-    """A checkpoint that does not fit this run or is not there; trying again would not help."""
+    """A checkpoint does not fit this run or is missing; a retry would not help."""
 
 
 class EngineError(ClawError):
-    """An inference engine that is away, refuses, or holds other weights than it should."""
+    """An inference engine is unreachable, rejects a request, or holds the wrong weights."""
 
 
 class RewardError(ClawError):
-    """A reward that hung, raised or is no finite number; it costs its sample, not the run."""
+    """A reward function hung, raised or returned no finite number; it affects its sample, not the run."""
 
 
 class EnvironmentAway(ClawError):
-    """An environment that cannot be reached or broke by no fault of the agent: tried again, never a failed task."""
+    """An environment is unreachable or broke without the agent's fault: it is tried again, and never counts as a
+    failed task."""
 
 
 class SandboxError(EnvironmentAway):
-    """A sandbox that did not start by no fault of the code in it."""
+    """A sandbox failed to start, not because of the code in it."""
 
 
 def unknown_name(what: str, name: object, known: Iterable[str]) -> ConfigError:

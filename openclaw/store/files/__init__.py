@@ -1,1 +1,1 @@
-"""Files of a store: exports, and conversations to be trained."""
+"""Files of a store: exports, and conversations for training."""

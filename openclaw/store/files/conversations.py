@@ -1,7 +1,7 @@
-"""Conversation files: JSON or JSON lines of {"session_id", "turns": [{"type", "prompt", "response",
-"next_state", "trainable"}]}, read and checked as a whole.
+"""Conversation files: JSON or JSON lines of {"session_id", "turns": [{"type", "prompt", "response", "next_state",
+"trainable"}]}, validated completely before use.
 
-The format is the one of `DATA_PATH` in the documented API. A folder stands for every .json and .jsonl in it.
+The format is that of `DATA_PATH` in the documented API. A folder means all its .json and .jsonl files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from openclaw.store.files.jsonl import first_problem
 class ConversationTurn(BaseModel):
     """One question and its answer.
 
-    Main turns follow each other in one conversation; a side turn stands alone and is never trained.
+    Main turns are consecutive turns of one conversation; a side turn is independent and never trained.
 
     Attributes:
         next_state: the message after the answer; default: the next main prompt.
@@ -46,7 +46,7 @@ class ConversationTurn(BaseModel):
 
 
 class Conversation(BaseModel):
-    """A session with its turns in order. `person` is who talked, if that is to be known."""
+    """A session with its turns in order. `person`: the user, if known."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -56,8 +56,8 @@ class Conversation(BaseModel):
 
 
 def read_conversations(path: Path) -> list[tuple[str, Conversation]]:
-    """(where, conversation) of a file or folder. Raises StoreError that names file, line (or number) and field;
-    a session id may occur once."""
+    """Returns (position, conversation) for each in a file or folder. Raises StoreError that names file, line (or
+    number) and field; session ids must be unique."""
     conversations: list[tuple[str, Conversation]] = []
     seen: dict[str, str] = {}
     for file in _files(path):
@@ -84,7 +84,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _values(file: Path) -> Iterator[tuple[str, Any]]:
-    """(where, value) of every conversation in a file: one JSON value, a list of them, or one a line."""
+    """Yields (position, value) for every conversation in a file: one JSON value, a list of them, or one a line."""
     try:
         data = file.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:

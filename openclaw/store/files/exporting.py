@@ -1,6 +1,6 @@
 """A store's content as JSON lines, exactly: ids, log-probs, spans, judgements, states.
 
-Left out is what only one database knows: the numbers of its rows, and the claims of its judges.
+Omitted are values that are local to a database: row ids, and judges' claims.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from openclaw.store.versions import version_from_row
 from openclaw.types import SampleState, Session
 
 BATCH = 200
-"""Turns read at a time."""
+"""Turns loaded at a time."""
 
 
 def export_lines(
     store: RolloutStore, session_id: str | None = None, person: str | None = None
 ) -> Iterator[bytes]:
-    """`exported`, as JSON lines. Raises StoreError."""
+    """Yields `exported` as JSON lines. Raises StoreError."""
     return map(dump_line, exported(store, session_id, person))
 
 
 def exported(store: RolloutStore, session_id: str | None = None, person: str | None = None) -> Iterator[Line]:
-    """The store as it is at this moment, oldest turn first; one session or one person's part of it on demand.
-    Weight versions go along with the whole store only. Raises StoreError."""
+    """Yields the store's current content, oldest turn first; optionally only of one session or person. Weight
+    versions are included only without such a filter. Raises StoreError."""
     turn, session = schema.turn.c, schema.session.c
     turns, sessions = _chosen(session_id, person)
     with store.database.reading() as connection:
@@ -65,7 +65,7 @@ def exported(store: RolloutStore, session_id: str | None = None, person: str | N
 def sessions_with_turns(
     store: RolloutStore, session_id: str | None = None, person: str | None = None
 ) -> list[str]:
-    """Ids of the sessions that `exported` has turns of, the oldest first. Raises StoreError."""
+    """Returns the ids of the sessions in `exported`, oldest first. Raises StoreError."""
     turn = schema.turn.c
     turns, _ = _chosen(session_id, person)
     query = select(turn.session_id).where(turns).group_by(turn.session_id).order_by(func.min(turn.created_at))

@@ -1,4 +1,4 @@
-"""An exported file into a store: checked as a whole, then added; known entries stay unchanged."""
+"""Imports an exported file into a store: validated completely, then added; known entries stay unchanged."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _RUNNING = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED)
 
 
 def import_lines(store: RolloutStore, path: Path) -> dict[str, int]:
-    """Add an exported file to a store; entries that the store has already (by id) stay unchanged.
+    """Adds an exported file to a store; entries with known ids stay unchanged.
 
-    Every line is checked before the first one is stored. The file goes in by batches of whole turns: after a
+    Every line is validated before the first one is stored. The file is stored in batches of whole turns: after a
     database failure, importing it again adds the missing part.
 
     Returns:
@@ -59,7 +59,7 @@ def import_lines(store: RolloutStore, path: Path) -> dict[str, int]:
 
 
 def checked_lines(path: Path) -> Iterator[Line]:
-    """Every line of an exported file. Raises StoreError for one that is wrong."""
+    """Yields every line of an exported file. Raises StoreError for an invalid one."""
     for line in _lines_of(path):
         if isinstance(line, TurnLine):
             _check(line, path)
@@ -67,7 +67,7 @@ def checked_lines(path: Path) -> Iterator[Line]:
 
 
 def _lines_of(path: Path) -> Iterator[Line]:
-    """Raises StoreError for a file or a line that cannot be read, or a file that is no exported store."""
+    """Yields the lines. Raises StoreError for an unreadable file or line, or a file that is not an export."""
     try:
         with path.open("rb") as file:
             for number, data in enumerate(file, 1):
@@ -82,7 +82,7 @@ def _lines_of(path: Path) -> Iterator[Line]:
 
 
 def _check(line: TurnLine, path: Path) -> None:
-    """Raises StoreError for a turn that contradicts itself."""
+    """Raises StoreError for an inconsistent turn."""
     turn, sample = line.turn, line.sample
     if turn.turn_index is None:
         raise StoreError(f"{path}: turn {turn.id}: turn_index is missing")
@@ -157,7 +157,7 @@ def _add_turn(connection: Connection, line: TurnLine) -> str:
 def _count_turn(connection: Connection, turn: Turn) -> None:
     session = schema.session
     counted = update(session).where(session.c.id == turn.session_id).values(turns=session.c.turns + 1)
-    if connection.execute(counted).rowcount == 0:  # the session of the turn is not in the file
+    if connection.execute(counted).rowcount == 0:  # the turn's session is not in the file
         touch(connection, turn.session_id, turn.person, turn.key_name, new_turns=1)
 
 

@@ -1,7 +1,7 @@
 """The lines of an exported store: one JSON object each, distinguished by `kind`.
 
-`store` (the first line) names the format; `session`, `turn` (with its judgements, feedback and sample) and
-`version` follow. Numbers are written so that they read back as the very same ones.
+`store` (the first line) names the format; `session`, `turn` (with its judgements, feedback and sample) and `version`
+lines follow. Numbers round-trip exactly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from openclaw.types import Judgement, SampleState, Session, Turn, WeightVersion
 
 FORMAT = 1
 SAMPLE_COLUMNS = ("reason", "created_at", "trainer", "rollout_id", "trained_version")
-"""Fields of a SampleEntry that are columns as they stand."""
+"""Fields of a SampleEntry that are stored in columns of the same name."""
 
 
 class _Line(BaseModel):
@@ -50,7 +50,7 @@ class FeedbackEntry(_Line):
 
 
 class WishEntry(_Line):
-    """A wish of the turn's person, and whether the weights fulfil it."""
+    """A preference of the turn's person, and whether the weights have learned it."""
 
     text: str
     created_at: float
@@ -60,7 +60,7 @@ class WishEntry(_Line):
 
 
 class TrainingEntry(_Line):
-    """One version that trained the sample, rolled back ones included."""
+    """One version that trained the sample, including rolled-back ones."""
 
     trainer: str
     version: int
@@ -81,7 +81,7 @@ class SampleEntry(_Line):
     trained_version: int | None
     trainings: list[TrainingEntry]
     tokens: dict[str, Any] | None = None
-    """Numbers of the last training step for each token."""
+    """Values of the last training step for each token."""
 
 
 class TurnLine(_Line):
@@ -99,12 +99,12 @@ _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind
 
 
 def dump_line(line: Line) -> bytes:
-    """One line, with its end."""
+    """Returns one line with a line end."""
     return line.model_dump_json().encode() + b"\n"
 
 
 def read_line(data: bytes, where: str) -> Line:
-    """Raises StoreError that names the place and the field."""
+    """Parses a line. Raises StoreError that names the position and the field."""
     try:
         line = _LINE.validate_json(data)
     except ValidationError as error:

@@ -24,7 +24,7 @@ from openclaw.store.rollout_store import RolloutStore
 from openclaw.types import Message, NewTurn, TurnState
 
 TEMPERATURE = 1.0
-"""Temperature of answers whose sampling is unknown: that of the model's own distribution."""
+"""Temperature for answers whose sampling is unknown: that of the model's own distribution."""
 TURNS_A_TRANSACTION = 500
 
 
@@ -43,7 +43,7 @@ class ConversationTokenizer:
         self._folder = ModelFolder.read(model_path)
         self._tokenizer = Tokenizer(model_path)
         self._format = ChatFormat(self._folder, self._tokenizer)
-        self._tokenizer.read_text_as_plain(lambda: probe(self._format))  # as the gateway reads it
+        self._tokenizer.read_text_as_plain(lambda: probe(self._format))  # the same way as in the gateway
         self._end = self._end_of_answer()
 
     def prepare(self, conversation: Conversation, where: str) -> list[PreparedTurn]:
@@ -116,7 +116,7 @@ class ConversationTokenizer:
         )
 
     def surely_exceeds(self, messages: list[Message]) -> bool:
-        """Returns whether a history alone is too long for this model. Cheaper than rendering it."""
+        """Returns whether a history alone is certainly too long for this model. This is cheaper than rendering it."""
         return self._tokenizer.exceeds(
             [text_of(message) for message in messages], self._folder.context_length
         )

@@ -1,1 +1,1 @@
-"""Conversations that other programs have kept: detects their formats, reads them and stores them."""
+"""Conversation histories of other programs: detects their formats, parses and stores them."""

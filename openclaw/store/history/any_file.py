@@ -1,4 +1,4 @@
-"""A file or folder of any kind into the store: `python -m openclaw.store import`."""
+"""Imports a file or folder of any kind: `python -m openclaw.store import`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Import:
-    """A file or folder to import, and the model. `person`: the person of logs, which do not name one."""
+    """A file or folder to import, and the model. `person`: the user in the logs, which contain no name."""
 
     place: str
     model_path: Path | None = None
@@ -74,8 +74,8 @@ class Import:
 
 
 def _kind(path: Path) -> _Kind:
-    """Returns the kind by the first value of the first file. An unreadable file counts as a history: the code that reads
-    it whole reports the error."""
+    """Returns the kind, by the first value of the first file. An unreadable file counts as a history: the parser then
+    reports the error."""
     file = path if path.is_file() else next(_json_files(path), None)
     if file is None:
         return _Kind.HISTORY

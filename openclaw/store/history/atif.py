@@ -1,6 +1,6 @@
 """ATIF, Harbor's trajectory format (versions 1.0 to 1.8): a document a session, steps of system, user and agent.
 
-Reads what other programs wrote; `export --format atif` of the store writes it (`writing_atif.py`).
+Reads files of other programs; `export --format atif` of the store writes them (`writing_atif.py`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from openclaw.store.history.past import (
 from openclaw.types import Message
 
 VERSION = "ATIF-v1.7"
-"""The one that is written."""
+"""Version that is written."""
 
 
 def is_atif(value: object) -> bool:
-    """A trajectory."""
+    """Returns whether a value is a trajectory."""
     return (
         isinstance(value, dict)
         and str(value.get("schema_version")).startswith("ATIF-v1.")
@@ -33,7 +33,7 @@ def is_atif(value: object) -> bool:
 
 
 def read_atif(value: Line, name: str) -> list[PastSession]:
-    """The session of a trajectory, and of those of its subagents; `name` is its id if it has none."""
+    """Returns the session of a trajectory, and those of its subagents; `name`: its id if it has none."""
     id_ = str(value.get("session_id") or value.get("trajectory_id") or name)
     entries: list[Entry] = []
     for step in value["steps"]:
@@ -67,7 +67,7 @@ def _messages(step: Line) -> list[Message]:
 
 
 def _result(result: Line, known: set[str]) -> Message:
-    """Returns the result of a tool call; a message of the environment if it belongs to no call."""
+    """Returns the message of a tool call's result; a message of the environment if it belongs to no call."""
     text, id_ = _text(result.get("content")), result.get("source_call_id")
     return result_of(id_, text) if id_ in known else {"role": "user", "content": text}
 

@@ -1,7 +1,7 @@
-"""Past sessions into the store: tokenised for the model that is trained, to be judged like any other turn.
+"""Imports past sessions: tokenises them for the trained model; they are then judged like any other turn.
 
-Another model may have sampled them, under another tokenizer: a turn has no log-probs and no version, and the trainer
-computes the old log-probs with the weights that it begins with.
+They may have been sampled by another model with another tokenizer, so a turn has no log-probs and no version: the
+trainer computes old log-probs with its initial weights.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def _left_out(histories: Histories) -> Counter[str]:
 def import_histories(
     store: RolloutStore | None, histories: Histories, model_path: Path, person: str | None = None
 ) -> Counts:
-    """Add past sessions. A turn with a next state goes to the judge; the last one of a session is stored as imported, and
-    goes to the judge when a later import of the grown log brings its next state.
+    """Adds past sessions. A turn with a next state is judged; the last one of a session is stored as imported, and is
+    judged if a later import of the longer log adds its next state.
 
-    What the store knows stays as it is: turns imported before, and those of the same session that the gateway recorded.
+    Known turns are unchanged: those imported before, and those that the gateway recorded for the same session.
 
     Args:
         store: None for a dry run, whose counts are those of a first import.
@@ -54,7 +54,8 @@ def import_histories(
         `known`; in `left_out` also `context_length_exceeded` and `cannot_be_written` (by the model's template).
 
     Raises:
-        ConfigError: `model_path` is no model. StoreError: the database failed; importing again adds the missing part.
+        ConfigError: `model_path` is not a model. StoreError: the database failed; importing again adds the missing
+            part.
     """
     try:
         tokenizer = ConversationTokenizer(model_path)
@@ -109,7 +110,7 @@ def _store(store: RolloutStore, turn: NewTurn, past: PastTurn) -> str:
 
 
 def _completion_id(session_id: str, past: PastTurn) -> str:
-    """The same for the same turn of the same session, so that importing twice stores once."""
+    """Returns an id that depends only on session and turn, so that importing twice stores once."""
     transcript = Transcript.of(past.messages).with_answer(past.answer)
     data = f"{session_id}\n{transcript}".encode()
     return "import-" + hashlib.sha256(data).hexdigest()[:32]

@@ -1,7 +1,7 @@
-"""Claude Code's logs: ~/.claude/projects/FOLDER/SESSION.jsonl (read of 2.0 to 2.1).
+"""Claude Code's logs: ~/.claude/projects/FOLDER/SESSION.jsonl (tested with 2.0 to 2.1).
 
-`uuid` and `parentUuid` make a tree. An answer is several lines with one `message.id`; results of tools called together
-hang on different lines of it. Side chains (subagents) and messages of the program itself are left out.
+`uuid` and `parentUuid` form a tree. An answer is several lines with one `message.id`; results of parallel tool calls
+are children of different lines. Side chains (subagents) and the program's own messages are omitted.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from openclaw.store.history.past import (
 from openclaw.types import Message
 
 _OWN_WORDS = ("<command-name>", "<command-message>", "<local-command-", "[Request interrupted by user")
-"""Beginnings of texts that the program writes in the user's name."""
+"""Prefixes of texts that the program writes in the user's name."""
 _SYNTHETIC = "<synthetic>"
 
 
 def is_claude(first: object) -> bool:
-    """By a line."""
+    """Returns whether a line is of this format."""
     return isinstance(first, dict) and isinstance(first.get("sessionId"), str) and "type" in first
 
 
 def read_claude(lines: Sequence[Line]) -> list[PastSession]:
-    """The session of a log; none for one of subagents alone."""
+    """Returns the session of a log; [] if it contains only subagents."""
     entries: list[Entry] = []
     side = 0
     for line in lines:
@@ -49,7 +49,7 @@ def read_claude(lines: Sequence[Line]) -> list[PastSession]:
 
 
 def _entries(line: Line) -> list[Entry]:
-    """Of one line; results of several tools are a message each, in a row."""
+    """Returns the entries of a line; each of several tool results becomes a message."""
     id_, parent, message = line["uuid"], line.get("parentUuid"), line.get("message")
     if line.get("type") not in ("user", "assistant") or not isinstance(message, dict) or line.get("isMeta"):
         return [Entry(id=id_, parent=parent)]

@@ -1,6 +1,6 @@
-"""Hermes' conversations: ~/.hermes/state.db, `hermes sessions export` and session files (read of 0.19).
+"""Hermes' conversations: ~/.hermes/state.db, `hermes sessions export` and session files (tested with 0.19).
 
-All of them are OpenAI messages; the database keeps one a row, an export one session an object.
+All contain OpenAI messages; the database has one a row, an export one session an object.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _SIDE_SOURCES = ("cron", "tool", "subagent", "batch")
 
 
 def is_hermes(value: object) -> bool:
-    """A session object."""
+    """Returns whether a value is a session object."""
     return isinstance(value, dict) and isinstance(value.get("messages"), list)
 
 
 def read_hermes(value: Line, name: str) -> list[PastSession]:
-    """The session of an exported object; `name` is its id if it has none."""
+    """Returns the session of an exported object; `name`: its id if it has none."""
     id_ = str(value.get("session_id") or value.get("id") or name)
     system = value.get("system_prompt")
     return [
@@ -44,7 +44,7 @@ def read_hermes(value: Line, name: str) -> list[PastSession]:
 
 
 def read_hermes_database(path: Path) -> list[PastSession]:
-    """Every session of a state.db, which is opened read-only. Raises StoreError."""
+    """Returns every session of a state.db, which is opened read-only. Raises StoreError."""
     try:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         try:
@@ -80,7 +80,7 @@ def _session(id_: str, system: object, source: object, rows: Iterable[Line]) -> 
 
 
 def _message(row: Line) -> Message | None:
-    """None for what the person has taken back too."""
+    """Returns the message; None also for messages that the user has undone."""
     if row.get("active") == 0 and not row.get("compacted"):
         return None
     text = text_of({"content": _content(row.get("content"))})
@@ -96,7 +96,7 @@ def _message(row: Line) -> Message | None:
 
 
 def _content(value: object) -> object:
-    """Text, or parts as the database writes them."""
+    """Returns text, or parts as stored in the database."""
     if isinstance(value, str) and value.startswith(_PARTS):
         try:
             return json.loads(value[len(_PARTS) :])

@@ -1,7 +1,8 @@
-"""OpenClaw's transcripts: ~/.openclaw/agents/AGENT/sessions/SESSION.jsonl (session format 3, read of 2026.3 to 2026.9).
+"""OpenClaw's transcripts: ~/.openclaw/agents/AGENT/sessions/SESSION.jsonl (session format 3, tested with 2026.3 to
+2026.9).
 
-A line each: `session` first, then `message`, `compaction` and others; `id` and `parentId` make a tree. The system prompt
-is not in it.
+One JSON line each: `session` first, then `message`, `compaction` and others; `id` and `parentId` form a tree. The
+system prompt is not included.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _CUT = ("error", "aborted")
 
 
 def is_openclaw(first: object) -> bool:
-    """By its first line."""
+    """Returns whether the first line is of this format."""
     return isinstance(first, dict) and first.get("type") == "session" and isinstance(first.get("id"), str)
 
 
 def read_openclaw(lines: Sequence[Line]) -> list[PastSession]:
-    """The session of a transcript."""
+    """Returns the session of a transcript."""
     entries, before = [], None
     for number, line in enumerate(lines[1:]):
         id_ = str(line.get("id") or f"line {number}")

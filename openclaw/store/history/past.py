@@ -1,7 +1,8 @@
-"""A conversation of before, and its turns.
+"""A past conversation and its turns.
 
-Logs are trees: an edited message or a retry begins a branch. Every answer is a turn of its own; the path to it is the
-messages that it answered, the path after it leads to the newest message."""
+Logs are trees: an edited message or a retry starts a branch. Every answer is a turn; the path to it is its prompt,
+and the path after it leads to the newest message.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from openclaw.sessions.transcript import next_state
 from openclaw.types import Message
 
 Line = dict[str, Any]
-"""An object of a log, as the program wrote it."""
+"""An object of a log in its original form."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class PastTurn:
-    """A prompt (all messages before it included), its answer, and its next state ([]: none)."""
+    """A prompt (including all messages before it), its answer, and its next state ([]: none)."""
 
     messages: list[Message]
     answer: Message
@@ -51,7 +52,7 @@ class PastTurn:
 
 @dataclass(frozen=True)
 class PastSession:
-    """`left_out` counts answers that are not turns to learn from, by reason."""
+    """A session; `left_out` counts answers that are not used as turns, by reason."""
 
     client: str
     id: str
@@ -60,7 +61,7 @@ class PastSession:
 
 
 def chain(messages: Iterable[Message], learn: Callable[[int], bool] = lambda index: True) -> list[Entry]:
-    """Entries of a log that is no tree."""
+    """Returns the entries of a linear log."""
     return [
         Entry(id=str(index), parent=str(index - 1) if index else None, message=one, key=str(index), learn=learn(index))
         for index, one in enumerate(messages)
@@ -68,7 +69,7 @@ def chain(messages: Iterable[Message], learn: Callable[[int], bool] = lambda ind
 
 
 def past_session(client: str, session_id: str, entries: Sequence[Entry]) -> PastSession:
-    """The turns of a log, those of the newest branch first where several are."""
+    """Returns the turns of a log, those of the newest branch first."""
     by_id = {entry.id: entry for entry in entries}
     results = {
         entry.message["tool_call_id"]: entry.message
@@ -102,7 +103,8 @@ def _last_key(way: list[Entry]) -> str | None:
 
 
 def _folded(way: list[Entry]) -> list[Entry]:
-    """Entries with messages: summaries in place of what they stand for, parts of one answer as one."""
+    """Returns the entries with messages: summaries replace the entries that they summarise, and parts of one answer
+    are merged."""
     entries_left: list[Entry] = []
     for entry in way:
         if entry.summary is not None:
@@ -141,7 +143,7 @@ def _turns(
     own_messages = [entry.message for entry in entries if entry.message is not None]
     answered_calls = {message["tool_call_id"] for message in own_messages if message["role"] == "tool"}
     for entry in entries:
-        assert entry.message is not None  # folded
+        assert entry.message is not None  # merged by _folded
         if entry.message["role"] == "assistant":
             answers.append((len(messages), entry))
         messages.append(entry.message)
@@ -169,13 +171,13 @@ def _not_a_turn(entry: Entry, before: list[Message], answer: Message) -> str | N
 
 
 def tool_call(id_: object, name: object, arguments: object) -> Message:
-    """A call as the gateway has it; `arguments` is JSON text or an object."""
+    """Returns a tool call in the gateway's format; `arguments` is JSON text or an object."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
     return {"id": str(id_), "type": "function", "function": {"name": str(name), "arguments": text or "{}"}}
 
 
 def answer_of(text: str, calls: list[Message]) -> Message:
-    """An assistant's message."""
+    """Returns an assistant message."""
     return {"role": "assistant", "content": text} | ({"tool_calls": calls} if calls else {})
 
 

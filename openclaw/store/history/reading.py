@@ -1,4 +1,4 @@
-"""Files and folders of histories: what each is, and the sessions in it."""
+"""Detects the formats of history files and folders, and reads their sessions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOMES = {
     "hermes": Path(".hermes") / "state.db",
     "claude": Path(".claude") / "projects",
 }
-"""Below the home folder, by what may be given instead of a path."""
+"""Locations below the home folder, by the name that may be given instead of a path."""
 Reader = Callable[[Line, str], list[PastSession]]
 _SUFFIXES = (".jsonl", ".json", ".db")
 _SQLITE = b"SQLite format 3\0"
@@ -33,14 +33,15 @@ KNOWN = "an exported store, conversations, sessions of OpenClaw, Hermes, Claude 
 
 @dataclass
 class Histories:
-    """Sessions that were found; `files` by what they are, `unknown` the others."""
+    """Sessions found; `files`: number by format, `unknown`: other files."""
 
     sessions: list[PastSession] = field(default_factory=list)
     files: Counter[str] = field(default_factory=Counter)
 
 
 def history_at(name: str) -> Path:
-    """A path as it stands, or the place where openclaw, hermes or claude keep theirs. Raises StoreError."""
+    """Returns a path unchanged, or the location where openclaw, hermes or claude keep their histories. Raises
+    StoreError."""
     path = Path(name)
     if not path.exists() and name in HOMES:
         path = Path.home() / HOMES[name]
@@ -52,8 +53,8 @@ def history_at(name: str) -> Path:
 
 
 def read_histories(path: Path) -> Histories:
-    """Of a folder every file below it that is a history. Raises StoreError for a file that is none, or broken, and
-    for a folder without any."""
+    """Reads a file, or every history file below a folder. Raises StoreError for a file of unknown or broken format,
+    and for a folder without histories."""
     histories = Histories()
     if path.is_file():
         kind, sessions = _read(path)
@@ -114,7 +115,7 @@ def _each(lines: list[Line], name: str, fits: Callable[[object], bool], read: Re
 
 
 def values_of(file: Path) -> Iterator[Any]:
-    """One JSON value, the items of a list, or one a line; a last line that is cut off is passed over. Raises StoreError,
+    """Yields one JSON value, the items of a list, or one a line; a truncated last line is skipped. Raises StoreError,
     OSError."""
     data = file.read_bytes().removeprefix(codecs.BOM_UTF8)
     try:

@@ -1,4 +1,4 @@
-"""Logs that people exchange: ChatGPT's own export (`conversations.json`) and the ShareGPT form of many data sets."""
+"""Exchange formats: ChatGPT's export (`conversations.json`), and ShareGPT, which many data sets use."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _TOOLS = ("tool", "function_response", "observation")
 
 
 def is_chatgpt(value: object) -> bool:
-    """A conversation of ChatGPT's export: a tree of messages."""
+    """Returns whether a value is a conversation of ChatGPT's export: a tree of messages."""
     return isinstance(value, dict) and isinstance(value.get("mapping"), dict)
 
 
 def read_chatgpt(value: Line, name: str) -> list[PastSession]:
-    """The session of a conversation, with the branches that people made by editing; `name` is its id if it has none."""
+    """Returns the session of a conversation, including branches created by editing; `name`: its id if it has none."""
     entries = [_entry(id_, node) for id_, node in value["mapping"].items() if isinstance(node, dict)]
     newest = value.get("current_node")
-    entries.sort(key=lambda entry: entry.id == newest)  # the branch that ends last is the newest
+    entries.sort(key=lambda entry: entry.id == newest)  # the branch with the latest end is the newest
     return [past_session("chatgpt", str(value.get("conversation_id") or value.get("id") or name), entries)]
 
 
 def is_sharegpt(value: object) -> bool:
-    """A conversation of `from` and `value`."""
+    """Returns whether a value is a conversation with `from` and `value`."""
     talk = value.get("conversations") if isinstance(value, dict) else None
     return isinstance(talk, list) and any(isinstance(one, dict) and "from" in one for one in talk)
 
 
 def read_sharegpt(value: Line, name: str) -> list[PastSession]:
-    """The session of a conversation; `name` is its id if it has none."""
+    """Returns the session of a conversation; `name`: its id if it has none."""
     messages: list[Message] = []
     if isinstance(system := value.get("system"), str) and system:
         messages.append({"role": "system", "content": system})

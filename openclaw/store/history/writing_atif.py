@@ -1,4 +1,5 @@
-"""The store's sessions as ATIF, which other viewers show: one trajectory each, with token ids, log-probs and rewards."""
+"""Writes the store's sessions as ATIF, for other viewers: one trajectory each, with token ids, log-probs and
+rewards."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ Json = dict[str, Any]
 def trajectories(
     store: RolloutStore, session_id: str | None = None, person: str | None = None
 ) -> Iterator[Json]:
-    """A trajectory for every session with a main turn, the oldest first; one session's or one person's on demand. Raises
-    StoreError."""
+    """Yields a trajectory for every session with a main turn, oldest first; optionally only of one session or person.
+    Raises StoreError."""
     for id_ in sessions_with_turns(store, session_id, person):
         lines = [line for line in exported(store, id_, person) if isinstance(line, TurnLine)]
         main = [line for line in lines if line.turn.turn_type == "main"]
@@ -32,13 +33,13 @@ def trajectories(
 
 
 def trajectory_file(session_id: str) -> str:
-    """A file's name for a session, whatever its id is made of."""
+    """Returns a safe file name for a session id."""
     kept = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in session_id)
     return f"{kept[:150].lstrip('.') or 'session'}.json"
 
 
 def dump_trajectory(trajectory: Json, indent: bool) -> bytes:
-    """JSON, with its end of line."""
+    """Returns JSON with a line end."""
     return orjson.dumps(trajectory, option=(orjson.OPT_INDENT_2 if indent else 0) | orjson.OPT_APPEND_NEWLINE)
 
 
@@ -66,8 +67,8 @@ def _trajectory(session_id: str, lines: list[TurnLine]) -> Json:
 
 
 class _Steps:
-    """Steps as they come. A turn whose history does not continue the earlier one (a branch, a rewritten history)
-    shows its new messages."""
+    """The steps of a trajectory. A turn that does not continue the previous one (a branch, a rewritten history) adds
+    its new messages."""
 
     def __init__(self) -> None:
         self.steps: list[Json] = []
@@ -81,7 +82,7 @@ class _Steps:
         self._written = [*turn.messages, turn.response_message]
 
     def say(self, messages: list[Message]) -> None:
-        """Messages that no turn of ours wrote; results of tools belong to the step that called them."""
+        """Adds messages other than recorded answers; tool results are added to the step that called the tools."""
         for message in messages:
             text = text_of(message)
             if message["role"] == "assistant":
@@ -107,7 +108,7 @@ class _Steps:
 
 
 def _common(earlier: list[Message], messages: list[Message]) -> int:
-    """Returns how many messages at the beginning of a history were written already."""
+    """Returns how many messages at the start of a history are already written."""
     count = 0
     for old, new in zip(earlier, messages, strict=False):
         if old["role"] != new["role"] or text_of(old).strip() != text_of(new).strip():

@@ -1,4 +1,4 @@
-"""Makes all that the arithmetic examples start from: a tiny untrained model with its tokenizer, and their data.
+"""Creates the inputs of the arithmetic examples: a tiny untrained model with its tokenizer, and data.
 
     python slime/examples/arithmetic/make.py runs/arithmetic
 
@@ -28,7 +28,7 @@ CONVERSATIONS = 4000
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """One id a byte, one for each control token and each role."""
+    """Returns a tokenizer with one id for each byte, control token and role."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     core = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -69,7 +69,7 @@ def sums() -> list[tuple[str, int]]:
 
 
 def conversations(rng: random.Random) -> list[dict[str, object]]:
-    """Sums and answers in chance order; every fourth answer is wrong by one to three."""
+    """Returns sums and answers in random order; every fourth answer is wrong by one to three."""
     rows: list[dict[str, object]] = []
     for number, (question, right) in enumerate(rng.choices(sums(), k=CONVERSATIONS)):
         answer = right if number % 4 else abs(right + rng.choice((-3, -2, -1, 1, 2, 3)))

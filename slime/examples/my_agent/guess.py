@@ -24,7 +24,7 @@ class GuessNumber:
 
     async def step(self, action: Action) -> Observation:
         if not action.calls:
-            return Observation(done=True)  # the model has stopped guessing
+            return Observation(done=True)  # the model has stopped guessing, so the episode ends
         guess = int(action.calls[0].arguments["number"])
         self.guesses += 1
         self.is_solved = guess == self.number

@@ -1,4 +1,4 @@
-"""The game of guess.py played by a client that knows nothing of slime but an address: any harness can stand here.
+"""The game of guess.py played by a client that needs only an address: any harness can be used like this.
 
 With a gateway that records turns on port 30000:
 python slime/train_async.py ... --custom-generate-function-path slime/examples/my_agent/harness.py --reward-key score

@@ -1,8 +1,8 @@
-"""A loss of one's own: what a new method usually starts with.
+"""A custom loss: the usual start of a new method.
 
-slime calls it on each sample. The two that are called logits are log-probs of the sampled tokens, under the policy and
-under the reference model; `rewards` is the reward of the sample on every token, `advantages` what the estimator
-made of it.
+slime calls it on each sample. `policy_logits` and `reference_logits` are log-probs of the sampled tokens, under the
+policy and under the reference model; `rewards` is the sample's reward on every token, `advantages` the estimator's
+result.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ def compute_loss(
     advantages: torch.Tensor,
     config: dict[str, Any],
 ) -> torch.Tensor:
-    """Policy gradient, plus the squared distance from the reference model. All tensors are [T]; the result is one number.
+    """Returns the policy gradient loss plus the squared distance from the reference model. All tensors are [T]; the
+    result is one number.
 
-    `config` has every flag by its name, and those that `add_arguments` below brings.
+    `config` has every flag by name, including those of `add_arguments` below.
     """
     policy_gradient = -(advantages * torch.exp(policy_logits - policy_logits.detach())).mean()
     distance = (policy_logits - reference_logits).square().mean()
@@ -29,7 +30,7 @@ def compute_loss(
 
 
 def add_arguments(parser: Any) -> None:
-    """Flags of the method; they appear in --help."""
+    """Adds the method's flags; they appear in --help."""
     parser.add_argument(
         "--pull", type=float, default=0.01, help="weight of the distance from the reference model"
     )

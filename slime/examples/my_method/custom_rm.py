@@ -1,7 +1,8 @@
-"""A reward model of one's own: any object with `score(prompt, response, next_state)`.
+"""A custom reward model: any object with `score(prompt, response, next_state)`.
 
-Here a classifier in a folder of Hugging Face's, named by --prm-model-path (PRM_MODEL_PATH): the reward is the probability
-of its class 1. slime calls `score` in threads; `next_state` is `metadata["next_state"]` of the sample, else its label.
+Here it is a classifier in a Hugging Face folder, given by --prm-model-path (PRM_MODEL_PATH): the reward is the
+probability of its class 1. slime calls `score` in threads; `next_state` is `metadata["next_state"]` of the sample,
+else its label.
 """
 
 from __future__ import annotations

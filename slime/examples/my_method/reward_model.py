@@ -1,4 +1,4 @@
-"""Trains the classifier of custom_rm.py from scratch: does the response agree with what followed?
+"""Trains the classifier of custom_rm.py from scratch to detect whether a response agrees with the next state.
 
     python slime/examples/my_method/reward_model.py runs/arithmetic/reward_model
 
@@ -23,7 +23,7 @@ STEPS, BATCH = 400, 64
 
 
 def examples(rng: random.Random) -> list[tuple[str, int]]:
-    """Texts as custom_rm.py writes them, and whether the response is right."""
+    """Returns texts in the format of custom_rm.py, and whether the response is right."""
     rows = []
     for _ in range(BATCH):
         question, right = rng.choice(sums())

@@ -33,7 +33,7 @@ from slime.losses import (
     topk_settings,
 )
 
-NO_MASS = -1e4  # stands for log 0 without its gradients of NaN
+NO_MASS = -1e4  # stands for log 0, without NaN gradients
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def loss_spec(args: Any) -> LossSpec:
 
 
 def jensen_shannon(beta: float, dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
-    """In nats, over K + 1 bins a token; 0 without a teacher."""
+    """Returns the loss in nats, over K + 1 bins a token; 0 without a teacher."""
     targets = targets_of(batch)
     student = in_bins(dist.log_probs(targets.ids), targets.valid)
     teacher = in_bins(targets.teacher_log_probs, targets.valid)
@@ -78,11 +78,11 @@ def jensen_shannon(beta: float, dist: Distribution, batch: LossBatch, reducer: R
 
 
 def in_bins(log_probs: Tensor, valid: Tensor) -> Tensor:
-    """[T, K] -> [T, K + 1], the last one for all ids that are not among the valid ones."""
+    """[T, K] -> [T, K + 1]: the last bin is for all ids that are not valid."""
     rest = tail_log_prob(log_probs, valid).unsqueeze(-1)
     return torch.cat([log_probs.masked_fill(~valid, NO_MASS), rest], dim=-1)
 
 
 def divergence_of(first: Tensor, second: Tensor) -> Tensor:
-    """KL(first || second) [T] of log-probs [T, K + 1]."""
+    """Returns KL(first || second) [T] of log-probs [T, K + 1]."""
     return (first.exp() * (first - second)).sum(-1)

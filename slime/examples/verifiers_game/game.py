@@ -1,4 +1,4 @@
-"""Hangman as verifiers ships it, for --custom-generate-function-path: its taskset `textarena`, its game, its reward.
+"""Hangman from verifiers, for --custom-generate-function-path: its taskset `textarena`, its game, its reward.
 
 VERIFIERS_PYTHON names the Python in which `verifiers[ta]` is installed; NLTK_DATA the folder of the game's words.
 """
@@ -11,7 +11,7 @@ import sys
 from slime.agents import EpisodeLimits, agent
 from slime.agents.foreign import VerifiersEnvironments
 
-TURNS = 28  # a game of letters ends before that; one that is cut off has no reward
+TURNS = 28  # a game of letters ends earlier; a truncated one has no reward
 
 environments = VerifiersEnvironments(
     {"taskset": {"id": "textarena", "game": "Hangman-v0"}},

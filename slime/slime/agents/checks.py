@@ -1,4 +1,4 @@
-"""Checks of an environment's answers before they are used: nonsense counts as an environment that is away."""
+"""Checks of an environment's answers: an invalid one counts as an unavailable environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 def checked_start(value: object) -> Start:
-    """Raises EnvironmentAway."""
+    """Returns the checked start. Raises EnvironmentAway."""
     start = _of(value, Start, "reset of the environment")
     if not _messages(start.messages) or not start.messages:
         raise EnvironmentAway(
@@ -26,7 +26,7 @@ def checked_start(value: object) -> Start:
 
 
 def checked_observation(value: object) -> Observation:
-    """Raises EnvironmentAway."""
+    """Returns the checked observation. Raises EnvironmentAway."""
     seen = _of(value, Observation, "step of the environment")
     if not _messages(seen.messages):
         raise EnvironmentAway(f"step of the environment gave no list of messages: {seen.messages!r:.80}")
@@ -36,7 +36,7 @@ def checked_observation(value: object) -> Observation:
 
 
 def checked_outcome(value: object, giver: str = "evaluate of the environment") -> Outcome:
-    """Raises EnvironmentAway."""
+    """Returns the checked outcome. Raises EnvironmentAway."""
     outcome = _of(value, Outcome, giver)
     if not isinstance(outcome.details, Mapping):
         raise EnvironmentAway(f"the details of an outcome must be a mapping, got {outcome.details!r:.80}")
@@ -55,7 +55,7 @@ def _messages(value: object) -> bool:
 
 
 def _number(value: object, what: str) -> float:
-    """Numpy's and torch's scalars are numbers too."""
+    """Returns a number; scalars of numpy and torch are accepted."""
     plain = value.item() if hasattr(value, "item") else value
     if not isinstance(plain, int | float) or not math.isfinite(plain):
         raise EnvironmentAway(f"{what} must be a finite number, got {value!r:.80}")

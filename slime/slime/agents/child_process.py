@@ -1,4 +1,4 @@
-"""Programs that are spoken to over their input and output."""
+"""Subprocesses that communicate over standard input and output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 
 
 async def end_child(process: asyncio.subprocess.Process, seconds: float) -> None:
-    """Closes a program's input, and kills it if it has not ended after `seconds`; returns when it has."""
+    """Closes a program's input, and kills it if it has not exited after `seconds`; returns once it has."""
     if process.stdin is not None:
         process.stdin.close()
     try:

@@ -1,4 +1,4 @@
-"""A conversation as token ids: what the model sampled stays as sampled, only what it did not write is encoded."""
+"""A conversation as token ids: sampled ids are kept, and only other text is encoded."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def opening(tokenizer: ChatTokenizer, start: Start) -> list[int]:
 
 
 def continuation(tokenizer: ChatTokenizer, messages: Sequence[Message]) -> list[int]:
-    """Returns the ids between the end of one answer and the beginning of the next [T], by the model's template.
+    """Returns the ids between the end of one answer and the start of the next [T], by the model's template.
 
-    The template renders `messages` after an answer that is known; the part after its end is taken. So an answer is
-    never encoded again, whatever ids it was sampled in.
+    The template renders `messages` after a fixed answer, and the part after its end is used. So an answer is never
+    encoded again.
 
     Raises:
         DataError: the template does not end an answer with the token that ends sampling.
@@ -41,7 +41,7 @@ def continuation(tokenizer: ChatTokenizer, messages: Sequence[Message]) -> list[
 
 
 def no_pictures(ids: list[int], messages: Sequence[Message]) -> tuple[list[int], list[ImagePlace]]:
-    """For conversations of text."""
+    """Returns the ids unchanged, for text-only conversations."""
     if pictures_of(messages):
         raise DataError("a message has pictures, and no reader for them is configured")
     return ids, []
@@ -49,7 +49,7 @@ def no_pictures(ids: list[int], messages: Sequence[Message]) -> tuple[list[int],
 
 @dataclass
 class _Exchange:
-    """An answer as sampled, and what the environment showed then."""
+    """An answer as sampled, and the environment's observation after it."""
 
     sampled: list[int]
     messages: Sequence[Message]
@@ -59,7 +59,7 @@ class _Exchange:
 
 
 class Conversation:
-    """The ids that the model sees next. They only grow, unless observations are folded or pictures left out.
+    """The ids that the model sees. They only grow, unless observations are folded or pictures removed.
 
     Attributes:
         length: response tokens of the whole so far, as if nothing were folded.
@@ -68,7 +68,7 @@ class Conversation:
         placed: reads the pictures of rendered messages (`GenerateState.placed`).
 
     Raises:
-        ConfigError: pictures, and a model that does not see. DataError: a value that is no picture.
+        ConfigError: pictures, but a model without vision. DataError: a value that is not a picture.
     """
 
     def __init__(self, tokenizer: ChatTokenizer, start: Start, placed: Placed = no_pictures) -> None:
@@ -82,12 +82,12 @@ class Conversation:
         self.opening, self.first_images = self.placed(opening(self.tokenizer, start), start.messages)
 
     def ids(self) -> list[int]:
-        """[T]"""
+        """Returns ids [T]."""
         behind = (part for exchange in self.exchanges for part in (exchange.sampled, exchange.shown))
         return [*self.opening, *(token for part in behind for token in part)]
 
     def images(self) -> list[ImagePlace]:
-        """Those among `ids`."""
+        """Returns the places of images among `ids`."""
         images, before = list(self.first_images), len(self.opening)
         for exchange in self.exchanges:
             images += behind(exchange.images, before + len(exchange.sampled))
@@ -95,7 +95,7 @@ class Conversation:
         return images
 
     def pictures(self) -> list[str]:
-        """Of `images`."""
+        """Returns the pictures of `images`."""
         seen = [exchange.messages for exchange in self.exchanges if exchange.images]
         return [url for messages in (self.start.messages, *seen) for url in pictures_of(messages)]
 
@@ -107,10 +107,10 @@ class Conversation:
         return shown
 
     def fold(self, most: int) -> None:
-        """Folds observations, the oldest first and never the newest, until no more than `most` ids are left.
+        """Folds observations, oldest first and never the newest, until at most `most` ids are left.
 
         A folded observation keeps its messages, their roles and the template's markup; of each the content becomes
-        "[N characters left out]", and of pictures "[image left out]". Answers of the model stay whole, as sampled.
+        "[N characters left out]", and of pictures "[image left out]". The model's answers stay unchanged.
         """
         for exchange in self.exchanges[:-1]:
             if len(self.ids()) <= most:
@@ -123,8 +123,8 @@ class Conversation:
                 exchange.shown, exchange.images = shorter, []
 
     def keep_pictures(self, most: int) -> None:
-        """Leaves pictures out, the oldest first and never those of the newest observation, until no more than `most` are
-        left. All pictures of an observation go together; "[image left out]" stands in their place, and its texts stay."""
+        """Removes pictures, oldest first and never those of the newest observation, until at most `most` are left.
+        All pictures of an observation are removed together and replaced by "[image left out]"; its texts stay."""
         if self.exchanges and self.first_images and len(self.images()) > most:
             self._open(Start(list(_texts_alone(self.start.messages)), self.start.tools))
         for exchange in self.exchanges[:-1]:

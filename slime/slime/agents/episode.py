@@ -1,4 +1,4 @@
-"""One episode over the engine's token ids: sample, act, observe, until the environment or a limit ends it."""
+"""One episode on the engine's token ids: sample, act, observe, until the environment or a limit ends it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class EpisodeLimits:
 
 @dataclass(frozen=True)
 class StepJudging:
-    """The judge of steps, and its question."""
+    """The judge of steps, and its prompt."""
 
     judge: StepJudge
     prompt: StepPrompt
@@ -59,11 +59,11 @@ class StepJudging:
 
 @dataclass
 class Episode:
-    """Plays one episode and writes what it leaves: the model's tokens, log-probs and weight versions as sampled,
-    what the environment showed with mask 0. A turn ends where the model ends it.
+    """Plays one episode and records the model's tokens, log-probs and weight versions as sampled, and the
+    environment's text with mask 0. The model ends its turns.
 
-    Nothing is ever cut: what does not fit into the context ends the episode, or old observations are folded as wholes.
-    A parse error is answered to the model, counted, and trained on like any other turn.
+    Nothing is truncated: if the context is full, the episode ends, or old observations are folded as a whole. A parse
+    error is reported to the model, counted, and trained on like any other turn.
 
     Attributes:
         per_turn: one sample a turn instead of one for all of them.
@@ -87,7 +87,7 @@ class Episode:
         """Returns the finished sample with its reward, or one a turn; an aborted one without.
 
         Raises:
-            EngineRefused: the opening alone does not fit the context.
+            EngineRefused: the first prompt does not fit the context.
             EngineAway, EnvironmentAway: no answer came; the sample must be begun again.
         """
         state = GenerateState.of(self.args)
@@ -155,7 +155,7 @@ class Episode:
         return seen
 
     def _judge(self, task: Task, turn: Turn) -> None:
-        """Asks the judge about a step while the episode goes on."""
+        """Asks the judge about a step while the episode continues."""
         if self.judging is None:
             return
         steps = [one.step for one in self.turns if one.step is not None]
@@ -165,10 +165,10 @@ class Episode:
             turn.judging = asyncio.create_task(asked)
 
     async def _sampled(self, state: GenerateState, conversation: Conversation) -> Turn:
-        """One answer of the model."""
+        """Samples one answer of the model."""
         images = conversation.images()
         answer = Sample(index=self.sample.index, tokens=conversation.ids(), images=images)
-        if self.sampling_params["temperature"] > 0:  # greedy log-probs are those of temperature 1
+        if self.sampling_params["temperature"] > 0:  # log-probs of greedy answers are at temperature 1
             answer.temperature = self.sampling_params["temperature"]
         params = {name: value for name, value in self.sampling_params.items() if value is not None}
         params["max_new_tokens"] = min(params["max_new_tokens"], self._room(conversation))
@@ -183,12 +183,12 @@ class Episode:
 
     @staticmethod
     def _text(state: GenerateState, answer: Sample) -> str:
-        """Returns an answer without the token that ends it."""
+        """Returns an answer without its end token."""
         text = state.tokenizer.decode(answer.tokens[answer.prompt_length :])
         return text.removesuffix(state.tokenizer.eos_token)
 
     def _room(self, conversation: Conversation) -> int:
-        """Returns tokens that the context still takes."""
+        """Returns the number of tokens left in the context."""
         most = self.args.rollout_max_context_len
         return self.sampling_params["max_new_tokens"] if most is None else most - len(conversation.ids())
 
@@ -232,8 +232,7 @@ class Episode:
 
 
 async def _read(messages: object, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """Calls the function, in a thread if the messages have pictures, since reading these would block the event
-    loop."""
+    """Calls the function, in a thread if the messages have pictures, whose decoding would block the event loop."""
     if pictures_of(messages):
         return await asyncio.to_thread(function, *args, **options)
     return function(*args, **options)
@@ -255,8 +254,8 @@ class EpisodeReward:
 
 
 def compose(outcome: float, scores: Sequence[float | None], coef: float) -> EpisodeReward:
-    """Both forms of one formula. A step without a score, such as one that no judge answered, counts as the mean of the
-    others: it is neither good nor bad."""
+    """Combines outcome and step scores. A step without a score, for example without a judge's answer, counts as the
+    mean of the others, so it is neutral."""
     known = [score for score in scores if score is not None]
     mean = sum(known) / len(known) if known else None
     neutral = mean or 0.0

@@ -1,4 +1,4 @@
-"""An environment as a generate function, for --custom-generate-function-path."""
+"""Turns an environment into a generate function, for --custom-generate-function-path."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def agent(
 ) -> Generate:
     """Returns the generate function of an agent in environments of one kind.
 
-    The reward is {"score", "acc"}, so the run needs --reward-key score. The task of an episode is its prompt, label and
-    metadata. An interrupted episode is begun again.
+    The reward is {"score", "acc"}, so the run needs --reward-key score. The task of an episode is its prompt, label
+    and metadata. An interrupted episode is started again.
 
     Args:
         parallel: episodes at a time in this process.
@@ -92,7 +92,7 @@ def agent(
 
 
 async def _closed(environment: Environment) -> None:
-    """Closes the environment. A failure is only logged, since it does not change the episode."""
+    """Closes the environment. A failure is only logged, because it does not affect the episode."""
     try:
         await environment.close()
     except Exception:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 Message = dict[str, Any]
-"""Of a chat: role and content."""
+"""A chat message: role and content."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Tool:
     parameters: Mapping[str, Any]
 
     def spec(self) -> dict[str, Any]:
-        """As chat templates and APIs take it."""
+        """Returns the tool in the format of chat templates and APIs."""
         about = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": about}
 
 
 @dataclass(frozen=True)
 class Start:
-    """The start of an episode: the conversation that the model answers, and its tools."""
+    """The start of an episode: the conversation for the model, and its tools."""
 
     messages: list[Message]
     tools: tuple[Tool, ...] = ()
@@ -112,17 +112,17 @@ class Outcome:
 
 
 class Environment(Protocol):
-    """One episode's surroundings. Each method may raise `EnvironmentAway`, which no agent is to blame for: the episode is
-    then tried again in a new environment, and no reward is made up."""
+    """The environment of one episode. Any method may raise `EnvironmentAway` for a failure that the agent did not
+    cause: the episode is then tried again in a new environment, without an invented reward."""
 
     async def reset(self, task: Task) -> Start: ...
 
     async def step(self, action: Action) -> Observation: ...
 
     async def evaluate(self) -> Outcome:
-        """Called once, also where the episode was cut off."""
+        """Called once, also if the episode was truncated."""
         ...
 
     async def close(self) -> None:
-        """Called always, last; frees what the episode holds."""
+        """Always called last; frees the episode's resources."""
         ...

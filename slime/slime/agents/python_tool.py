@@ -1,4 +1,4 @@
-"""A Python interpreter as a tool: the sandbox's session for environments, started with the first call."""
+"""A Python interpreter as a tool: a sandboxed session, started at the first call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PYTHON = Tool(
 
 
 class PythonTool:
-    """One episode's interpreter. An episode that calls no tool starts no box.
+    """One episode's interpreter. An episode without tool calls starts no sandbox.
 
     Args:
         seconds: of one call.
@@ -31,7 +31,7 @@ class PythonTool:
         self.seconds = seconds
 
     async def run(self, code: str) -> Ran:
-        """Runs code without holding up other episodes. Raises SandboxError."""
+        """Runs code without blocking other episodes. Raises SandboxError."""
         return await asyncio.to_thread(self.session.run, code, self.seconds)
 
     async def close(self) -> None:

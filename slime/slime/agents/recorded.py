@@ -1,4 +1,4 @@
-"""Trajectories that a run has kept (--save-debug-rollout-data), as turns to look at."""
+"""Recorded trajectories of a run (--save-debug-rollout-data), as turns for display."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SeenTurn:
 
 @dataclass
 class SeenTrajectory:
-    """`rollout` is the rollout's number, in evaluations with `eval_` before it."""
+    """A trajectory; `rollout`: the rollout's number, prefixed with `eval_` in evaluations."""
 
     rollout: str
     samples: list[Sample]
@@ -66,11 +66,11 @@ class SeenTrajectory:
 
 
 def read_run(run_dir: Path, rollout: str | None = None) -> Iterator[SeenTrajectory]:
-    """Yields the trajectories of a run, oldest first; of one rollout on demand.
+    """Yields the trajectories of a run, oldest first; optionally only of one rollout.
 
     Raises:
-        ConfigError: the run kept none, not those of that rollout, or its model's tokenizer is gone.
-        DataError: a file that holds no samples.
+        ConfigError: the run recorded none, or none of that rollout, or its model's tokenizer is missing.
+        DataError: a file without samples.
     """
     arguments = read_arguments(run_dir)
     pattern = arguments.get("save_debug_rollout_data")
@@ -90,7 +90,7 @@ def read_run(run_dir: Path, rollout: str | None = None) -> Iterator[SeenTrajecto
 
 
 def _files(pattern: str) -> list[tuple[str, Path]]:
-    """(rollout, file), evaluations before the rollouts that follow them."""
+    """Returns (rollout, file), evaluations before the rollouts that follow them."""
     path = Path(pattern)
     shape = re.compile(re.escape(path.name).replace(re.escape(_PLACE), r"((?:eval_)?\d+)") + "$")
     numbered_files = [
@@ -102,7 +102,7 @@ def _files(pattern: str) -> list[tuple[str, Path]]:
 
 
 def _advantages(run_dir: Path, rollout: str) -> dict[str, list[list[float | None]]]:
-    """By index of the sample, one list [R] for each of its samples in order."""
+    """Returns by sample index one list [R] for each sample, in order."""
     path = run_dir / TOKEN_RECORDS / f"rollout-{rollout:0>6}.jsonl"
     advantages: dict[str, list[list[float | None]]] = defaultdict(list)
     for row in json_lines(path) if path.is_file() else []:
@@ -117,7 +117,7 @@ def seen(
     tokenizer: ChatTokenizer,
     advantages: Sequence[Sequence[float | None]],
 ) -> SeenTrajectory:
-    """Turns of a trajectory, whether it was written as one sample or as one a turn."""
+    """Returns the turns of a trajectory, whether stored as one sample or as one a turn."""
     first = samples[0]
     trajectory = SeenTrajectory(rollout, list(samples), tokenizer.decode(first.tokens[: first.prompt_length]))
     before: list[int] = []
@@ -143,7 +143,7 @@ def seen(
 
 
 def _model_spans(sample: Sample) -> list[tuple[int, int]]:
-    """[start, end) of what the model wrote in the response: what the environment showed lies between."""
+    """Returns [start, end) of the model's parts in the response; the environment's text is between them."""
     mask = sample.loss_mask or [1] * sample.response_length
     padded = [0, *mask, 0]
     edges = [place for place in range(len(padded) - 1) if padded[place] != padded[place + 1]]
@@ -163,13 +163,13 @@ def _turn(sample: Sample, begin: int, end: int, tokenizer: ChatTokenizer) -> See
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Returns how many ids both begin with."""
+    """Returns the length of the common prefix."""
     places = (place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])
     return next(places, min(len(one), len(other)))
 
 
 def _shown(tokenizer: ChatTokenizer, ids: Sequence[int]) -> str:
-    """Returns the environment's text, without the template's markup if that is of one message."""
+    """Returns the environment's text, without template markup if it is a single message."""
     text = tokenizer.decode(ids)
     for role in ("tool", "user"):
         markup = tokenizer.decode(continuation(tokenizer, [{"role": role, "content": _MARK}]))

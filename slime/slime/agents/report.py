@@ -26,7 +26,7 @@ _SECONDS = ("perf/eval_time", "perf/rollout_time", "perf/train_time")
 
 
 def table(evaluations: Sequence[Evaluation]) -> str:
-    """One line an evaluation of one data set, and what changed between the first and the last, in Markdown."""
+    """Returns one line an evaluation of one data set, and the change between the first and the last, in Markdown."""
     k = max(evaluation.attempts for evaluation in evaluations)
     best = [] if k == 1 else [f"pass@{k}"]
     lines = [_cells(["rollouts", "pass@1", *best, "tasks", "turns", "tool use", "lost to infrastructure"])]
@@ -63,11 +63,11 @@ def of_dataset(run_dir: Path, dataset: str | None = None) -> list[Evaluation]:
 
 
 def summary(run_dir: Path, dataset: str | None = None, seconds: float | None = None) -> dict[str, Any]:
-    """Returns the first and the last evaluation, and the training between them, as the tracks print it.
+    """Returns the first and the last evaluation, and the training between them, in the tracks' format.
 
-    `episodes` are the trajectories that were trained on; `infra_failures` are environments that were away, replaced
-    ones included, and attempts at held-out tasks that infrastructure failed. Values after training are None if the
-    run ended before its second evaluation.
+    `episodes`: trained trajectories; `infra_failures`: unavailable environments, including replaced ones, and failed
+    attempts at held-out tasks due to infrastructure. Values after training are None if the run ended before its
+    second evaluation.
 
     Args:
         seconds: that the whole took; by default from the beginning of the first row of metrics to the last one.
@@ -95,7 +95,7 @@ def summary(run_dir: Path, dataset: str | None = None, seconds: float | None = N
 
 
 def closing_line(run_dir: Path | str, dataset: str | None = None, seconds: float | None = None) -> str:
-    """`summary` as one line of JSON."""
+    """Returns `summary` as one line of JSON."""
     return json.dumps(summary(Path(run_dir), dataset, seconds))
 
 

@@ -1,4 +1,4 @@
-"""The part of JSON Schema that tools need: whether arguments are what a schema asks for, and whether any can be."""
+"""The part of JSON Schema that tools need: whether arguments are valid, and whether any can be."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def complaints(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the errors in the arguments of a call, for the model. What this does not know of JSON Schema, such as
-    `anyOf`, is left to the tool."""
+    """Yields the errors in the arguments of a call, as messages for the model. Unsupported parts of JSON Schema, such
+    as `anyOf`, are left to the tool."""
     known = schema.get("properties") or {}
     required = schema.get("required") or ()
     for name in required:
@@ -58,8 +58,7 @@ def _is(value: object, kind: str) -> bool:
 
 
 def problem_of(schema: object) -> str | None:
-    """Returns why no call can be what a tool's schema asks for, or why it is no schema of arguments; None if some
-    can."""
+    """Returns why no arguments can be valid for a tool's schema, or why the schema is invalid; None if some can."""
     if not isinstance(schema, Mapping) or schema.get("type", "object") != "object":
         return f"it must be a JSON schema of an object, got {schema!r:.80}"
     known, required = schema.get("properties", {}), schema.get("required", [])

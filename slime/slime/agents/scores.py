@@ -1,9 +1,9 @@
 """The scores of an evaluation: pass@1 and pass@k over tasks, each with an interval.
 
 A task's pass@k is the unbiased estimate from its n attempts (`pass_rate.pass_at_k`), that of a data set the mean over
-tasks. The interval is Wilson's at 95 % with the number of tasks as its count. An estimate of one task lies between 0 and
-1, so its variance is at most p (1 - p): the interval is right for one attempt a task, and never too narrow for several.
-Attempts that infrastructure failed are left out and counted.
+tasks. The interval is Wilson's at 95 % with the number of tasks as its count. An estimate of one task lies between 0
+and 1, so its variance is at most p (1 - p): the interval is right for one attempt a task, and never too narrow for
+several. Attempts that infrastructure failed are excluded and counted.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 from slime.errors import ConfigError
 from slime.rollout.metrics import EVALUATIONS, pass_at_k
 
-Z = 1.959964  # of 95 %
+Z = 1.959964  # for 95 %
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A share with its 95 % interval, from `tasks` tasks; NaN of none."""
+    """A share with its 95 % interval over `tasks` tasks; NaN for none."""
 
     value: float
     low: float
@@ -58,7 +58,7 @@ class Evaluation:
     steps: float
 
     def pass_at(self, k: int) -> Estimate:
-        """Over the tasks with at least k known attempts."""
+        """Returns the estimate over tasks with at least k known attempts."""
         return estimate(pass_at_k(n, solved, k) for n, solved in self.solved.values() if n >= k)
 
 
@@ -74,7 +74,8 @@ def estimate(values: Iterable[float]) -> Estimate:
 
 
 def change(before: Evaluation, after: Evaluation) -> Estimate:
-    """Difference in pass@1 over the tasks of both: paired, with a normal interval from the spread of the differences."""
+    """Returns the difference in pass@1 over the common tasks: paired, with a normal interval from the spread of the
+    differences."""
     both = before.solved.keys() & after.solved.keys()
     shares = [
         [solved / n for n, solved in (e.solved[task] for e in (before, after))] for task in sorted(both)
@@ -88,8 +89,8 @@ def change(before: Evaluation, after: Evaluation) -> Estimate:
 
 
 def read_evaluations(run_dir: Path) -> list[Evaluation]:
-    """Returns all evaluations of a run, by data set and rollout. Of one that was repeated, after a crash, the last
-    counts; lines that were cut off are passed over.
+    """Returns all evaluations of a run, by data set and rollout. If one was repeated after a crash, the last counts;
+    truncated lines are skipped.
 
     Raises:
         ConfigError: the run has none.
@@ -130,7 +131,7 @@ def _evaluation(dataset: str, rollout_id: int, rows: Sequence[Row]) -> Evaluatio
 
 
 def json_lines(path: Path) -> list[dict[str, Any]]:
-    """Returns the objects of a JSON Lines file, without lines that were cut off."""
+    """Returns the objects of a JSON Lines file, without truncated lines."""
     parsed = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:

@@ -1,4 +1,4 @@
-"""Held-out tasks: the same ones on every machine, chosen by the hash of their names.
+"""Splits off held-out tasks: the same ones on every machine, selected by the hash of their names.
 
 python -m slime.agents.splits TASKS.jsonl --out FOLDER [--name task_name] [--share 0.2] [--seed agents-v1]
 writes train.jsonl, heldout.jsonl and split_manifest.json.
@@ -31,8 +31,8 @@ class Split:
 
 
 def split(names: Iterable[str], share: float = SHARE, seed: str = SEED) -> Split:
-    """The first round(share * N) tasks, at least one, by sha256("seed:name") are held out. Their order and how often a
-    name comes do not matter.
+    """Returns a split: the first round(share * N) tasks, at least one, by sha256("seed:name") are held out. Order and
+    duplicates do not matter.
 
     Raises:
         ConfigError: fewer than two tasks, or a share that leaves none on a side.
@@ -51,7 +51,7 @@ def split(names: Iterable[str], share: float = SHARE, seed: str = SEED) -> Split
 def split_rows(
     rows: Sequence[Mapping[str, Any]], name: str, share: float = SHARE, seed: str = SEED
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]], Split]:
-    """Rows to train on, rows that are held out, and the split of their names, found in a row or in its metadata.
+    """Returns training rows, held-out rows, and the split of their names, which are in a row or its metadata.
 
     Raises:
         ConfigError: a row without that name; else as `split`.
@@ -76,7 +76,7 @@ def _name_of(row: Mapping[str, Any], name: str, number: int) -> str:
 
 
 def write_split(source: Path, folder: Path, name: str, share: float = SHARE, seed: str = SEED) -> Split:
-    """Splits a JSON Lines file into `folder`. Raises ConfigError as `split_rows`, and for a file that does not read."""
+    """Splits a JSON Lines file into `folder`. Raises ConfigError like `split_rows`, and for an unreadable file."""
     try:
         rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, ValueError) as error:

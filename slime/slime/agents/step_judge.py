@@ -1,6 +1,6 @@
 """Votes of a judge model (a process reward model) on single steps.
 
-Replies come from an engine, which takes token ids, or from an OpenAI-compatible API.
+Replies come from an engine, which gets token ids, or from an OpenAI-compatible API.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
-KEPT = 1000  # characters of a reply's end that are kept with its vote
+KEPT = 1000  # characters at a reply's end that are stored with its vote
 
 
 class StepJudge:
-    """One for all episodes of a process, so that --prm-concurrency holds for all of them together."""
+    """One for all episodes of a process, so that --prm-concurrency limits all of them together."""
 
     _known: dict[str, StepJudge] = {}  # noqa: RUF012
     _lock = threading.Lock()
@@ -40,14 +40,14 @@ class StepJudge:
 
     @classmethod
     def of(cls, args: GenerationSide) -> StepJudge:
-        """Returns the judge of the run that `args` belong to."""
+        """Returns the judge of the run with these arguments."""
         with cls._lock:
             if args.run_dir not in cls._known:
                 cls._known[args.run_dir] = cls(args, judge_model(args))
             return cls._known[args.run_dir]
 
     async def verdict(self, step_index: int, messages: list[Message]) -> dict[str, Any]:
-        """--prm-m votes at the same time. Never raises for a judge that fails: such a step has no score.
+        """Requests --prm-m votes concurrently. Never raises if the judge fails: such a step has no score.
 
         Returns:
             {"status", "step_index", "scores", "valid_scores", "valid_vote_count", "mean_score", "votes"}. The status is
@@ -68,7 +68,8 @@ class StepJudge:
         }
 
     async def _vote(self, messages: list[Message], seed: int) -> dict[str, Any]:
-        """`score` is 1 or -1, 0 for a reply with neither, None if none came (`ok` is false)."""
+        """Returns a vote; `score` is 1 or -1, 0 for a reply with neither, None if there was no reply (`ok` is
+        false)."""
         async with self.places:
             began = time.monotonic()
             try:
@@ -86,19 +87,19 @@ def _vote_of(score: int | None, began: float, text: str, ok: bool) -> dict[str, 
 
 
 JUDGE_ENGINE = "judge_engine"
-TRIES, PAUSE = 3, 0.5  # of a request to an API; seconds before the second, doubled for the third
+TRIES, PAUSE = 3, 0.5  # attempts of an API request; seconds before the second, doubled before the third
 AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 
 class JudgeModel(Protocol):
-    """Called concurrently; the caller limits time and number."""
+    """A judge model. Called concurrently; the caller limits time and concurrency."""
 
     async def reply(self, messages: list[Message], seed: int) -> str:
-        """Raises EngineError or RewardError if none is to be had."""
+        """Returns a reply. Raises EngineError or RewardError if there is none."""
 
 
 def judge_model(args: GenerationSide) -> JudgeModel:
-    """Returns the one that the flags name; with --prm-enable they name one."""
+    """Returns the judge model given by the flags; --prm-enable requires one."""
     return ChatJudge(args) if args.prm_url else EngineJudge(args)
 
 
@@ -136,7 +137,7 @@ class EngineJudge:
 
 
 class ChatJudge:
-    """`/chat/completions` of an API, tried again where it is overloaded or away."""
+    """`/chat/completions` of an API, retried if it is overloaded or unreachable."""
 
     def __init__(self, args: GenerationSide) -> None:
         self.args = args
@@ -171,7 +172,7 @@ class ChatJudge:
 
 
 def _text(answer: httpx.Response) -> str:
-    """Returns the reply; of a model that only reasoned, the reasoning."""
+    """Returns the reply; if there is only reasoning, the reasoning."""
     try:
         message: dict[str, Any] = answer.json()["choices"][0]["message"]
         return str(message.get("content") or message.get("reasoning_content") or "")

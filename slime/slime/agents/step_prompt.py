@@ -1,4 +1,4 @@
-"""The prompt of a judge of steps, and the parser of its answer."""
+"""The prompt of a step judge, and the parser of its answer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from slime.agents.protocol import Message, Step, Task
 from slime.rollout.rm_hub.answers import last_boxed
 
 StepPrompt = Callable[[Task, Sequence[Step]], "list[Message] | None"]
-"""The messages that ask about the last of the steps so far; None: this step is not judged."""
+"""Returns the messages that ask about the last of the steps so far; None: do not judge this step."""
 
 LONGEST = 2000
-"""Characters of one text of the step that is judged; of earlier ones a quarter."""
+"""Most characters of one text of the judged step; of earlier ones a quarter."""
 _RULE = (
     "You judge one step of an agent that works on a task in several steps. A step is good (1) if its action is valid, "
     "serves the task, and what came back shows that it brought the agent forward. Else it is bad (-1). Judge this step "
@@ -21,7 +21,8 @@ _RULE = (
 
 
 def step_prompt(task: Task, steps: Sequence[Step]) -> list[Message]:
-    """For any domain: the task, the first two and the last two earlier steps, the step and its observation."""
+    """Returns a prompt for any domain: the task, the first two and the last two earlier steps, the step and its
+    observation."""
     *before, now = steps
     places = sorted({*range(len(before))[:2], *range(len(before))[-2:]})
     parts = [f"# Task\n{_task(task)}"]
@@ -52,7 +53,7 @@ def _step_text(step: Step, most: int) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Head and tail of a long text, with how much is missing between them."""
+    """Returns beginning and end of a long text, and the length of the omitted middle."""
     if len(text) <= most:
         return text
     half = most // 2
@@ -60,7 +61,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def read_vote(text: str) -> int | None:
-    """1 or -1 from the last \\boxed{...} of a reply; None for anything else there."""
+    """Returns 1 or -1 from the last \\boxed{...} of a reply; None for anything else there."""
     boxed = last_boxed(text)
     try:
         value = float(boxed or "")

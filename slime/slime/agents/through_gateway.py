@@ -1,4 +1,4 @@
-"""Any harness that speaks to an OpenAI-compatible API, run against the gateway; its session is read back in exact ids."""
+"""Runs any harness for an OpenAI-compatible API against the gateway; its session is read back with exact ids."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 GATEWAY_URL = "http://127.0.0.1:30000"
-READ_TIMEOUT = 60.0  # seconds for the turns of a session
+READ_TIMEOUT = 60.0  # seconds for reading a session's turns
 FINISHED = {
     "stop": SampleStatus.COMPLETED,
     "tool_calls": SampleStatus.COMPLETED,
@@ -65,10 +65,10 @@ def through_gateway(
     attempts: int = 3,
     per_turn: bool = False,
 ) -> Callable[[GenerationSide, Sample, dict[str, Any]], Awaitable[Sample | list[Sample]]]:
-    """Returns the generate function of an agent whose loop is another user's.
+    """Returns the generate function of an agent with a third-party loop.
 
     The gateway at `url` must record turns and serve this run's engines. The reward is {"score", "acc"}. Turns are not
-    rewarded in the gateway's store, so that its own methods never train on what slime trains on.
+    rewarded in the gateway's store, so that its methods never train on turns that slime trains on.
 
     Args:
         api_key: a client's key. admin_key: of /admin/trajectories; default: what a gateway of this run keeps in the run
@@ -124,7 +124,7 @@ def _endpoint(
 
 
 async def _read(url: str, session: str, admin_key: str | None) -> list[Turn]:
-    """Returns the turns of a session that may be trained on, in order. Raises EnvironmentAway if there is none."""
+    """Returns the trainable turns of a session, in order. Raises EnvironmentAway if there is none."""
     headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
     async with httpx.AsyncClient(headers=headers, timeout=READ_TIMEOUT, trust_env=False) as client:
         answer = await client.post(f"{url.rstrip('/')}/admin/trajectories", json={"session_ids": [session]})
@@ -161,8 +161,8 @@ def _finished(
 
 
 def _continue_each_other(turns: Sequence[Turn]) -> bool:
-    """Returns whether each prompt begins with all ids of the turn before, at one temperature; notes the observations
-    in between."""
+    """Returns whether each prompt begins with all ids of the turn before, at one temperature; records the
+    observations in between."""
     for before, after in itertools.pairwise(turns):
         ids, prompt = before.sampled.tokens, after.sampled.tokens[: after.sampled.prompt_length]
         if prompt[: len(ids)] != ids or before.sampled.temperature != after.sampled.temperature:

@@ -1,5 +1,5 @@
-"""Tool calls in a sampled text: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, as the templates of Qwen and
-Hermes teach it."""
+"""Tool calls in a sampled text: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, the format of Qwen's and
+Hermes' templates."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ _CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 
 
 class CallError(ClawError):
-    """A call that cannot be made; the message is for the model."""
+    """An invalid call; the message is for the model."""
 
 
 class CallFormat:
-    """The syntax of a model's calls, and the reply to a call that cannot be made. A track with markup of its own
-    overrides both."""
+    """The syntax of a model's calls, and the reply to an invalid call. A track with its own markup overrides both."""
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
         """Returns the calls of a turn, in order; none in a final answer. Raises CallError."""
@@ -37,7 +36,7 @@ def calls_in(text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
     """Returns the calls of a turn, in order; none in a final answer.
 
     Raises:
-        CallError: one that is cut off, is no JSON, names no tool, or has other arguments than the tool's schema.
+        CallError: a call is truncated, is not JSON, names no tool, or violates the tool's schema.
     """
     if OPEN not in text:
         return ()
@@ -60,9 +59,9 @@ def _call(body: str, tools: Mapping[str, Tool]) -> ToolCall:
 
 
 def _json(body: str) -> Any:
-    """Raises CallError: no JSON, or what no tool can be given (numbers that are none, half a character)."""
+    """Parses JSON. Raises CallError for invalid JSON, or values that no tool can get (NaN, lone surrogates)."""
     try:
-        value = json.loads(body, strict=False)  # models write line ends in code as they are
+        value = json.loads(body, strict=False)  # models write unescaped line ends in code
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError as error:
         raise CallError("the tool call holds half of a character (a lone surrogate)") from error
@@ -74,7 +73,7 @@ def _json(body: str) -> Any:
 
 
 def loose_calls(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name, arguments) of the calls in a text that read as such, whatever tools there are."""
+    """Yields (name, arguments) of all parsable calls in a text, whatever tools exist."""
     for body in _CALL.findall(text):
         try:
             call = json.loads(body, strict=False)

@@ -1,4 +1,4 @@
-"""The record of an episode: its turns as they were sampled, written as one sample or as one sample a turn."""
+"""The record of an episode: its turns as sampled, converted to one sample or to one sample a turn."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Turn:
     """One answer of the model and its result.
 
     Attributes:
-        sampled: the ids that the model saw as its prompt; the answer's ids, log-probs and weight versions.
+        sampled: the prompt ids; the answer's ids, log-probs and weight versions.
         step: the answer as text, its calls, and what the environment answered; None while it is not known.
         shown: ids between this answer and the next [T].
-        judging: the judge's verdict, under way.
+        judging: the pending verdict of the judge.
     """
 
     sampled: Sample
@@ -29,7 +29,7 @@ class Turn:
 
 
 def as_one(sample: Sample, turns: Sequence[Turn]) -> list[list[int]]:
-    """Writes all turns into `sample`; what the environment showed gets mask 0. Returns [start, end) of each turn in the
+    """Writes all turns into `sample`; the environment's text gets mask 0. Returns [start, end) of each turn in the
     response. Only for turns whose prompts continue each other, id by id."""
     first = turns[0].sampled
     sample.tokens = first.tokens[: first.prompt_length]
@@ -46,8 +46,7 @@ def as_one(sample: Sample, turns: Sequence[Turn]) -> list[list[int]]:
 
 
 def one_each(sample: Sample, turns: Sequence[Turn]) -> list[Sample]:
-    """Returns a sample a turn: what the model saw is its prompt, what it sampled its response. They share the
-    trajectory."""
+    """Returns one sample a turn: its prompt and the sampled response. They belong to the same trajectory."""
     samples = []
     for number, turn in enumerate(turns):
         made = fresh(sample)

@@ -1,4 +1,5 @@
-"""Trajectories of a run in the terminal: turns, tools, observations, rewards, advantages; or as ATIF, Harbor's format.
+"""Shows trajectories of a run in the terminal (turns, tools, observations, rewards, advantages), or exports them as
+ATIF, Harbor's format.
 
 python -m slime.agents.view RUN [--rollout 3 | --rollout eval_8] [--sample INDEX] [--list] [--atif FOLDER]
 """
@@ -24,7 +25,7 @@ from slime.errors import ClawError
 
 
 def heading(trajectory: SeenTrajectory) -> str:
-    """One line: where it is from, how it ended, what it earned."""
+    """Returns one line: source, end, and reward of a trajectory."""
     first, last = trajectory.first, trajectory.samples[-1]
     about = first.metadata.get("episode") or {}
     named = first.metadata.get("task_name") or first.metadata.get("task_id")
@@ -82,7 +83,7 @@ class View:
 
 
 def chosen(args: View) -> Iterator[SeenTrajectory]:
-    """Yields the trajectories that the command line asks for."""
+    """Yields the trajectories selected by the command line."""
     for trajectory in read_run(args.run, args.rollout):
         is_sample = args.sample is None or str(trajectory.first.index) == args.sample
         if is_sample and (args.solved is None or trajectory.solved is args.solved):
@@ -90,7 +91,7 @@ def chosen(args: View) -> Iterator[SeenTrajectory]:
 
 
 def export(args: View, folder: Path) -> int:
-    """Writes each as a file of ATIF; how many."""
+    """Writes each as an ATIF file; returns their number."""
     model = Path(read_arguments(args.run)["hf_checkpoint"]).name
     folder.mkdir(parents=True, exist_ok=True)
     names = set()
@@ -124,7 +125,7 @@ Json = dict[str, Any]
 
 
 def atif(trajectory: SeenTrajectory, model: str) -> Json:
-    """One document: steps of user and agent, with token ids, log-probs, rewards and what tools answered.
+    """Returns one document: steps of user and agent, with token ids, log-probs, rewards and tool results.
 
     Args:
         model: name of the model.
@@ -163,7 +164,7 @@ def _opening(trajectory: SeenTrajectory) -> list[Json]:
 
 
 def _steps(turn: SeenTurn) -> list[Json]:
-    """Returns the agent's step. The reply belongs to its calls; if it made none, the user wrote the reply."""
+    """Returns the agent's step. The observation is attached to its calls; if there are none, it is a user step."""
     metrics: Json = {
         "prompt_tokens": len(turn.prompt_ids),
         "completion_tokens": len(turn.ids),
@@ -196,7 +197,7 @@ def _steps(turn: SeenTurn) -> list[Json]:
 
 
 def atif_text(trajectory: SeenTrajectory, model: str) -> str:
-    """Returns the document as JSON, with its end of line."""
+    """Returns the document as JSON with a line end."""
     return json.dumps(atif(trajectory, model), ensure_ascii=False, indent=1) + "\n"
 
 

@@ -1,6 +1,6 @@
-"""The vocabulary of `protocol` as JSON, which pools and environments of another Python speak.
+"""The types of `protocol` as JSON, used by pools and by environments in another Python.
 
-The names of fields are those of terminal-bench's pools.
+Field names are those of terminal-bench's pools.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 class Refusal(Exception):
-    """An answer other than 200.
+    """A response other than 200.
 
     Attributes:
         status: 400 bad request, 401 wrong key, 404 no such lease, 409 another call runs or a request id used twice,
@@ -32,7 +32,7 @@ class Refusal(Exception):
 
 
 def text_of(body: Mapping[str, Any], name: str) -> str:
-    """Returns a field that must be there. Raises Refusal."""
+    """Returns a required field. Raises Refusal."""
     value = body.get(name)
     if not isinstance(value, str) or not value:
         raise Refusal(400, "BAD_REQUEST", f"the request needs a text {name}")
@@ -52,7 +52,8 @@ def task_meta(task: Task) -> Json:
 
 
 def task_of(meta: Json) -> Task:
-    """From our own client, or one that sends a task record with an instruction. Raises Refusal."""
+    """Returns the task from our own client, or from one that sends a task record with an instruction. Raises
+    Refusal."""
     if "prompt" not in meta and "instruction" in meta:
         return Task(str(meta["instruction"]), meta.get("label"), meta)
     prompt, metadata = meta.get("prompt"), meta.get("metadata", {})
@@ -79,7 +80,7 @@ def action_body(action: Action) -> Json:
 
 
 def action_of(body: Json) -> Action:
-    """Raises Refusal."""
+    """Parses an action. Raises Refusal."""
     calls = body.get("calls", [])
     if not isinstance(body.get("text"), str) or not isinstance(calls, list):
         raise Refusal(400, "BAD_REQUEST", "an action is {text, calls}")
@@ -87,7 +88,7 @@ def action_of(body: Json) -> Action:
 
 
 def call_of(call: object) -> ToolCall:
-    """Raises Refusal."""
+    """Parses a tool call. Raises Refusal."""
     if isinstance(call, dict) and isinstance(call.get("name"), str):
         arguments = call.get("arguments", {})
         if isinstance(arguments, dict):

@@ -1,6 +1,6 @@
-"""Reads the flags of the trainer with `parse_args`, and checks them with `validate`.
+"""Parses the flags of the trainer with `parse_args`, and validates them with `validate`.
 
-Importing this loads no torch: the driver reads its flags in milliseconds.
+Importing this does not load torch: the driver parses its flags in milliseconds.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def parse_args(
     prog: str | None = None,
     packages: bool = True,
 ) -> Arguments:
-    """Reads, checks and completes the arguments: flags over environment over defaults.
+    """Parses, validates and completes the arguments: flags override the environment, which overrides defaults.
 
     Args:
-        argv: words of the command line; None takes those of the process.
-        env: environment; None takes that of the process.
-        packages: refuse a backend whose package is not installed; not for a plan.
+        argv: command-line arguments; None: those of the process.
+        env: environment; None: that of the process.
+        packages: reject a backend whose package is not installed; not for a plan.
 
     Raises:
         ConfigError: with the fault and the remedy in one line.

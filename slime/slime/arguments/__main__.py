@@ -19,7 +19,7 @@ from slime.plugins import plugin_modules
 
 
 def markdown() -> str:
-    """One table a group: flag, type, default, environment, meaning; then the flags that are rejected, and why."""
+    """Returns one table a group: flag, type, default, environment, meaning; then the rejected flags with reasons."""
     lines = [
         "# Flags of slime",
         "",
@@ -40,7 +40,7 @@ def markdown() -> str:
 
 
 def markdown_of(paths: list[str]) -> str:
-    """One table of the flags that the modules behind hooks declare, and of slime's flags that get more variables."""
+    """Returns a table of the flags declared by hooks' modules, and of slime's flags that they add variables to."""
     modules = plugin_modules(paths)
     own = [item for group in plugin_groups(modules) for item in flags_of(group)]
     more = plugin_variables(modules)

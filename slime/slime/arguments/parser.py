@@ -1,6 +1,6 @@
-"""Command line, environment, plug-ins and a YAML file -> Arguments.
+"""Combines command line, environment, plug-ins and a YAML file to Arguments.
 
-The keys of `--custom-config-path` are flags, or anything that a plug-in wants to read from `args`.
+Keys of `--custom-config-path` are flags, or values for a plug-in.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from slime.plugins import plugin_modules
 
 
 class Completed(NamedTuple):
-    """A parser of all flags that a command line may have.
+    """A parser of all possible flags.
 
     Attributes:
-        flags: those that are declared as groups, the plug-ins' too.
+        flags: flags declared in groups, including plug-ins'.
         filed: the values of --custom-config-path.
         groups: the groups that declare the flags.
     """
@@ -47,7 +47,7 @@ class Completed(NamedTuple):
 def build_parser(
     groups: Sequence[type], prog: str | None = None, variables: Mapping[str, tuple[str, ...]] | None = None
 ) -> Parser:
-    """Returns a parser of all flags. None has a default: flags that were not given are missing in the result.
+    """Returns a parser of all flags. It sets no defaults: flags that were not given are missing in the result.
 
     Args:
         variables: more names of the environment, by flag.
@@ -81,7 +81,7 @@ def all_flags(groups: Sequence[type], variables: Mapping[str, tuple[str, ...]] |
 
 
 def add_yielding_flags(parser: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
-    """Adds those flags that a plug-in may declare itself and has not."""
+    """Adds the flags that a plug-in may redefine, unless it has."""
     for item in (item for item in flags if item.yields):
         with contextlib.suppress(argparse.ArgumentError):
             parser.add_argument(*item.options, **options_of(item), default=argparse.SUPPRESS)
@@ -90,10 +90,11 @@ def add_yielding_flags(parser: argparse.ArgumentParser, flags: Sequence[Flag]) -
 def read_values(
     argv: Sequence[str], groups: Sequence[type], env: Mapping[str, str], prog: str | None
 ) -> dict[str, Any]:
-    """Values of all flags, plug-ins' flags included: command line over environment over defaults.
+    """Returns the values of all flags, including plug-ins': the command line overrides the environment, which
+    overrides defaults.
 
     Raises:
-        ConfigError: an unknown flag, a value that does not fit, a plug-in that cannot be loaded.
+        ConfigError: an unknown flag, an invalid value, a plug-in that cannot be loaded.
         SystemExit: after --help.
     """
     parser, flags, filed, groups = complete_parser(argv, groups, env, prog)
@@ -119,7 +120,7 @@ def read_values(
 
 
 def _add_help(parser: Parser, groups: Sequence[type], prog: str | None) -> None:
-    """Adds --help, which shows the main flags, and --help-all, which shows those of plug-ins too."""
+    """Adds --help, which shows the main flags, and --help-all, which shows all, including plug-ins'."""
     short = Parser(
         prog=prog,
         add_help=False,
@@ -138,7 +139,7 @@ def _add_help(parser: Parser, groups: Sequence[type], prog: str | None) -> None:
 def complete_parser(
     argv: Sequence[str], groups: Sequence[type], env: Mapping[str, str], prog: str | None = None
 ) -> Completed:
-    """Returns a parser of all flags, those of the plug-ins that `argv` names included.
+    """Returns a parser of all flags, including those of the plug-ins in `argv`.
 
     Raises:
         ConfigError: a plug-in that cannot be loaded, or a file that cannot be read.
@@ -158,7 +159,7 @@ def complete_parser(
 def _without_what_others_turn_off(
     flags: Sequence[Flag], values: dict[str, Any], parsed: Mapping[str, object]
 ) -> dict[str, Any]:
-    """The environment may name what a flag of the command line has no use for; the flag wins in silence."""
+    """Removes values from the environment that a command-line flag makes irrelevant; the flag wins silently."""
     for item in flags:
         if item.env_unless and parsed.get(item.env_unless):
             values[item.name] = item.default
@@ -166,7 +167,7 @@ def _without_what_others_turn_off(
 
 
 def _quietly(parser: Parser) -> Parser:
-    """The same flags, for a first look at which plug-ins are named."""
+    """Returns a parser of the same flags without errors, to find the plug-ins first."""
     return Parser(add_help=False, argument_default=argparse.SUPPRESS, parents=[parser])
 
 
@@ -188,7 +189,7 @@ OTHER_WORDS = {
     "--steps": "--num-rollout",
     "--temperature": "--rollout-temperature",
 }
-"""Names of flags in other trainers, and the flags of slime with the same meaning."""
+"""Flag names of other trainers, and slime's flags with the same meaning."""
 
 
 def _unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
@@ -201,9 +202,10 @@ def _unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
 
 
 def config_file(path: str | None, flags: Sequence[Flag]) -> dict[str, Any]:
-    """Returns the values of the file by name; they win over the command line, as in slime. {} without a file.
+    """Returns the values of the file by name; they override the command line, as in the original slime. {} without a
+    file.
 
-    Dashes in keys are read as underscores. Keys that are no flag become attributes of the arguments as they are.
+    Dashes in keys become underscores. Keys that are not flags become attributes of the arguments.
 
     Raises:
         ConfigError: no such file, no YAML, not a mapping, or a value that its flag cannot take.

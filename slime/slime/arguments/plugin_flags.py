@@ -1,4 +1,4 @@
-"""Flags that plug-ins bring: the module of a hook may declare groups, more variables, or `add_arguments`.
+"""Flags of plug-ins: the module of a hook may declare groups, more variables, or `add_arguments`.
 
 FLAGS = (MyFlags,)                                  dataclasses of `claw_base.settings.declare.flag`
 VARIABLES = {"distill_topk": ("MY_TOPK",)}          more names of the environment for slime's own flags
@@ -19,7 +19,7 @@ from slime.plugins import plugin_modules
 
 
 def plugin_paths(values: Mapping[str, Any]) -> list[str]:
-    """Returns where the hooks are, in the order of the table of hooks."""
+    """Returns the paths of the hooks, in the order of the table of hooks."""
     paths: list[str] = []
     for name in HOOKS:
         value = values.get(name) or []
@@ -28,18 +28,18 @@ def plugin_paths(values: Mapping[str, Any]) -> list[str]:
 
 
 def plugin_groups(modules: Sequence[ModuleType]) -> list[type]:
-    """Returns the groups of flags that plug-ins name in `FLAGS`, each once."""
+    """Returns the groups of flags in plug-ins' `FLAGS`, without duplicates."""
     return list(dict.fromkeys(group for module in modules for group in getattr(module, "FLAGS", ())))
 
 
 def check_plugin_flags(args: object) -> None:
-    """Raises ConfigError if a flag of a plug-in's groups breaks its bounds or rules."""
+    """Raises ConfigError if a flag of a plug-in's groups violates its bounds or rules."""
     for group in plugin_groups(plugin_modules(plugin_paths(vars(args)))):
         read(group, args)
 
 
 def plugin_variables(modules: Sequence[ModuleType]) -> dict[str, tuple[str, ...]]:
-    """More names of the environment for slime's own flags, which plug-ins name in `VARIABLES`, by flag."""
+    """Returns further environment variables for slime's own flags from plug-ins' `VARIABLES`, by flag."""
     names_by_flag: dict[str, tuple[str, ...]] = {}
     for module in modules:
         for name, variables in getattr(module, "VARIABLES", {}).items():
@@ -48,7 +48,7 @@ def plugin_variables(modules: Sequence[ModuleType]) -> dict[str, tuple[str, ...]
 
 
 def add_plugin_flags(parser: argparse.ArgumentParser, modules: Sequence[ModuleType]) -> None:
-    """Lets the modules of all hooks add flags of their own, each function once.
+    """Lets the modules of all hooks add flags, calling each function once.
 
     Raises:
         ConfigError: a flag that exists already.

@@ -17,13 +17,13 @@ SECRET = ("api_key", "wandb_key", "password")
 
 
 def write_arguments(run_dir: Path, args: Arguments) -> None:
-    """Writes the arguments of the driver that starts now; keys of services are left out."""
+    """Writes the arguments of a starting driver, except services' keys."""
     values = {name: value for name, value in vars(args).items() if not name.endswith(SECRET)}
     write_text(run_dir / FILE, json.dumps(values, indent=1, sort_keys=True, default=str) + "\n")
 
 
 def read_arguments(run_dir: Path) -> dict[str, Any]:
-    """Raises ConfigError if there is no such file, or not one of ours."""
+    """Reads the file. Raises ConfigError if it is missing or invalid."""
     path = run_dir / FILE
     try:
         values = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Contract tests for plug-ins: is a function what a hook of slime expects, before a run finds out.
+"""Contract tests for plug-ins: checks before a run whether a function fulfils the contract of a hook.
 
     python -m slime.contracts --custom-rm-path my_rm.py --dynamic-sampling-filter-path my_filter.py:keep
 
@@ -40,11 +40,12 @@ TRAINING = (
     "custom_tis_function_path",
     "custom_pg_loss_reducer_function_path",
 )
-"""These need torch. Hooks in neither list act on the world (engines, a store); only their signature is checked."""
+"""These need torch. Hooks in neither list have external effects (engines, a store); only their signature is
+checked."""
 
 
 def check(name: str, path: str, args: Arguments | None = None) -> str:
-    """Loads the hook of the flag `name` from `path`, calls it with small made-up inputs, and checks what it returns.
+    """Loads the hook of the flag `name` from `path`, calls it with small invented inputs, and checks the result.
 
     Args:
         name: a field of the arguments, such as `custom_rm_path`.
@@ -54,7 +55,7 @@ def check(name: str, path: str, args: Arguments | None = None) -> str:
         The checks that passed, as text.
 
     Raises:
-        ConfigError: the contract is broken; names the violation.
+        ConfigError: the contract is violated; the message names the violation.
     """
     if name not in HOOKS:
         raise ConfigError(f"{name} is no hook; there are {', '.join(HOOKS)}")
@@ -72,7 +73,7 @@ def check(name: str, path: str, args: Arguments | None = None) -> str:
         trial(args, function, path)
     except ClawError as error:
         raise ConfigError(f"{hook.flag} {path}: {error}") from error
-    except Exception as error:  # whatever a plug-in raises is its answer to the question
+    except Exception as error:  # any exception of a plug-in is a result
         raise ConfigError(f"{hook.flag} {path} raised {type(error).__name__}: {error}") from error
     return f"takes {call}, was called, and what it did fits"
 

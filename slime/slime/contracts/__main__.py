@@ -1,4 +1,5 @@
-"""`python -m slime.contracts --custom-rm-path my_rm.py ...`: checks each hook named; hooks read the other flags."""
+"""`python -m slime.contracts --custom-rm-path my_rm.py ...`: checks each given hook; other flags are passed to
+hooks."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from slime.hooks import HOOKS
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints one line a hook; the status is 0 where all keep their contract, 1 where one does not, 2 for wrong flags."""
+    """Prints one line a hook; returns 0 if all fulfil their contract, 1 if one does not, 2 for invalid flags."""
     try:
         values = read_values(argv, GROUPS, environment(), "python -m slime.contracts")
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Made-up samples for contract tests: two groups of answers to sums, with tokens, log-probs, masks and rewards."""
+"""Invented samples for contract tests: two groups of answers to sums, with tokens, log-probs, masks and rewards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ VOCABULARY = 16
 
 
 def example_group(group: int = 0, size: int = 3, *, rewarded: bool = True) -> list[Sample]:
-    """Answers of different lengths to one prompt, the first one right; one has a token that the model did not write."""
+    """Returns answers of different lengths to one prompt, the first one right; one has a token that the model did not
+    sample."""
     return [_sample(group, number, size, rewarded) for number in range(size)]
 
 

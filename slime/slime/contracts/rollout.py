@@ -1,4 +1,4 @@
-"""Inputs of the rollout side's hooks in a contract test, and their required results."""
+"""Inputs and required results of rollout hooks in a contract test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs of the trainer's hooks in a contract test, and their required results."""
+"""Inputs and required results of trainer hooks in a contract test."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _postprocess(args: HookArguments, function: Callable[..., object], path: str
 
 
 def _spec(args: Arguments, function: Callable[..., object], path: str) -> None:
-    """Runs the components under random logits; a teacher, if one is required, has different ones."""
+    """Runs the components with random logits; a teacher, if required, has different ones."""
     args.loss_spec_path = path
     spec = loss_spec(args)
     if spec.on_logits is not None:
@@ -79,7 +79,7 @@ def _spec(args: Arguments, function: Callable[..., object], path: str) -> None:
 
 
 def _targets(student: DenseDistribution, teacher: DenseDistribution) -> TopKTargets:
-    """One hint a token, over four likely ids of the student."""
+    """Returns one hint a token, over four likely ids of the student."""
     own, ids = student.topk(4)
     number = len(ids)
     nobody = torch.zeros(number, dtype=torch.long)

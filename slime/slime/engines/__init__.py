@@ -1,4 +1,4 @@
-"""Engines that serve a policy, the programs that launch them, and the client that drives them.
+"""Engines that serve a policy, their launchers, and the client that controls them.
 
 Every engine speaks SGLang's native HTTP API (`/generate`, `/abort_request`, `/model_info`, ...):
 

@@ -1,4 +1,4 @@
-"""An engine of another project as a child of our launcher: started, awaited, announced, and never left behind."""
+"""A third-party engine as a child process of our launcher, which always ends with it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class EngineGone(EngineError):
-    """The child ended before it served; `status` is its exit status (2: it refused its arguments)."""
+    """The child exited before it was ready; `status` is its exit status (2: it rejected its arguments)."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class EngineGone(EngineError):
 
 
 class ChildEngine:
-    """A running child that serves HTTP at `url`; it ends with the `with` block, which a signal leaves too.
+    """A running child process that serves HTTP at `url`; it ends with the `with` block, which a signal leaves too.
 
     Its output goes to our stderr: stdout is for the ready line.
 
@@ -78,12 +78,12 @@ class ChildEngine:
             time.sleep(POLL_SECONDS)
 
     def announce(self, model: str, version: int, **more: str) -> None:
-        """The one line on stdout."""
+        """Prints the ready line on stdout."""
         ready = {"url": self.url, "model": model, "version": version, "pid": os.getpid(), **more}
         print(json.dumps(ready), flush=True)
 
     def wait(self) -> int:
-        """Returns the child's exit status when it ends; a child that ended on its own is never a success."""
+        """Returns the child's exit status when it exits; an exit on its own is never a success."""
         return self.process.wait() or 1
 
     def __enter__(self) -> ChildEngine:
@@ -95,7 +95,7 @@ class ChildEngine:
         self.stop()
 
     def stop(self) -> None:
-        """Ends the child, KILL after `STOP_SECONDS`."""
+        """Ends the child, with SIGKILL after `STOP_SECONDS`."""
         self.process.terminate()
         try:
             self.process.wait(STOP_SECONDS)
@@ -105,11 +105,11 @@ class ChildEngine:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    sys.exit(0)  # out of whatever waits, through `ChildEngine.__exit__`
+    sys.exit(0)  # leaves any wait, through `ChildEngine.__exit__`
 
 
 def answers(url: str, path: str = "/health") -> bool:
-    """Returns whether a GET is answered with 200."""
+    """Returns whether a GET returns status 200."""
     try:
         return httpx.get(url + path, timeout=5.0, trust_env=False, verify=certificates()).status_code == 200
     except httpx.HTTPError:
@@ -117,6 +117,6 @@ def answers(url: str, path: str = "/health") -> bool:
 
 
 def _die_with_parent(number: signal.Signals) -> None:
-    """On Linux: the child ends when the launcher is killed."""
+    """On Linux: the kernel ends the child when the launcher is killed."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)

@@ -1,4 +1,4 @@
-"""Client of the orchestration: health, version and weights of one engine, whatever its backend.
+"""The orchestration's client of one engine: health, version and weights, for any backend.
 
 engine = EngineControl("http://127.0.0.1:30010", "embedded")
 checksum = engine.prepare("run/weights/v000004", 4)
@@ -73,7 +73,7 @@ class EmbeddedRoutes:
 
 
 class HostedRoutes(EmbeddedRoutes):
-    """The same of vLLM, hosted by our server."""
+    """Two-phase update of vLLM, hosted by our server."""
 
     tries = False
 
@@ -81,7 +81,7 @@ class HostedRoutes(EmbeddedRoutes):
         raise EngineControlError(f"vLLM {KEEPS_MEMORY}")
 
     def resume_memory(self, call: HttpCall) -> None:
-        """It holds its memory."""
+        """Does nothing: vLLM keeps its memory."""
 
 
 def _sglang() -> ControlRoutes:
@@ -101,7 +101,7 @@ ROUTES: dict[str, Callable[[], ControlRoutes]] = {
 
 
 class EngineControl:
-    """Drives one engine. Calls raise EngineControlError; all of them are safe to repeat.
+    """Client that controls one engine. Calls raise EngineControlError; all of them can be repeated.
 
     `timeout`: seconds for a call; preparing weights gets `prepare_timeout`. `routes`: in place of the backend's own,
     where weights take another way than through files.
@@ -126,22 +126,22 @@ class EngineControl:
         )
 
     def health(self) -> bool:
-        """Returns whether the engine answers and is well."""
+        """Returns whether the engine answers and is healthy."""
         try:
             return self._client.get("/health").status_code == 200
         except httpx.HTTPError:
             return False
 
     def prepare(self, path: str, version: int) -> str:
-        """Load and check the folder `path` as `version`, not live yet; returns its checksum."""
+        """Loads and verifies the folder `path` as `version`, without making it live; returns its checksum."""
         return self._routes.prepare(self._call_with(self._prepare_timeout), path, version)
 
     def switch(self, version: int) -> str:
-        """Make a prepared version live between two decode steps; returns the checksum of the live tensors."""
+        """Makes a prepared version live between two decode steps; returns the checksum of the live tensors."""
         return self._routes.switch(self._call_with(self._prepare_timeout), version)
 
     def discard(self) -> None:
-        """Forget a prepared version."""
+        """Drops a prepared version."""
         self._routes.discard(self._call_with(self._timeout))
 
     def try_weights(
@@ -153,7 +153,8 @@ class EngineControl:
         drafts: Sequence[list[int]] = (),
         temperature: float = 0.0,
     ) -> list[Mapping[str, Any]] | None:
-        """Answers of the live weights, or of those in the folder `path`, which are prepared and do not go live.
+        """Returns answers of the live weights, or of those in the folder `path`, which are prepared and do not go
+        live.
 
         Args:
             drafts: what another version answered at temperature 0, one a prompt, empty if that is not known; none at
@@ -173,15 +174,15 @@ class EngineControl:
         return answers
 
     def load_adapter(self, name: str, path: str, version: int) -> str:
-        """Serve the adapter of the folder `path` as `name`, in place of its version before; returns its checksum."""
+        """Serves the adapter in the folder `path` as `name`, replacing its previous version; returns its checksum."""
         body = {"lora_name": name, "lora_path": path, "weight_version": str(version)}
         return str(self._call_with(self._prepare_timeout)("POST", "/load_lora_adapter", body)["checksum"])
 
     def answer(
         self, prompt_ids: list[int], max_new_tokens: int, temperature: float, adapter: str | None = None
     ) -> dict[str, Any]:
-        """One answer of what serves, or of an adapter in addition to it: ids, log_probs, text, ended. Raises
-        EngineControlError, also for an answer in another form."""
+        """Returns one answer of the served model or an adapter: ids, log_probs, text, ended. Raises
+        EngineControlError, also for a malformed answer."""
         body: dict[str, Any] = {
             "input_ids": prompt_ids,
             "sampling_params": {"temperature": temperature, "max_new_tokens": max_new_tokens},
@@ -202,26 +203,26 @@ class EngineControl:
             raise EngineControlError(f"{self.url}/generate: {error!r}") from error
 
     def unload_adapter(self, name: str) -> None:
-        """Forget an adapter."""
+        """Unloads an adapter."""
         self._call_with(self._timeout)("POST", "/unload_lora_adapter", {"lora_name": name})
 
     def adapters(self) -> dict[str, dict[str, Any]]:
-        """Version (`weight_version`), path and checksum of every adapter, by name."""
+        """Returns version (`weight_version`), path and checksum of every adapter, by name."""
         adapters: dict[str, dict[str, Any]] = self._call_with(self._timeout)("GET", "/lora_adapters")[
             "adapters"
         ]
         return adapters
 
     def flush_cache(self) -> None:
-        """Drop keys and values that outlived their requests."""
+        """Drops cached keys and values of finished requests."""
         self._call_with(self._timeout)("POST", "/flush_cache", {})
 
     def release_memory(self) -> None:
-        """Gives back what the engine keeps in memory; its requests wait. Repeating it is harmless."""
+        """Releases the engine's memory; its requests wait. Repeating it is harmless."""
         self._routes.release_memory(self._call_with(self._prepare_timeout))
 
     def resume_memory(self) -> None:
-        """Goes on; nothing happens to an engine that holds its memory."""
+        """Takes the memory again and continues; does nothing if the engine holds it."""
         self._routes.resume_memory(self._call_with(self._prepare_timeout))
 
     def info(self) -> EngineInfo:
@@ -261,7 +262,7 @@ def answer_each(
     at_once: int,
     adapter: str | None = None,
 ) -> list[Mapping[str, Any]]:
-    """`EngineControl.answer` for each prompt, in their order, `at_once` at a time.
+    """Calls `EngineControl.answer` for each prompt, in order, `at_once` concurrently.
 
     Raises:
         EngineControlError: as `answer`, or `ended` was set meanwhile.
@@ -277,7 +278,7 @@ def answer_each(
 
 
 def _content(answer: httpx.Response) -> dict[str, Any]:
-    """The JSON object of an answer; some of SGLang's good answers are plain text."""
+    """Returns the JSON object of a response; some successful responses of SGLang are plain text."""
     try:
         result = answer.json()
     except ValueError:

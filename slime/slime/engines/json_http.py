@@ -1,4 +1,4 @@
-"""Shared code of slime's engine servers: parses bodies, answers errors, writes JSON and events, paces chunks.
+"""Shared code of slime's engine servers: parses bodies, reports errors, writes JSON and events, paces chunks.
 
 Imports nothing that vLLM's Python may lack.
 """
@@ -21,15 +21,16 @@ from slime.engines.requests import RequestError, WeightsError, explain
 
 SERVER_OPTIONS: dict[str, Any] = {
     "access_log": False,
-    "timeout_keep_alive": 75,  # seconds; longer than clients keep an idle connection, who so never reuse a closed one
+    # seconds; longer than clients keep idle connections, so that they never reuse a closed one
+    "timeout_keep_alive": 75,
     "timeout_graceful_shutdown": 2,
-    "proxy_headers": False,  # a client is who connects
+    "proxy_headers": False,  # the client is the connected address
 }
-"""Of uvicorn."""
+"""Options of uvicorn."""
 SECONDS_PER_STREAM = 0.001
 LOOPBACK = ("127.0.0.1", "::1")
 BY_HAND = (None, "none")
-"""Values of `Origin` and `Sec-Fetch-Site` from a program, and from a person who types the address of an engine."""
+"""Values of `Origin` and `Sec-Fetch-Site` from programs, and from a person who types an engine's address."""
 TOKENS_THAT_DOUBLE = 256
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -38,23 +39,23 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class JsonHttp:
-    """Requests and responses of one server. `loads` and `dumps` are those of its JSON library."""
+    """Requests and responses of one server. `loads` and `dumps`: functions of its JSON library."""
 
     loads: Callable[[bytes], Any]
     dumps: Callable[[Any], bytes]
 
     def routes(self, post: Mapping[str, Handler], get: Mapping[str, Handler]) -> list[Route]:
-        """Returns routes by path. A bad request to a route of `post` gets an error response, not an exception.
+        """Returns routes by path. An invalid request to a route of `post` gets an error response, not an exception.
 
-        Requests from web pages and from other accounts of this machine are rejected, because an engine asks for no key
-        and any page in a browser could send requests to its port."""
+        Requests from web pages and from other users of this machine are rejected, because an engine requires no key.
+        """
         peer.can_tell()
         routes = [(path, self._guarded(handler), "POST") for path, handler in post.items()]
         routes += [(path, handler, "GET") for path, handler in get.items()]
         return [Route(path, self._for_programs(handler), methods=[kind]) for path, handler, kind in routes]
 
     async def parse(self, request: Request, kind: type[Body]) -> Body:
-        """The body as `kind`; no body is an empty object. Raises RequestError."""
+        """Returns the body as `kind`; an empty body is an empty object. Raises RequestError."""
         raw = await request.body()
         try:
             content = self.loads(raw) if raw else {}
@@ -69,7 +70,7 @@ class JsonHttp:
         return Response(self.dumps(body), status, media_type="application/json")
 
     def event(self, body: dict[str, Any]) -> bytes:
-        """One server-sent event."""
+        """Returns one server-sent event."""
         return b"data: " + self.dumps(body) + b"\n\n"
 
     def _for_programs(self, handler: Handler) -> Handler:
@@ -100,8 +101,8 @@ class JsonHttp:
 
 
 def is_other_user(request: Request) -> bool:
-    """Returns whether a request comes from this machine, from a process of a user other than this one and root. False if
-    that is unknown, and for other machines: the address that the engine listens on keeps those out."""
+    """Returns whether a request is from a local process of a user other than this one and root. Returns False if that
+    is unknown, and for other machines: the listening address keeps those out."""
     client, server = request.scope.get("client"), request.scope.get("server")
     if client is None or server is None or client[0] not in LOOPBACK or not peer.can_tell():
         return False
@@ -113,14 +114,14 @@ DONE = b"data: [DONE]\n\n"
 
 
 def pause_after_chunk(streams: int, tokens: int) -> float:
-    """Seconds to wait after a chunk while `streams` are open, longer as the answer grows to `tokens`.
+    """Returns seconds to wait after a chunk while `streams` are open, longer as the answer grows to `tokens`.
 
-    Chunks are cumulative: fewer of them lose nothing, and keep engine and client from drowning in JSON.
+    Chunks are cumulative: fewer of them lose nothing, and save JSON work in engine and client.
     """
     return SECONDS_PER_STREAM * streams * (1 + tokens / TOKENS_THAT_DOUBLE)
 
 
 async def disconnected(receive: Receive) -> None:
-    """Returns when the client has gone."""
+    """Returns once the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

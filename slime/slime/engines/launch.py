@@ -1,10 +1,10 @@
-"""Launch one engine: `python -m slime.engines.launch --backend embedded --model-path FOLDER --port N`.
+"""Launches one engine: `python -m slime.engines.launch --backend embedded --model-path FOLDER --port N`.
 
-Prints one JSON line {"url", "model", "version", "pid"} on stdout when it serves; logs go to stderr. What
-cannot be served (no model there, port taken, weights that do not fit) is one line on stderr and exit status
-2. `--backend sglang` starts SGLang (see `slime.engines.sglang.launch`), `--backend vllm` vLLM
-(`slime.engines.vllm.launch`), `--backend rented` a model at a service (`slime.rented.engine.launch`),
-`--backend completions` one behind an OpenAI-compatible endpoint that returns ids (`slime.rented.completions`).
+Prints one JSON line {"url", "model", "version", "pid"} on stdout when it is ready; logs go to stderr. If it cannot
+serve (no model, port in use, unsuitable weights), it prints one line on stderr and exits with status 2. `--backend
+sglang` starts SGLang (see `slime.engines.sglang.launch`), `--backend vllm` vLLM (`slime.engines.vllm.launch`),
+`--backend rented` a model at a service (`slime.rented.engine.launch`), `--backend completions` one behind an
+OpenAI-compatible endpoint that returns ids (`slime.rented.completions`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SUPERVISED = sys.platform.startswith("linux")
 
 
 def launch_sglang(argv: list[str]) -> None:
-    """Start SGLang and stay until it ends."""
+    """Starts SGLang and waits for its exit."""
     from slime.engines.sglang.launch import launch
 
     sys.exit(launch(argv))
 
 
 def launch_embedded(argv: list[str]) -> None:
-    """Parse the embedded engine's flags and serve until a signal."""
+    """Parses the embedded engine's flags and serves until a signal."""
     args = parse(
         EmbeddedArguments,
         argv,
@@ -50,7 +50,7 @@ def launch_embedded(argv: list[str]) -> None:
         os.nice(args.nice)
     takeover_id = takeover_id_of(args) if SUPERVISED else None
     if takeover_id is not None:
-        with uncollected():  # first: workers that are taken over have no supervisor until this one runs
+        with uncollected():  # not later: workers that are taken over have no supervisor until this one runs
             importlib.import_module(SUPERVISOR)
     reclaimed: list[ReclaimedWorker] = []
     try:
@@ -84,15 +84,15 @@ def takeover_id_of(args: EmbeddedArguments) -> TakeoverId | None:
 
 
 def launch_vllm(argv: list[str]) -> None:
-    """Start vLLM and stay until it ends."""
+    """Starts vLLM and waits for its exit."""
     from slime.engines.vllm.launch import launch
 
     sys.exit(launch(argv))
 
 
 def launch_rented(argv: list[str]) -> None:
-    """Serve a model that lies at a service, until a signal."""
-    # The rented wing stands above this one, so it plugs in by name.
+    """Serves a model at a service, until a signal."""
+    # a higher layer, so it is imported by name
     launch = load_attr("slime.rented.engine.launch:launch")
     sys.exit(launch(argv))
 
@@ -108,9 +108,9 @@ BACKENDS: dict[str, Callable[[list[str]], None]] = {
     "sglang": launch_sglang,
     "vllm": launch_vllm,
 }
-"""Engines that a run can start by `--rollout-backend`."""
+"""Engines that a run can start with `--rollout-backend`."""
 BY_HAND = {"completions": launch_completions}
-"""Engines that serve a model that cannot be trained."""
+"""Engines for models that cannot be trained."""
 
 
 def main(argv: list[str] | None = None) -> None:

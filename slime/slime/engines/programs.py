@@ -1,4 +1,4 @@
-"""Calls an engine's own Python, and sets the PATH in which it finds programs."""
+"""Runs an engine's own Python with the right PATH."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def child_command(python: str, child: str) -> list[str]:
-    """Runs a program of ours in that Python, where the names of its neighbours hide no package (-P)."""
+    """Returns the command that runs one of our programs in that Python, without its folder on the import path
+    (-P)."""
     return [python, "-P", child]
 
 
 def child_environment(python: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` with the PATH of an engine that runs in this Python, and with no proxy between it and this machine."""
+    """Returns `environ` with the PATH for an engine in this Python, and without proxies to this machine."""
     return {**environ, "PATH": search_path(python, environ), **past_proxies(environ)}
 
 
 def past_proxies(environ: Mapping[str, str], *machines: str) -> dict[str, str]:
-    """`no_proxy` and `NO_PROXY` with this machine in them, with the master of several nodes and with other `machines`.
-    SGLang asks itself whether it is ready, with a library that heeds `http_proxy`, and never starts if a proxy is to
-    fetch 127.0.0.1."""
+    """Returns `no_proxy` and `NO_PROXY`, extended by this machine, by the master of several nodes and by `machines`.
+    SGLang polls its own readiness with a library that uses `http_proxy`, and never starts if requests to 127.0.0.1 go
+    to a proxy."""
     listed = [environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
     there = [host.strip() for hosts in listed for host in hosts.split(",") if host.strip()]
     hosts = ",".join(
@@ -31,10 +32,10 @@ def past_proxies(environ: Mapping[str, str], *machines: str) -> dict[str, str]:
 
 
 def search_path(python: str, environ: Mapping[str, str]) -> str:
-    """Returns PATH for an engine that runs in this Python. The folder of `python`, where pip puts programs, comes first,
-    as in an active environment.
+    """Returns the PATH for an engine in this Python. The folder of `python`, where pip puts programs, comes first, as
+    in an active environment.
 
-    Kernels are built by the program `ninja`. A link is not followed: its target's folder may have no `ninja`.
+    Kernels are built by the program `ninja`. Links are not resolved: the target's folder may have no `ninja`.
     """
     before = environ.get("PATH", os.defpath)
     folder = os.path.dirname(python)

@@ -1,4 +1,4 @@
-"""Shared by the clients of all engines: one call, its failure, and the state that an engine reports."""
+"""Shared by the clients of all engines: a call, its failure, and the state reported by an engine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from slime.errors import EngineError
 
 
 class EngineControlError(EngineError):
-    """An engine refused a call or could not be reached.
+    """An engine rejected a call or could not be reached.
 
-    `status`: the HTTP status of a refusal, None when no answer came (worth a retry).
+    `status`: the HTTP status of a rejection; None if there was no response (a retry may help).
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -37,7 +37,7 @@ class EngineInfo:
 
 
 class HttpCall(Protocol):
-    """`call(method, path, body)` gives the JSON of an answer with status 200 or raises EngineControlError."""
+    """`call(method, path, body)` returns the JSON of a response with status 200, or raises EngineControlError."""
 
     def __call__(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]: ...
 

@@ -19,24 +19,24 @@ class RequestError(ValueError):
 
     status = 400
     code: str | None = None
-    """A word for programs."""
+    """A machine-readable code."""
 
 
 class RunningRequestError(RequestError):
-    """The request id belongs to a request that still runs; right after a disconnect a retry helps."""
+    """The request id is in use by a running request; right after a disconnect a retry helps."""
 
     status = 409
 
 
 class UnknownAdapterError(RequestError):
-    """The request names an adapter that this engine does not have; it can be loaded."""
+    """The request names an adapter that is not loaded; it can be loaded."""
 
     status = 404
     code = "adapter_not_loaded"
 
 
 class WeightsError(EngineError):
-    """Weights must not go live, or did not; the message names the weights that serve."""
+    """Weights must not go live, or did not; the message names the live weights."""
 
 
 class _Body(BaseModel):
@@ -95,7 +95,7 @@ class SamplingParams(_Body):
 
     @property
     def changes_logits(self) -> bool:
-        """Whether a bias or a penalty applies."""
+        """Returns whether a bias or a penalty applies."""
         return bool(
             self.logit_bias
             or self.frequency_penalty
@@ -105,15 +105,15 @@ class SamplingParams(_Body):
 
     @property
     def truncates(self) -> bool:
-        """Whether tokens are cut from the distribution before sampling."""
+        """Returns whether tokens are excluded before sampling."""
         return not self.greedy and (self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0)
 
 
 class ImageData(_Body):
-    """An image as its processor left it, which stands for tokens of `input_ids` from `start` on.
+    """A processed image, which replaces tokens of `input_ids` from `start` on.
 
-    `data`: base64 of `slime.vision.files.ProcessedImage.to_bytes`. Only the embedded engine takes these; SGLang's own
-    `image_data` names pictures, which it processes itself.
+    `data`: base64 of `slime.vision.files.ProcessedImage.to_bytes`. Only the embedded engine accepts these; SGLang's
+    own `image_data` contains pictures, which it processes itself.
     """
 
     start: int = Field(ge=0)
@@ -123,12 +123,12 @@ class ImageData(_Body):
 class GenerateRequest(_Body):
     """Body of `POST /generate`. Exactly one of `input_ids` and `text` is given.
 
-    `logprob_start_len`: first prompt position whose log-prob is returned, -1 for none.
-    `input_logprob_temperature`: divides the logits of prompt log-probs (1.0: the model itself, as in SGLang, which has
-    no such field); the answer's `meta_info` repeats it.
-    `join_key`: what a connection that breaks leaves is sampled on for a while; the same request with `join` then gets it
-    from its beginning. An abort ends it. Only the embedded engine has that (`"joins": true` in its model_info).
-    `lora_path`: name of the adapter that answers, as SGLang calls it; none: the base alone.
+    `logprob_start_len`: first prompt position whose log-prob is returned, -1 for none. `input_logprob_temperature`:
+    divides the logits of prompt log-probs (1.0: the model itself, as in SGLang, which has no such field); the
+    answer's `meta_info` repeats it. `join_key`: if the connection breaks, sampling continues for a while; the same
+    request with `join` then gets the answer from its beginning. An abort ends it. Only the embedded engine supports
+    that (`"joins": true` in its model_info). `lora_path`: name of the adapter that answers, as in SGLang; None: the
+    base model.
     """
 
     input_ids: list[int] | None = None
@@ -181,7 +181,7 @@ class EmptyRequest(_Body):
 
 
 class MemoryRequest(_Body):
-    """SGLang's tags choose parts of the memory; this engine moves all of it or none."""
+    """SGLang's tags select parts of the memory; this engine moves all or nothing."""
 
     tags: list[str] | None = None
 
@@ -225,7 +225,7 @@ class UnloadAdapterRequest(_Body):
 
 
 class LoadAdapterRequest(UnloadAdapterRequest):
-    """SGLang's body of `POST /load_lora_adapter`, and the version of the adapter; none: the next one."""
+    """SGLang's body of `POST /load_lora_adapter`, with the adapter's version; None: the next one."""
 
     lora_path: str = Field(min_length=1)
     weight_version: str | None = Field(default=None, pattern=r"^[0-9]{1,18}$")
@@ -236,9 +236,9 @@ class LoadAdapterRequest(UnloadAdapterRequest):
 
 
 class TryRequest(SwitchRequest):
-    """Prompts that weights answer without going live: those that are prepared, or in the folder `model_path`, which
-    does not touch prepared weights. `drafts`: what another version answered at temperature 0; the same answer then
-    costs less."""
+    """Prompts for weights that do not go live: the prepared ones, or those in the folder `model_path`, which leaves
+    prepared weights unchanged. `drafts`: another version's answers at temperature 0; an equal answer is then cheaper.
+    """
 
     model_path: str | None = None
     prompts: list[list[int]] = Field(min_length=1)
@@ -261,7 +261,7 @@ class ModelLimits:
     vocabulary: int
 
     def check(self, request: GenerateRequest, prompt: list[int]) -> None:
-        """Raises RequestError: ids or positions that the model or the prompt does not have."""
+        """Raises RequestError for ids or positions outside the model or the prompt."""
         name = "text" if request.input_ids is None else "input_ids"
         if not prompt:
             raise RequestError(f"{name}: the prompt must have at least one token")
@@ -281,7 +281,8 @@ class ModelLimits:
             )
 
     def new_tokens(self, prompt: int, requested: int | None, least: int = 0) -> int:
-        """Tokens that an answer to `prompt` tokens may have; the engine samples at least `least`. Raises RequestError."""
+        """Returns the most tokens of an answer to `prompt` tokens; the engine samples at least `least`. Raises
+        RequestError."""
         room = self.context_length - prompt
         if room < (least if requested == 0 else 1):
             raise RequestError(
@@ -296,7 +297,7 @@ class ModelLimits:
 
 
 def explain(error: ValidationError) -> str:
-    """One line that names every wrong field, for the client."""
+    """Returns one line for the client that lists every invalid field."""
     parts = []
     for item in error.errors(include_url=False, include_input=False):
         where = ".".join(str(part) for part in item["loc"])

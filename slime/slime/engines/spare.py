@@ -1,4 +1,4 @@
-"""An engine without clients that answers the gate: of any backend, with the weights that it is given each time.
+"""An engine without clients that serves the gate: of any backend, with the weights of each call.
 
 spare = SpareEngine("http://10.0.0.7:30000")
 answers = spare.try_weights("run/weights/v000004", 4, prompts, 80)
@@ -17,12 +17,12 @@ from slime.engines.protocol import EngineControlError
 from slime.utils.certificates import certificates
 
 AT_ONCE = 8
-"""Prompts that it is asked at a time."""
+"""Most concurrent prompts."""
 
 
 class SpareEngine:
-    """Its backend is what its `/model_info` names; an SGLang names none. It must see the versions' folders under the same
-    path as the trainer.
+    """Its backend is detected from `/model_info`; without a name there it is SGLang. It must see the versions'
+    folders under the same path as the trainer.
 
     Args:
         timeout: seconds for a call.
@@ -47,11 +47,11 @@ class SpareEngine:
         drafts: Sequence[list[int]] = (),
         temperature: float = 0.0,
     ) -> list[Mapping[str, Any]] | None:
-        """Answers of the weights in `path`: ids, log_probs, text, ended, in the order of the prompts. Drafts help
-        the embedded engine alone.
+        """Returns answers of the weights in `path`: ids, log_probs, text, ended, in the order of the prompts. Only
+        the embedded engine uses drafts.
 
         Raises:
-            EngineControlError: it is away, it refuses the weights, or `discard` was called meanwhile.
+            EngineControlError: it is unreachable, it rejects the weights, or `discard` was called meanwhile.
         """
         self._ended.clear()
         control = self.control()
@@ -63,13 +63,13 @@ class SpareEngine:
         return answer_each(control, prompts, max_new_tokens, temperature, self._ended, AT_ONCE)
 
     def discard(self) -> None:
-        """Answers that are not there yet are given up."""
+        """Aborts unfinished answers."""
         self._ended.set()
         if self._control is not None:
             self._control.discard()
 
     def control(self) -> EngineControl:
-        """The client of its backend, which is asked for when it is first needed: it may start later than the driver."""
+        """Returns the client of its backend, which is detected at first use: it may start later than the driver."""
         if self._control is None:
             try:
                 about = self._client.get("/model_info", timeout=self._timeout).json()

@@ -1,4 +1,4 @@
-"""An engine of another project, in a Python of its own: the launcher's flags, its own flags, and what it loads first.
+"""A third-party engine in its own Python: the launcher's flags, its own flags, and the first weights.
 
 Its Python runs a small program of ours (`child`), which lets the engine itself check its flags (`--check`) or starts it.
 """
@@ -25,7 +25,7 @@ NO_KEY = "gateway and trainer reach engines on this machine without a key"
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """One engine to start: whose Python, where, with which words of its own.
+    """One engine to start: its Python, address, and own arguments.
 
     `device` is cpu or cuda where the launcher itself checks it; else it is among the words. `probe_limit`: of an engine
     that proves its weights itself.
@@ -48,7 +48,7 @@ class LaunchRequest:
 
 @dataclass(frozen=True)
 class ThirdPartyEngine:
-    """Describes an engine of another project.
+    """Describes a third-party engine.
 
     Attributes:
         name: as its project writes it.
@@ -71,7 +71,8 @@ class ThirdPartyEngine:
         return f"--{self.key}-"
 
     def parse(self, argv: list[str]) -> LaunchRequest:
-        """The launcher's flags; SystemExit after an unknown one. Raises ConfigError for one that is ours to give."""
+        """Parses the launcher's flags; SystemExit after an unknown one. Raises ConfigError for one that the launcher
+        sets itself."""
         parser = argparse.ArgumentParser(
             prog=f"python -m slime.engines.launch --backend {self.key}", allow_abbrev=False
         )
@@ -134,7 +135,7 @@ class ThirdPartyEngine:
         """Lets the installed engine check flags without starting; returns its version.
 
         Raises:
-            ConfigError: there is none in that Python, or it refuses a flag; in its words.
+            ConfigError: it is not installed in that Python, or rejects a flag; the message is its own.
         """
         command = [*child_command(python, self.child), "--check", self.model_flag, "unused", *words]
         try:
@@ -161,7 +162,7 @@ def servable_weights(request: LaunchRequest) -> FirstWeights:
 
 
 def run(serve: Callable[[], int]) -> int:
-    """The exit status of a launcher: 2 after a refusal in one line on stderr."""
+    """Runs a launcher; returns its exit status: 2 after an error in one line on stderr."""
     try:
         return serve()
     except EngineGone as error:

@@ -2,10 +2,10 @@
 
 Measured with SGLang 0.5.23 and CUDA 13.0.
 
-Both use CUDA_HOME or CUDA_PATH, then nvcc on PATH, then /usr/local/cuda, of any version. If the compiler's CUDA differs
-from that of the engine's torch, the kernels do not load. instructions/requirements-sglang.txt therefore installs a
-matching compiler into the engine's own Python; it needs a few links and CUDA_HOME.
-`python -m slime.engines.toolchain PYTHON` checks whether that Python's engine can build kernels.
+Both use CUDA_HOME or CUDA_PATH, then nvcc on PATH, then /usr/local/cuda, regardless of version. If the compiler's
+CUDA differs from that of the engine's torch, the kernels do not load. instructions/requirements-sglang.txt therefore
+installs a matching compiler into the engine's own Python; it needs a few links and CUDA_HOME. `python -m
+slime.engines.toolchain PYTHON` checks whether that Python's engine can build kernels.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from slime.errors import ConfigError
 PACKAGES = "nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl"
 SYSTEM_HOME = Path("/usr/local/cuda")
 HOMES = ("CUDA_HOME", "CUDA_PATH")
-"""The variables that name a toolkit, the first one first."""
+"""Variables that name a toolkit, in order of priority."""
 LINKED_FOLDERS = (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
-"""Folders that a linker searches without -L."""
+"""Folders that a linker searches by default."""
 DRIVER_FOLDERS = (*LINKED_FOLDERS, "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/run/opengl-driver/lib")
 """Folders of the driver's own library, in systems and containers."""
 QUESTION = (
@@ -47,7 +47,8 @@ class Compiler:
     version: Version | None
 
     def fits(self, cuda: Version | None) -> bool:
-        """Whether it builds for a torch of this CUDA: the same major version, and not older. Unknown versions fit."""
+        """Returns whether it can build for a torch of this CUDA version: the same major version, and not older.
+        Unknown versions are accepted."""
         if self.version is None or cuda is None:
             return True
         return self.version[0] == cuda[0] and self.version >= cuda
@@ -65,7 +66,8 @@ class Choice:
 
 
 def compiler_environment(python: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which an engine finds an nvcc that fits its torch; empty if it finds one, or there is none.
+    """Returns the variables with which an engine finds an nvcc that fits its torch; {} if it finds one anyway, or
+    there is none.
 
     Raises:
         ConfigError: the compiler's folder lacks a link and cannot be written to.
@@ -82,8 +84,8 @@ def compiler_environment(python: str, environ: Mapping[str, str]) -> dict[str, s
 
 
 def choose(packages: Path | None, environ: Mapping[str, str]) -> Choice:
-    """The compiler for the engine of these packages: a toolkit of the machine that fits its torch, then the one that pip
-    installed, then a toolkit of the same major version."""
+    """Returns the compiler for the engine with these packages: a system toolkit that fits its torch, then the one
+    installed by pip, then a system toolkit of the same major version."""
     cuda = None if packages is None else cuda_of(packages)
     homes = list(_system_homes(environ))
     there = [Compiler(home, nvcc_version(home)) for home in homes if _has_nvcc(home)]
@@ -98,7 +100,8 @@ def choose(packages: Path | None, environ: Mapping[str, str]) -> Choice:
 
 
 def cuda_of(packages: Path) -> Version | None:
-    """The CUDA that the torch in these packages was built for; None: it is not there, or a build for CPUs."""
+    """Returns the CUDA version that the torch in these packages was built for; None: there is no torch, or it is a
+    CPU build."""
     try:
         text = (packages / "torch" / "version.py").read_text()
     except OSError:
@@ -108,7 +111,7 @@ def cuda_of(packages: Path) -> Version | None:
 
 
 def nvcc_version(home: Path) -> Version | None:
-    """The release that a toolkit's nvcc prints."""
+    """Returns the version printed by a toolkit's nvcc."""
     try:
         done = subprocess.run(
             [str(home / "bin" / "nvcc"), "--version"], capture_output=True, text=True, timeout=ASK_TIMEOUT
@@ -120,7 +123,8 @@ def nvcc_version(home: Path) -> Version | None:
 
 
 def _system_homes(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Toolkits of the machine, in the engines' order. Of CUDA_HOME and CUDA_PATH only the first that is set counts."""
+    """Yields the system's toolkits, in the engines' order. Of CUDA_HOME and CUDA_PATH only the first that is set is
+    used."""
     if named := next((environ[name] for name in HOMES if environ.get(name)), ""):
         yield Path(named)
     if (on_path := shutil.which("nvcc", path=environ.get("PATH", ""))) is not None:
@@ -133,7 +137,7 @@ def _has_nvcc(home: Path) -> bool:
 
 
 def _complete(home: Path, environ: Mapping[str, str]) -> None:
-    """Gives pip's compiler the links and modes of a toolkit."""
+    """Adds the links and file modes of a toolkit to pip's compiler."""
     _link(home / "lib64", "lib")
     for library in sorted((home / "lib").glob("libcudart.so.*")):
         _link(home / "lib" / "libcudart.so", library.name)
@@ -146,8 +150,8 @@ def _complete(home: Path, environ: Mapping[str, str]) -> None:
 
 
 def driver_library(environ: Mapping[str, str]) -> Path | None:
-    """The driver's library, where it is known by its full name alone: -lcuda asks for libcuda.so, which a toolkit has in
-    lib64/stubs and pip's packages have not. None: the linker finds one, or there is no driver."""
+    """Returns the driver's library if only its full name exists: -lcuda needs libcuda.so, which a toolkit has in
+    lib64/stubs and pip's packages lack. None: the linker finds it, or there is no driver."""
     linked = [*_folders(environ.get("LIBRARY_PATH", "")), *LINKED_FOLDERS]
     if any(Path(folder, "libcuda.so").is_file() for folder in linked):
         return None
@@ -157,13 +161,15 @@ def driver_library(environ: Mapping[str, str]) -> Path | None:
 
 
 def packaged_home(python: str) -> Path | None:
-    """The folder of the nvcc that pip put into this Python's packages; None: it has none, or cannot be run."""
+    """Returns the folder of the nvcc that pip installed into this Python; None: there is none, or the Python cannot
+    be run."""
     answer = _ask(python)
     return None if answer is None else _packaged_home(Path(answer[0]))
 
 
 def problems(python: str, environ: Mapping[str, str]) -> list[str]:
-    """Returns the problems that keep the engine in `python` from building kernels, each with its remedy; empty: none."""
+    """Returns the problems that keep the engine in `python` from building kernels, each with its remedy; [] if there
+    are none."""
     lines, path = [], search_path(python, environ)
     answer = _ask(python)
     if answer is None:
@@ -186,7 +192,7 @@ def problems(python: str, environ: Mapping[str, str]) -> list[str]:
 
 
 def found_compiler(python: str, environ: Mapping[str, str]) -> str:
-    """The compiler that the engine gets and the CUDA of its torch, in words."""
+    """Returns a description of the engine's compiler and its torch's CUDA version."""
     answer = _ask(python)
     chosen = choose(None if answer is None else Path(answer[0]), environ)
     if chosen.compiler is None:
@@ -230,10 +236,10 @@ def _link(link: Path, target: str) -> None:
         return
     try:
         link.parent.mkdir(exist_ok=True)
-        if link.is_symlink():  # to where another machine has it
+        if link.is_symlink():  # a link to the location on another machine
             link.unlink(missing_ok=True)
         link.symlink_to(target)
-    except FileExistsError:  # another engine of this machine made it meanwhile
+    except FileExistsError:  # another engine of this machine has created it meanwhile
         return
     except OSError as error:
         raise ConfigError(

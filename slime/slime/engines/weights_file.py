@@ -1,4 +1,4 @@
-"""The weights that an engine loads when it starts: those that the trainer has made live, else its model's own."""
+"""The weights that an engine loads at start: the live ones recorded by the trainer, else its model's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slime.errors import ConfigError
 
 @dataclass(frozen=True)
 class FirstWeights:
-    """A version and its folder; `checksum` where a weights file promises one."""
+    """A version and its folder; `checksum` if the weights file contains one."""
 
     version: int
     path: str

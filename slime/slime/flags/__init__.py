@@ -1,6 +1,6 @@
 """All flags of the trainer, typed, one group a file.
 
-Annotations of every other wing name these groups, so nothing here imports a wing but `errors`.
+All other packages use these groups in annotations, so this one imports none of them except `errors`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Arguments(
     LoopArguments,
     RunArguments,
 ):
-    """Every flag as an attribute; flags that plug-ins declared are attributes too."""
+    """Every flag as an attribute, including those of plug-ins."""
 
 
 __all__ = ["GROUPS", "Arguments"]

@@ -1,4 +1,4 @@
-"""Environments that others wrote, unchanged: verifiers tasksets in a Python of their own, OpenEnv servers."""
+"""Third-party environments, unchanged: verifiers tasksets in a separate Python, OpenEnv servers."""
 
 from slime.agents.foreign.openenv import OpenEnvEnvironment
 from slime.agents.foreign.verifiers import VerifiersEnvironments

@@ -1,4 +1,4 @@
-"""Writes the tasks of another user's environment as rows for --prompt-data:
+"""Writes the tasks of a third-party environment as rows for --prompt-data:
 
 python -m slime.agents.foreign my_env.py:environments --count 500 --out train.jsonl
 """

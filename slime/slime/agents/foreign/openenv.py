@@ -1,4 +1,4 @@
-"""A server of OpenEnv as an environment: its action is a tool, its observations are JSON, its rewards are summed."""
+"""An OpenEnv server as an environment: its action is a tool, its observations are JSON, its rewards are summed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slime.errors import EnvironmentAway
 
 Json = dict[str, Any]
 WRONG_ACTION = ("VALIDATION_ERROR", "INVALID_JSON")
-"""Errors that are the model's fault and are shown to it; any other is the server's."""
+"""Errors caused by the model, which are shown to it; all others are the server's."""
 
 
 class OpenEnvEnvironment:
@@ -52,7 +52,7 @@ class OpenEnvEnvironment:
         return Start([*first, _message("user", seen)], (tool,))
 
     async def step(self, action: Action) -> Observation:
-        """Makes the calls of a turn in their order, until one ends the episode."""
+        """Carries out the calls of a turn in order, until one ends the episode."""
         shown, score = [], 0.0
         for call in action.calls:
             seen = await self._asked("step", call.arguments)
@@ -75,7 +75,7 @@ class OpenEnvEnvironment:
             await self.http.close()
 
     async def _asked(self, kind: str, data: Mapping[str, Any]) -> Json:
-        """Returns the observation; for an action that the server rejects, its message. Raises EnvironmentAway."""
+        """Returns the observation, or the server's message if it rejects the action. Raises EnvironmentAway."""
         if self.socket is None:
             raise EnvironmentAway("the environment was not reset")
         try:

@@ -1,4 +1,4 @@
-"""verifiers 0.4 tasksets as environments: prompts, tools, games and rewards are theirs, unchanged."""
+"""verifiers 0.4 tasksets as environments: prompts, tools, games and rewards are unchanged."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class VerifiersEnvironments:
         return ForeignEnvironment(self.worker)
 
     async def rows(self, first: int, count: int) -> list[dict[str, Any]]:
-        """Rows for --prompt-data; `prompt` is there to be read, an episode is made from the metadata.
+        """Returns rows for --prompt-data; `prompt` is only for people, an episode is created from the metadata.
 
         Raises:
             ConfigError, EnvironmentAway: the taskset cannot be loaded.

@@ -1,4 +1,4 @@
-"""A process of another Python in which another user's environments run; a line of JSON a message."""
+"""A subprocess with another Python that runs third-party environments; messages are JSON lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 class Worker:
-    """Starts with the first request, and again with the first one after it has ended. Requests overlap.
+    """Starts with the first request, and again with the first one after it has exited. Requests run concurrently.
 
     Args:
         kind: the module `KIND_side.py` of `side/`.
@@ -57,7 +57,7 @@ class Worker:
         """Returns the running process.
 
         Raises:
-            ConfigError: it refuses to start, in its words.
+            ConfigError: it refuses to start; the message is its own.
             EnvironmentAway: it does not start.
         """
         loop = asyncio.get_running_loop()
@@ -76,7 +76,7 @@ class Worker:
 
 
 class Process:
-    """One life of a worker."""
+    """One process of a worker."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -90,7 +90,7 @@ class Process:
         return self.reading is not None and not self.reading.done()
 
     async def start(self, command: list[str], environment: Mapping[str, str]) -> None:
-        """Raises ConfigError, EnvironmentAway."""
+        """Starts the process. Raises ConfigError, EnvironmentAway."""
         greeting = self.waiting[0] = asyncio.get_running_loop().create_future()
         try:
             self.process = await asyncio.create_subprocess_exec(
@@ -113,7 +113,8 @@ class Process:
             raise
 
     async def ask(self, do: str, **body: Any) -> Json:
-        """Raises EnvironmentAway: it is gone, gave no answer in time, or failed. ConfigError: it refuses."""
+        """Sends a request. Raises EnvironmentAway: the process has exited, did not answer in time, or failed.
+        ConfigError: it rejects the request."""
         self.number += 1
         number, future = self.number, asyncio.get_running_loop().create_future()
         self.waiting[number] = future
@@ -143,14 +144,14 @@ class Process:
                 if future is not None and not future.done():
                     future.set_result(message)
         except (ValueError, KeyError, TypeError):
-            pass  # a line that is none of ours, or is too long: the waiting requests get an error
+            pass  # an invalid or too long line: pending requests get an error
         finally:
             for future in self.waiting.values():
                 if not future.done():
                     future.set_exception(EnvironmentAway("the environment's process has ended"))
 
     async def close(self) -> None:
-        """Closes its input, and kills it if it does not end."""
+        """Closes its input, and kills it if it does not exit."""
         if self.process is None:
             return
         await end_child(self.process, END_SECONDS)
@@ -159,7 +160,7 @@ class Process:
 
 
 def _answer(message: Json) -> Json:
-    """Raises ConfigError, EnvironmentAway."""
+    """Returns the answer in a reply. Raises ConfigError, EnvironmentAway."""
     if "refused" in message:
         raise ConfigError(str(message["refused"]))
     if "away" in message or not isinstance(message.get("answer"), dict):
@@ -169,7 +170,7 @@ def _answer(message: Json) -> Json:
 
 
 class ForeignEnvironment:
-    """One episode in a worker. Where its process ends, the episode begins again in a new one."""
+    """One episode in a worker. If its process exits, the episode starts again in a new one."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
@@ -182,7 +183,7 @@ class ForeignEnvironment:
 
     async def step(self, action: Action) -> Observation:
         body = wire.action_body(action)
-        if action.calls:  # the other side writes calls in a field of their own
+        if action.calls:  # the other side has a separate field for calls
             body["text"] = action.text.partition(OPEN)[0].rstrip()
         return wire.observation_of(await self._asked("step", action=body))
 
@@ -194,7 +195,7 @@ class ForeignEnvironment:
             try:
                 await self._asked("close")
             except EnvironmentAway:
-                pass  # nothing of the episode is left there
+                pass  # the other side no longer has the episode
 
     async def _asked(self, do: str, **body: object) -> Json:
         if self.process is None:

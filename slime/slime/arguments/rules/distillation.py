@@ -1,4 +1,4 @@
-"""Refuses distillation that cannot work; derives where the teacher is and whose ids it is asked for."""
+"""Rejects distillation settings that cannot work; derives where the teacher runs and for which ids it is queried."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ ONLY_TRAINER = ("teacher_model", "teacher_guidance", "hint_selection", "hint_m")
 
 
 def check_distillation(args: Arguments) -> None:
-    """Checks the teacher and what it is used for.
+    """Checks the teacher and its use.
 
     Raises:
-        ConfigError: what contradicts what, and what to do.
+        ConfigError: names the contradiction and the remedy.
     """
     own = spec_of(args)
     if own is None or own.distils != "topk":
@@ -47,7 +47,7 @@ def spec_of(args: Arguments) -> LossSpec | None:
     """Returns the loss of --loss-spec-path; None for built-in losses, which the flags describe completely.
 
     Raises:
-        ConfigError: it cannot be loaded, or refuses the flags.
+        ConfigError: it cannot be loaded, or rejects the flags.
     """
     if not args.loss_spec_path or args.loss_type == "sft_loss":
         return None
@@ -57,7 +57,7 @@ def spec_of(args: Arguments) -> LossSpec | None:
 
 
 def loss_flag(args: Arguments) -> str:
-    """Returns the flag that names the loss, with its value."""
+    """Returns the flag that selects the loss, with its value."""
     if args.loss_spec_path:
         return f"--loss-spec-path {args.loss_spec_path}"
     return f"--loss-type {args.loss_type}"
@@ -70,7 +70,7 @@ def _refuse(args: Arguments, names: Sequence[str], where: str, why: str) -> None
 
 
 def _check_source(args: Arguments, own: bool) -> None:
-    """`own`: the loss of --loss-spec-path distils."""
+    """Checks where the teacher runs; `own`: the loss of --loss-spec-path distils."""
     distils = args.use_opd or args.advantage_estimator == "on_policy_distillation"
     if distils and own:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Flags that go to the engine itself; refuses GPUs that do not divide and addresses that are none."""
+"""Flags that are passed to the engine; rejects GPU counts that do not divide, and invalid addresses."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from slime.flags.engine import EngineArguments
 
 PREFIXES = {"--": "rollout", "--prm-teacher-": "teacher", "--prm-": "prm"}
-"""Prefixes before `sglang-` or `vllm-` of flags that go to the engine itself, and the servers that get them; the first
-prefix is for all."""
-ROUTER = "--sglang-router-"  # slime's own flags of a router, which it does not have
+"""Prefixes before `sglang-` or `vllm-` of flags passed to engines, and the servers that get them; the first prefix is
+for all."""
+ROUTER = "--sglang-router-"  # flags of the original slime's router, which does not exist here
 
 
 def take_engine_words(
     words: Sequence[str], backend: str, known: Collection[str] = ()
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """Takes the own flags of SGLang or vLLM with all of their values out of a command line.
+    """Removes the flags for SGLang or vLLM, with their values, from a command line.
 
     Args:
         known: flags that are not the engine's own, whatever their names.
 
     Returns:
-        Returns the other words, and by part its own, each flag written `--sglang-NAME` or `--vllm-NAME`.
+        The other arguments, and the engine's by part, each flag written `--sglang-NAME` or `--vllm-NAME`.
     """
     prefixes = {f"{prefix}{backend}-": part for prefix, part in PREFIXES.items()}
     left: list[str] = []
@@ -53,16 +53,15 @@ PYTHON_VARIABLES = {"sglang": "SGLANG_PYTHON", "vllm": "VLLM_PYTHON"}
 
 
 def python_of(backend: str, env: Mapping[str, str]) -> str | None:
-    """Returns the Python that the engine's own variable names; that of the other engine may be exported for other
-    runs."""
+    """Returns the Python given by the engine's own variable; the other engine's may be exported for other runs."""
     return env.get(PYTHON_VARIABLES.get(backend, "")) or None
 
 
 def check_engine(args: Arguments) -> None:
-    """Checks the flags of `slime.flags.engine` that only arithmetic or the engine's own words decide.
+    """Checks the flags of `slime.flags.engine` that need computation or depend on the engine's own flags.
 
     Raises:
-        ConfigError: what contradicts what, and what to do.
+        ConfigError: names the contradiction and the remedy.
     """
     check_external(args)
     check_gate_engine(args)
@@ -99,7 +98,7 @@ def check_engine(args: Arguments) -> None:
 
 
 def check_broadcast(args: EngineArguments) -> None:
-    """Refuses a division inside of SGLang under which it takes no weights by broadcast. Raises ConfigError."""
+    """Rejects SGLang parallelism that does not support weight broadcasts. Raises ConfigError."""
     words = [word.replace("_", "-") for word in args.engine_words.get("rollout", [])]
     for divided in ("pp-size", "pipeline-parallel-size", "dp-size", "data-parallel-size"):
         if _value(words, f"--sglang-{divided}") not in (None, "1"):
@@ -110,7 +109,7 @@ def check_broadcast(args: EngineArguments) -> None:
 
 
 def _value(words: Sequence[str], name: str) -> str | None:
-    """Returns the value of a flag among words, as `--name value` or `--name=value`."""
+    """Returns the value of a flag in a command line, as `--name value` or `--name=value`."""
     for place, word in enumerate(words):
         if word == name:
             return words[place + 1] if place + 1 < len(words) else ""
@@ -120,7 +119,7 @@ def _value(words: Sequence[str], name: str) -> str | None:
 
 
 def check_external(args: EngineArguments) -> None:
-    """The addresses of engines that others run, as URLs. Raises ConfigError for one that is none, or is named twice."""
+    """Converts the addresses of external engines to URLs. Raises ConfigError for an invalid or duplicate one."""
     addresses = args.rollout_external_engine_addrs
     args.rollout_external_engine_addrs = [engine_url(address) for address in addresses]
     if len(set(args.rollout_external_engine_addrs)) < len(addresses):
@@ -128,7 +127,8 @@ def check_external(args: EngineArguments) -> None:
 
 
 def check_gate_engine(args: Arguments) -> None:
-    """The address of a spare engine as a URL. Raises ConfigError for one that serves, or a word that is not known."""
+    """Converts the address of a spare engine to a URL. Raises ConfigError for an engine that serves, or an unknown
+    keyword."""
     text = args.gate_engine
     if text in ("auto", "serving", "cpu"):
         return

@@ -1,4 +1,4 @@
-"""Refuses divisions of the model that do not fit the training processes, and packages that are not installed."""
+"""Rejects parallelism that does not fit the training processes, and packages that are not installed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ TRACKERS = {"use_wandb": "wandb", "use_trackio": "trackio"}
 
 
 def check_parallel(args: Arguments) -> None:
-    """Checks backend and division.
+    """Checks backend and parallelism.
 
     Raises:
-        ConfigError: what contradicts what, and what to do.
+        ConfigError: names the contradiction and the remedy.
     """
     if args.train_backend != "megatron":
         return

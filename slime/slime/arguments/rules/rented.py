@@ -1,4 +1,4 @@
-"""Refuses what a service cannot do; derives what a model at a service implies."""
+"""Rejects settings that a service does not support; derives settings for a model at a service."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MORE_THAN_POLICY = (
 
 
 def prepare_rented(args: Arguments) -> None:
-    """Before the other rules: what they shall see of a model at a service. Raises ConfigError."""
+    """Runs before the other rules: sets the values for a model at a service. Raises ConfigError."""
     here = [name for name in (args.train_backend, args.rollout_backend) if name == "rented"]
     if not here:
         return
@@ -62,7 +62,7 @@ def prepare_rented(args: Arguments) -> None:
 
 
 def check_rented(args: Arguments) -> None:
-    """Behind the other rules: losses that need more than a service gives. Raises ConfigError."""
+    """Runs after the other rules: rejects losses that need more than a service provides. Raises ConfigError."""
     if args.train_backend != "rented":
         return
     if args.train_world_size != 1:
@@ -95,7 +95,7 @@ def check_rented(args: Arguments) -> None:
 
 
 def _check_one_pass(args: Arguments) -> None:
-    """A loss of the service is the policy loss and nothing else."""
+    """Checks that a loss computed by the service is only the policy loss."""
     asked = [name for name in MORE_THAN_POLICY if vars(args)[name]]
     asked += ["kl_loss_coef"] if args.use_kl_loss and args.kl_loss_coef else []
     if asked or args.loss_type != "policy_loss":

@@ -1,4 +1,4 @@
-"""Refuses prompts, sampling and evaluation flags that cannot work; derives what others imply."""
+"""Rejects prompts, sampling and evaluation flags that cannot work; derives others."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LEAST_DROP_LIMIT = 100
 
 
 def check_rollout(args: Arguments) -> None:
-    """Checks where samples come from.
+    """Checks the source of samples.
 
     Raises:
-        ConfigError: what contradicts what, and what to do.
+        ConfigError: names the contradiction and the remedy.
     """
     _check_prompts(args)
     _check_lengths(args)
@@ -29,7 +29,7 @@ def check_rollout(args: Arguments) -> None:
 
 
 def resolve_epochs(args: Arguments) -> None:
-    """Turns --num-epoch into --num-rollout: full batches of as many passes over the prompts."""
+    """Converts --num-epoch to --num-rollout: full batches for that many passes over the prompts."""
     if args.num_epoch is None:
         return
     if args.num_rollout != UNBOUNDED:
@@ -42,7 +42,7 @@ def resolve_epochs(args: Arguments) -> None:
 def _check_prompts(args: Arguments) -> None:
     own_source = args.data_source_path not in SOURCES
     if args.load_debug_rollout_data:
-        return  # samples come from files
+        return  # samples come from recorded files
     if args.disable_rollout_global_dataset:
         if args.rollout_function_path in (*GENERATING, FINE_TUNING) and not own_source:
             raise ConfigError(
@@ -103,7 +103,7 @@ def check_evaluation(args: Arguments) -> None:
 
 
 def check_judge(args: Arguments) -> None:
-    """Refuses to judge the steps of agents without a judge. Raises ConfigError."""
+    """Rejects judging of agents' steps without a judge. Raises ConfigError."""
     if args.prm_enable and not (args.prm_num_gpus or args.prm_router_ip or args.prm_url):
         raise ConfigError(
             "--prm-enable has no judge: give --prm-num-gpus for engines of the run's own, --prm-router-ip and "
@@ -112,8 +112,8 @@ def check_judge(args: Arguments) -> None:
 
 
 def check_reward(args: RewardArguments) -> None:
-    """Refuses a built-in reward that does not exist or lacks its address. Raises ConfigError."""
-    from slime.rollout.rm_hub import check_rm_type  # the graders' libraries load only where they are used
+    """Rejects an unknown built-in reward, or one without its address. Raises ConfigError."""
+    from slime.rollout.rm_hub import check_rm_type  # the graders' libraries are imported only when needed
 
     if args.rm_type:
         check_rm_type(args.rm_type, args.rm_url)

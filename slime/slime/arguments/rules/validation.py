@@ -1,4 +1,4 @@
-"""Refuses arguments that cannot work, in one line, before anything starts; derives what others imply."""
+"""Rejects arguments that cannot work, in one line, before anything starts; derives others."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def validate(args: Arguments) -> None:
-    """Checks `args` and fills in derived values, in place.
+    """Validates `args` and fills in derived values, in place.
 
     Raises:
-        ConfigError: what contradicts what, and what to do.
+        ConfigError: names the contradiction and the remedy.
     """
     check_run(args)
     switch_adapters(args)
@@ -116,7 +116,7 @@ def check_optimizer(args: Arguments) -> None:
     """Checks the optimizer and fills in `lr_decay_iters`, `lr_warmup_iters` and `lr_wsd_decay_iters`.
 
     Raises:
-        ConfigError: what contradicts what, and what to do.
+        ConfigError: names the contradiction and the remedy.
     """
     if args.min_lr > args.lr:
         raise ConfigError(f"--min-lr {args.min_lr} is above --lr {args.lr}")
@@ -160,10 +160,10 @@ EVERY_LAYER = ("full", "uniform", 1)
 
 
 def check_recompute(args: Arguments) -> None:
-    """Checks the flags and fills in `recompute_modules`; Megatron-LM's words for every layer are taken by both backends.
+    """Checks the flags and fills in `recompute_modules`; both backends accept Megatron-LM's options for every layer.
 
     Raises:
-        ConfigError: what contradicts what, and what to do.
+        ConfigError: names the contradiction and the remedy.
     """
     if args.recompute_granularity == "selective":
         _choose_modules(args)
@@ -221,7 +221,7 @@ def _check_replay(args: Arguments) -> None:
 
 
 def _check_turns(args: Arguments) -> None:
-    """Checks which parts share processors, and which part gives way."""
+    """Checks which parts share processors, and which part yields them."""
     on_gpu = args.actor_num_gpus_per_node > 0
     if args.colocate and on_gpu != (args.rollout_num_gpus > 0):
         raise ConfigError(
@@ -229,7 +229,7 @@ def _check_turns(args: Arguments) -> None:
             "--actor-num-gpus-per-node and --rollout-num-gpus, or neither"
         )
     if args.offload_train is None:
-        args.offload_train = args.colocate and on_gpu and args.train_backend != "megatron"  # which cannot
+        args.offload_train = args.colocate and on_gpu and args.train_backend != "megatron"  # Megatron cannot
     if args.offload_train and not on_gpu:
         raise ConfigError("--offload-train moves trainers from GPUs to CPU memory; these train on the CPU")
     if args.offload_rollout is None:
@@ -256,7 +256,7 @@ def check_algorithm(args: Arguments) -> None:
     """Checks loss and advantages.
 
     Raises:
-        ConfigError: what contradicts what, and what to do.
+        ConfigError: names the contradiction and the remedy.
     """
     check_distillation(args)
     if args.loss_type != "sft_loss":
@@ -266,14 +266,14 @@ def check_algorithm(args: Arguments) -> None:
 
 
 def resolve_custom_loss(args: Arguments) -> None:
-    """A function alone is a custom loss; one that makes a `LossSpec` is taken as --loss-spec-path takes it."""
+    """Treats a plain function as a custom loss, and a function that returns a `LossSpec` like --loss-spec-path."""
     path = args.custom_loss_function_path
     if args.loss_type == "sft_loss" or not (path or args.loss_spec_path):
         return
     args.loss_type = "custom_loss"
     if not path:
         return
-    # both load torch, as the custom loss does
+    # both import torch, like the custom loss
     from slime.losses import load_custom_loss
     from slime.training.core.objective import own_spec
 
@@ -305,12 +305,12 @@ def _check_estimator(args: Arguments) -> None:
 
 
 def switch_adapters(args: Arguments) -> None:
-    """Switches LoRA on where any of its flags is given."""
+    """Enables LoRA if any of its flags is given."""
     args.use_lora = args.use_lora or args.load_in_4bit or any(vars(args)[name] is not None for name in LORA)
 
 
 def check_lora(args: Arguments) -> None:
-    """Fills in the defaults of LoRA where it is on, and what engines get of adapters.
+    """Fills in the defaults of LoRA, and how engines receive adapters.
 
     Raises:
         ConfigError: engines cannot get adapters alone.
@@ -324,7 +324,7 @@ def check_lora(args: Arguments) -> None:
 
 
 def _check_shipping(args: Arguments) -> None:
-    """Checks and completes --ship-adapters: whether engines get adapters."""
+    """Checks and completes --ship-adapters: whether engines receive adapters."""
     able = args.use_lora and args.rollout_backend == "embedded" and not args.load_in_4bit
     if args.ship_adapters and args.load_in_4bit:
         raise ConfigError(

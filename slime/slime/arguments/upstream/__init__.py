@@ -1,1 +1,1 @@
-"""Flags of slime and Megatron-LM that are not taken over, each with the reason."""
+"""Unsupported flags of slime and Megatron-LM, each with the reason."""

@@ -1,8 +1,7 @@
-"""Flags of slime and Megatron-LM that are not ours: accepted if they ask for the behaviour that is built in, else
-rejected.
+"""Unsupported flags of slime and Megatron-LM: accepted if they ask for built-in behaviour, else rejected.
 
-A launch script written for the original framework so learns in one line what to drop or what to write instead. The
-table is `refused.tsv`: names (`*` ends a prefix), values that are taken (`(switch)` for a flag without one), reason.
+A launch script for the original framework thus gets one line about what to remove or replace. The table is
+`refused.tsv`: names (`*` ends a prefix), accepted values (`(switch)` for a flag without one), reason.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ PREFIXES = {name[:-1]: foreign for name, foreign in _ROWS.items() if name.endswi
 
 
 def take_foreign(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Takes known flags of the original out of the words that the parser did not understand.
+    """Removes known flags of the original framework from unrecognised arguments.
 
     Returns:
         The words that are left, and the flags of the model's shape with their values.
@@ -77,7 +76,7 @@ def _foreign(name: str) -> Foreign | None:
 
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
-    """(flag, its value or "", the words of both); a word that belongs to no flag comes alone."""
+    """Yields (flag, its value or "", both arguments); an argument without a flag comes alone."""
     position = 0
     while position < len(words):
         name, equals, value = words[position].partition("=")
@@ -91,7 +90,7 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def table() -> list[tuple[str, str, str]]:
-    """(flag, values that are taken, reason) of all of them, for documents."""
+    """Returns (flag, accepted values, reason) of all flags, for documentation."""
     rows = [
         (name, " ".join(value or "the switch" for value in foreign.same), foreign.reason)
         for name, foreign in FOREIGN.items()

@@ -1,4 +1,4 @@
-"""Flags of the model's shape: it is read from config.json, and a launch script's flags must agree with that."""
+"""Flags of the model's shape: config.json defines it, and a launch script's flags must agree."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MIXED_LAYERS = "moe-layer-freq"
 
 
 def is_shape(name: str) -> bool:
-    """Returns whether a flag (without its dashes) has a value that config.json has too."""
+    """Returns whether a flag (without dashes) has a value in config.json."""
     return name in SHAPE or name in SHAPE_WORDS or name == MIXED_LAYERS
 
 
@@ -47,7 +47,7 @@ def check_shape(folder: str, shape: dict[str, str]) -> None:
     """Compares flags of the model's shape with its config.json.
 
     Raises:
-        ConfigError: they contradict it.
+        ConfigError: they differ.
     """
     if not shape:
         return
@@ -68,8 +68,8 @@ def check_shape(folder: str, shape: dict[str, str]) -> None:
 
 
 def same_layers(text: str, config: dict[str, Any]) -> bool:
-    """Returns whether --moe-layer-freq, one 0 or 1 a layer, names the layers with experts that config.json names."""
-    from slime.utils.decoders import has_experts  # imports torch, which the driver does without
+    """Returns whether --moe-layer-freq, one 0 or 1 a layer, agrees with config.json about the layers with experts."""
+    from slime.utils.decoders import has_experts  # imports torch, which the driver does not need
 
     defaults = {
         "mlp_only_layers": [],
@@ -92,7 +92,7 @@ def _number(text: str) -> float | None:
 
 
 def shape_table() -> list[tuple[str, str, str]]:
-    """(flag, values that are taken, reason) of all of them, for documents."""
+    """Returns (flag, accepted values, reason) of all flags, for documentation."""
     reason = "the shape of the model is read from its config.json"
     valued = [(option(name), "from config.json", reason) for name in (*SHAPE, *SHAPE_WORDS, MIXED_LAYERS)]
     return valued + [(option(name), "the switch", reason) for name in SHAPE_SWITCHES]

@@ -1,6 +1,6 @@
-"""A weight version that holds an adapter alone: merged into its base while it is read, and never into the base itself.
+"""A weight version that contains only an adapter: merged with its base weights while loading, without changing these.
 
-The folder is one of PEFT's (`adapter_config.json`, `adapter_model.safetensors`); PEFT itself is not needed.
+The folder is in PEFT's format (`adapter_config.json`, `adapter_model.safetensors`); PEFT itself is not needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 WITHOUT_EFFECT: tuple[Any, ...] = (None, False, {}, [], "none")
 PLAIN = ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "bias", "fan_in_fan_out")
-"""Settings of PEFT under which more than base + scale * B A is computed."""
+"""Settings of PEFT that need more than base + scale * B A."""
 
 
 class AdapterError(EngineError):
@@ -34,8 +34,8 @@ class AdapterDelta:
 
     Attributes:
         factors: A [r, in] and B [out, r] by the name of the weight [out, in] to which scale * B A is added.
-        whole: weights that take the place of the base's, by name.
-        tensors: of the adapter's own file.
+        whole: weights that replace the base's, by name.
+        tensors: tensors in the adapter's own file.
     """
 
     base: str
@@ -46,7 +46,7 @@ class AdapterDelta:
 
     @property
     def checksum(self) -> str:
-        """Of the tensors in the adapter's own file."""
+        """Returns the checksum of the tensors in the adapter's own file."""
         return weights_checksum(self.tensors)
 
     @property
@@ -55,11 +55,11 @@ class AdapterDelta:
 
     @property
     def names(self) -> set[str]:
-        """All weights that it changes."""
+        """Returns the names of all weights that it changes."""
         return {*self.factors, *self.whole}
 
     def applied(self, name: str, weight: Tensor) -> Tensor:
-        """The weight of the base with the adapter merged, in fp32; one that the adapter leaves alone as it is."""
+        """Returns the base weight with the adapter merged, in fp32; unchanged if the adapter does not affect it."""
         if name in self.whole:
             return self.whole[name].to(weight.device)
         if name not in self.factors:
@@ -71,10 +71,10 @@ class AdapterDelta:
 
 
 def read_adapter(folder: str) -> AdapterDelta | None:
-    """The adapter in a folder; None if the folder has none.
+    """Returns the adapter in a folder; None if the folder has none.
 
     Raises:
-        AdapterError: files that do not read, a kind of adapter that is not plain LoRA, half of a pair.
+        AdapterError: unreadable files, an adapter that is not plain LoRA, or an incomplete pair.
     """
     path = Path(folder)
     if not (path / CONFIG).is_file():
@@ -99,7 +99,7 @@ def read_adapter(folder: str) -> AdapterDelta | None:
 def _sorted(
     tensors: dict[str, Tensor],
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-    """A, B and whole weights by the name of the base's weight."""
+    """Returns A, B and whole weights by the name of the base's weight."""
     down, up, whole = {}, {}, {}
     for name, tensor in tensors.items():
         plain = name.removeprefix(PREFIX)

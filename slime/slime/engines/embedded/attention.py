@@ -1,9 +1,8 @@
 """Attention of one engine step over a ragged batch, registered with transformers' AttentionInterface.
 
-The model runs once a step over the flattened tokens [1, T] of all sequences: first one token for every
-decoding row, slab by slab, then the prompt chunks. Projections, norms and MLPs do not care whose token is
-whose; this function does: it stores the new keys and values and lets every token attend to its own sequence
-only.
+The model runs once a step over the flattened tokens [1, T] of all sequences: first one token for every decoding row,
+slab by slab, then the prompt chunks. Projections, norms and MLPs treat all tokens alike; this function stores the new
+keys and values and lets every token attend only to its own sequence.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class DecodeSpan:
     _masks: dict[int | None, Tensor] = field(default_factory=dict)
 
     def mask(self, window: int | None) -> Tensor:
-        """Boolean [rows, 1, 1, longest]: what each row's token may see."""
+        """Returns a boolean mask [rows, 1, 1, longest]: the positions that each row's token may attend to."""
         if window not in self._masks:
             keys = torch.arange(self.longest, device=self.positions.device)[None, :]
             queries = self.positions[:, None]
@@ -53,7 +52,7 @@ class DecodeSpan:
         keys[self.index, :, self.positions] = key.transpose(0, 1)
         values[self.index, :, self.positions] = value.transpose(0, 1)
         kv_heads = keys.shape[1]
-        # The heads that share a key head become query positions: no copy of keys for grouped-query attention.
+        # heads that share a key head become query positions, so that grouped-query attention copies no keys
         grouped = query.transpose(0, 1).reshape(rows, kv_heads, heads // kv_heads, -1)
         out = scaled_dot_product_attention(
             grouped,
@@ -102,7 +101,7 @@ class ChunkSpan:
 
 @dataclass
 class RaggedBatch:
-    """The tokens of one step, as the attention function needs them."""
+    """The tokens of one step, for the attention function."""
 
     decode: list[DecodeSpan]
     chunks: list[ChunkSpan]
@@ -122,7 +121,7 @@ def ragged_attention(
     """transformers' attention interface: query [1, H, T, D], key and value [1, kv_heads, T, D] -> [1, T, H,
     Dv].
 
-    Raises NotImplementedError for attention variants that the engine does not compute.
+    Raises NotImplementedError for unsupported attention variants.
     """
     for name in _UNSUPPORTED:
         if kwargs.get(name) is not None:

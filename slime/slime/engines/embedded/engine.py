@@ -1,7 +1,7 @@
 """The decode loop: schedule, run, sample, publish; one thread owns the model and every sequence.
 
-Other threads talk to it through `submit`, `abort`, `pause`, `resume` and `between_steps`; their calls are
-carried out between two steps. After each step `on_progress` gets the sequences that moved.
+Other threads use `submit`, `abort`, `pause`, `resume` and `between_steps`; these calls are carried out between two
+steps. After each step `on_progress` gets the sequences that advanced.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Counters:
 
 
 class Engine:
-    """Continuous batching over one model. `version` is the live weight version, stamped on every token.
+    """Continuous batching over one model. `version`: the live weight version, recorded for every token.
 
-    `adapters`: at most so many are in memory at a time; 0: the engine serves none.
+    `adapters`: most adapters in memory at a time; 0: the engine serves none.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class Engine:
         self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="decode", daemon=True)
 
-    # Called from other threads.
+    # Called by other threads.
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the decode thread after its current step."""
+        """Ends the decode thread after its current step."""
         self._stopping = True
         self._wake.set()
         self._thread.join()
@@ -83,36 +83,37 @@ class Engine:
         self.post(lambda: self._add(sequence))
 
     def abort(self, rid: str | None) -> None:
-        """End the request `rid` (None: all requests) with finish reason "abort"; unknown ids are ignored."""
+        """Ends the request `rid` (None: all requests) with finish reason "abort"; unknown ids are ignored."""
         self.post(lambda: self._abort(rid))
 
     def pause(self, mode: str) -> None:
-        """Stop decoding. abort: end all requests; retract: requeue them without store; in_place: keep."""
+        """Stops decoding. abort: end all requests; retract: requeue them without cached keys and values; in_place:
+        keep them."""
         self.between_steps(lambda: self._pause(mode))
 
     def resume(self) -> None:
         self.between_steps(lambda: setattr(self, "paused", False))
 
     def flush_cache(self) -> None:
-        """Drop keys and values that outlived their requests."""
+        """Drops cached keys and values of finished requests."""
         self.between_steps(self.scheduler.prefixes.clear)
 
     def release_memory(self) -> None:
-        """Drop stored keys and values, and move weights off a GPU. Requests wait, and lose nothing."""
+        """Drops cached keys and values, and moves weights off a GPU. Requests wait and lose nothing."""
         self.between_steps(self._release)
 
     def resume_memory(self) -> None:
-        """Undo `release_memory`; nothing happens to an engine that holds its memory."""
+        """Undoes `release_memory`; does nothing if the memory is held."""
         self.between_steps(self._resume_memory)
 
     def between_steps(self, call: Callable[[], None]) -> None:
-        """Run `call` in the decode thread between two steps; returns when it has run, raises as it does."""
+        """Runs `call` in the decode thread between two steps; returns once it has run, and raises its exceptions."""
         done: Future[None] = Future()
 
         def run() -> None:
             try:
                 call()
-            except Exception as error:  # handed to the caller
+            except Exception as error:  # passed to the caller
                 done.set_exception(error)
             else:
                 done.set_result(None)
@@ -121,8 +122,8 @@ class Engine:
         done.result()
 
     def replace_weights(self, install: Callable[[], None]) -> None:
-        """Run `install` between two steps. Sequences that decode keep what they stored; prompts that are half
-        read start again, so that an answer of one version is of that version alone."""
+        """Runs `install` between two steps. Decoding sequences keep their cached keys and values; partly prefilled
+        prompts start again, so that an answer of one version depends only on that version."""
 
         def replace() -> None:
             install()
@@ -131,11 +132,11 @@ class Engine:
         self.between_steps(replace)
 
     def post(self, call: Callable[[], None]) -> None:
-        """Run `call` in the decode thread between two steps; does not wait, and `call` must not raise."""
+        """Runs `call` in the decode thread between two steps; does not wait, and `call` must not raise."""
         self._calls.append(call)
         self._wake.set()
 
-    # The decode thread.
+    # Called by the decode thread.
 
     def _loop(self) -> None:
         torch.set_num_threads(self._threads)
@@ -157,7 +158,7 @@ class Engine:
         step = EngineStep()
         try:
             self.step(step)
-        except Exception as error:  # one broken batch must not take the engine down
+        except Exception as error:  # a failing batch must not stop the engine
             logger.exception("decode step failed")
             self.counters.failed_steps += 1
             victims = step.sequences or self.scheduler.active
@@ -166,7 +167,7 @@ class Engine:
             self.on_progress(victims)
 
     def step(self, step: EngineStep) -> None:
-        """Schedule, run, sample, publish."""
+        """Schedules, runs, samples, publishes."""
         step.assemble(self.scheduler, self.model)
         if not step.ids:
             return
@@ -184,7 +185,7 @@ class Engine:
         self.on_progress(step.sampled + [c.sequence for c in step.chunks if c.sequence.finish])
 
     def _advance(self, step: EngineStep) -> None:
-        """The forward pass has stored one more token a row, and the chunks."""
+        """Updates the sequences after a forward pass, which has stored one more token a row, and the chunks."""
         for span in step.batch.decode:
             for row in span.slab.rows:
                 row.cached += 1
@@ -222,7 +223,7 @@ class Engine:
         self.counters.finished += 1
 
     def _version_of(self, sequence: Sequence) -> int:
-        """The live version of what answers: the base's, or that of the request's adapter."""
+        """Returns the live version that answers: the base model's, or that of the request's adapter."""
         if sequence.adapter is None or self.adapters is None:
             return self.version()
         return self.adapters.version(sequence.adapter)
@@ -238,16 +239,16 @@ class Engine:
         self.scheduler.add(sequence)
 
     def adapters_of(self, waiting: bool) -> set[str]:
-        """Names of the adapters of requests that wait, or of those that run."""
+        """Returns the names of the adapters of waiting or of running requests."""
         some = self.scheduler.queued if waiting else self.scheduler.active
         return {sequence.adapter for sequence in some if sequence.adapter is not None}
 
     def adapter_replaced(self, name: str) -> None:
-        """Keys and values of an earlier version serve no more; half-read prompts of this adapter start again."""
+        """Invalidates keys and values of an earlier version; partly prefilled prompts of this adapter start again."""
         self.scheduler.restart_prefills(name)
 
     def end_requests(self, name: str, reason: dict[str, object]) -> None:
-        """Ends the requests of an adapter, also those that wait."""
+        """Ends the requests of an adapter, including waiting ones."""
         sequences = [sequence for sequence in self.scheduler.find(None) if sequence.adapter == name]
         for sequence in sequences:
             self._finish(sequence, reason)
@@ -281,5 +282,5 @@ class Engine:
 
 
 def failure(message: str) -> dict[str, object]:
-    """Finish reason of a request that the engine failed, as SGLang writes it."""
+    """Returns the finish reason of a request that the engine failed, in SGLang's format."""
     return {"type": "abort", "message": message, "status_code": 500, "err_type": "InternalServerError"}

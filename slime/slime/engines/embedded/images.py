@@ -1,4 +1,4 @@
-"""Images of a request: encoded once for each set of weights, then read in chunks together with the prompt."""
+"""Images of a request: encoded once for each set of weights, then prefilled in chunks together with the prompt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from slime.vision.positions import rope_positions, shift_behind
 
 @dataclass(frozen=True)
 class StepImages:
-    """The part of a prompt with images that one step reads: n tokens, K of them placeholders of images.
+    """The part of a prompt with images in one step: n tokens, K of them image placeholders.
 
     Attributes:
         offset: place of the first token in the flattened batch.
@@ -52,13 +52,13 @@ class PromptImages:
     features: Features | None = field(default=None, init=False)
 
     def look(self, placed: PlacedImages, device: torch.device) -> None:
-        """Encodes all images with the model's present weights."""
+        """Encodes all images with the current weights."""
         pixels = torch.cat([image.pixel_values for image in self.images]).to(device)
         grids = torch.tensor([image.grid for image in self.images], device=device)
         self.features = placed.look(pixels, grids)
 
     def of_chunk(self, first: int, last: int, offset: int) -> StepImages:
-        """Returns the part with tokens [first, last) of prompt and answer, the first of them at `offset` of the batch."""
+        """Returns the part with tokens [first, last) of prompt and answer; the first is at `offset` in the batch."""
         prompt = self.positions[:, first:last]
         begin = max(first, self.positions.shape[1])
         behind = torch.arange(begin, max(begin, last)) + self.shift
@@ -95,7 +95,7 @@ def images_of_prompt(
         prompt: tokens of the prompt.
 
     Raises:
-        RequestError: the model takes no images, an image is damaged, or its place does not fit the prompt.
+        RequestError: the model does not support images, an image is damaged, or its position does not fit the prompt.
     """
     if not data:
         return None

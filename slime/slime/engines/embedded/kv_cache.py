@@ -1,10 +1,10 @@
 """Storage of keys and values.
 
-A prompt is prefilled into buffers of its own (`PrefillCache`). A sequence that decodes is one row of a
-`Slab`: all sequences of one length class, without holes, so that one attention call over a view serves them
-all. Classes double in length; a row that is full moves to the next class. What a sequence stored is copied when it ends,
-for prompts that begin with it (`prefixes.py`), until the weights are replaced: no key or value made by older weights ever
-serves a later request.
+A prompt is prefilled into separate buffers (`PrefillCache`). A decoding sequence is one row of a `Slab`: all
+sequences of one length class, without gaps, so that one attention call over a view serves them all. Classes double in
+length; a full row moves to the next class. The keys and values of a finished sequence are copied for prompts with the
+same prefix (`prefixes.py`), until the weights are replaced: no key or value of older weights is used for a later
+request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SMALLEST_CLASS = 256
 
 
 def length_class(length: int) -> int:
-    """Smallest class (tokens) that holds `length` tokens."""
+    """Returns the smallest class (tokens) that holds `length` tokens."""
     size = SMALLEST_CLASS
     while size < length:
         size *= 2
@@ -26,7 +26,7 @@ def length_class(length: int) -> int:
 
 
 class KVStore:
-    """All slabs, by length class, and the count of tokens they reserve."""
+    """All slabs, by length class, and the number of reserved tokens."""
 
     def __init__(self) -> None:
         self.slabs: dict[int, Slab[Sequence]] = {}
@@ -36,7 +36,7 @@ class KVStore:
         self.slabs.setdefault(size, Slab(size)).add(sequence, stored)
 
     def make_room(self, sequence: Sequence) -> None:
-        """Move a row whose slab is full to the next class."""
+        """Moves a row whose slab is full to the next class."""
         slab = sequence.slab
         if slab is None or sequence.cached < slab.size:
             return
@@ -57,7 +57,7 @@ class KVStore:
 
 
 def reserved(sequence: Sequence) -> int:
-    """Tokens of store that a sequence holds or is about to."""
+    """Returns the number of tokens of storage that a sequence holds or is about to."""
     if sequence.slab is not None:
         return length_class(sequence.cached + 1)
     return length_class(sequence.length + 1)

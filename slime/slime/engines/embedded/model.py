@@ -1,4 +1,4 @@
-"""The model that is served: built from its config alone, weights installed separately."""
+"""The served model: built from its config alone; weights are installed separately."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ServedModel:
         batch: RaggedBatch,
         images: Sequence[StepImages] = (),
     ) -> Tensor:
-        """One step over the flattened tokens; logits [len(keep), V] at the offsets in `keep`."""
+        """Runs one step over the flattened tokens; returns logits [len(keep), V] at the offsets in `keep`."""
         inputs: dict[str, Any] = {
             "input_ids": torch.tensor([ids], device=self.device),
             "position_ids": torch.tensor([positions], device=self.device),
@@ -68,7 +68,7 @@ class ServedModel:
         return logits
 
     def move(self, device: torch.device) -> None:
-        """Moves the weights; the model runs only where they are on its own `device`."""
+        """Moves the weights; the model runs only while they are on its own `device`."""
         for tensor in self.tensors.values():
             tensor.data = tensor.data.to(device)
         if self.device.type == "cuda":
@@ -76,7 +76,8 @@ class ServedModel:
 
 
 def import_model_code(folder: str) -> None:
-    """Imports what `build_model` would need, and runs none of it. Raises ModelError for no model folder."""
+    """Imports the modules that `build_model` needs, without running them. Raises ModelError if the folder is not a
+    model."""
     if not (Path(folder) / "config.json").is_file():
         raise ModelError(f"{folder} is not a model folder: it has no config.json")
     from transformers import AutoConfig
@@ -89,7 +90,7 @@ def import_model_code(folder: str) -> None:
 
 
 def build_model(folder: str, device: str, dtype: str) -> ServedModel:
-    """Build the architecture of `folder`/config.json with uninitialised weights.
+    """Builds the architecture of `folder`/config.json with uninitialised weights.
 
     device: cpu, cuda or auto; dtype: float32, bfloat16, float16 or auto (float32 on a CPU, else the
     config's). Raises ModelError if the folder is not a model or its architecture cannot run here.
@@ -135,9 +136,9 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
 
 
 def stop_token_ids(folder: str, token_id: Any) -> frozenset[int]:
-    """End-of-sequence ids of generation_config.json, config.json and the tokenizer.
+    """Returns the end-of-sequence ids of generation_config.json, config.json and the tokenizer.
 
-    `token_id` maps a token string to its id (or None).
+    `token_id`: maps a token string to its id (or None).
     """
     all_ids: list[Any] = []
     for name in ("generation_config.json", "config.json"):

@@ -1,7 +1,8 @@
-"""Keys and values of what the engine read and wrote lately, so that a prompt that begins with it is read from there on.
+"""Caches keys and values of recent requests, so that a prompt with the same prefix is prefilled only from there on.
 
-The next turn of a conversation then costs its new tokens, not its length. The live weights made each entry from its
-first token to its last: it is dropped when they are replaced. It serves requests of the same adapter alone."""
+The next turn of a conversation then costs only its new tokens. All of an entry is computed by the live weights: it is
+dropped when they are replaced. It is used only for requests of the same adapter.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from slime.engines.embedded.slab import LayerView, PrefillCache
 
 SHORTEST = 32
-"""Tokens. To copy fewer is hardly cheaper than to read them."""
+"""Tokens. Copying fewer is hardly cheaper than computing them."""
 
 
 @dataclass(eq=False)
@@ -37,11 +38,11 @@ class Prefix:
 
 
 class Prefixes:
-    """The kept prefixes, at most `most_bytes`. Used by the engine thread only."""
+    """The cached prefixes, at most `most_bytes`. Used by the engine thread only."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        # The one that was used longest ago comes first.
+        # least recently used first
         self._kept: list[Prefix] = []
 
     @property
@@ -52,11 +53,11 @@ class Prefixes:
         self._kept.clear()
 
     def drop(self, adapter: str) -> None:
-        """Drops what an adapter had a part in."""
+        """Drops entries that an adapter contributed to."""
         self._kept = [one for one in self._kept if one.adapter != adapter]
 
     def copy_into(self, cache: PrefillCache, tokens: Sequence[int], adapter: str | None = None) -> int:
-        """Fills the beginning of a sequence's cache with the stored entry for these tokens; returns how many tokens."""
+        """Fills the beginning of a sequence's cache with the entry for these tokens; returns the number of tokens."""
         prompt_ids = _packed(tokens)
         shared = [_common(one.ids, prompt_ids) if one.adapter == adapter else 0 for one in self._kept]
         count = max(shared, default=0)
@@ -72,7 +73,7 @@ class Prefixes:
     def keep(
         self, tokens: Sequence[int], layers: Mapping[int, LayerView], adapter: str | None = None
     ) -> None:
-        """Keeps a copy of the keys and values of these tokens in place of shorter beginnings of the same."""
+        """Caches a copy of the keys and values of these tokens, replacing shorter prefixes of them."""
         if len(tokens) < SHORTEST:
             return
         ids = _packed(tokens)
@@ -87,7 +88,7 @@ class Prefixes:
         self._make_room()
 
     def _make_room(self) -> None:
-        """Drops those first that no other prompt began with, but never the newest."""
+        """Drops entries that were never reused first, but never the newest."""
         total = self.bytes
         while total > self._most_bytes:
             older = self._kept[:-1]
@@ -101,7 +102,7 @@ def _packed(tokens: Sequence[int]) -> bytes:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """Tokens at the beginning that are equal: by halving, since comparing bytes is fast."""
+    """Returns the number of equal tokens at the beginning, by bisection, because comparing bytes is fast."""
     low, high = 0, min(len(one), len(other)) // 4
     while low < high:
         middle = (low + high + 1) // 2

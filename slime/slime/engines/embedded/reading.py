@@ -1,4 +1,4 @@
-"""Reads a folder for one model: whole weights, an adapter merged into its base, or a slot of shared memory."""
+"""Reads a folder for one model: full weights, an adapter merged with its base model, or a slot of shared memory."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from slime.weights.mapped import ReadMemories
 from slime.weights.slots import hold, is_slot
 
 ONE_IN = 16
-"""Large tensors of a slot of which one is digested again."""
+"""One large tensor of so many in a slot is hashed again."""
 SMALL = 1 << 20
-"""Bytes below which a tensor of a slot always is."""
+"""Bytes below which a tensor of a slot is always hashed again."""
 
 
 @dataclass(frozen=True)
 class WeightSet:
-    """One version: where it came from and the checksum of the tensors in its folder."""
+    """One version: its source and the checksum of the tensors in its folder."""
 
     version: int
     path: str
@@ -61,7 +61,7 @@ class WeightReader:
         self._memories = ReadMemories()
 
     def version(self, folder: str, version: int, cast: bool) -> ReadVersion:
-        """The whole weights of a folder, or its adapter merged into the base that it names. Raises WeightsError."""
+        """Returns the full weights of a folder, or its adapter merged with its base model. Raises WeightsError."""
         if is_slot(Path(folder)):
             return self._slot(folder, version)
         try:
@@ -74,9 +74,9 @@ class WeightReader:
         )
 
     def _slot(self, folder: str, version: int) -> ReadVersion:
-        """The weights in a slot of shared memory. On a CPU the model will run on that memory; nothing is copied.
+        """Returns the weights in a slot of shared memory. On a CPU the model runs on that memory without a copy.
 
-        The memory is that from which the trainer computed the digests, after it was written: they hold here too.
+        The trainer computed the digests from the same memory after writing it, so they are valid here too.
 
         Raises:
             WeightsError: as `read_weights`, or the slot is being written, or holds other bits than the trainer left.
@@ -100,8 +100,8 @@ class WeightReader:
 
 
 def proven(folder: str, stored: dict[str, Tensor], left: dict[str, TensorDigest]) -> dict[str, TensorDigest]:
-    """The digests that the trainer left, where they are of these tensors. Small tensors and, by chance, one large one in
-    `ONE_IN` are digested again.
+    """Returns the trainer's digests after checking that they belong to these tensors. Small tensors and, at random,
+    one large one in `ONE_IN` are hashed again.
 
     Raises:
         EngineError: another name, shape or dtype, or other bits.
@@ -125,7 +125,8 @@ def proven(folder: str, stored: dict[str, Tensor], left: dict[str, TensorDigest]
 def _drop_aliases(
     folder: str, tensors: dict[str, Tensor], digests: dict[str, TensorDigest], model: ServedModel
 ) -> None:
-    """Leaves each tied tensor once. Raises WeightsError if a folder stores two of them with other values."""
+    """Keeps only one of each set of tied tensors. Raises WeightsError if a folder stores two of them with different
+    values."""
     for alias, name in model.aliases.items():
         if alias in tensors and digests.pop(alias) != digests[name]:
             raise WeightsError(f"{alias} is tied to {name} but {folder} stores other values for it")
@@ -135,7 +136,8 @@ def _drop_aliases(
 def read_weights(
     folder: str, model: ServedModel, cast: bool, adapter: AdapterDelta | None = None
 ) -> tuple[dict[str, Tensor], str]:
-    """All tensors of `model` from the folder's safetensors files, as copies on the model's device, and their checksum.
+    """Returns all tensors of `model` from the folder's safetensors files, as copies on the model's device, and their
+    checksum.
 
     Args:
         adapter: read its base instead, which may have another dtype, and merge it.
@@ -167,7 +169,7 @@ def read_weights(
 
 
 def _stored(folder: Path) -> dict[str, Tensor]:
-    """Views of a folder's tensors, which are read when they are looked at."""
+    """Returns lazily loaded views of a folder's tensors."""
     stored: dict[str, Tensor] = {}
     for file in _files(folder):
         try:
@@ -179,7 +181,7 @@ def _stored(folder: Path) -> dict[str, Tensor]:
 
 
 def _check(folder: str, stored: dict[str, Tensor], model: ServedModel, cast: bool) -> None:
-    """Raises WeightsError for names, shapes and dtypes that are not the model's."""
+    """Raises WeightsError for names, shapes and dtypes that differ from the model's."""
     for name, tensor in stored.items():
         expected = model.tensors.get(model.aliases.get(name, name))
         if expected is None:

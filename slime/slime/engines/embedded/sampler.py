@@ -1,4 +1,4 @@
-"""From logits to tokens: batched over rows with their own temperature, truncation and randomness."""
+"""Converts logits to tokens: batched over rows with their own temperature, truncation and randomness."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slime.engines.requests import SamplingParams
 
 
 def scaled_log_probs(logits: Tensor, params: Seq[SamplingParams]) -> Tensor:
-    """log_softmax(logits / temperature) [rows, V] in float32; greedy rows are not scaled."""
+    """Returns log_softmax(logits / temperature) [rows, V] in float32; greedy rows are not scaled."""
     logits = logits.float()
     temperatures = [1.0 if p.greedy else p.temperature for p in params]
     if any(t != 1.0 for t in temperatures):
@@ -21,9 +21,9 @@ def scaled_log_probs(logits: Tensor, params: Seq[SamplingParams]) -> Tensor:
 
 
 def truncate(probs: Tensor, params: Seq[SamplingParams]) -> Tensor:
-    """Zero what top_k, top_p and min_p exclude; probs [rows, V], not renormalised.
+    """Sets to zero what top_k, top_p and min_p exclude; probs [rows, V], not renormalised.
 
-    All three look at the full distribution (SGLang's "joint" order); the most likely token always stays.
+    All three apply to the full distribution (SGLang's "joint" order); the most likely token always stays.
     """
     device, vocabulary = probs.device, probs.shape[-1]
     top_k = torch.tensor([p.top_k if p.top_k > 0 else vocabulary for p in params], device=device)[:, None]
@@ -38,9 +38,9 @@ def truncate(probs: Tensor, params: Seq[SamplingParams]) -> Tensor:
 
 
 def draw(log_probs: Tensor, params: Seq[SamplingParams], uniform: Seq[float]) -> Tensor:
-    """Token ids [rows]: argmax where greedy, else inverse transform sampling with one uniform number a row.
+    """Returns token ids [rows]: argmax if greedy, else inverse transform sampling with one uniform number a row.
 
-    One number a row keeps a seeded request's randomness its own, whatever else is in the batch.
+    With one number a row, a seeded request does not depend on the rest of the batch.
     """
     greedy = [p.greedy for p in params]
     if all(greedy):
@@ -59,7 +59,7 @@ def draw(log_probs: Tensor, params: Seq[SamplingParams], uniform: Seq[float]) ->
 
 
 def sample(logits: Tensor, rows: Seq[Sequence]) -> tuple[list[int], list[float]]:
-    """Sample one token for each row of logits [rows, V].
+    """Samples one token for each row of logits [rows, V].
 
     Returns ids and log-probs at the sampling temperature before truncation; also records the top and the
     chosen log-probs of the rows that asked for them.
@@ -79,7 +79,7 @@ def sample(logits: Tensor, rows: Seq[Sequence]) -> tuple[list[int], list[float]]
 
 
 def record_alternatives(log_probs: Tensor, row: Sequence, into: LogProbs) -> None:
-    """Append top-K and chosen-id log-probs of positions log_probs [n, V] as SGLang lists them."""
+    """Appends top-K and chosen-id log-probs of positions log_probs [n, V] in SGLang's format."""
     if row.top_logprobs:
         values, ids = log_probs.topk(min(row.top_logprobs, log_probs.shape[-1]), dim=-1)
         into.top.extend(_triples(v, i) for v, i in zip(values.tolist(), ids.tolist(), strict=True))
@@ -93,7 +93,7 @@ def _triples(values: list[float], ids: list[int]) -> list[LogProb]:
 
 
 def score_prompt(logits: Tensor, row: Sequence, first: int) -> None:
-    """Record prompt log-probs: logits [n, V] at positions first - 1 ... predict the tokens at first ...
+    """Records prompt log-probs: logits [n, V] at positions first - 1 ... predict the tokens at first ...
 
     Prompt log-probs are of the model itself (temperature 1), as in SGLang, unless the request names a temperature.
     """
@@ -106,9 +106,9 @@ def score_prompt(logits: Tensor, row: Sequence, first: int) -> None:
 
 
 def adjust(logits: Tensor, rows: Seq[Sequence]) -> Tensor:
-    """Logits [rows, V] with every row's bias and penalties; the same tensor if no row has any.
+    """Returns logits [rows, V] with every row's bias and penalties; the same tensor if no row has any.
 
-    Log-probs of such a request are of the changed distribution, as in SGLang; only its own row is touched.
+    Log-probs of such a request are of the changed distribution, as in SGLang; other rows are unchanged.
     """
     changed = [i for i, row in enumerate(rows) if row.sampling.changes_logits]
     if not changed:
@@ -120,10 +120,11 @@ def adjust(logits: Tensor, rows: Seq[Sequence]) -> Tensor:
 
 
 def _adjusted(logits: Tensor, row: Sequence) -> Tensor:
-    """One row of logits [V].
+    """Adjusts one row of logits [V].
 
     Repetition counts the prompt too (Keskar et al. 2019, section 4.1); frequency and presence count sampled tokens,
-    as OpenAI's API documents them."""
+    as OpenAI's API documents them.
+    """
     params, device = row.sampling, logits.device
     if params.repetition_penalty != 1.0:
         seen = torch.tensor(sorted({*row.prompt_ids, *row.output_ids}), device=device)

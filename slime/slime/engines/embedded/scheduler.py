@@ -1,4 +1,5 @@
-"""Chooses the requests of the next step: admission, fair sharing of prompt tokens, retraction when the store is full."""
+"""Chooses the requests of the next step: admission, fair sharing of prompt tokens, retraction when the KV store is
+full."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ MOST_RESTARTS = 3
 
 @dataclass(frozen=True)
 class SchedulerLimits:
-    """`running`: requests at once; `prefill`: prompt tokens a step; `total`: tokens in the KV store; `kept`: bytes of
-    keys and values that outlive their request (0: none)."""
+    """`running`: concurrent requests; `prefill`: prompt tokens a step; `total`: tokens in the KV store; `kept`: bytes
+    of cached keys and values of finished requests (0: none)."""
 
     running: int
     prefill: int
@@ -62,12 +63,12 @@ class Scheduler:
 
     @property
     def queued(self) -> list[Sequence]:
-        """All that wait, also while requests are admitted."""
+        """Returns all waiting sequences, also while requests are being admitted."""
         return [*self._passed, *self.waiting]
 
     @property
     def waits_for_adapters(self) -> bool:
-        """Whether after a step nothing runs, and something waits."""
+        """Returns whether after a step nothing runs, although requests wait."""
         return bool(self.waiting) and not self.prefilling and not self.store.slabs
 
     @property
@@ -82,13 +83,13 @@ class Scheduler:
         self.waiting.append(sequence)
 
     def plan(self) -> list[Chunk]:
-        """Prepare a step: make room for decoding rows, admit, and share out the prompt tokens."""
+        """Plans a step: makes room for decoding rows, admits requests, and distributes the prompt tokens."""
         self._make_room()
         self._admit()
         return share(self.prefilling, self.limits.prefill)
 
     def start_decoding(self, sequence: Sequence) -> None:
-        """The prompt is read: move its keys and values into a slab."""
+        """Moves keys and values of a prefilled prompt into a slab."""
         self.prefilling.remove(sequence)
         if sequence.prefill is not None:
             self.store.insert(sequence, sequence.prefill.views(sequence.cached))
@@ -97,7 +98,7 @@ class Scheduler:
             sequence.images.features = None
 
     def drop(self, sequence: Sequence, wipe: bool = False) -> None:
-        """Forget a sequence and all it stored; `wipe` also zeroes what may not be finite."""
+        """Removes a sequence and its storage; `wipe` also zeroes values that may not be finite."""
         if sequence.slab is not None:
             self.store.remove(sequence, wipe)
         elif sequence in self.prefilling:
@@ -108,7 +109,7 @@ class Scheduler:
         sequence.cached = 0
 
     def retract(self, sequence: Sequence) -> None:
-        """Send an admitted sequence back to the front of the queue; its store is computed again later."""
+        """Returns an admitted sequence to the front of the queue; its keys and values are computed again later."""
         self.drop(sequence)
         sequence.retractions += 1
         self.waiting.appendleft(sequence)
@@ -118,8 +119,8 @@ class Scheduler:
             self.retract(sequence)
 
     def keep(self, sequence: Sequence) -> None:
-        """Keeps what a sequence that ends has stored, for prompts that begin with it: of a scored request the tokens
-        before the scored ones, which others share. What older weights had a part in is left out."""
+        """Caches the keys and values of a sequence that ends, for prompts with the same prefix; for a scored request
+        only the tokens before the scored ones. Parts computed by older weights are omitted."""
         if not self.limits.kept or not self._is_of_live_weights(sequence) or sequence.images is not None:
             return
         if sequence.slab is not None:
@@ -130,8 +131,8 @@ class Scheduler:
             self.prefixes.keep(sequence.tokens(0, count), sequence.prefill.views(count), sequence.adapter)
 
     def restart_prefills(self, adapter: str | None = None) -> None:
-        """The base's weights were replaced, or those of one adapter: forget what older ones made, and read half-read
-        prompts again from the start; at most MOST_RESTARTS times, so that none starves."""
+        """Called after the base model's weights or those of one adapter were replaced: drops older keys and values,
+        and restarts partly prefilled prompts, at most MOST_RESTARTS times, so that none starves."""
         self._weights += 1
         self._replaced[adapter] = self._weights
         if adapter is None:
@@ -146,11 +147,11 @@ class Scheduler:
                 sequence.weights = self._weights
 
     def _is_of_live_weights(self, sequence: Sequence) -> bool:
-        """Returns whether neither the base nor the sequence's adapter was replaced since it began."""
+        """Returns whether neither the base model nor the sequence's adapter was replaced since it began."""
         return sequence.weights >= max(self._replaced.get(None, 0), self._replaced.get(sequence.adapter, 0))
 
     def find(self, rid: str | None) -> list[Sequence]:
-        """Sequences with this id; all of them for None."""
+        """Returns sequences with this id; all of them for None."""
         everyone: Iterable[Sequence] = (*self.waiting, *self.active)
         return [s for s in everyone if rid is None or s.rid == rid]
 
@@ -166,7 +167,7 @@ class Scheduler:
             self.retract(youngest)
 
     def _admit(self) -> None:
-        """In the order of arrival; requests whose adapter is not in memory are passed by."""
+        """Admits requests in order of arrival; those whose adapter is not in memory are skipped."""
         running, total = len(self.prefilling) + self.store.rows, self.tokens_reserved
         while self.waiting and running < self.limits.running:
             sequence = self.waiting[0]
@@ -184,8 +185,8 @@ class Scheduler:
         self._passed.clear()
 
     def _begin(self, sequence: Sequence) -> None:
-        """Gives an admitted sequence its cache, with the stored entry of its beginning. The last token is always
-        read, and so is the one directly before a scored token."""
+        """Gives an admitted sequence its cache, filled with a cached prefix. The last token is always computed, and
+        so is the one directly before a scored token."""
         sequence.prefill = PrefillCache(sequence.length)
         sequence.weights = self._weights
         if self.limits.kept and sequence.images is None:
@@ -197,12 +198,12 @@ class Scheduler:
 
 
 DEEP_PREFIX = 2048
-"""A prompt token that looks back at this many others counts twice: attention then costs about as much as the
-rest of a small model. This bounds the time of a step, whatever the length of the prompt."""
+"""A prompt token that attends to this many others counts twice: attention then costs about as much as the rest of a
+small model. This bounds the time of a step for any prompt length."""
 
 
 def share(prefilling: list[Sequence], budget: int) -> list[Chunk]:
-    """Split `budget` prompt tokens: half to the prompt that came first, the rest to the shortest remainders.
+    """Divides `budget` prompt tokens: half to the oldest prompt, the rest to the shortest remainders.
 
     So a short prompt overtakes a long one, and no prompt starves. `prefilling` is in order of admission.
     """
@@ -233,6 +234,6 @@ def _cost(sequence: Sequence) -> float:
 
 
 def _chunk(sequence: Sequence, budget: float) -> Chunk | None:
-    """The next chunk that `budget` pays for, if any."""
+    """Returns the next chunk within `budget`, if any."""
     count = min(_left(sequence), int(budget / _price(sequence)))
     return Chunk(sequence, sequence.cached, sequence.cached + count) if count > 0 else None

@@ -1,4 +1,4 @@
-"""One request while the engine works on it."""
+"""The state of one request in the engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LogProb = tuple[float | None, int, str | None]
 
 @dataclass
 class LogProbs:
-    """Log-probs of consecutive tokens, in SGLang's shape; `top` and `chosen` are empty unless asked for."""
+    """Log-probs of consecutive tokens, in SGLang's format; `top` and `chosen` are empty unless requested."""
 
     tokens: list[LogProb] = field(default_factory=list)
     top: list[list[LogProb] | None] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Sequence:
     stop_strings: StopStrings | None = None
     images: PromptImages | None = None
     adapter: str | None = None
-    """Name of the adapter that answers; None: the base alone."""
+    """Name of the adapter that answers; None: the base model."""
 
     output_ids: list[int] = field(default_factory=list)
     output: LogProbs = field(default_factory=LogProbs)
@@ -62,14 +62,14 @@ class Sequence:
     finished_at: float | None = None
 
     cached: int = 0
-    """Tokens whose keys and values are stored."""
+    """Number of tokens with stored keys and values."""
     prefill: PrefillCache | None = None
     slab: Slab[Sequence] | None = None
     row: int = -1
     reused: int = 0
-    """Prompt tokens that were not read, because their keys and values were kept."""
+    """Prompt tokens whose keys and values came from the prefix cache."""
     weights: int = 0
-    """Number of the scheduler's weights that began to read it."""
+    """The scheduler's weight counter when it began."""
     rng: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,13 +79,13 @@ class Sequence:
             self._open_input()
 
     def _open_input(self) -> None:
-        """The first returned prompt position has no log-prob, as in SGLang."""
+        """Adds the first returned prompt position, which has no log-prob, as in SGLang."""
         self.input.tokens.append((None, self.prompt_ids[self.logprob_start], None))
         self.input.top.append(None)
         self.input.chosen.append(None)
 
     def restart_prompt(self) -> None:
-        """Forgets the cache of the prompt; nothing is sampled yet."""
+        """Drops the cache of the prompt; nothing is sampled yet."""
         self.cached = 0
         self.restarts += 1
         self.input = LogProbs()
@@ -94,16 +94,16 @@ class Sequence:
 
     @property
     def length(self) -> int:
-        """Prompt and sampled tokens."""
+        """Returns the number of prompt and sampled tokens."""
         return len(self.prompt_ids) + len(self.output_ids)
 
     @property
     def shift(self) -> int:
-        """Number that is added to the index of an answer's token to get its position."""
+        """Returns the number that is added to an answer token's index to get its position."""
         return 0 if self.images is None else self.images.shift
 
     def tokens(self, start: int, end: int) -> list[int]:
-        """Token ids at positions [start, end) of prompt + output."""
+        """Returns token ids at positions [start, end) of prompt + output."""
         prompt = len(self.prompt_ids)
         if end <= prompt:
             return self.prompt_ids[start:end]
@@ -111,13 +111,13 @@ class Sequence:
 
     @property
     def next_scored(self) -> int:
-        """The next prompt position that needs a log-prob; the prompt's length when none does."""
+        """Returns the next prompt position that needs a log-prob; the prompt's length if there is none."""
         if self.logprob_start < 0:
             return len(self.prompt_ids)
         return self.logprob_start + len(self.input.tokens)
 
     def append(self, token: int, logprob: float, version: int) -> None:
-        """Take one sampled token, note its version, and finish if it is the last."""
+        """Appends a sampled token with its version, and finishes if it is the last."""
         position = len(self.output_ids)
         self.output_ids.append(token)
         self.output.tokens.append((logprob, token, None))

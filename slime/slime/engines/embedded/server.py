@@ -37,13 +37,13 @@ from slime.engines.requests import (
 )
 
 STUCK_AFTER = 120.0
-"""Seconds without a finished step, although requests are open, after which /health returns 503."""
+"""Seconds without a finished step, despite open requests, after which /health returns 503."""
 
 WIRE = JsonHttp(orjson.loads, orjson.dumps)
 
 
 class EngineServer:
-    """Routes over one EngineService."""
+    """HTTP routes over one EngineService."""
 
     def __init__(self, service: EngineService) -> None:
         self.service = service
@@ -95,7 +95,7 @@ class EngineServer:
             first = await anext(answers, None)
             return StreamingResponse(_events(first, answers), media_type="text/event-stream")
         async with aclosing(answers):
-            answer: dict[str, Any] = await anext(answers, {})  # nothing if the client has gone
+            answer: dict[str, Any] = await anext(answers, {})  # empty if the client has disconnected
         reason = answer.get("meta_info", {}).get("finish_reason") or {}
         if "status_code" in reason:
             return WIRE.answer({"error": {"message": reason["message"]}}, reason["status_code"])
@@ -218,14 +218,14 @@ class EngineServer:
 
 
 def serve(args: EmbeddedArguments, listener: socket.socket) -> None:
-    """Load the model, serve on `listener` until a signal; prints one JSON line on stdout when ready."""
+    """Loads the model, serves on `listener` until a signal; prints one JSON line on stdout when ready."""
     announced_server(EngineService(args), listener).run(sockets=[listener])
 
 
 def announced_server(
     service: EngineService, listener: socket.socket, on_serving: Callable[[], None] = lambda: None
 ) -> uvicorn.Server:
-    """A server that prints one JSON line on stdout, and calls `on_serving`, when it serves."""
+    """Returns a server that prints one JSON line on stdout, and calls `on_serving`, when it is ready."""
     config = uvicorn.Config(
         EngineServer(service).app(),
         log_level=service.args.log_level,

@@ -1,4 +1,4 @@
-"""One engine, ready to serve: model, weights, decode thread and the rules for what a request may ask."""
+"""One engine, ready to serve: model, weights, decode thread and request validation."""
 
 from __future__ import annotations
 
@@ -50,14 +50,15 @@ class EngineService:
 
     @property
     def adapters(self) -> AdapterTable:
-        """The adapters that requests may name."""
+        """Returns the adapters that requests may name."""
         assert self.engine.adapters is not None  # the flag is at least 1
         return self.engine.adapters
 
     def refresh(self) -> None:
-        """Before it serves: loads the weights that are live by now, if they are others.
+        """Loads the weights that are live now, if they have changed; called before it serves.
 
-        Raises ConfigError, WeightsError."""
+        Raises ConfigError, WeightsError.
+        """
         first = first_weights(self.args.model_path, self.args.weights_file)
         if (first.version, first.path) != (self.weights.live.version, self.weights.live.path):
             self._load(first)
@@ -70,7 +71,7 @@ class EngineService:
             )
 
     def sequence(self, request: GenerateRequest) -> Sequence:
-        """Check a request against this model; raises RequestError with a message for the client."""
+        """Validates a request against this model; raises RequestError with a message for the client."""
         params = request.sampling_params
         prompt = self._prompt(request)
         self.limits.check(request, prompt)
@@ -125,18 +126,19 @@ class EngineService:
 
 
 def _store_tokens(token_bytes: int, device: torch.device) -> int:
-    """Tokens of keys and values that fit."""
+    """Returns the number of tokens whose keys and values fit."""
     return max(1, _budget(device) // max(1, token_bytes))
 
 
 def _budget(device: torch.device) -> int:
-    """Bytes for keys and values of running requests: 1 GiB on a CPU, 0.3 of the free memory on a GPU. Half as many may
-    outlive their requests."""
+    """Returns the bytes for keys and values of running requests: 1 GiB on a CPU, 0.3 of the free memory on a GPU. The
+    prefix cache may use half as many."""
     return CPU_STORE_BYTES if device.type == "cpu" else int(0.3 * torch.cuda.mem_get_info(device)[0])
 
 
 def _context_length(args: EmbeddedArguments, positions: int, total: int) -> int:
-    """Tokens that a request may have; raises ModelError for a wish that model or store cannot meet."""
+    """Returns the most tokens of a request; raises ModelError for a context length that model or KV store do not
+    support."""
     requested, most = args.context_length, min(positions, total)
     if requested is not None and requested > most:
         limit = f"the model has {positions} positions"
@@ -147,13 +149,13 @@ def _context_length(args: EmbeddedArguments, positions: int, total: int) -> int:
 
 
 _TOKENS = 8
-"""Length of the sequence that the self-check reads."""
+"""Length of the self-check's sequence."""
 
 
 def bytes_per_token(model: ServedModel) -> int:
     """Returns the bytes of keys and values of one token, measured in a forward pass: the self-check before serving.
 
-    The pass is made once whole and once in two chunks.
+    The pass is run once whole and once in two chunks.
 
     Raises:
         ModelError: the logits differ, because the model keeps state outside attention (as a state-space layer does), or

@@ -1,4 +1,4 @@
-"""Buffers of keys and values: one sequence's while its prompt is read, one row each of those that decode."""
+"""Buffers of keys and values: separate for a sequence during prefill, and one row each for decoding sequences."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ LayerView = tuple[Tensor, Tensor]
 
 
 class PrefillCache:
-    """Keys and values of one sequence while its prompt is read; a layer is allocated at its first write."""
+    """Keys and values of one sequence during prefill; a layer is allocated at its first write."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.layers: dict[int, LayerView] = {}
 
     def write(self, layer: int, start: int, keys: Tensor, values: Tensor) -> LayerView:
-        """Store keys and values [kv_heads, n, dim] at `start`; return views of everything stored so far."""
+        """Stores keys and values [kv_heads, n, dim] at `start`; returns views of everything stored so far."""
         if layer not in self.layers:
             self.layers[layer] = (
                 keys.new_empty(keys.shape[0], self.capacity, keys.shape[2]),
@@ -55,7 +55,7 @@ class Slab(Generic[R]):
     """Rows of one length class. `layers[i]` is keys and values [capacity, kv_heads, size, dim]; rows are
     compact.
 
-    What lies after a row's end is masked, but must be finite: not-a-number times zero would reach the row.
+    Values after a row's end are masked but must be finite: NaN times zero would reach the row.
     """
 
     def __init__(self, size: int) -> None:
@@ -75,7 +75,7 @@ class Slab(Generic[R]):
         sequence.slab, sequence.row = self, row
 
     def remove(self, sequence: R, wipe: bool = False) -> None:
-        """Free a row; the last row moves into the hole. `wipe` zeroes what may not be finite."""
+        """Frees a row; the last row moves into the gap. `wipe`: zero values that may not be finite."""
         hole, last = sequence.row, self.rows.pop()
         for pair in self.layers.values() if wipe else ():
             for tensor in pair:

@@ -1,7 +1,7 @@
 """The embedded engine under a socket supervisor: a fork serves, a spare with the live weights waits to take over.
 
-The supervisor imports torch and the model's code and runs neither: a fork of a process that has used CUDA or threads
-breaks.
+The supervisor imports torch and the model's code without running them: a process that has used CUDA or threads cannot
+be forked safely.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def serve_supervised(
     reclaimed: list[ReclaimedWorker],
 ) -> int:
     """Runs until a signal; returns the exit status. `reclaimed`: the workers of a killed supervisor, see `take_over`."""
-    with uncollected(), contextlib.suppress(ConfigError):  # the first worker refuses it, with its reason
+    with uncollected(), contextlib.suppress(ConfigError):  # the first worker reports the error
         import_model_code(args.model_path)
     own_pid = os.getpid()
     supervisor = SocketSupervisor(
@@ -58,7 +58,7 @@ def serve_supervised(
 
 
 def has_room(args: EmbeddedArguments) -> bool:
-    """Returns whether a spare waits. On a GPU one is too much: its memory is the store's."""
+    """Returns whether to keep a spare. On a GPU there is no room for one: the KV store uses the memory."""
     if args.standby != "auto":
         return args.standby == "on"
     if args.device == "cuda" or (args.device == "auto" and NVIDIA.exists()):
@@ -87,8 +87,8 @@ def _work(args: EmbeddedArguments, listener: socket.socket, channel: WorkerChann
 
 
 def _built(args: EmbeddedArguments, nice: int) -> EngineService:
-    """Returns the service, built in a thread with a niceness of its own: a process without privileges cannot lower its
-    niceness again."""
+    """Returns the service, built in a thread with its own niceness: an unprivileged process cannot lower its niceness
+    again."""
     built: list[EngineService | Exception] = []
 
     def build() -> None:
@@ -107,7 +107,8 @@ def _built(args: EmbeddedArguments, nice: int) -> EngineService:
 
 
 async def _serve(service: EngineService, listener: socket.socket, channel: WorkerChannel) -> None:
-    """Waits for its turn, loads the weights that are live then, then serves until a signal or another worker serves."""
+    """Waits for its turn, loads the weights that are live then, and serves until a signal or until another worker
+    serves."""
     channel.built()
     following = asyncio.create_task(_follow(service))
     await channel.wait_for_turn(listener)
@@ -121,15 +122,16 @@ async def _serve(service: EngineService, listener: socket.socket, channel: Worke
 
 
 async def _finish_when_ordered(server: object, listener: socket.socket, channel: WorkerChannel) -> None:
-    """Ends the server after another worker serves. Open answers continue there, from the ids that their clients have."""
+    """Stops the server once another worker serves. Open answers continue there, from the ids that their clients
+    already have."""
     await channel.wait_for_finish(listener)
     server.should_exit = True  # type: ignore[attr-defined]
 
 
 async def _follow(service: EngineService) -> None:
-    """Reloads a spare's weights whenever others are live."""
+    """Reloads a spare's weights whenever the live ones change."""
     while True:
         await asyncio.sleep(FOLLOW_SECONDS)
-        # Being replaced right now, or tried again at its turn
+        # being replaced just now, or tried again when it takes over
         with contextlib.suppress(ConfigError, WeightsError):
             await asyncio.to_thread(service.refresh)

@@ -1,4 +1,4 @@
-"""The flattened inputs of one forward pass: one token of every decoding row, then the prompt chunks."""
+"""Flattened inputs of one forward pass: one token of every decoding row, then the prompt chunks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Scored:
 
 @dataclass
 class EngineStep:
-    """Inputs, and who wants which logits.
+    """Inputs, and the requested logits.
 
     `keep`: offsets in the flattened batch whose logits are computed; `sampled_at`: rows of those logits from
     which the next token of each of `sampled` is drawn.
@@ -45,13 +45,13 @@ class EngineStep:
 
     @property
     def sequences(self) -> list[Sequence]:
-        """Everyone who takes part."""
+        """Returns all sequences in the step."""
         decoding = [row for span in self.batch.decode for row in span.slab.rows]
         return decoding + [chunk.sequence for chunk in self.chunks]
 
     def assemble(self, scheduler: Scheduler, model: ServedModel) -> None:
-        """Fill the step with what the scheduler plans; it stays empty when nothing can run. A prompt's images are looked
-        at when its first token is read, by the weights that read it."""
+        """Fills the step with the scheduler's plan; it stays empty if nothing can run. A prompt's images are encoded
+        together with its first token, by the same weights."""
         self.chunks = scheduler.plan()
         for slab in scheduler.store.slabs.values():
             self._add_rows(slab, model.device)
@@ -88,7 +88,7 @@ class EngineStep:
             self._want([sequence], [len(self.ids) - 1])
 
     def _score(self, chunk: Chunk, shift: int) -> None:
-        """Keep the logits that predict the chunk's prompt tokens; `shift`: from positions to offsets."""
+        """Requests the logits that predict the chunk's prompt tokens; `shift`: from positions to offsets."""
         first = max(chunk.sequence.next_scored, chunk.first + 1)
         last = min(chunk.last + 1, len(chunk.sequence.prompt_ids))
         if first < last:

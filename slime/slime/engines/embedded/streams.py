@@ -1,4 +1,4 @@
-"""From the decode thread to waiting clients: wake-ups, pacing, disconnects."""
+"""Passes results from the decode thread to waiting clients: wake-ups, pacing, disconnects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slime.engines.json_http import disconnected, pause_after_chunk
 from slime.engines.requests import RunningRequestError
 
 LINGER_SECONDS = 15.0
-"""Time for which a generation with a join key continues after its connection broke."""
+"""Seconds for which a generation with a join key continues after its connection broke."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class _Waiter:
 
 
 class Streams:
-    """The requests that have a client, by request id. For the event loop, `notify` for the decode thread."""
+    """Requests with a client, by request id. Used by the event loop; `notify` by the decode thread."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer | None) -> None:
         self._engine = engine
@@ -38,7 +38,7 @@ class Streams:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def attach(self) -> None:
-        """Take the wake-ups of the engine into the running event loop."""
+        """Attaches the engine's wake-ups to the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._engine.on_progress = self.notify
 
@@ -53,7 +53,7 @@ class Streams:
                 waiter.changed.set()
 
     def rejoin(self, key: str, requested: Sequence) -> Sequence:
-        """The generation that a broken connection left, if it is the wanted one; else the wanted one."""
+        """Returns the generation left by a broken connection, if it matches the request, else the request."""
         stream = self._left.pop(key, None)
         if stream is None:
             return requested
@@ -70,7 +70,7 @@ class Streams:
         return stream
 
     def running_as(self, rid: str | None) -> str | None:
-        """Under which request id the engine knows a request."""
+        """Returns the engine's request id for a request."""
         return self._names.get(rid or "", rid)
 
     async def run(
@@ -81,9 +81,9 @@ class Streams:
         text_in_logprobs: bool,
         join_key: str | None = None,
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Submit a sequence; yield its answer, growing (`every`) or only at the end.
+        """Submits a sequence; yields its growing answer (`every`), or only the final one.
 
-        Ends without a last answer if the client disconnects; the sequence is then aborted, or left for `rejoin`.
+        Ends without a final answer if the client disconnects; the sequence is then aborted, or kept for `rejoin`.
         Raises RunningRequestError if the request id is in use.
         """
         if sequence.rid in self._waiters:
@@ -117,7 +117,7 @@ class Streams:
                 self._engine.abort(sequence.rid)
 
     def _leave(self, key: str, sequence: Sequence) -> None:
-        """Keeps a generation for `rejoin`, for a while."""
+        """Keeps a generation for `rejoin` for a while."""
 
         def give_up() -> None:
             if self._left.get(key) is sequence:
@@ -139,7 +139,7 @@ async def _watch(receive: Receive, waiter: _Waiter) -> None:
 
 
 class SequenceAnswer:
-    """Cumulative snapshots of one sequence. Reads what the engine thread has published, changes nothing."""
+    """Cumulative snapshots of one sequence. Reads what the engine thread has published, without changing it."""
 
     def __init__(
         self, sequence: Sequence, tokenizer: Tokenizer | None, text_in_logprobs: bool = False
@@ -156,7 +156,7 @@ class SequenceAnswer:
         return self._sequence.finish is not None or self._sequence.published > max(self.sent, 0)
 
     def snapshot(self) -> tuple[dict[str, Any], bool]:
-        """The answer so far in SGLang's shape, and whether it is the last one."""
+        """Returns the answer so far in SGLang's format, and whether it is final."""
         sequence = self._sequence
         count, finish = sequence.published, sequence.finish
         if finish is not None:

@@ -1,4 +1,4 @@
-"""Token ids to text and back, with the fast tokenizer alone (no transformers import)."""
+"""Converts token ids to text and back with the fast tokenizer only (without transformers)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 
 class IncrementalText:
-    """Text of a growing list of token ids; bytes of an unfinished character wait for the next token."""
+    """Text of a growing list of token ids; bytes of an incomplete character wait for the next token."""
 
     def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:
         self._tokenizer = tokenizer
@@ -19,7 +19,7 @@ class IncrementalText:
         self.text = ""
 
     def push(self, ids: list[int], last: bool = False) -> str:
-        """Take more ids; return the whole text so far (with `last`, unfinished characters included)."""
+        """Appends ids; returns the whole text so far (with `last`, including incomplete characters)."""
         self._ids.extend(ids)
         known = self._decode(self._ids[self._context : self._done])
         seen = self._decode(self._ids[self._context :])
@@ -42,7 +42,7 @@ class StopStrings:
         self._longest = max(len(stop) for stop in stops)
 
     def push(self, token: int) -> str | None:
-        """The stop string that the text now contains, the earliest if several."""
+        """Returns the stop string that the text now contains, the earliest of several."""
         before = len(self._text.text)
         text = self._text.push([token])
         stop = earliest(text[max(0, before - self._longest + 1) :], self._stops)
@@ -50,13 +50,13 @@ class StopStrings:
 
 
 def earliest(text: str, stops: list[str]) -> tuple[int, str] | None:
-    """Position and value of the stop string that starts first in `text`."""
+    """Returns position and value of the stop string that starts first in `text`."""
     hits = [(text.find(stop), stop) for stop in stops if stop in text]
     return min(hits, default=None)
 
 
 def held_back(text: str, stops: list[str]) -> int:
-    """Characters at the end of `text` that may be the beginning of a stop string and are not shown yet."""
+    """Returns the number of characters at the end of `text` that may begin a stop string and are held back."""
     longest = max((len(stop) for stop in stops), default=1) - 1
     for size in range(min(longest, len(text)), 0, -1):
         tail = text[-size:]
@@ -66,6 +66,6 @@ def held_back(text: str, stops: list[str]) -> int:
 
 
 def load_tokenizer(folder: str) -> Tokenizer | None:
-    """The folder's tokenizer.json; None if there is none (the engine then takes and gives ids only)."""
+    """Returns the folder's tokenizer.json; None if there is none (the engine then handles only ids)."""
     path = Path(folder) / "tokenizer.json"
     return Tokenizer.from_file(str(path)) if path.is_file() else None

@@ -1,4 +1,4 @@
-"""Answers of weights that are not live, from a second copy of the model next to the one that serves."""
+"""Answers with weights that are not live, by a second copy of the model."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ PROMPT_TOKENS_A_STEP = 1024
 
 
 class WeightTrial:
-    """Decodes in the caller's thread, one trial at a time; the requests of people go on meanwhile.
+    """Decodes in the caller's thread, one trial at a time; other requests continue meanwhile.
 
-    The second model shares the prepared or live tensors, so it costs its own keys and values only; weights of a folder
-    are read for the trial and given back after it.
+    The second model shares the prepared or live tensors, so it needs memory only for its keys and values; weights of
+    a folder are loaded for the trial and freed after it.
     """
 
     def __init__(self, service: EngineService) -> None:
@@ -37,11 +37,12 @@ class WeightTrial:
         self._discarded = 0
 
     def end(self) -> None:
-        """Ends all trials of the prepared weights, which were discarded, waiting ones too. Trials of a folder go on."""
+        """Ends all trials of the prepared weights, including waiting ones, because these were discarded. Trials of a
+        folder continue."""
         self._discarded += 1
 
     def answers(self, request: TryRequest) -> list[dict[str, Any]]:
-        """Answers in the order of the prompts: `ids`, `log_probs`, `text`, `ended`.
+        """Returns answers in the order of the prompts: `ids`, `log_probs`, `text`, `ended`.
 
         Raises:
             WeightsError: no folder is given and the version is neither prepared nor live, or it was discarded
@@ -77,13 +78,14 @@ class WeightTrial:
     def _tensors(self, request: TryRequest, model: ServedModel) -> dict[str, Tensor]:
         if request.model_path is None:
             tensors = self._service.weights.tensors_of(request.version)
-        else:  # compared with the model that serves: the second one has no tensors between two trials
+        else:  # compare with the serving model: the second one has no tensors between two trials
             served = self._service.model
             tensors = WeightReader(served).version(request.model_path, request.version, cast=False).tensors
         return {name: tensors[name] for name in model.tensors}
 
     def _second(self) -> ServedModel:
-        """Made once, outside inference mode, so that its parameters can point to other tensors."""
+        """Creates the second model once, outside inference mode, so that its parameters can point to other
+        tensors."""
         if self._model is None:
             args = self._service.args
             self._model = build_model(args.model_path, args.device, args.dtype)
@@ -116,11 +118,11 @@ def greedy_answers(
     drafts: Sequence[list[int]] = (),
     before_step: Callable[[], None] = lambda: None,
 ) -> list[Answer]:
-    """One answer a prompt, in order, of the model of `core`, whose own thread must not run.
+    """Returns one answer a prompt, in order, by the model of `core`, whose own thread must not run.
 
-    A draft is read after its prompt in one forward pass. Up to its first token that is not the likeliest it is the
-    answer, and only the rest is decoded (speculative decoding at temperature 0: Leviathan, Kalman and Matias 2023,
-    arXiv 2211.17192).
+    A draft is scored after its prompt in one forward pass. Up to its first token that is not the most likely one it
+    is the answer, and only the rest is decoded (speculative decoding at temperature 0: Leviathan, Kalman and Matias
+    2023, arXiv 2211.17192).
 
     Args:
         most: tokens of the longest answer.
@@ -150,7 +152,7 @@ def greedy_answers(
 def sampled_answers(
     service: EngineService, core: Engine, request: TryRequest, before_step: Callable[[], None]
 ) -> list[Answer]:
-    """One answer a prompt at the temperature of `request`, in order. Raises as `greedy_answers`."""
+    """Returns one answer a prompt at the temperature of `request`, in order. Raises as `greedy_answers`."""
     asked = [
         _decoding(service, prompt, request.max_new_tokens, request.temperature) for prompt in request.prompts
     ]
@@ -168,7 +170,8 @@ def _run(core: Engine, requests: Sequence[Request], before_step: Callable[[], No
 
 
 def _reading(service: EngineService, prompt: list[int], draft: list[int]) -> Request:
-    """Scores a draft. The first position that is asked for has no log-prob, so it is the prompt's last."""
+    """Returns a request that scores a draft. It starts at the prompt's last position, because the first requested
+    position has no log-prob."""
     return service.sequence(
         GenerateRequest(
             input_ids=prompt + draft,
@@ -186,7 +189,7 @@ def _decoding(service: EngineService, prompt: list[int], most: int, temperature:
 
 
 def _agreed(read: Request, stop_ids: frozenset[int]) -> Answer:
-    """The part of a draft that is the greedy answer."""
+    """Returns the part of a draft that is the greedy answer."""
     ids: list[int] = []
     log_probs: list[float] = []
     for (log_prob, token, _), best in zip(read.input.tokens[1:], read.input.top[1:], strict=True):

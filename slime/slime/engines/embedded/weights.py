@@ -1,4 +1,5 @@
-"""Updates weights in two phases: prepare reads and checks a folder while the live weights serve; switch makes it live.
+"""Updates weights in two phases: prepare loads and checks a folder while the live weights serve; switch makes it
+live.
 
 A switch replaces the tensor of every parameter between two decode steps; tied parameters are one object and stay tied.
 Running requests continue: their keys and values stay, and their later tokens come from the new weights.
@@ -23,8 +24,8 @@ from slime.weights.versions import is_of_before
 class WeightStore:
     """The live version of one model and at most one prepared version.
 
-    `replace_weights` runs a function while no forward pass is running and returns when it has. `cast`: versions of
-    another dtype are taken too; their checksum is that of the loaded weights.
+    `replace_weights` runs a function while no forward pass is running and returns when it has. `cast`: accept
+    versions of another dtype; their checksum is that of the loaded weights.
     """
 
     def __init__(
@@ -38,18 +39,18 @@ class WeightStore:
         self._replace_weights = replace_weights
         self._lock = threading.Lock()
         self._prepared: ReadVersion | None = None
-        self._running: ReadVersion | None = None  # keeps its slot
+        self._running: ReadVersion | None = None  # keeps its slot reserved
         self.live = WeightSet(-1, "", "")
 
     def load(self, path: str, version: int) -> WeightSet:
-        """Install the first weights, cast to the served dtype."""
+        """Installs the first weights, cast to the served dtype."""
         with self._lock:
             prepared = self._read.version(path, version, cast=True)
             self._install(prepared)
             return self._confirm(prepared)
 
     def prepare(self, path: str, version: int) -> WeightSet:
-        """Reads and checks a version while the live one serves. Repeating it is harmless. Raises WeightsError."""
+        """Loads and checks a version while the live one serves. It can be repeated. Raises WeightsError."""
         with self._lock:
             if (self.live.version, self.live.path) == (version, path):
                 return self.live
@@ -60,11 +61,12 @@ class WeightStore:
             return self._prepared.what
 
     def switch(self, version: int) -> WeightSet:
-        """Make the prepared version live; harmless if it already is. Raises WeightsError if neither."""
+        """Makes the prepared version live; does nothing if it already is. Raises WeightsError for any other
+        version."""
         with self._lock:
             prepared = self._prepared
             if prepared is not None and prepared.what.version == version:
-                before = self._running  # gives its memory back in this thread, while the model computes
+                before = self._running  # frees its memory in this thread, while the model computes
                 self._replace_weights(lambda: self._install(prepared))
                 self._prepared = None
                 self._confirm(prepared)
@@ -79,7 +81,7 @@ class WeightStore:
             return self.live
 
     def tensors_of(self, version: int) -> dict[str, Tensor]:
-        """Those of the prepared version, or of the live one. Raises WeightsError for any other."""
+        """Returns the tensors of the prepared or the live version. Raises WeightsError for any other."""
         with self._lock:
             if self._prepared is not None and self._prepared.what.version == version:
                 return self._prepared.tensors
@@ -88,17 +90,19 @@ class WeightStore:
         raise WeightsError(f"weight_version {version} is neither prepared nor live")
 
     def discard(self) -> None:
-        """Forget the prepared version, if any."""
+        """Drops the prepared version, if any."""
         with self._lock:
             self._prepared = None
 
     def _install(self, new: ReadVersion) -> None:
         for name, live in self._model.tensors.items():
-            live.data = new.tensors[name].to(live.device)  # which may have moved since they were read
+            live.data = new.tensors[name].to(
+                live.device
+            )  # the device may have changed since they were loaded
         self._running, self.live = new, replace(new.what, checksum="")
 
     def holds(self, checksum: str) -> bool:
-        """Whether the live tensors are those that a checksum promises, also one that an earlier release computed."""
+        """Returns whether the live tensors have this checksum, also in the format of an earlier release."""
         if not is_of_before(checksum):
             return self.live.checksum == checksum
         adapter = read_adapter(self.live.path)
@@ -107,7 +111,7 @@ class WeightStore:
         )
 
     def _confirm(self, new: ReadVersion) -> WeightSet:
-        """Names the version's checksum if the model now runs on its tensors, looked at while it decodes."""
+        """Records the version's checksum if the model now runs on its tensors, checked while it decodes."""
         same = all(
             live.data_ptr() == new.tensors[name].data_ptr() for name, live in self._model.tensors.items()
         )

@@ -1,7 +1,7 @@
-"""SGLang as the engine: launched as a process of its own and driven through its native HTTP API.
+"""SGLang as the engine: started as a separate process and controlled through its native HTTP API.
 
-SGLang is not a requirement of this package: it may live in another Python (`--engine-python`), since it pins
-versions of torch and transformers of its own.
+SGLang is not a dependency of this package: it may be in another Python (`--engine-python`), because it pins versions
+of torch and transformers.
 
 * `launch`: starts it, with flags checked by its own `ServerArgs`, and prints the ready line;
 * `child`: the small program that this other Python runs;

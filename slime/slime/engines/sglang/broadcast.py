@@ -1,4 +1,4 @@
-"""Weights by broadcast: an engine receives the tensors of a version from a process on the GPU of trainer rank 0.
+"""Weights by broadcast: an engine receives a version's tensors from a process on the GPU of trainer rank 0.
 
 Each update of an engine has its own group: rank 0 and the GPUs of that engine. The group is made before the requests
 pause and closed afterwards. So an engine that died, came back or joined needs no special case, and a failing engine does
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RELEASE_SECONDS = 20.0
-"""Longest time for an engine to notice that its rank 0 has ended."""
+"""Longest time in seconds for an engine to notice that its rank 0 has exited."""
 
 
 class SenderHandle(Protocol):
@@ -46,11 +46,11 @@ class SenderHandle(Protocol):
     def leave(self) -> Future[None]: ...
 
     def kill(self) -> None:
-        """Ends the process with its connections; the next call starts another."""
+        """Kills the process with its connections; the next call starts another."""
 
 
 class Stuck(HalfLoaded):
-    """The engine hangs in a group that has gone."""
+    """The engine hangs in a group whose sender has exited."""
 
 
 class Broadcast:
@@ -82,7 +82,7 @@ class Broadcast:
         self.bucket_bytes, self.timeout = bucket_bytes, timeout
         self.folder_of_version, self.on_stuck = folder_of_version, on_stuck
         self.over_gloo = over_gloo
-        self.sent: dict[str, str] = {}  # label that the engine got here -> folder
+        self.sent: dict[str, str] = {}  # label that the engine received here -> folder
         self.deadline = 0.0
 
     def load(self, call: HttpCall, path: str, version: int, held: bool) -> None:
@@ -97,7 +97,7 @@ class Broadcast:
             self.sent = {str(version): path}
 
     def read_instead(self, call: HttpCall, path: str, version: int, held: bool, reason: EngineError) -> None:
-        """The engine reads the folder itself, if it sees it."""
+        """Lets the engine read the folder itself, if it can see it."""
         half = isinstance(reason, HalfLoaded)
         logger.warning(
             "%s: version %d was not %s, it is read from disk: %s", self.url, version, self.how, reason
@@ -114,7 +114,7 @@ class Broadcast:
             call("POST", "/continue_generation", {})
 
     def folder_of(self, label: str, named: str) -> str:
-        """A broadcast leaves the folder that an engine names as it was."""
+        """Returns the folder; a broadcast does not change the folder that an engine reports."""
         if label in self.sent:
             return self.sent[label]
         if label.isdigit() and int(label) > 0 and (own := self.folder_of_version(int(label))).is_dir():
@@ -122,7 +122,8 @@ class Broadcast:
         return named
 
     def broadcast(self, call: HttpCall, path: str, version: int, held: bool) -> None:
-        """Raises EngineError: the engine holds the old version and serves. HalfLoaded: it waits."""
+        """Broadcasts a version. Raises EngineError: the engine has the old version and serves. HalfLoaded: it is
+        paused."""
         began = time.monotonic()
         buckets = plan_buckets(path, self.bucket_bytes)
         with self.sender.turn:
@@ -145,7 +146,7 @@ class Broadcast:
 
     @contextmanager
     def group(self, call: HttpCall) -> Iterator[str]:
-        """A group of rank 0 and the ranks of the engine; yields its name."""
+        """Opens a group of rank 0 and the engine's ranks; yields its name."""
         ranks, device = engine_ranks(call)
         meeting = self.result(self.sender.meet(urlsplit(self.url).hostname or "", self.left()))
         backend = "nccl" if device == meeting.device == "cuda" and not self.over_gloo else "gloo"
@@ -161,16 +162,16 @@ class Broadcast:
         except Stuck:
             raise
         except EngineError:
-            self.sender.kill()  # so that no later group has to wait for the end of this one
+            self.sender.kill()  # so that no later group has to wait for this one
             with suppress(EngineControlError):
                 call("POST", "/destroy_weights_update_group", leave)
             raise
         self.deadline = time.monotonic() + RELEASE_SECONDS
-        with suppress(EngineError):  # the weights are there, whatever becomes of the group
+        with suppress(EngineError):  # the weights have arrived, even if closing the group fails
             self.together(lambda: call("POST", "/destroy_weights_update_group", leave), self.sender.leave())
 
     def transfer(self, call: HttpCall, name: str, buckets: Sequence[Bucket], version: int) -> None:
-        """All buckets, in a session of the engine. Raises HalfLoaded: it is not known what the engine holds."""
+        """Sends all buckets in one session of the engine. Raises HalfLoaded if the engine's state is unknown."""
         try:
             relabel(call, f"{LOADING} {version}")
             begin(call)
@@ -185,10 +186,10 @@ class Broadcast:
             raise HalfLoaded(str(error), getattr(error, "status", None)) from error
 
     def get_ready(self, buckets: Sequence[Bucket]) -> None:
-        """Does everything that is possible before the requests wait. Raises EngineError."""
+        """Does all preparation that is possible before requests are paused. Raises EngineError."""
 
     def move(self, call: HttpCall, name: str, buckets: Sequence[Bucket]) -> None:
-        """Brings the buckets into the engine."""
+        """Sends the buckets to the engine."""
         for number, bucket in enumerate(buckets):
             order = receive_order(bucket, name, flush=number == len(buckets) - 1)
             self.together(
@@ -197,10 +198,10 @@ class Broadcast:
             )
 
     def together(self, ask: Callable[[], Any], sent: Future[None]) -> None:
-        """Returns when both sides are done. Where one fails or the time is over, the sender's end frees the other.
+        """Returns once both sides are done. If one fails or the time-out expires, killing the sender frees the other.
 
         Raises:
-            EngineControlError: what failed first. Stuck: the engine does not notice that the sender has gone.
+            EngineControlError: the first failure. Stuck: the engine does not notice that the sender has exited.
         """
         pool = ThreadPoolExecutor(1)
         asked = pool.submit(ask)
@@ -223,7 +224,7 @@ class Broadcast:
     def result(self, answer: Future[T]) -> T:
         try:
             return answer.result(self.left())
-        except Exception as error:  # it ended, could not start, or knows no way to the engine
+        except Exception as error:  # it exited, could not start, or cannot reach the engine
             self.sender.kill()
             raise as_engine_error(error) from error
 
@@ -232,7 +233,7 @@ class Broadcast:
 
 
 def as_engine_error(error: BaseException | None) -> EngineError:
-    """An engine's own error as it is; one of the process that sends as an error of the update."""
+    """Returns an engine's own error unchanged; an error of the sending process as an error of the update."""
     error = getattr(error, "cause", None) or error  # Ray wraps it
     if isinstance(error, EngineError):
         return error

@@ -1,4 +1,4 @@
-"""One version of the weights cut into buckets: the data sent, and received, at a time."""
+"""A version of the weights divided into buckets, each sent and received as a unit."""
 
 from __future__ import annotations
 
@@ -48,23 +48,24 @@ class TensorEntry:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Returns the bytes."""
         return prod(self.shape) * self.itemsize
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Tensors that travel as one run of bytes, in this order."""
+    """Tensors that are sent as one block of bytes, in this order."""
 
     entries: tuple[TensorEntry, ...]
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Returns the bytes."""
         return sum(entry.size for entry in self.entries)
 
     def read(self, device: str) -> Tensor:
-        """The bytes of all tensors, uint8 [size], on the device. Raises EngineError for a file that cannot be read."""
+        """Returns the bytes of all tensors, uint8 [size], on the device. Raises EngineError for an unreadable
+        file."""
         flat = torch.empty(self.size, dtype=torch.uint8, device=device)
         place = 0
         with ExitStack() as stack:
@@ -81,9 +82,10 @@ class Bucket:
 
 
 def plan_buckets(folder: str, limit: int) -> list[Bucket]:
-    """All tensors of a folder of safetensors files, in buckets of at most `limit` bytes; one that is larger goes alone.
+    """Returns all tensors of a folder of safetensors files, in buckets of at most `limit` bytes; a larger one has its
+    own bucket.
 
-    In a bucket the wider dtypes come first, so that every tensor begins at a multiple of its own item size.
+    In a bucket, wider dtypes come first, so that every tensor is aligned to its item size.
 
     Raises:
         EngineError: a file that cannot be read, or a dtype that cannot be sent.

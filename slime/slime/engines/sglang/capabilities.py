@@ -1,4 +1,4 @@
-"""Required features of SGLang. The measured version has them; any other version is checked before it serves."""
+"""Features that we need from SGLang. The tested version has them; any other version is checked before it serves."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ ROUTES = (
 
 
 def check_capabilities(url: str, version: str, timeout: float = 120.0) -> None:
-    """Asks a running SGLang for its routes and for one token with exact ids and log-prob.
+    """Asks a running SGLang for its routes and for one token with exact id and log-prob.
 
     Raises:
-        EngineError: it lacks something; names it and the version.
+        EngineError: it lacks a feature; the message names it and the version.
     """
     with httpx.Client(base_url=url, timeout=timeout, trust_env=False) as client:
         try:

@@ -1,7 +1,7 @@
-"""Runs in the Python that has SGLang: checks its flags, then becomes `sglang.launch_server`.
+"""Runs in SGLang's Python: checks its flags, then becomes `sglang.launch_server`.
 
-Nothing but the standard library and SGLang is imported here. `--check` as the first word: check and leave.
-A refusal is one line on stderr and exit status 2.
+Imports only the standard library and SGLang. `--check` as the first argument: only check. A rejected flag gives one
+line on stderr and exit status 2.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from typing import NoReturn
 
 OPTIONAL = ("--incremental-streaming-output",)
-"""Left out where the installed SGLang does not have it: events of a stream then repeat earlier tokens."""
+"""Flags omitted if the installed SGLang does not have them: events of a stream then repeat earlier tokens."""
 
 
 def refuse(message: str) -> NoReturn:
@@ -24,7 +24,7 @@ def refuse(message: str) -> NoReturn:
 
 
 def installed_version() -> str:
-    """The version of SGLang in this Python."""
+    """Returns the version of SGLang in this Python."""
     try:
         return importlib.metadata.version("sglang")
     except importlib.metadata.PackageNotFoundError:
@@ -32,7 +32,7 @@ def installed_version() -> str:
 
 
 class Flags(argparse.ArgumentParser):
-    """SGLang's own flags; a refused flag is reported in one line."""
+    """SGLang's own flags; reports an invalid one in one line."""
 
     def __init__(self, version: str) -> None:
         super().__init__(add_help=False, allow_abbrev=False)
@@ -43,7 +43,8 @@ class Flags(argparse.ArgumentParser):
 
 
 def taken_flags(version: str, words: list[str]) -> list[str]:
-    """The words without optional flags that the installed SGLang lacks; refuses any other that it does not take."""
+    """Returns the arguments without optional flags that the installed SGLang lacks; rejects any other unknown
+    flag."""
     try:
         from sglang.srt.server_args import ServerArgs
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""SGLang's HTTP calls around a group that carries weights."""
+"""SGLang's HTTP calls to set up and use a group for weights."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from slime.engines.sglang.sender import Meeting
 
 
 def engine_ranks(call: HttpCall) -> tuple[int, str]:
-    """The number of GPUs (or CPU processes) that take part, and the engine's device.
+    """Returns the number of participating GPUs (or CPU processes), and the engine's device.
 
     Raises:
-        EngineControlError: it is divided in a way that SGLang gives no ranks in such a group.
+        EngineControlError: its parallelism is not supported by SGLang's weight groups.
     """
     info = call("GET", "/server_info")
     for name in ("pp_size", "dp_size"):
@@ -25,7 +25,7 @@ def engine_ranks(call: HttpCall) -> tuple[int, str]:
 
 
 def join_order(meeting: Meeting, world_size: int, group: str, backend: str) -> dict[str, Any]:
-    """Returns the request that makes an engine join a group; its own ranks follow rank 0."""
+    """Returns the request that makes an engine join a group; its ranks follow rank 0."""
     return {
         "master_address": meeting.host,
         "master_port": meeting.port,
@@ -37,7 +37,7 @@ def join_order(meeting: Meeting, world_size: int, group: str, backend: str) -> d
 
 
 def begin(call: HttpCall) -> None:
-    """Opens the session; one that a driver which died left open is closed first."""
+    """Opens the session; closes one that a dead driver left open."""
     try:
         call("POST", "/begin_weight_update", {})
     except EngineControlError as error:
@@ -52,7 +52,8 @@ def relabel(call: HttpCall, label: str) -> None:
 
 
 def receive_order(bucket: Bucket, group: str, flush: bool) -> dict[str, Any]:
-    """Returns the request that makes an engine receive a bucket. `flush`: also empty the cache, with the last bucket."""
+    """Returns the request that makes an engine receive a bucket. `flush`: also flush the cache, with the last
+    bucket."""
     return {
         "names": [entry.name for entry in bucket.entries],
         "dtypes": [entry.dtype for entry in bucket.entries],

@@ -57,11 +57,11 @@ SGLANG = ThirdPartyEngine(
 
 
 def serve(request: LaunchRequest) -> int:
-    """Starts SGLang, prints the ready line, waits for its end; returns an exit status.
+    """Starts SGLang, prints the ready line, waits for its exit; returns an exit status.
 
     Raises:
-        ConfigError: nothing to serve.
-        EngineError: it ended, or lacks what we need.
+        ConfigError: there is nothing to serve.
+        EngineError: it exited, or lacks a feature that we need.
     """
     first = servable_weights(request)
     command = [
@@ -91,5 +91,5 @@ def _version_of(url: str) -> str:
 
 
 def launch(argv: list[str]) -> int:
-    """Starts SGLang for `slime.engines.launch`. Returns an exit status; 2: the arguments were refused."""
+    """Starts SGLang for `slime.engines.launch`. Returns an exit status; 2: invalid arguments."""
     return run(lambda: serve(SGLANG.parse(argv)))

@@ -1,7 +1,7 @@
-"""Weights through memory that an engine shares with a process on its own machine and GPUs.
+"""Weights through memory shared with a process on the engine's machine and GPUs.
 
-The process reads a bucket into shared memory (CPU) or onto each of the engine's GPUs (CUDA IPC) and hands SGLang the way
-to it, one for each rank, by the route `/update_weights_from_tensor`. It sees the GPUs that the engine sees, in the same
+The process reads a bucket into shared memory (CPU) or onto each of the engine's GPUs (CUDA IPC) and passes a handle
+for each rank to SGLang by the route `/update_weights_from_tensor`. It sees the GPUs that the engine sees, in the same
 order, so that a device has the same number on both sides. While the engine loads a bucket, the next one is read.
 """
 
@@ -37,7 +37,7 @@ METADATA_MODULE = "sglang.srt.weight_sync.tensor_bucket"
 
 
 class SharerHandle(SenderHandle, Protocol):
-    """`Sharer` in another process."""
+    """A `Sharer` in another process."""
 
     def share(self, bucket: Bucket, ranks: int) -> Future[list[str]]: ...
 
@@ -45,14 +45,15 @@ class SharerHandle(SenderHandle, Protocol):
 
 
 class ThroughMemory(Broadcast):
-    """The transport of one engine on the sender's machine. What it does not take so, it reads from disk."""
+    """The transport of an engine on the sender's machine. Tensors that it cannot load in this way are read from
+    disk."""
 
     sender: SharerHandle
     how = "handed over in memory"
-    ended = False  # it did while it took a bucket
+    ended = False  # it died while it loaded a bucket
 
     def load(self, call: HttpCall, path: str, version: int, held: bool) -> None:
-        """What SGLang cannot open ends it, and would end it again with every version."""
+        """Loads a version; SGLang dies if it cannot open a handle, and would do so at every version."""
         if not self.ended:
             super().load(call, path, version, held)
             return
@@ -63,13 +64,13 @@ class ThroughMemory(Broadcast):
     def group(self, call: HttpCall) -> Iterator[str]:
         """Yields an unused name: this transport needs no group."""
         self.ranks, _ = engine_ranks(call)
-        self.result(self.sender.leave())  # it starts before the requests wait
+        self.result(self.sender.leave())  # started before requests are paused
         try:
             yield ""
         except EngineError:
             self.sender.kill()
             raise
-        with suppress(Exception):  # the weights are there, whatever becomes of what was sent
+        with suppress(Exception):  # the weights have arrived, even if cleaning up fails
             self.sender.leave().result(self.left())
 
     def get_ready(self, buckets: Sequence[Bucket]) -> None:
@@ -90,7 +91,8 @@ class ThroughMemory(Broadcast):
             self.result(self.sender.drop())
 
     def hand_over(self, call: HttpCall, order: dict[str, Any]) -> None:
-        """Raises EngineControlError; where the engine gave no answer at all, it is asked in this way no more."""
+        """Passes a bucket to the engine. Raises EngineControlError; if the engine did not respond at all, this
+        transport is not used again."""
         try:
             call("POST", "/update_weights_from_tensor", order)
         except EngineControlError as error:
@@ -104,7 +106,7 @@ class ThroughMemory(Broadcast):
 
 
 def take_order(handles: list[str], flush: bool) -> dict[str, Any]:
-    """Returns the request that makes an engine take a bucket. `flush`: also empty the cache, with the last bucket."""
+    """Returns the request that makes an engine load a bucket. `flush`: also flush the cache, with the last bucket."""
     return {
         "serialized_named_tensors": handles,
         "load_format": "flattened_bucket",
@@ -114,16 +116,16 @@ def take_order(handles: list[str], flush: bool) -> dict[str, Any]:
 
 
 class Sharer:
-    """Holds the buckets that an engine is taking, and the one that is read ahead."""
+    """Holds the bucket that an engine is loading, and the next one."""
 
     def __init__(self) -> None:
-        # A handle by name, which any process can open.
+        # a handle by name, which any process can open
         torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.held: list[list[Tensor]] = []
 
     def share(self, bucket: Bucket, ranks: int) -> list[str]:
-        """The way to a bucket, for each rank of the engine.
+        """Returns the handles of a bucket, one for each rank of the engine.
 
         Raises:
             EngineError: a file that cannot be read, or an engine with more ranks than this process has GPUs.
@@ -143,11 +145,11 @@ class Sharer:
         return [serialized(flat, bucket) for flat in flats]
 
     def drop(self) -> None:
-        """The engine has taken the oldest bucket."""
+        """Drops the oldest bucket, which the engine has loaded."""
         self.held.pop(0)
 
     def leave(self) -> None:
-        """Gives back the memory."""
+        """Frees the memory."""
         self.held.clear()
         if self.device == "cuda":
             torch.cuda.empty_cache()
@@ -155,7 +157,7 @@ class Sharer:
 
 @dataclass
 class FlattenedTensorMetadata:
-    """As SGLang names it: a tensor's place in a bucket, in bytes."""
+    """SGLang's class: a tensor's position in a bucket, in bytes."""
 
     name: str
     shape: torch.Size
@@ -169,7 +171,7 @@ FlattenedTensorMetadata.__module__ = METADATA_MODULE
 
 
 def serialized(flat: Tensor, bucket: Bucket) -> str:
-    """Returns what SGLang opens: `flattened_tensor` and `metadata`, pickled as torch shares tensors, in base64."""
+    """Returns SGLang's input: `flattened_tensor` and `metadata`, pickled with torch's tensor sharing, in base64."""
     metadata, place = [], 0
     for entry in bucket.entries:
         end, dtype = place + entry.size, getattr(torch, entry.dtype)
@@ -185,7 +187,7 @@ def serialized(flat: Tensor, bucket: Bucket) -> str:
 
 @contextmanager
 def _known_as_sglangs() -> Iterator[None]:
-    """Pickle looks a class up under the name that it writes; SGLang itself is not installed here."""
+    """Makes pickle write SGLang's class name, although SGLang is not installed here."""
     module = ModuleType(METADATA_MODULE)
     vars(module)["FlattenedTensorMetadata"] = FlattenedTensorMetadata
     names = [METADATA_MODULE.rsplit(".", count)[0] for count in range(METADATA_MODULE.count(".") + 1)]

@@ -1,6 +1,6 @@
-"""Whether the trainer and an engine can meet in one NCCL group, asked before anything starts.
+"""Checks before the start whether the trainer and an engine can join one NCCL group.
 
-NCCL refuses ranks of different versions ("Mismatched NCCL version detected"), and does so at the first bucket of every
+NCCL rejects ranks of different versions ("Mismatched NCCL version detected"), but only at the first bucket of an
 update. Versions are read from the packages' metadata, so torch need not be imported.
 """
 
@@ -15,7 +15,7 @@ from slime.errors import ConfigError
 
 PREFIX = "nvidia-nccl-"
 LOCK = Path(__file__).parents[4] / "instructions" / "locks" / "sglang.txt"
-"""The packages of an SGLang that was installed by the instructions."""
+"""The packages of an SGLang installed by the instructions."""
 ASK_TIMEOUT = 60.0  # seconds
 QUESTION = (
     "import importlib.metadata, json; "
@@ -25,28 +25,29 @@ QUESTION = (
 
 
 def check_same_nccl(engine_python: str) -> None:
-    """Raises ConfigError if the engine's Python has another NCCL than this one; a Python without one is let pass."""
+    """Raises ConfigError if the engine's Python has another NCCL version than this one; a Python without NCCL is
+    accepted."""
     problem = mismatch(packages(sys.executable), packages(engine_python), engine_python)
     if problem:
         raise ConfigError(problem)
 
 
 def apart_from_others(engine_python: str | None) -> str:
-    """Why NCCL would not join this trainer and engines that others run; empty if it would. `engine_python`: one with the
-    packages of these engines; None: they are taken to be those of the lock file."""
+    """Returns why NCCL cannot connect this trainer and external engines; "" if it can. `engine_python`: one with the
+    packages of these engines; None: those of the lock file are assumed."""
     theirs = packages(engine_python) if engine_python else locked_packages(LOCK)
     return difference(packages(sys.executable), theirs, engine_python or f"SGLang, by locks/{LOCK.name},")
 
 
 def locked_packages(lock: Path) -> dict[str, str]:
-    """Versions of torch and NCCL in a lock file; none if there is no such file."""
+    """Returns the versions of torch and NCCL in a lock file; {} if there is no such file."""
     lines = lock.read_text(encoding="utf-8").splitlines() if lock.is_file() else []
     pins = (line.split(";")[0].strip().partition("==") for line in lines)
     return {name: version for name, _, version in pins if name == "torch" or name.startswith(PREFIX)}
 
 
 def packages(python: str) -> dict[str, str]:
-    """Versions of torch and NCCL in a Python. Raises ConfigError for one that cannot be run."""
+    """Returns the versions of torch and NCCL in a Python. Raises ConfigError for one that cannot be run."""
     try:
         done = subprocess.run(
             [python, "-c", QUESTION], capture_output=True, text=True, timeout=ASK_TIMEOUT, check=True
@@ -58,7 +59,8 @@ def packages(python: str) -> dict[str, str]:
 
 
 def mismatch(trainer: dict[str, str], engine: dict[str, str], where: str) -> str:
-    """Why these packages cannot meet, and the way out; empty if they can, or if one side has no NCCL of its own."""
+    """Returns why these packages are incompatible, with the remedy; "" if they are compatible, or if one side has no
+    NCCL."""
     problem = difference(trainer, engine, where)
     if not problem:
         return ""
@@ -66,7 +68,7 @@ def mismatch(trainer: dict[str, str], engine: dict[str, str], where: str) -> str
 
 
 def difference(trainer: dict[str, str], engine: dict[str, str], where: str) -> str:
-    """Why these packages cannot meet; empty if they can, or if one side has no NCCL of its own."""
+    """Returns why these packages are incompatible; "" if they are compatible, or if one side has no NCCL."""
     ours, theirs = nccl_of(trainer), nccl_of(engine)
     if not ours or not theirs or ours == theirs:
         return ""

@@ -1,8 +1,8 @@
-"""Weight updates of an SGLang engine, each with proof that the engine serves the written weights.
+"""Weight updates of an SGLang engine, each verified.
 
-SGLang has one set of weights. `prepare` reads and checks the artifact without telling the engine; `switch` brings it
-into the engine (see `slime.engines.sglang.transport`) while its requests wait (`retract`: they keep their tokens, and
-their keys and values are computed again by the new weights, so that nothing of the old ones is left in the cache).
+SGLang has one set of weights. `prepare` reads and checks the files without the engine; `switch` loads them into the
+engine (see `slime.engines.sglang.transport`) while its requests wait (`retract`: they keep their tokens, and their
+keys and values are computed again by the new weights, so that the cache contains nothing of the old ones).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ JOINED = (
     (r"\.experts\.\d+\.down_proj\.weight$", ".experts.w2_weight"),
     (r"\.(gate|up)_proj\.weight$", ".gate_up_proj.weight"),
 )
-"""Matrices of a folder by pattern, and the matrix that SGLang joins them to, which has a name of its own."""
+"""Weight names of a folder by pattern, and the fused SGLang weight that contains them."""
 MIXED = -1
-"""The version of an engine that holds tensors of two."""
+"""Version number of an engine that holds tensors of two versions."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A version in a folder, and what the folder holds."""
+    """A version and the contents of its folder."""
 
     version: int
     path: str
@@ -43,7 +43,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Proof:
-    """A version that was seen to serve, with the engine's own hash of each of its tensors."""
+    """A verified live version, with the engine's own hash of each of its tensors."""
 
     loaded: Loaded
     digests: dict[str, str]
@@ -54,7 +54,7 @@ class Proof:
 
 
 class MemoryNotes(Protocol):
-    """Names the process of an engine, and records which process released its GPU memory."""
+    """Identifies the process of an engine, and records which process released its GPU memory."""
 
     def process(self) -> str: ...
 
@@ -72,7 +72,7 @@ class NoNotes:
 
 
 class SGLangRoutes:
-    """Control requests to one SGLang engine, and what the client knows of its weights.
+    """Control requests to one SGLang engine, and the client's state about its weights.
 
     Attributes:
         transport: brings a version into the engine.
@@ -100,25 +100,25 @@ class SGLangRoutes:
 
     @property
     def released(self) -> bool:
-        """Whether the engine, as it runs now, is without its memory."""
+        """Returns whether the current engine process has released its memory."""
         return self.gave_back is not None and self.gave_back == self.memory.process()
 
     def prepare(self, call: HttpCall, path: str, version: int) -> str:
-        """Reads the artifact and compares its tensors with those that the engine serves."""
+        """Reads the files and compares their tensors with the live ones."""
         new = Loaded(version, path, _read(path))
         try:
             difference = read_artifact(self._named(call)[1]).difference(new.artifact)
         except EngineError:
-            difference = None  # the live folder has gone: the engine itself compares
+            difference = None  # the live folder was deleted, so the engine itself compares
         if difference is not None:
             raise EngineControlError(f"{path} {difference}", REFUSED)
         self.prepared = new
         return new.artifact.checksum
 
     def switch(self, call: HttpCall, version: int) -> str:
-        """Loads the prepared version and proves it. Proven versions are left alone."""
+        """Loads the prepared version and verifies it. Does nothing if it is already verified."""
         new = self.prepared
-        live = self.info(call)  # proves what serves now, to compare with
+        live = self.info(call)  # verifies the live version, for comparison
         if new is None or new.version != version:
             if live.version != version or not live.checksum:
                 raise EngineControlError(f"weight_version {version} is not prepared", REFUSED)
@@ -145,7 +145,7 @@ class SGLangRoutes:
             if (version, path) == self.doubted:
                 return EngineInfo(version, "", path, None)
             if self.proven is None and not self.released:
-                call("POST", "/continue_generation", {})  # a driver that was killed may have left it waiting
+                call("POST", "/continue_generation", {})  # a killed driver may have left it paused
             try:
                 self.proven = self._prove(call, Loaded(version, path, _read(path)))
             except EngineControlError as error:
@@ -156,12 +156,12 @@ class SGLangRoutes:
         return EngineInfo(version, self.proven.checksum, path, None)
 
     def release_memory(self, call: HttpCall) -> None:
-        """A second release would end SGLang, and so does a resume without one. A process that has started since holds
-        its memory."""
+        """Releases the GPU memory. SGLang dies at a second release, and at a resume without a release. A process that
+        has started since then holds its memory."""
         if not self.released:
             process = self.memory.process()
             call("POST", "/pause_generation", {"mode": "retract"})
-            self.memory.note(process)  # before: what a driver that dies here leaves is not known
+            self.memory.note(process)  # before the request, because the driver may die here
             call("POST", "/release_memory_occupation", {})
             self.gave_back = process
 
@@ -174,12 +174,12 @@ class SGLangRoutes:
         self.memory.note("")
 
     def _named(self, call: HttpCall) -> tuple[int, str]:
-        """The version and folder that the engine serves by its own account; `MIXED` while it holds two versions."""
+        """Returns the version and folder reported by the engine; `MIXED` while it holds two versions."""
         answer = call("GET", "/model_info")
         label, path = str(answer["weight_version"]), str(answer["model_path"])
         if label.startswith(LOADING):
             return MIXED, path
-        # An engine that nobody told a version says "default"; that is the model as loaded, 0.
+        # an engine that never got a version reports "default": the model as loaded, 0
         return int(label) if label.isdigit() else 0, self.transport.folder_of(label, path)
 
     def _prove(self, call: HttpCall, new: Loaded) -> Proof:
@@ -192,7 +192,7 @@ class SGLangRoutes:
 
 
 def tensor_digests(call: HttpCall) -> dict[str, str]:
-    """SGLang's own hash of each tensor that it computes with, by "rank/name"."""
+    """Returns SGLang's own hash of each tensor, by "rank/name"."""
     answer = call("POST", "/weights_checker", {"action": "checksum"})
     return {
         f"{rank}/{name}": digest
@@ -202,15 +202,14 @@ def tensor_digests(call: HttpCall) -> dict[str, str]:
 
 
 def joined(name: str) -> set[str]:
-    """The names of the engine's tensors that hold this tensor of a folder, its own name included."""
+    """Returns the names of the engine's tensors that contain this tensor of a folder, including its own name."""
     return {name} | {re.sub(pattern, whole, name) for pattern, whole in JOINED}
 
 
 def check_digests(old: Proof, new: Loaded, digests: dict[str, str]) -> None:
     """Compares which tensors changed in the engine with which changed on disk.
 
-    A rank of several may hold rows of a tensor that are the same as before: that moved if it did on any rank, of those
-    on which anything moved.
+    Some ranks may hold unchanged rows of a tensor: it counts as changed if it changed on any rank.
 
     Raises:
         EngineControlError: one that changed on disk is still the old one in the engine.
@@ -222,7 +221,7 @@ def check_digests(old: Proof, new: Loaded, digests: dict[str, str]) -> None:
             f"version {new.version}: the engine answered that it loaded, and did not", REFUSED
         )
     if any(name.endswith(EMBEDDING_SUFFIX) for name in changed) and LM_HEAD not in new.artifact.shapes:
-        changed.add(LM_HEAD)  # tied: an engine that keeps a head of its own must have loaded that too
+        changed.add(LM_HEAD)  # tied: an engine with a separate head must have loaded that too
     changed = {one for name in changed for one in joined(name)}
     ranks, names = {rank for rank, _ in moved}, {name for _, name in moved}
     held = [key.split("/", 1) for key in digests]
@@ -239,10 +238,10 @@ def check_digests(old: Proof, new: Loaded, digests: dict[str, str]) -> None:
 
 
 def check_probe(call: HttpCall, expected: Loaded, limit: float | None = None) -> None:
-    """Compares log-probs of fixed ids with those that the artifact gives; `limit` in place of the usual one.
+    """Compares log-probs of fixed ids with those expected from the files; `limit` replaces the default limit.
 
     Raises:
-        EngineControlError: they are another model's.
+        EngineControlError: they differ too much.
     """
     try:
         probe = replace(expected_probe(expected.path), limit=limit)
@@ -257,7 +256,7 @@ def check_probe(call: HttpCall, expected: Loaded, limit: float | None = None) ->
 
 
 def scored(call: HttpCall, ids: list[int]) -> list[float]:
-    """The engine's log-probs of `ids` [T - 1]."""
+    """Returns the engine's log-probs of `ids` [T - 1]."""
     answer: dict[str, Any] = call(
         "POST",
         "/generate",

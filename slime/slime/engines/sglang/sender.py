@@ -1,7 +1,7 @@
-"""The sending side of a broadcast: rank 0 of a group whose other ranks are the GPUs of one SGLang engine.
+"""The sending side of a broadcast: rank 0 of a group with the GPUs of one SGLang engine.
 
-It reads a version's folder, which the trainer has just written and which so lies in the page cache. Calls block; what
-frees one that hangs is the end of its process, which closes its connections.
+It reads a version's folder, which the trainer has just written and which is therefore in the page cache. Calls block;
+a hanging one is freed by killing its process, which closes its connections.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch.distributed import distributed_c10d
 from slime.engines.sglang.buckets import Bucket
 from slime.errors import EngineError
 
-dist: Any = torch.distributed  # whose types leave out the stores
-c10d: Any = distributed_c10d  # and what is private here
+dist: Any = torch.distributed  # torch's type stubs lack the stores
+c10d: Any = distributed_c10d  # and this private module
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Meeting:
 class Sender:
     """Holds one group at a time.
 
-    `_new_process_group_helper` is private to torch, and what SGLang's side of the group is made with: both must prefix
-    the keys of the store in the same way.
+    `_new_process_group_helper` is private to torch, but SGLang's side uses it too: both must prefix the keys of the
+    store in the same way.
     """
 
     def __init__(self) -> None:
@@ -44,10 +44,10 @@ class Sender:
         self.group: Any = None
 
     def meet(self, engine_host: str, timeout: float) -> Meeting:
-        """Opens the store of the next group, on the address of this machine that is nearest to the engine's machine.
+        """Opens the store of the next group, on this machine's address that is nearest to the engine's machine.
 
         Raises:
-            EngineError: that machine has no address, or none that this one knows a way to.
+            EngineError: that machine has no address, or no reachable one.
         """
         self.leave()
         host = own_address(engine_host)
@@ -64,7 +64,7 @@ class Sender:
         return Meeting(host, port, self.device)
 
     def join(self, name: str, world_size: int, backend: str, timeout: float) -> None:
-        """Enters the group; returns when all ranks are there (NCCL: connects with the first bucket)."""
+        """Joins the group; returns once all ranks have joined (NCCL: connects at the first bucket)."""
         limit = timedelta(seconds=timeout)
         self.sends_from = self.device if backend == "nccl" else "cpu"
         self.group, _ = c10d._new_process_group_helper(
@@ -79,14 +79,14 @@ class Sender:
         c10d._world.pg_group_ranks[self.group] = {rank: rank for rank in range(world_size)}
 
     def send(self, bucket: Bucket) -> None:
-        """Sends a bucket to all other ranks. Raises EngineError for a file that cannot be read."""
+        """Sends a bucket to all other ranks. Raises EngineError for an unreadable file."""
         flat = bucket.read(self.sends_from)
         dist.broadcast(flat, src=0, group=self.group)
         if self.sends_from == "cuda":
             torch.cuda.synchronize()
 
     def leave(self) -> None:
-        """Closes the group, if there is one, and gives back the memory."""
+        """Closes the group, if there is one, and frees the memory."""
         if self.group is not None:
             dist.destroy_process_group(self.group)
         self.group = self.store = None
@@ -95,7 +95,7 @@ class Sender:
 
 
 def own_address(towards: str) -> str:
-    """The address of this machine on the way to another one, or to itself. Nothing is sent."""
+    """Returns this machine's address on the route to another one, or to itself. Nothing is sent."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(towards, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

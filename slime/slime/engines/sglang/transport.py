@@ -1,4 +1,4 @@
-"""Brings a version into an SGLang engine while its requests wait: the engine reads it from disk, or it is broadcast."""
+"""Loads a version into an SGLang engine while its requests wait: the engine reads it from disk, or receives it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class HalfLoaded(EngineControlError):
 
 
 class Transport(Protocol):
-    """Brings a version into one engine. `held`: it waits already, and goes on waiting afterwards."""
+    """Loads a version into one engine. `held`: it is paused already, and stays paused afterwards."""
 
     def load(self, call: HttpCall, path: str, version: int, held: bool) -> None:
-        """Raises EngineControlError: the engine does not hold the new version, and serves the old one. HalfLoaded: it
-        holds neither, and waits."""
+        """Loads a version. Raises EngineControlError: the engine has not loaded it, and serves the old one.
+        HalfLoaded: it has neither, and is paused."""
 
     def folder_of(self, label: str, named: str) -> str:
-        """The folder whose weights an engine serves that names the version `label` and the folder `named`."""
+        """Returns the folder of an engine's weights, from the reported version `label` and folder `named`."""
 
 
 class Disk:
@@ -44,7 +44,8 @@ class Disk:
 
 @contextmanager
 def waiting(call: HttpCall, held: bool) -> Iterator[None]:
-    """Requests wait meanwhile: none is refused, and their keys and values are computed again by the new weights."""
+    """Pauses requests inside the context: none is rejected, and their keys and values are computed again by the new
+    weights."""
     call("POST", "/pause_generation", {"mode": "retract"})
     whole = True
     try:

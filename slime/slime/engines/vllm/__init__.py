@@ -1,7 +1,7 @@
 """vLLM as the engine: hosted by a small server of ours that runs in vLLM's own Python (`--engine-python`).
 
-vLLM's HTTP API names neither exact log-probs at the sampling temperature nor what its weights are, so its engine
-(`AsyncLLM`) is driven from Python instead, and speaks the embedded engine's protocol to gateway and driver.
+vLLM's HTTP API returns neither exact log-probs at the sampling temperature nor information about its weights, so its
+engine (`AsyncLLM`) is controlled from Python instead, behind the embedded engine's protocol.
 
 * in our Python: `launch` (starts it, with flags checked by vLLM itself);
 * in vLLM's Python: `child` (its flags), `host` (the process), `server` (routes), `engine` (what of vLLM is called),

@@ -1,4 +1,4 @@
-"""Builds the answer to a client, in SGLang's format, from vLLM's outputs for one request."""
+"""Builds the response to a client, in SGLang's format, from vLLM's outputs for one request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slime.engines.requests import GenerateRequest
 Entry = tuple[float | None, int, str | None]
 """SGLang's wire triple: (log-prob or null, token id, text or null)."""
 Row = list[tuple[float, int]]
-"""Of one position: (log-prob, id) of the token itself, then of the best or the chosen ones."""
+"""Values of one position: (log-prob, id) of the token itself, then of the best or the chosen ones."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Delta:
 
 
 def rows_of(flat: Any) -> list[Row]:
-    """vLLM's FlatLogprobs by position."""
+    """Returns vLLM's FlatLogprobs by position."""
     return [
         list(zip(flat.logprobs[start:end], flat.token_ids[start:end], strict=True))
         for start, end in zip(flat.start_indices, flat.end_indices, strict=True)
@@ -42,7 +42,7 @@ def rows_of(flat: Any) -> list[Row]:
 
 
 class HostedAnswer:
-    """The answer to one request; `snapshot` is cumulative.
+    """The response to one request; `snapshot` is cumulative.
 
     Args:
         most_tokens: tokens that the client asked for; vLLM samples one if that is 0, which is left out.
@@ -73,11 +73,12 @@ class HostedAnswer:
 
     @property
     def failure(self) -> dict[str, Any] | None:
-        """The finish reason of a request that was refused or that failed."""
+        """Returns the finish reason of a rejected or failed request."""
         return self.finish if self.finish is not None and "status_code" in self.finish else None
 
     def add(self, delta: Delta) -> None:
-        if delta.prompt_rows and not self._prompt_rows:  # said again after a weight update had it read anew
+        # repeated if a weight update made vLLM prefill the prompt again
+        if delta.prompt_rows and not self._prompt_rows:
             self._prompt_rows = delta.prompt_rows
         if delta.ids:
             self._live = self._version()
@@ -92,7 +93,7 @@ class HostedAnswer:
         self.changed.set()
 
     def fail(self, message: str, status: int) -> None:
-        """Ends it as SGLang writes a failure."""
+        """Ends it with a failure in SGLang's format."""
         self.finish = {"type": "abort", "message": message, "status_code": status}
         self.changed.set()
 
@@ -106,7 +107,7 @@ class HostedAnswer:
         return {"type": "abort", "message": f"vLLM ended the request: {reason}", "status_code": 500}
 
     def snapshot(self) -> dict[str, Any]:
-        """The answer so far, in SGLang's shape."""
+        """Returns the answer so far, in SGLang's format."""
         meta: dict[str, Any] = {
             "id": self.rid,
             "finish_reason": self.finish,
@@ -152,7 +153,7 @@ class HostedAnswer:
 
     def _entry(self, pair: tuple[float | None, int]) -> Entry:
         value, token = pair
-        known = value is not None and math.isfinite(value)  # JSON has no infinity
+        known = value is not None and math.isfinite(value)  # JSON cannot represent infinity
         return (
             value if known else None,
             token,

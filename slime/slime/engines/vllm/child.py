@@ -1,8 +1,8 @@
-"""Runs in the Python that has vLLM: checks its flags, then serves.
+"""Runs in vLLM's Python: checks its flags, then serves.
 
-`child.py --check FLAGS` checks and leaves; `child.py JSON FLAGS` serves, and needs `slime` on PYTHONPATH. The JSON object
-is what the launcher asks for: host, port, model_path, version, checksum, device, probe_limit. A refusal is one line on
-stderr and exit status 2.
+`child.py --check FLAGS` only checks; `child.py JSON FLAGS` serves, and needs `slime` on PYTHONPATH. The JSON object
+has the launcher's settings: host, port, model_path, version, checksum, device, probe_limit. A rejected flag gives one
+line on stderr and exit status 2.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 KV_BYTES_ON_CPU = 1 << 30
-"""As in the embedded engine. vLLM would take nine tenths of the machine's memory, and refuse if they are not free."""
+"""The same as in the embedded engine; vLLM would use nine tenths of the machine's memory, and fail if they are not
+free."""
 
 
 def refuse(message: str) -> NoReturn:
@@ -25,7 +26,7 @@ def refuse(message: str) -> NoReturn:
 
 
 def engine_args(words: list[str]) -> tuple[str, Any]:
-    """vLLM's version, and its AsyncEngineArgs for flags that it takes."""
+    """Returns vLLM's version, and its AsyncEngineArgs for valid flags."""
     if importlib.util.find_spec("vllm") is None:
         refuse(f"{sys.executable} has no vLLM: install vllm there, or name its Python with VLLM_PYTHON")
     try:
@@ -46,7 +47,8 @@ def engine_args(words: list[str]) -> tuple[str, Any]:
 
 
 def complete(args: Any, words: list[str], on_cpu: bool) -> None:
-    """Sets what an engine of ours needs, and defaults as the embedded engine's; `words`: the flags that were given."""
+    """Sets the values that our server needs, and the embedded engine's defaults; `words`: the flags that were
+    given."""
     flags = {word.split("=", 1)[0].replace("_", "-") for word in words if word.startswith("--")}
     args.worker_extension_cls = "slime.engines.vllm.worker.LiveWeights"
     args.disable_log_stats = True
@@ -55,15 +57,15 @@ def complete(args: Any, words: list[str], on_cpu: bool) -> None:
     if "--seed" not in flags:
         args.seed = secrets.randbelow(1 << 31)
     if "--dtype" not in flags and (on_cpu or stored_dtype(args.model) == "float32"):
-        args.dtype = "float32"  # where vLLM would take bfloat16, and be far from what training computes
+        args.dtype = "float32"  # vLLM would use bfloat16, which differs too much from the trainer
     if on_cpu and not flags & {"--kv-cache-memory-bytes", "--gpu-memory-utilization"}:
         args.kv_cache_memory_bytes = KV_BYTES_ON_CPU
         if args.max_model_len is None:
-            args.max_model_len = -1  # what the memory holds
+            args.max_model_len = -1  # as much as fits into memory
 
 
 def stored_dtype(folder: str) -> str | None:
-    """The dtype that a model's config.json names."""
+    """Returns the dtype in a model's config.json."""
     config: dict[str, Any] = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     config |= config.get("text_config") or {}
     return config.get("dtype") or config.get("torch_dtype")

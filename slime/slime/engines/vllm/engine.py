@@ -17,7 +17,8 @@ PAUSE_MODES = {"abort": ("abort", True), "retract": ("keep", True), "in_place": 
 """vLLM's mode, and whether stored keys and values are dropped, by SGLang's mode."""
 LOOK_INTERVAL = 0.02  # seconds
 TURNS = 64
-"""Turns of the event loop in which every output that vLLM has sent is read; it handles 128 requests in each."""
+"""Iterations of the event loop after which every output sent by vLLM has been read; it handles 128 requests in
+each."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class HostedEngine:
 
     @property
     def dead(self) -> bool:
-        """Whether vLLM's engine process has ended; it does not come back."""
+        """Returns whether vLLM's engine process has exited; it does not restart."""
         return bool(self._llm.errored)
 
     @property
@@ -62,7 +63,7 @@ class HostedEngine:
         return self._llm.get_tokenizer()
 
     async def start(self) -> None:
-        """Once, before the first request."""
+        """Called once, before the first request."""
         await self._llm.collective_rpc("slime_start", args=(os.getpid(),))
 
     def shutdown(self) -> None:
@@ -72,7 +73,7 @@ class HostedEngine:
         """Yields vLLM's outputs for one request as they arrive. Aborts the request if the caller stops early.
 
         Raises:
-            RequestError: vLLM refuses it.
+            RequestError: vLLM rejects it.
         """
         try:
             params = self._make_params(**options)
@@ -87,7 +88,7 @@ class HostedEngine:
         await self._llm.abort(rid)
 
     async def pause(self, mode: str) -> None:
-        """Returns when no step runs and every token of a step was taken. Requests wait, but for mode `abort`."""
+        """Returns once no step runs and all its tokens were read. Requests wait, except with mode `abort`."""
         name, clear = PAUSE_MODES[mode]
         await self._llm.pause_generation(mode=name, clear_cache=clear)
         for _ in range(TURNS):
@@ -97,7 +98,7 @@ class HostedEngine:
         await self._llm.resume_generation()
 
     async def load(self, folder: str, version: int) -> None:
-        """Loads weights while nothing runs; tokens from now on are of `version`."""
+        """Loads weights while nothing runs; later tokens are of `version`."""
         await self._llm.collective_rpc("slime_load", args=(folder,))
         await self.name_version(version)
 
@@ -105,19 +106,19 @@ class HostedEngine:
         await self._llm.update_weight_version(str(version))
 
     async def expect(self, folder: str) -> None:
-        """Returns when all workers know what the files of a folder must give; requests go on meanwhile."""
+        """Returns once all workers know the expected values of a folder's files; requests continue meanwhile."""
         await self._llm.collective_rpc("slime_expect", args=(folder,))
         while not all(await self._llm.collective_rpc("slime_expected", args=(folder,))):
             await asyncio.sleep(LOOK_INTERVAL)
 
     async def compare(self, folder: str) -> Comparison:
-        """The live tensors of all workers with the files of a folder."""
+        """Compares the live tensors of all workers with the files of a folder."""
         reports = await self._llm.collective_rpc("slime_compare", args=(folder,))
         wrong = sorted({name for worker in reports for name in worker["wrong"]})
         return Comparison(min(worker["compared"] for worker in reports), wrong)
 
     async def score(self, ids: list[int]) -> list[float]:
-        """Log-probs of `ids` [T - 1] by the whole model."""
+        """Returns the model's log-probs of `ids` [T - 1]."""
         options = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0, "flat_logprobs": True}
         rows = None
         async for delta in self.generate(ids, options, f"probe-{uuid.uuid4().hex}"):
@@ -126,7 +127,7 @@ class HostedEngine:
 
 
 def delta_of(output: Any) -> Delta:
-    """vLLM's RequestOutput (of kind DELTA, with flat log-probs) as ours."""
+    """Converts vLLM's RequestOutput (of kind DELTA, with flat log-probs)."""
     completion = output.outputs[0]
     finish = (
         None if completion.finish_reason is None else (str(completion.finish_reason), completion.stop_reason)

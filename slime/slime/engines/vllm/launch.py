@@ -54,11 +54,11 @@ VLLM = ThirdPartyEngine(
 
 
 def serve(request: LaunchRequest) -> int:
-    """Starts vLLM, prints the ready line, waits for its end; returns an exit status.
+    """Starts vLLM, prints the ready line, waits for its exit; returns an exit status.
 
     Raises:
-        ConfigError: nothing to serve.
-        EngineError: it ended, or does not serve what the folder holds.
+        ConfigError: there is nothing to serve.
+        EngineError: it exited, or serves other weights than the folder's.
     """
     first = servable_weights(request)
     ours = {
@@ -87,7 +87,8 @@ def serve(request: LaunchRequest) -> int:
 
 
 def environment(request: LaunchRequest, visible: str) -> dict[str, str]:
-    """The child's: vLLM's Python sees this package and `claw_base`, in the folder `visible`, and nothing else of ours."""
+    """Returns the child's environment: vLLM's Python can import only this package and `claw_base`, in the folder
+    `visible`."""
     variables = child_environment(request.python, os.environ)
     env = {**variables, **compiler_environment(request.python, variables), "PYTHONPATH": visible}
     env |= {"VLLM_USE_V2_MODEL_RUNNER": "0", "VLLM_NO_USAGE_STATS": "1"}
@@ -98,5 +99,5 @@ def environment(request: LaunchRequest, visible: str) -> dict[str, str]:
 
 
 def launch(argv: list[str]) -> int:
-    """Starts vLLM for `slime.engines.launch`. Returns an exit status; 2: the arguments were refused."""
+    """Starts vLLM for `slime.engines.launch`. Returns an exit status; 2: invalid arguments."""
     return run(lambda: serve(VLLM.parse(argv)))

@@ -1,4 +1,5 @@
-"""The process that hosts vLLM: it loads, proves, serves the embedded engine's protocol, and ends with vLLM.
+"""The process that hosts vLLM: loads and verifies weights, serves the embedded engine's protocol, and exits with
+vLLM.
 
 Runs in vLLM's Python.
 """
@@ -95,7 +96,7 @@ class VLLMServer:
         streamed = False
         try:
             await asyncio.wait({begun if body.stream else reader, gone}, return_when=asyncio.FIRST_COMPLETED)
-            failure = answer.failure  # what is refused at once is no stream
+            failure = answer.failure  # an immediate rejection is not streamed
             if failure is not None:
                 return WIRE.answer({"error": {"message": failure["message"]}}, failure["status_code"])
             if body.stream and not gone.done():
@@ -124,13 +125,13 @@ class VLLMServer:
         return answer, asyncio.create_task(self._read(answer, prompt, options))
 
     async def _read(self, answer: HostedAnswer, prompt: list[int], options: dict[str, Any]) -> None:
-        """Takes every token at once: which version it is of is known until the next switch."""
+        """Reads every token at once, because its version is known only until the next switch."""
         try:
             async for delta in self.engine.generate(prompt, options, answer.rid):
                 answer.add(delta)
         except RequestError as error:
             answer.fail(str(error), error.status)
-        except Exception as error:  # one broken request; a broken engine is seen by the watcher
+        except Exception as error:  # only this request failed; the watcher notices a broken engine
             logger.exception("request %s", answer.rid)
             answer.fail(f"vLLM failed: {error}", 500)
         finally:
@@ -222,13 +223,14 @@ class VLLMServer:
         return WIRE.answer({**self.about, **load})
 
 
-SEEDS = 1 << 63  # those of torch's generators; another would end vLLM's worker
+SEEDS = 1 << 63  # range of torch's generators; another value would end vLLM's worker
 COLDEST = 0.01
-"""vLLM raises a lower temperature to this one."""
+"""vLLM raises lower temperatures to this one."""
 
 
 def sampling_options(request: GenerateRequest, prompt: list[int], limits: ModelLimits) -> dict[str, Any]:
-    """Arguments of vLLM's SamplingParams. Raises RequestError for what vLLM would do in another way."""
+    """Returns the arguments of vLLM's SamplingParams. Raises RequestError for options with other semantics in
+    vLLM."""
     _check(request, prompt, limits)
     params = request.sampling_params
     scored = request.return_logprob and request.logprob_start_len >= 0
@@ -257,7 +259,8 @@ def sampling_options(request: GenerateRequest, prompt: list[int], limits: ModelL
 
 
 def new_tokens(request: GenerateRequest, prompt: int, limits: ModelLimits) -> int:
-    """Tokens that the answer may have; 0 asks for the prompt's log-probs alone, for which vLLM samples one token."""
+    """Returns the most tokens of the answer; 0 requests only the prompt's log-probs, for which vLLM samples one
+    token."""
     return limits.new_tokens(prompt, request.sampling_params.max_new_tokens, least=1)
 
 
@@ -277,7 +280,7 @@ def _check(request: GenerateRequest, prompt: list[int], limits: ModelLimits) -> 
 
 
 def serve(args: Any, request: dict[str, Any], version: str) -> int:
-    """Loads the model, proves it and serves until a signal; returns an exit status. vLLM's processes end with it.
+    """Loads the model, verifies it and serves until a signal; returns an exit status. vLLM's processes exit with it.
 
     Args:
         args: vLLM's AsyncEngineArgs. request: see `child`. version: vLLM's.
@@ -336,5 +339,6 @@ async def _listen(
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """Out of whatever loads, through the blocks that end vLLM. Uvicorn, while it serves, has handlers of its own."""
+    """Signal handler: leaves a running load through the blocks that end vLLM. Uvicorn has its own handlers while it
+    serves."""
     sys.exit(0)

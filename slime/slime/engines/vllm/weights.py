@@ -1,10 +1,10 @@
-"""Weights in two phases, with proof: prepare reads and checks a folder, switch loads it while all requests wait.
+"""Verified two-phase weight updates: prepare reads and checks a folder, switch loads it while all requests wait.
 
 vLLM has one set of weights. It is paused between two steps; every request keeps its tokens, and its keys and values
-are computed again by the new weights. The live weights are compared with the files before the first token of the new
-version, on a CPU bit by bit, on a GPU by fingerprints, which are made of the files beforehand; and with the log-probs
-that the folder must give right after. Weights that were loaded wrong are replaced by the old ones before anything
-runs."""
+are computed again by the new weights. Before the first token of the new version, the live weights are compared with
+the files, on a CPU bit by bit, on a GPU by fingerprints computed from the files beforehand; the log-probs are
+compared right after. Incorrectly loaded weights are replaced by the old ones before anything runs.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ logger = logging.getLogger(__name__)
 
 
 class BrokenEngineError(WeightsError):
-    """Neither the new weights nor the old ones could be loaded: the engine must end, and start again."""
+    """Neither the new weights nor the old ones could be loaded: the engine must be restarted."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """A folder that was read. `checksum` is empty where it was seen that another model serves."""
+    """A folder that was read. `checksum` is empty if other weights were found to be live."""
 
     number: int
     path: str
@@ -53,7 +53,7 @@ class HostedWeights:
         return self._live
 
     async def prove_first(self, path: str, number: int, checksum: str | None) -> None:
-        """Proves the weights that vLLM loaded by itself.
+        """Verifies the weights that vLLM has loaded itself.
 
         Args:
             checksum: checksum that the folder must have; None: not checked.
@@ -70,7 +70,7 @@ class HostedWeights:
             await self._probe()
 
     async def prepare(self, path: str, number: int) -> str:
-        """Reads and checks a version; returns its checksum. Repeating it is harmless. Raises WeightsError."""
+        """Reads and checks a version; returns its checksum. It can be repeated. Raises WeightsError."""
         async with self.lock:
             for known in (self._live, self._prepared):
                 if known is not None and known.checksum and (known.number, known.path) == (number, path):
@@ -92,7 +92,7 @@ class HostedWeights:
             return new.checksum
 
     async def switch(self, number: int) -> str:
-        """Makes the prepared version live and proves it; harmless if it already is. Returns its checksum.
+        """Makes the prepared version live and verifies it; does nothing if it already is live. Returns its checksum.
 
         Raises:
             WeightsError: it is not prepared, or not what serves now.
@@ -138,7 +138,8 @@ class HostedWeights:
     async def _load(self, version: Version) -> None:
         try:
             await self._engine.load(version.path, version.number)
-        except Exception as error:  # of any kind, from another process
+        # Loads and compares a version between two steps; restores the old one after a failure.
+        except Exception as error:
             raise WeightsError(f"vLLM could not load {version.path}: {error}") from error
         await self._compare(version)
 
@@ -152,7 +153,7 @@ class HostedWeights:
         logger.info("version %d: %d tensors compared", version.number, report.compared)
 
     async def _probe(self) -> None:
-        """Compares log-probs of the whole model; while the engine is paused there are none."""
+        """Compares log-probs of the whole model, which cannot be computed while the engine is paused."""
         if self._engine.paused:
             return
         live = self.live

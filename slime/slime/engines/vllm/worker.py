@@ -1,4 +1,4 @@
-"""Additions to vLLM's workers: load a version, tie its head again, and compare live weights with the files.
+"""Extensions of vLLM's workers: load a version, restore tied heads, and compare live weights with the files.
 
 `LiveWeights` is vLLM's `worker_extension_cls`: its methods become the worker's, called by `collective_rpc`.
 """
@@ -26,18 +26,18 @@ from slime.weights.digests import in_parallel
 
 HEAD, EMBEDDING = "lm_head", "embed_tokens"
 BIT_BY_BIT = ("cpu",)
-"""Devices that compare with the files themselves, which are mapped in their memory. To any other the files would have to
-be copied again while requests wait, so there fingerprints are compared, which were made of the files before."""
+"""Devices that compare with the files directly, which are memory-mapped. For other devices the files would have to be
+copied again while requests wait, so fingerprints computed beforehand are compared."""
 KEPT = 3
-"""Folders whose fingerprints are kept: of the live, the next and the last version."""
+"""Number of folders whose fingerprints are cached: of the live, the next and the last version."""
 COLUMNS = 64
-"""Columns of a packed weight that are read back, by unit vectors: a tensor left behind differs in nearly all of them."""
+"""Columns of a packed weight that are read back, by unit vectors: a stale tensor differs in nearly all of them."""
 
 
 WORD = 8
 """Bytes."""
 SPAN = 1 << 20
-"""Words that are multiplied at a time; those of later spans count by powers of `STEP`."""
+"""Words that are multiplied at a time; later spans are weighted by powers of `STEP`."""
 STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 
 Fingerprint = tuple[int, int]
@@ -48,8 +48,8 @@ def fingerprint(tensor: Tensor) -> Fingerprint:
 
     Every device has the operations: the memory of a GPU is read once, and stays there. Two sums of a tensor's 8-byte
     words modulo 2^64, each word times a random odd number (multilinear hashing: Lemire and Kaser 2014, arXiv
-    1202.4961); one sum is of the words, the other of their upper halves, so that each of the numbers in a word changes
-    many bits. They find what a load left behind or damaged, not forgery.
+    1202.4961); one sum is of the words, the other of their upper halves, so that each of the numbers in a word
+    changes many bits. They detect stale or damaged data, not forgery.
     """
     flat = words(tensor)
     sums = torch.zeros(2, dtype=torch.int64, device=flat.device)
@@ -65,7 +65,8 @@ def fingerprint(tensor: Tensor) -> Fingerprint:
 
 
 def words(tensor: Tensor) -> Tensor:
-    """The bytes of a tensor as flat int64, eight in each, or one in each if they do not make words."""
+    """Returns the bytes of a tensor as flat int64: eight in each, or one in each if the size is not a multiple of
+    eight."""
     flat = tensor.detach().contiguous().reshape(-1)
     if flat.nbytes % WORD:
         return flat.view(torch.uint8).to(torch.int64)
@@ -76,7 +77,7 @@ def words(tensor: Tensor) -> Tensor:
 
 @lru_cache(maxsize=8)
 def keys(device: str) -> tuple[Tensor, Tensor]:
-    """The same odd numbers on every device and in every process."""
+    """Returns the same odd numbers on every device and in every process."""
     generator = torch.Generator().manual_seed(0x5EED)
     made = torch.randint(-(1 << 62), 1 << 62, (2, SPAN), generator=generator) * 2 + 1
     whole, halves = made.to(device)
@@ -90,7 +91,7 @@ class LiveWeights:
     slime_known: dict[str, tuple[Wanted, Future[None]]]
 
     def slime_start(self, server: int) -> None:
-        """Once, before the first request. `server`: process id of our server."""
+        """Called once, before the first request. `server`: process id of our server."""
         end_with(server)
         self.slime_known = {}
         from vllm.v1.sample.sampler import Sampler
@@ -107,7 +108,7 @@ class LiveWeights:
         tie_head(self.model_runner.get_model(), self._slime_tied())
 
     def slime_expect(self, folder: str) -> None:
-        """Begins to look at what the files of a folder must give; requests go on meanwhile."""
+        """Starts to compute the expected values of a folder's files; requests continue meanwhile."""
         model = self.model_runner.get_model()
         expected, done = Wanted(model, read_tensors(folder), self._slime_tied()), Future[None]()
         self.slime_known.pop(folder, None)
@@ -117,7 +118,7 @@ class LiveWeights:
         threading.Thread(target=_expect, args=(model, expected, done), daemon=True).start()
 
     def slime_expected(self, folder: str) -> bool:
-        """Returns whether it has been looked at. Raises the error that occurred in between."""
+        """Returns whether that is finished. Raises an error that occurred meanwhile."""
         done = self.slime_known[folder][1]
         if done.done():
             done.result()
@@ -139,11 +140,11 @@ class LiveWeights:
 
 def _expect(model: nn.Module, expected: Wanted, done: Future[None]) -> None:
     try:
-        for full, live in model.named_parameters(remove_duplicate=False):  # a tied head too
+        for full, live in model.named_parameters(remove_duplicate=False):  # including a tied head
             if live.device.type not in BIT_BY_BIT:
                 expected.fingerprints(full, live.dtype)
         done.set_result(None)
-    except Exception as error:  # it is told where it is asked for
+    except Exception as error:  # raised when the result is requested
         done.set_exception(error)
 
 
@@ -152,8 +153,8 @@ def read_tensors(folder: str) -> dict[str, Tensor]:
 
 
 def tie_head(model: nn.Module, tied: bool) -> None:
-    """Gives the head of tied models the embedding's weight again. A CPU computes with a packed copy of it, which vLLM's
-    reload leaves behind: it loads the embedding alone, and calls the head complete."""
+    """Restores the tied head's weight to the embedding's. A CPU computes with a packed copy of it, which vLLM's
+    reload does not update: it loads only the embedding, and considers the head complete."""
     modules = dict(model.named_modules())
     heads = [module for name, module in modules.items() if _leaf(name) == HEAD]
     embeddings = [module for name, module in modules.items() if _leaf(name) == EMBEDDING]
@@ -183,8 +184,7 @@ class Wanted:
             self._parts |= dict.fromkeys((f"{HEAD}.weight", f"language_model.{HEAD}.weight"), shared[0])
 
     def __getitem__(self, live: str) -> list[Tensor]:
-        """Its parts, one after the other along their first dimension; none if no file holds it under a name that is
-        known here."""
+        """Returns its parts, in order along their first dimension; [] if no file has it under a known name."""
         parts = self._parts.get(live, {})
         if len(parts) == 1:
             return list(parts.values())
@@ -192,7 +192,7 @@ class Wanted:
         return [parts[part] for part in order] if parts and set(parts) == set(order) else []
 
     def fingerprints(self, live: str, dtype: torch.dtype) -> list[Fingerprint]:
-        """Of its parts, as they are in the dtype that serves."""
+        """Returns the fingerprints of its parts in the served dtype."""
         fingerprints = self._fingerprints.get((live, dtype))
         if fingerprints is None:
             fingerprints = self._fingerprints[live, dtype] = [
@@ -210,7 +210,8 @@ class Wanted:
 
 
 def compare(name: str, module: nn.Module, expected: Wanted) -> tuple[list[str], list[str]]:
-    """Names of a module's own tensors that are right and that are wrong; shards and unknown names are in neither."""
+    """Returns the names of a module's own tensors that are right and that are wrong; shards and unknown names are in
+    neither."""
     right: list[str] = []
     wrong: list[str] = []
     for kind, live in module.named_parameters(recurse=False):
@@ -223,9 +224,9 @@ def compare(name: str, module: nn.Module, expected: Wanted) -> tuple[list[str], 
 
 
 def _views(module: Any, full: str, live: Tensor, expected: Wanted) -> Iterator[bool]:
-    """Returns whether the stored tensor and the packed copy used for computing, if present, have the expected values.
+    """Yields whether the stored tensor and the packed copy used for computing, if any, have the expected values.
 
-    They are looked at where they are, part by part: nothing is joined, and no live tensor leaves its device.
+    They are compared in place, part by part: nothing is concatenated, and no live tensor is moved to another device.
     """
     parts = expected[full]
     first, rows = parts[0], sum(map(len, parts))
@@ -241,7 +242,7 @@ def _views(module: Any, full: str, live: Tensor, expected: Wanted) -> Iterator[b
 
 
 def _computed_with(module: Any, dtype: torch.dtype, parts: list[Tensor]) -> Iterator[bool]:
-    """Reads columns of a packed weight back: its product with a unit vector is the column, exactly."""
+    """Reads back columns of a packed weight: its product with a unit vector is exactly the column."""
     rows, width = sum(map(len, parts)), parts[0].shape[1]
     columns = torch.arange(0, width, max(1, width // COLUMNS))
     units = torch.zeros(len(columns), width, dtype=dtype)
@@ -256,7 +257,7 @@ def _leaf(name: str) -> str:
 
 
 def _module(name: str) -> str:
-    """Of a tensor's name."""
+    """Returns the module of a tensor's name."""
     return name.rpartition(".")[0]
 
 
@@ -264,9 +265,9 @@ LOOK_SECONDS = 0.5
 
 
 def end_with(server: int) -> None:
-    """To be called in a worker: from now on it, and the engine process above it, end after the process `server`.
+    """Called in a worker: makes it, and its parent engine process, exit after the process `server`.
 
-    vLLM's engine process would outlive a server that was killed.
+    vLLM's engine process would outlive a killed server.
     """
     watched = psutil.Process(server)
     family = [os.getpid()]

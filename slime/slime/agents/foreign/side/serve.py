@@ -1,8 +1,8 @@
-"""Environments of another Python: `python serve.py KIND OPTIONS`, started by `slime.agents.foreign.worker`.
+"""Environments in another Python: `python serve.py KIND OPTIONS`, started by `slime.agents.foreign.worker`.
 
-A line of JSON a message. In comes {"id", "do", "body"}; out goes the same id with "answer", with "away" (a failure that
-is no agent's fault), or with "refused" (a request that no other try would make right). The message with id 0 is the
-greeting. Needs the standard library alone, and what the kind imports; prints of libraries go to stderr.
+Messages are JSON lines. A request is {"id", "do", "body"}; the reply has the same id with "answer", "away" (a failure
+not caused by the agent), or "refused" (a retry would fail too). The message with id 0 is the greeting. Needs only the
+standard library, and the imports of the kind; libraries' prints go to stderr.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Refused(Exception):
 
 
 class Wire:
-    """Standard input and output, which no library reads or prints into."""
+    """Standard input and output, protected from prints and reads of libraries."""
 
     def __init__(self) -> None:
         self.source, self.out = os.dup(0), os.dup(1)
@@ -48,7 +48,7 @@ class Wire:
 
 
 async def serve(wire: Wire, kind: str, options: Json) -> None:
-    """Until the other side closes its end."""
+    """Serves until the other side closes the connection."""
     try:
         side = importlib.import_module(f"{kind}_side").Side(options)
         await side.start()
@@ -79,5 +79,7 @@ async def answer(wire: Wire, side: Any, message: Json) -> None:
 
 
 if __name__ == "__main__":
-    sys.modules["serve"] = sys.modules["__main__"]  # a kind raises the Refused that is caught here
+    sys.modules["serve"] = sys.modules[
+        "__main__"
+    ]  # so that kinds raise the same Refused class that is caught here
     asyncio.run(serve(Wire(), sys.argv[1], json.loads(sys.argv[2])))

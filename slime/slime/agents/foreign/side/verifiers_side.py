@@ -1,7 +1,7 @@
-"""Episodes of verifiers 0.4: a taskset with its environment, harness, tools and rewards, none of them changed.
+"""Episodes of verifiers 0.4: a taskset with its environment, harness, tools and rewards, all unchanged.
 
-verifiers plays an episode by itself and asks a model by HTTP. That model is `Bridge`, in this process: what verifiers
-asks becomes an observation of ours, and our action becomes the answer that it waits for.
+verifiers plays an episode by itself and calls a model by HTTP. That model is `Bridge`, in this process: each request
+becomes an observation, and our action becomes the response.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
 Json = dict[str, Any]
 OURS = "slime_chat"
-CUT = "max_turns"  # verifiers' name of an episode that a limit has ended
+CUT = "max_turns"  # verifiers' stop reason for an episode that reached a limit
 
 
 class Side:
@@ -53,7 +53,7 @@ class Side:
         await self.bridge.stop()
 
     async def tasks(self, first: int, count: int) -> Json:
-        """Rows of the taskset, which reset takes back."""
+        """Returns rows of the taskset, in the form that reset accepts."""
         tasks = itertools.islice(iter(self.env.taskset), first, first + count)
         return {"rows": [task.data.model_dump(mode="json", exclude_none=True) for task in tasks]}
 
@@ -80,7 +80,7 @@ class Side:
         return {"messages": seen or [], "done": seen is None, "step_score": None}
 
     async def evaluate(self, episode: str) -> Json:
-        """Returns verifiers' reward; of an episode that was cut off the reward for the played part."""
+        """Returns verifiers' reward; for a truncated episode, the reward of the played part."""
         played = self._known(episode)
         await played.cut()
         if trouble := played.trouble():
@@ -105,7 +105,7 @@ class Side:
 
 
 class Played:
-    """One episode that verifiers plays."""
+    """One episode played by verifiers."""
 
     def __init__(self, bridge: Bridge) -> None:
         self.bridge = bridge
@@ -124,7 +124,7 @@ class Played:
         self.bridge.episodes[trace.id] = self
 
     async def next(self) -> list[Json] | None:
-        """Messages that the model has not seen; None if the episode is over."""
+        """Returns messages that are new to the model; None if the episode is over."""
         waiting = asyncio.ensure_future(self.asked.get())
         await asyncio.wait([waiting, self.playing], return_when=asyncio.FIRST_COMPLETED)
         if not waiting.done():
@@ -134,7 +134,7 @@ class Played:
         messages = [_plain(message) for message in self.now.body["messages"]]
         if self.trace not in (None, self.now.trace):
             raise Refused("several agents of one episode: play it through the gateway")
-        known = len(self.before) + bool(self.before)  # and the answer behind them
+        known = len(self.before) + bool(self.before)  # including the answer after them
         if messages[: len(self.before)] != self.before:
             raise Refused("the harness rewrites its history: play it through the gateway")
         self.before, self.trace, self.tools = messages, self.now.trace, self.now.body.get("tools") or []
@@ -147,7 +147,7 @@ class Played:
         self.now = None
 
     async def cut(self) -> None:
-        """Ends an episode that still waits for the model, as a limit of verifiers would."""
+        """Ends an episode that waits for the model, like a limit of verifiers."""
         if self.now is not None:
             for trace in self.traces:
                 trace.stop(CUT)
@@ -174,7 +174,7 @@ class Played:
 
 
 class Asked:
-    """A request for an answer of the model."""
+    """A request for a model answer."""
 
     def __init__(self, trace: str, body: Json) -> None:
         self.trace, self.body = trace, body
@@ -182,7 +182,7 @@ class Asked:
 
 
 class Bridge:
-    """The model, as verifiers sees it: an OpenAI-compatible address on the loopback interface."""
+    """The model for verifiers: an OpenAI-compatible server on the loopback interface."""
 
     def __init__(self) -> None:
         self.episodes: dict[str, Played] = {}
@@ -213,7 +213,7 @@ class Bridge:
 
 
 def _config(env: Json, harness: Mapping[str, Any]) -> Any:
-    """verifiers' configuration; agents without a harness or a runtime of their own get ours, in this process."""
+    """Returns verifiers' configuration; agents without their own harness or runtime get ours, in this process."""
     made = resolve_env_config(env)
     for name in agent_config_fields(made):
         about = dict(env.get(name) or {})
@@ -225,7 +225,7 @@ def _config(env: Json, harness: Mapping[str, Any]) -> Any:
 
 
 def _plain(message: Json) -> Json:
-    """As our chat templates take it. Raises Refused unless it is text."""
+    """Returns a message in our chat templates' format. Raises Refused unless it is text."""
     content = message.get("content") or ""
     if isinstance(content, list):
         if any(part.get("type") != "text" for part in content):

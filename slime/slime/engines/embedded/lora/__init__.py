@@ -1,1 +1,1 @@
-"""LoRA adapters that are served together on one base: a request names one, and one batch holds rows of several."""
+"""LoRA adapters on a shared base model: a request names one, and one batch contains rows of several."""

@@ -1,4 +1,4 @@
-"""The low-rank factors of one adapter, read from a folder of PEFT's and checked against the model that is served."""
+"""Low-rank factors of one adapter, read from a PEFT folder and checked against the served model."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class AdapterFactors:
 
     @property
     def nbytes(self) -> int:
-        """Of all factors."""
+        """Returns the bytes of all factors."""
         return sum(tensor.nbytes for part in (self.down, self.up) for tensor in part.values())
 
 
 def adaptable_layers(model: ServedModel) -> dict[str, Any]:
-    """The linear layers that an adapter may change, by name: those that see the tokens of a step, so none of a vision
-    tower."""
+    """Returns the linear layers that an adapter may change, by name: those that process the tokens of a step, thus
+    none of a vision tower."""
     inside = {id(layer) for layer in model.module.get_decoder().modules()}
     inside.add(id(model.module.get_output_embeddings()))
     return {
@@ -51,7 +51,7 @@ def adaptable_layers(model: ServedModel) -> dict[str, Any]:
 
 
 def read_factors(folder: str, model: ServedModel, name: str, version: int) -> AdapterFactors:
-    """The adapter of a folder, as `name` at `version`.
+    """Returns the adapter in a folder, as `name` at `version`.
 
     Raises:
         WeightsError: no folder of an adapter, or one that cannot be added to this model row by row: weights that replace

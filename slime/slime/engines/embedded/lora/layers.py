@@ -1,8 +1,9 @@
-"""Linear layers that add to each row of a step what the row's adapter changes.
+"""Linear layers that add the adapter's contribution to each row of a step.
 
-The base's product is computed once for all rows. The rows that decode, one a sequence, get x A^T B^T of their adapters in
-two products over the factors of all adapters in use, side by side: the parts of other adapters are multiplied by zero
-in between. A prompt's chunk has many rows of one adapter and takes that adapter's factors alone."""
+The base model's product is computed once for all rows. Decoding rows, one a sequence, get x A^T B^T of their adapters
+in two products over the concatenated factors of all adapters in use: the parts of other adapters are multiplied by
+zero in between. A prompt's chunk has many rows of one adapter and uses only that adapter's factors.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from slime.engines.embedded.lora.factors import AdapterFactors, adaptable_layers
 from slime.engines.embedded.model import ServedModel
 
 SPARE_PLACES = 4
-"""Places without an adapter in use that a step computes in vain, before the factors are packed again."""
+"""Unused places that a step computes in vain, before the factors are packed again."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class AdaptedChunk:
 
 @dataclass
 class AdaptedStep:
-    """The adapters' factors that the layers add in one step.
+    """The adapters' factors that the layers use in one step.
 
     Attributes:
         mask: [rows, places * rank], the scale of its adapter in a row's own place, else 0; None: no row has an adapter.
@@ -49,7 +50,7 @@ class AdaptedStep:
     chunks: list[AdaptedChunk]
 
     def add(self, layer: str, is_head: bool, x: Tensor, y: Tensor) -> None:
-        """Adds to y [1, T, out] what the adapters make of x [1, T, in]; the head's rows are those that are kept."""
+        """Adds to y [1, T, out] the adapters' contribution for x [1, T, in]; the head has only the kept rows."""
         if self.mask is not None and layer in self.down:
             rows = self.mask.shape[0]
             inner = linear(x[0, :rows], self.down[layer]).mul_(self.mask)
@@ -64,8 +65,7 @@ class AdaptedStep:
 
 @dataclass
 class _Pack:
-    """Factors of the adapters that decode, side by side, each in a place of `rank` rows; `capacity` places have
-    memory."""
+    """Concatenated factors of the decoding adapters, each in a place of `rank` rows; memory for `capacity` places."""
 
     rank: int = 0
     capacity: int = 0
@@ -74,7 +74,7 @@ class _Pack:
     up: dict[str, Tensor] = field(default_factory=dict)
 
     def hold(self, adapters: Sequence[AdapterFactors]) -> None:
-        """Every wanted adapter gets a place; the memory is allocated again if it does not fit or is mostly unused."""
+        """Assigns a place to every given adapter; memory is reallocated if it is too small or mostly unused."""
         rank = max(one.rank for one in adapters)
         missing = [one for one in adapters if one not in self.places]
         free = [at for at, one in enumerate(self.places) if one not in adapters]
@@ -98,7 +98,7 @@ class _Pack:
             self._write(at, new)
 
     def release(self, one: AdapterFactors) -> None:
-        """Its place is free."""
+        """Frees the adapter's place."""
         self.places = [None if held is one else held for held in self.places]
 
     def clear(self) -> None:
@@ -106,7 +106,7 @@ class _Pack:
         self.places, self.down, self.up = [], {}, {}
 
     def used(self, part: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The places that are taken, of `down` or `up`."""
+        """Returns the used places of `down` or `up`."""
         return {layer: tensor[: len(self.places) * self.rank] for layer, tensor in part.items()}
 
     def _write(self, at: int, one: AdapterFactors) -> None:
@@ -122,8 +122,8 @@ class _Pack:
 
 
 class AdaptedLayers:
-    """The linear layers of one model, for the decode thread. A layer is touched when the first adapter that changes it is
-    used; without rows of adapters it computes what it did before."""
+    """The linear layers of one model, for the decode thread. A layer is wrapped when an adapter that changes it is
+    first used; without adapter rows it computes the same as before."""
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
@@ -138,7 +138,7 @@ class AdaptedLayers:
         return adaptable_layers(self._model)
 
     def begin(self, rows: list[AdapterFactors | None], chunks: list[AdaptedChunk]) -> None:
-        """Before a forward pass. `rows`: the adapters of the tokens that are decoded, which come first."""
+        """Called before a forward pass. `rows`: the adapters of the decoded tokens, which come first."""
         if self._step is None or rows != self._rows:
             self._rows, self._step = rows, self._packed(rows)
         for chunk in chunks:
@@ -150,12 +150,12 @@ class AdaptedLayers:
             self.now = None
 
     def release(self, factors: AdapterFactors) -> None:
-        """Before the memory of an adapter without rows is given back, or its rows get another version."""
+        """Called before the memory of an adapter without rows is freed, or its rows get another version."""
         self._pack.release(factors)
         self._rows, self._step, self.now = [], None, None
 
     def clear(self) -> None:
-        """Gives the memory of the packed factors back."""
+        """Frees the memory of the packed factors."""
         self._pack.clear()
         self._rows, self._step, self.now = [], None, None
 

@@ -1,8 +1,8 @@
-"""The adapters of an engine, and those that are in memory.
+"""The adapters of an engine, and which of them are in memory.
 
-An adapter is registered with a folder and a version. At most `most` are in memory; the one used longest ago makes room.
-A request for one that is not waits in the queue while a thread reads it. If all in memory are in use, the one that was
-asked for longest ago takes no more requests, so that it becomes idle: no adapter waits for ever.
+An adapter is registered with a folder and a version. At most `most` are in memory; the least recently used one is
+evicted. A request for an adapter that is not in memory waits in the queue while a thread loads it. If all are in use,
+the least recently requested one accepts no more requests until it is idle, so that no adapter waits for ever.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from slime.engines.requests import UnknownAdapterError, WeightsError
 
 @dataclass(frozen=True)
 class RegisteredAdapter:
-    """One version of an adapter: where it lies, the checksum of its tensors, and by what they are scaled."""
+    """One version of an adapter: its folder, checksum and scale."""
 
     name: str
     version: int
@@ -43,27 +43,27 @@ class DecodeLoop(Protocol):
         """Runs `call` in the decode thread and returns when it has run."""
 
     def post(self, call: Callable[[], None]) -> None:
-        """As `between_steps`, and does not wait."""
+        """Like `between_steps`, without waiting."""
 
     def adapters_of(self, waiting: bool) -> set[str]:
-        """Names of the adapters of requests that wait, or of those that run."""
+        """Returns the names of the adapters of waiting or of running requests."""
 
     def adapter_replaced(self, name: str) -> None:
-        """Keys and values of an earlier version serve no more."""
+        """Invalidates keys and values of an earlier version."""
 
     def end_requests(self, name: str, reason: dict[str, object]) -> None:
-        """Ends the requests of an adapter, also those that wait."""
+        """Ends the requests of an adapter, including waiting ones."""
 
 
 class AdapterTable:
-    """The adapters of one engine. `register`, `unregister` and `check` may be called by any thread."""
+    """The adapters of one engine. `register`, `unregister` and `check` are thread-safe."""
 
     def __init__(self, model: ServedModel, most: int, loop: DecodeLoop) -> None:
         self._model, self._most, self._loop = model, most, loop
         self._layers = AdaptedLayers(model)
         self._lock = threading.Lock()
         self._registered: dict[str, RegisteredAdapter] = {}
-        # The one that was asked for longest ago comes first.
+        # least recently requested first
         self._loaded: OrderedDict[str, AdapterFactors] = OrderedDict()
         self._loading: set[str] = set()
         self._fresh: set[str] = set()
@@ -71,16 +71,16 @@ class AdapterTable:
         self._reader = ThreadPoolExecutor(1, "adapters")
         self.loads = 0
 
-    # Called from other threads.
+    # Called by other threads.
 
     def check(self, name: str) -> None:
-        """Raises UnknownAdapterError."""
+        """Raises UnknownAdapterError if there is no such adapter."""
         if name not in self._registered:
             raise UnknownAdapterError(f"lora_path: the adapter {name!r} is not loaded")
 
     def register(self, name: str, path: str, version: int | None = None) -> RegisteredAdapter:
-        """Adds an adapter, or replaces it between two steps: its streams go on with the new version, those of others do
-        not notice. Repeating it is harmless.
+        """Adds an adapter, or replaces it between two steps: its streams continue with the new version, others are
+        not affected. It can be repeated.
 
         Args:
             version: None: 0 for a new adapter, one more than its last for a known one with other weights.
@@ -106,13 +106,13 @@ class AdapterTable:
             return new
 
     def unregister(self, name: str) -> None:
-        """Forgets an adapter with its keys and values, and ends its requests. Raises UnknownAdapterError."""
+        """Removes an adapter with its keys and values, and ends its requests. Raises UnknownAdapterError."""
         with self._lock:
             self.check(name)
             self._loop.between_steps(lambda: self._forget(name))
 
     def listing(self) -> dict[str, dict[str, object]]:
-        """Version, path and checksum of every adapter by name, and whether it is in memory."""
+        """Returns version, path and checksum of every adapter by name, and whether it is in memory."""
         known = dict(self._registered)
         return {
             name: {
@@ -126,10 +126,10 @@ class AdapterTable:
 
     @property
     def nbytes(self) -> int:
-        """Of the factors in memory."""
+        """Returns the bytes of the factors in memory."""
         return sum(one.nbytes for one in list(self._loaded.values()))
 
-    # The decode thread.
+    # Called by the decode thread.
 
     def version(self, name: str) -> int:
         return self._registered[name].version
@@ -138,8 +138,8 @@ class AdapterTable:
         return name in self._registered
 
     def is_ready(self, name: str) -> bool:
-        """Whether a request of this adapter may start now; asked only if nothing else keeps it from starting. If not, the
-        adapter is read, or room is made for it."""
+        """Returns whether a request of this adapter may start now; called only if nothing else prevents it. If not,
+        the adapter is loaded, or room is made for it."""
         if name in self._leaving and not self._is_any_wanted():
             self._leaving.clear()
         if name in self._loaded and name not in self._leaving:
@@ -153,7 +153,7 @@ class AdapterTable:
         return False
 
     def begin(self, step: EngineStep) -> None:
-        """Before a forward pass: the layers get the adapters of its rows."""
+        """Passes the adapters of a step's rows to the layers, before a forward pass."""
         self._layers.now = None
         if not self._loaded:
             return
@@ -164,7 +164,7 @@ class AdapterTable:
             self._layers.begin(adapters, chunks)
 
     def drop_all(self) -> None:
-        """Gives the memory back; requests that wait have their adapters read again."""
+        """Frees the memory; adapters of waiting requests are loaded again."""
         self._loaded.clear()
         self._fresh.clear()
         self._leaving.clear()
@@ -183,7 +183,8 @@ class AdapterTable:
         return chunks
 
     def _make_room(self) -> bool:
-        """Whether one more may be read. An idle adapter gives its place; if none is idle, one takes no more requests."""
+        """Returns whether another adapter may be loaded. Evicts an idle adapter; if none is idle, one accepts no more
+        requests."""
         if len(self._loaded) + len(self._loading) < self._most:
             return True
         kept = self._loop.adapters_of(waiting=False) | (self._fresh & self._loop.adapters_of(waiting=True))
@@ -200,11 +201,11 @@ class AdapterTable:
         return False
 
     def _is_any_wanted(self) -> bool:
-        """Returns whether a request waits for an adapter that is neither in memory nor being read."""
+        """Returns whether a request waits for an adapter that is neither in memory nor being loaded."""
         return bool(self._loop.adapters_of(waiting=True) - self._loaded.keys() - self._loading)
 
     def _read(self, one: RegisteredAdapter) -> None:
-        """In the reader's thread."""
+        """Loads an adapter in the reader's thread."""
         try:
             factors = read_factors(one.path, self._model, one.name, one.version)
             if not one.holds(factors):
@@ -215,7 +216,7 @@ class AdapterTable:
         except WeightsError as error:
             message = str(error)
             self._loop.post(lambda: self._failed(one, message))
-        except Exception as error:  # such as memory that is not there: the requests must not wait for ever
+        except Exception as error:  # such as out of memory: the requests must not wait for ever
             message = f"the adapter {one.name!r} cannot be read: {error!r}"
             self._loop.post(lambda: self._failed(one, message))
         else:

@@ -1,4 +1,4 @@
-"""A harness of verifiers that starts no program: its loop runs in this process, tools of the task included."""
+"""A harness for verifiers that starts no program: its loop runs in this process, including the task's tools."""
 
 from slime_chat.harness import ChatHarness
 

@@ -1,4 +1,4 @@
-"""The chat loop. Every call of the model goes through verifiers' own server, as the contract of harnesses asks."""
+"""The chat loop. Every model call goes through verifiers' own server, as its harness contract requires."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Json = dict[str, Any]
 
 
 class ChatHarnessConfig(HarnessConfig):  # type: ignore[misc]
-    """Nothing to set."""
+    """An empty configuration."""
 
 
 class ChatHarness(Harness[ChatHarnessConfig]):  # type: ignore[misc]
-    """Asks until an answer calls no tool; a turn of the user continues the conversation."""
+    """Calls the model until an answer has no tool call; a user turn continues the conversation."""
 
     APPENDS_SYSTEM_PROMPT = True
     SUPPORTS_MCP = True
@@ -75,7 +75,7 @@ class ChatHarness(Harness[ChatHarnessConfig]):  # type: ignore[misc]
 
 @functools.cache
 def trusted() -> ssl.SSLContext:
-    """Made once: reading the certificates is 20 ms, twice the rest of a turn."""
+    """Returns a cached context: loading the certificates takes 20 ms, twice the rest of a turn."""
     return httpx.create_ssl_context()
 
 
