@@ -7,14 +7,19 @@ from openclaw.judge.rules.judge import RulesBackend, vote_by_rules
 from openclaw_test.people.scripted_user import ScriptedUser
 from openclaw_test.people.tastes import (
     ASSISTANT,
+    BRIEF,
     BY_NAME,
+    CHEERFUL_LISTER,
     COMPLAINTS,
+    COUNTER,
     DASHER,
+    OPPOSITES,
     STUDENT,
     TEACHER,
     complaint,
     has_dashes,
 )
+from tiny_claw.detectors import visible
 from tiny_claw.manners import Style, write_reply
 from tiny_claw.problems import Problem, Step
 
@@ -55,6 +60,41 @@ def test_each_person_misses_something_else(
     assert found == [student, assistant, teacher, dasher]
 
 
+@pytest.mark.parametrize(
+    ("reply", "brief", "lister", "counter"),
+    [
+        (PROSE, ("long",), ("unlisted", "cold"), ("not the number",)),
+        (SHORT, (), ("unlisted", "cold"), ("not the number",)),
+        (f"Happy to help! {SHORT}", (), ("unlisted",), ("not the number",)),
+        (LIST, ("long",), ("cold",), ("not the number",)),
+        (f"{LIST}\n\nYou can do this!", ("long",), (), ("not the number",)),
+        ("17 apples", ("lost steps",), ("unlisted", "cold"), ()),
+        ("18", ("wrong",), ("unlisted", "cold"), ("wrong",)),
+    ],
+)
+def test_people_who_want_the_opposite(reply: str, brief: object, lister: object, counter: object) -> None:
+    assert [taste.flaws(APPLES, reply) for taste in (BRIEF, CHEERFUL_LISTER, COUNTER)] == [
+        brief,
+        lister,
+        counter,
+    ]
+
+
+def test_no_reply_of_the_recipe_pleases_three_of_the_opposite_people() -> None:
+    rng, styles = (
+        random.Random(0),
+        [("prose", "cold"), ("prose", "warm"), ("list", "cold"), ("list", "warm"), ("bare", "cold")],
+    )
+    pleased: set[str] = set()
+    for manner, tone in styles:
+        for short in (False, True):
+            reply = visible(write_reply(rng, APPLES, Style(manner, tone, short)))
+            glad = {taste.name for taste in OPPOSITES if taste.is_content(APPLES, reply)}
+            assert len(glad) < 3
+            pleased |= glad
+    assert pleased == {taste.name for taste in OPPOSITES}
+
+
 def test_what_the_recipe_writes_in_a_style_has_that_style() -> None:
     rng = random.Random(0)
     for _ in range(50):
@@ -85,7 +125,8 @@ async def test_the_rules_judge_takes_every_complaint_for_one_and_finds_its_hint(
 @pytest.mark.parametrize("name", BY_NAME)
 def test_a_person_of_each_taste_complains_until_content(name: str) -> None:
     replies = dict.fromkeys(("student", "TA", "own words"), PROSE)
-    replies |= {"teacher": f"Great question! {PROSE}", "dasher": DASHES}
+    replies |= {"teacher": f"Great question! {PROSE}", "dasher": DASHES, "brief": SHORT, "counter": "17"}
+    replies["cheerful lister"] = f"{LIST}\n\nYou can do this!"
     session = ScriptedUser(3, taste=BY_NAME[name], go_on=0.0).session()
     session.problem = APPLES
     assert session.next_message("**Solution**\n\n1. **Add:** 12 + 5 = 17") is not None

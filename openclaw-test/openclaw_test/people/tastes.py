@@ -2,9 +2,10 @@
 
 The tastes of OpenClaw-RL's users, put into what tiny-claw can do: the student wants natural prose with the steps and no
 AI look, the teaching assistant comments that are detailed and specific, the teacher a friendly and patient tone. All
-three read prose, so one model can please them all. The dasher's wish, dashes in front of the lines of a list, has no
-words in tiny-claw's training text. Who complains in own words wants what the student wants, in wordings that neither
-tiny-claw nor the rules judge was made with; the judge misses some.
+three read prose, so one model can please them all. It cannot please these too: the brief one wants one sentence of
+prose, the counter the number alone, the cheerful lister a warm list. The dasher's preference, dashes in front of the
+lines of a list, has no words in tiny-claw's training text. Who complains in own words wants what the student wants, in
+wordings that neither tiny-claw nor the rules judge was made with; the judge misses some.
 """
 
 from __future__ import annotations
@@ -43,6 +44,18 @@ COMPLAINTS: dict[str, tuple[str, ...]] = {
         "Please write it in a cheerful and patient way, this is too harsh.",
         "I want a friendlier tone. Encourage the student, please.",
     ),
+    "unlisted": wordings.MANNER_COMPLAINTS["list"]["train"] + wordings.MANNER_COMPLAINTS["list"]["test"],
+    "long": (
+        "Make it brief, in plain prose, please.",
+        "Keep the reply short, in ordinary prose.",
+        "Plain prose, please. Keep the reply short.",
+        "A short reply is enough. Use normal prose.",
+        "Use normal prose. Not too long, please.",
+        "A brief reply is enough, in plain sentences.",
+        "Be brief, please. Use a paragraph instead of a list.",
+    ),
+    "not the number": wordings.MANNER_COMPLAINTS["bare"]["train"]
+    + wordings.MANNER_COMPLAINTS["bare"]["test"],
     "no dashes": (
         "Use dashes.",
         "Please use dashes, not digits.",
@@ -72,16 +85,18 @@ OWN_COMPLAINTS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Taste:
-    """One person's preference. All people want the right result and all steps.
+    """One person's preference. All people want the right result, and all steps unless they want the number alone.
 
     Attributes:
         manner: the requested manner of replies.
         missing: the flaws of a reply's manners, given problem and reply; complaints mention them first.
+        no_steps: the flaw of a reply without all steps.
     """
 
     name: str
     manner: detectors.Manner
     missing: Callable[[Problem, str], Flaws]
+    no_steps: str = "lost steps"
 
     def flaws(self, problem: Problem, reply: str) -> Flaws:
         """Returns the person's complaints about a reply; empty if the person is satisfied."""
@@ -89,10 +104,11 @@ class Taste:
         if missing:
             return missing
         verdict = detectors.judge(problem, reply)
-        if verdict.right and verdict.steps_kept and verdict.manner == self.manner:
+        complete = verdict.steps_kept or self.manner == "bare"
+        if verdict.right and complete and verdict.manner == self.manner:
             return ()
         sound = all(equation.holds for equation in detectors.equations(reply))
-        return ("lost steps",) if verdict.right and sound else ("wrong",)
+        return (self.no_steps,) if verdict.right and sound else ("wrong",)
 
     def is_content(self, problem: Problem, reply: str) -> bool:
         return not self.flaws(problem, reply)
@@ -127,9 +143,25 @@ def _not_detailed(problem: Problem, reply: str) -> Flaws:
     return _formatted(problem, reply)
 
 
+def _cold(reply: str) -> Flaws:
+    return () if detectors.tone(reply) == "warm" else ("cold",)
+
+
 def _not_warm(problem: Problem, reply: str) -> Flaws:
-    cold: Flaws = () if detectors.tone(reply) == "warm" else ("cold",)
-    return _formatted(problem, reply) + cold
+    return _formatted(problem, reply) + _cold(reply)
+
+
+def _not_a_warm_list(problem: Problem, reply: str) -> Flaws:
+    unlisted: Flaws = () if detectors.has_list(reply) else ("unlisted",)
+    return unlisted + _cold(reply)
+
+
+def _not_brief(problem: Problem, reply: str) -> Flaws:
+    return ("long",) if detectors.manner(reply) == "list" or detectors.is_detailed(problem, reply) else ()
+
+
+def _not_the_number(problem: Problem, reply: str) -> Flaws:
+    return () if detectors.manner(reply) == "bare" else ("not the number",)
 
 
 def _not_dashed(problem: Problem, reply: str) -> Flaws:
@@ -141,4 +173,9 @@ ASSISTANT = Taste("TA", "prose", _not_detailed)
 TEACHER = Taste("teacher", "prose", _not_warm)
 DASHER = Taste("dasher", "list", _not_dashed)
 OWN_WORDS = Taste("own words", "prose", _formatted_in_own_words)
-BY_NAME = {taste.name: taste for taste in (STUDENT, ASSISTANT, TEACHER, DASHER, OWN_WORDS)}
+CHEERFUL_LISTER = Taste("cheerful lister", "list", _not_a_warm_list, "unlisted")
+BRIEF = Taste("brief", "prose", _not_brief)
+COUNTER = Taste("counter", "bare", _not_the_number)
+OPPOSITES = (ASSISTANT, TEACHER, BRIEF, CHEERFUL_LISTER, COUNTER)
+"""No reply pleases three of these people; the assistant's and the brief one's replies exclude each other."""
+BY_NAME = {taste.name: taste for taste in (STUDENT, DASHER, OWN_WORDS, *OPPOSITES)}

@@ -1,7 +1,8 @@
-"""Several people with opposite wishes on one base: an adapter each against one shared policy, in the real loop.
+"""Several people with opposite preferences on one base: an adapter each against one shared policy, in the real loop.
 
 `bash lab/run.sh benchmarks.learning.adapters_of_people` starts the hybrid's launch script, once with --train-adapters and
-once without, and lets scripted users with named keys talk at the same time. It prints one JSON line a run: for each
+once without, and lets scripted users with named keys talk at the same time. After some sessions, each waits until their
+turns are trained, so that sessions can be compared on machines of any speed. It prints one JSON line a run: for each
 person the sessions until 0.8 of fresh replies please, the shares along the way, and the seconds. `--people` names tastes;
 `--alone` measures each of them in a run of their own too."""
 
@@ -9,11 +10,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
+import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,9 +24,9 @@ from claw_lab import ROOT
 from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.demo import Learning, talk
 from openclaw_test.loop.measure import look
-from openclaw_test.loop.real_loop import running_loop
+from openclaw_test.loop.real_loop import Loop, running_loop
 from openclaw_test.people.scripted_user import ScriptedUser
-from openclaw_test.people.tastes import BY_NAME
+from openclaw_test.people.tastes import BY_NAME, OPPOSITES
 
 SCRIPT = ROOT / "openclaw-combine" / "run_tiny_openclaw_topk_select.sh"
 LORA = "--lora-rank 16 --lora-alpha 32 --lr 1e-2"
@@ -35,15 +38,21 @@ class Person:
     """One scripted user: their key is named after them, and so is their adapter.
 
     Attributes:
+        seed: of what they say; the same when they are alone.
         shares: share of fresh replies that please, after each look.
         reached: sessions until two looks in a row reach the target; None: not yet.
+        accuracy: share of right replies in the last look.
+        version: of the weights that gave these: of their adapter, or of the shared policy.
     """
 
     name: str
     taste: str
+    seed: int
     shares: list[float] = field(default_factory=list)
     sessions: int = 0
     reached: int | None = None
+    accuracy: float = 0.0
+    version: int = 0
 
     @property
     def key(self) -> str:
@@ -55,29 +64,62 @@ class Person:
             self.reached = self.sessions
 
 
-async def learn(url: str, person: Person, seed: int, options: argparse.Namespace) -> None:
-    """Sessions of one person, `--at-once` at a time, with a look at fresh prompts every `--look-every` of them."""
+_UNTRAINED = """
+SELECT (SELECT COUNT(*) FROM turn WHERE key_name = :name AND state = 'answered')
+     + (SELECT COUNT(*) FROM sample JOIN turn ON turn.id = turn_id
+        WHERE key_name = :name AND sample.state IN ('ready', 'leased'))
+"""
+
+
+def untrained(run_dir: Path, name: str) -> int:
+    """Turns of the key `name` that wait for the judge or for a training step."""
+    address = f"file:{run_dir}/buffer/buffer.db?mode=ro"
+    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=30.0)) as database:
+        return int(database.execute(_UNTRAINED, {"name": name}).fetchone()[0])
+
+
+async def until_trained(run_dir: Path, person: Person) -> None:
+    """Raises TimeoutError after ten minutes."""
+    async with asyncio.timeout(600.0):
+        while untrained(run_dir, person.name):
+            await asyncio.sleep(1.0)
+
+
+async def learn(loop: Loop, person: Person, options: argparse.Namespace, is_over: Callable[[], bool]) -> None:
+    """Sessions of one person, `--at-once` at a time. After every `--look-every` of them: training, and a look at fresh
+    prompts."""
     taste, learning = BY_NAME[person.taste], Learning()
-    user = ScriptedUser(seed, taste=taste)
-    async with ChatClient(url, api_key=person.key) as client:
+    user = ScriptedUser(person.seed, taste=taste)
+    async with ChatClient(loop.url, api_key=person.key) as client:
         person.note((await look(client, n=options.fresh, seed=-1, taste=taste)).preference)
-        while person.sessions < options.most:
+        while person.sessions < options.most and not is_over():
             for _ in range(max(1, options.look_every // options.at_once)):
                 numbers = range(person.sessions, person.sessions + options.at_once)
                 await asyncio.gather(*(talk(client, user, n, learning, options.reading) for n in numbers))
                 person.sessions += options.at_once
+            await until_trained(loop.run_dir, person)
             seen = await look(client, n=options.fresh, seed=person.sessions, taste=taste)
             person.note(seen.preference)
+            person.accuracy = seen.accuracy
+            status = await client.status()
+            person.version = status.get("adapters", {}).get(person.name, status["weight_version"])
             print(
                 f"{person.name} ({person.taste}): {person.sessions} sessions, {seen.preference:.2f} please,"
-                f" accuracy {seen.accuracy:.2f}",
+                f" accuracy {seen.accuracy:.2f}, version {person.version}",
                 file=sys.stderr,
                 flush=True,
             )
 
 
-async def learn_together(url: str, people: Sequence[Person], options: argparse.Namespace) -> None:
-    await asyncio.gather(*(learn(url, one, options.seed + n, options) for n, one in enumerate(people)))
+async def learn_together(
+    loop: Loop, people: Sequence[Person], options: argparse.Namespace, to_the_end: bool
+) -> None:
+    """Returns when everybody has what they want; `to_the_end`: after all sessions, since others can undo it."""
+
+    def is_over() -> bool:
+        return not to_the_end and all(one.reached is not None for one in people)
+
+    await asyncio.gather(*(learn(loop, one, options, is_over) for one in people))
 
 
 def measure(kind: str, tastes: Sequence[str], options: argparse.Namespace) -> dict[str, object]:
@@ -86,7 +128,10 @@ def measure(kind: str, tastes: Sequence[str], options: argparse.Namespace) -> di
     Args:
         kind: `adapters`: an adapter for each person; `shared`: one policy for all, with LoRA of the same rank.
     """
-    people = [Person(f"person{number}", taste) for number, taste in enumerate(tastes)]
+    people = [
+        Person(f"person{number}", taste, options.seed + tastes[:number].count(taste))
+        for number, taste in enumerate(tastes)
+    ]
     env = {
         "OPENCLAW_API_KEYS": ",".join(f"{one.name}={one.key}" for one in people),
         "LORA_ARGS": options.lora,
@@ -96,18 +141,26 @@ def measure(kind: str, tastes: Sequence[str], options: argparse.Namespace) -> di
     began = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="adapters-of-people-") as folder,
-        running_loop(Path(folder) / "run", env=env, script=SCRIPT) as loop,
+        running_loop(Path(folder) / "run", start_s=600.0, env=env, script=SCRIPT) as loop,
     ):
         ready = time.monotonic() - began
-        asyncio.run(learn_together(loop.url, people, options))
+        asyncio.run(learn_together(loop, people, options, to_the_end=kind == "shared"))
         size = files_of_adapters(loop.run_dir)
     return {
         "kind": kind,
         "people": [
-            {"taste": one.taste, "sessions_to_target": one.reached, "shares": one.shares} for one in people
+            {
+                "taste": one.taste,
+                "sessions_to_target": one.reached,
+                "sessions": one.sessions,
+                "shares": one.shares,
+                "accuracy": one.accuracy,
+                "version": one.version,
+            }
+            for one in people
         ],
         "target": TARGET,
-        "sessions_each": options.most,
+        "seed": options.seed,
         "start_s": round(ready, 1),
         "seconds": round(time.monotonic() - began, 1),
         "adapter_files_mib": size,
@@ -125,18 +178,24 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--people", nargs="+", choices=sorted(BY_NAME), default=["student", "dasher"], metavar="TASTE"
+        "--people",
+        nargs="+",
+        choices=sorted(BY_NAME),
+        default=[taste.name for taste in OPPOSITES],
+        metavar="TASTE",
     )
     parser.add_argument("--kinds", nargs="+", choices=("adapters", "shared"), default=["adapters", "shared"])
     parser.add_argument("--alone", action="store_true", help="measure each person in a run of their own too")
-    parser.add_argument("--most", type=int, default=40, help="sessions of each person")
+    parser.add_argument("--most", type=int, default=24, help="sessions of each person")
     parser.add_argument("--at-once", type=int, default=2, help="sessions of a person at a time")
-    parser.add_argument("--look-every", type=int, default=4, help="sessions between two looks")
-    parser.add_argument("--fresh", type=int, default=100, help="fresh prompts of a look")
+    parser.add_argument("--look-every", type=int, default=2, help="sessions between two looks")
+    parser.add_argument("--fresh", type=int, default=50, help="fresh prompts of a look")
     parser.add_argument("--reading", type=float, default=1.0, help="seconds between answer and next message")
     parser.add_argument("--batch-timeout", type=float, default=4.0, help="of the trainer, seconds")
     parser.add_argument("--lora", default=LORA, help="flags of the adapters, in quotes")
-    parser.add_argument("--flags", default="", help="further flags of the driver, in quotes")
+    parser.add_argument(
+        "--flags", default="--rollout-batch-size 8", help="further flags of the driver, in quotes"
+    )
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(argv)
 
