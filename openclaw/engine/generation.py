@@ -58,6 +58,7 @@ class Generation:
 
     spans: [(weight version, start, end)] over `ids`, except ids of an engine that died before it reported a version.
     finish_reason: "stop" or "length" once finished; matched: the stop id or string.
+    cached: prompt tokens that the engine had in its cache when the answer began.
     affinity: generations with the same affinity (session) prefer the same engine.
     """
 
@@ -75,6 +76,7 @@ class Generation:
         self.log_probs: list[float] = []
         self.finish_reason: str | None = None
         self.matched: int | str | None = None
+        self.cached = 0
 
     def with_prompt(self, prompt_ids: list[int], room: int) -> Generation:
         """Returns a new generation with the same parameters for another prompt; `room`: the most tokens it may
@@ -180,6 +182,8 @@ class Generation:
             scored = meta["output_token_logprobs"][have : have + len(ids)] if self._request.log_probs else []
             log_probs = [float(entry[0]) for entry in scored]
             top = self._top(meta, have, len(ids))
+            if not self.ids:  # later attempts find this answer's own tokens in the cache
+                self.cached = min(int(meta.get("cached_tokens") or 0), len(self._request.prompt_ids))
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise EngineError(f"an answer that is no SGLang answer: {error!r}") from error
         if self._request.log_probs and [entry[1] for entry in scored] != ids:

@@ -76,3 +76,6 @@ class AnswerParser(Protocol):
 
     def finish(self) -> list[Delta]:
         """Returns the last deltas. An unclosed tool call is returned as text."""
+
+    def reasoning_tokens(self) -> int:
+        """Returns the number of ids, of those fed so far, up to the end of the reasoning, with its markers."""

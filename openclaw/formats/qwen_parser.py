@@ -87,6 +87,7 @@ class Qwen3StreamParser:
         self._call: CallReader
         self._block: list[int] = []
         self._deltas: list[Delta] = []
+        self._reasoning_tokens = 0
         self._markers = {form.think, form.think_end, form.tool_call, form.tool_call_end, *form.stop}
         self.stop_ids = form.stop
 
@@ -105,7 +106,9 @@ class Qwen3StreamParser:
             end = self._text_until(ids, at)
             if end > at:
                 data = b"".join([self._bytes(token) for token in ids[at:end]])
-                self._add_bytes("content" if self._state is _State.CONTENT else "reasoning_content", data)
+                kind: TextKind = "content" if self._state is _State.CONTENT else "reasoning_content"
+                self._reasoning_tokens += end - at if kind == "reasoning_content" else 0
+                self._add_bytes(kind, data)
                 at = end
             else:
                 self._step(ids[at])
@@ -123,6 +126,10 @@ class Qwen3StreamParser:
         """Returns the last deltas. An unclosed tool call is returned as text."""
         self._end()
         return self._take()
+
+    def reasoning_tokens(self) -> int:
+        """Returns the number of ids that were read as reasoning, with its markers."""
+        return self._reasoning_tokens
 
     def _end(self) -> None:
         if self._state is _State.HELD_TOOL:  # no </think> followed, so the first call had ended the reasoning
@@ -162,6 +169,7 @@ class Qwen3StreamParser:
         if token == self._form.think and self._text.is_blank():
             self._text = TrimmedText()
             self._state = _State.REASONING
+            self._reasoning_tokens += 1
             return
         self._content(token)
         if self._state is _State.START and self._text.started:
@@ -175,6 +183,7 @@ class Qwen3StreamParser:
 
     def _reasoning(self, token: int) -> None:
         if token == self._form.think_end:
+            self._reasoning_tokens += len(self._held) + 1
             for held in self._held:
                 self._add_text("reasoning_content", held)
             self._held = []
@@ -184,7 +193,8 @@ class Qwen3StreamParser:
             self._held.append(token)
         elif self._tools and token == self._form.tool_call:
             self._held, self._state = [token], _State.HELD_TOOL
-        elif token != self._form.think:
+        else:
+            self._reasoning_tokens += 1
             self._add_text("reasoning_content", token)
 
     def _open_call(self) -> None:

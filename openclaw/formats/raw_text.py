@@ -32,6 +32,10 @@ class RawText:
     def finish(self) -> list[Delta]:
         return _delta(self._decoder.decode(b"", final=True))
 
+    def reasoning_tokens(self) -> int:
+        """Returns 0: nothing is parsed."""
+        return 0
+
 
 def _delta(text: str) -> list[Delta]:
     return [TextDelta("content", text)] if text else []

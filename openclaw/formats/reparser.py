@@ -7,6 +7,7 @@ The parser of `renderers` needs the whole answer. Run on growing prefixes, it ma
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,6 +92,14 @@ class WholeParser:
             self._sent["content"] += before + text
             deltas.append(TextDelta("content", before + text))
         return deltas
+
+    def reasoning_tokens(self) -> int:
+        """Returns the number of ids after which the reasoning was complete."""
+        reasoning = self._read(self._ids).reasoning
+        if not reasoning:
+            return 0
+        lengths = range(len(self._ids) + 1)
+        return bisect_left(lengths, True, key=lambda end: self._read(self._ids[:end]).reasoning == reasoning)
 
     def _read(self, ids: list[int]) -> _Reading:
         parsed = self._form.renderer.parse_response(ids, tools=self._tools, prompt_ids=self._prompt)

@@ -18,6 +18,7 @@ class FakeEngine:
     tokens it drops every connection for `down` seconds. After `switch_after` tokens `version` is one higher. `tries` is
     what the weights of a version answer that are tried; `adapters` the loaded ones (None: it serves none), as the
     embedded engine does it or, without `counts_adapters`, as SGLang; `score` the log-prob of the ids behind a place.
+    `cached`: prompt tokens of each request that it has in its cache.
     `incremental`: as with --incremental-streaming-output, ids and log-probs of an event are those that are new, and
     `completion_tokens` counts all.
     """
@@ -32,6 +33,7 @@ class FakeEngine:
     switch_after: int | None = None
     refuse: str | None = None
     incremental: bool = False
+    cached: int = 0
     requests: list[dict[str, Any]] = field(default_factory=list)
     adapters: dict[str, dict[str, Any]] | None = field(default_factory=dict)
     counts_adapters: bool = True
@@ -214,6 +216,7 @@ class FakeEngine:
                 await asyncio.sleep(self.down)
                 return
             meta: dict[str, Any] = {"finish_reason": finish if end == len(ids) else None}
+            meta["cached_tokens"] = self.cached + done
             meta["weight_version"] = str([v for v, s, e in spans if s < end][-1])
             meta["output_token_logprobs"] = [
                 [self.log_prob(len(prompt) + index + 1, ids[index]), ids[index], None] for index in range(end)

@@ -50,6 +50,16 @@ def test_openai_client_gets_an_answer_with_usage(client: OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["tiny-claw"]
 
 
+def test_a_conversation_that_goes_on_finds_its_beginning_in_the_cache(client: OpenAI) -> None:
+    messages: Any = [{"role": "user", "content": PROBLEM}]
+    first = client.chat.completions.create(model="tiny-claw", messages=messages, max_tokens=200)
+    messages += [first.choices[0].message, {"role": "user", "content": "Thanks!"}]
+    second = client.chat.completions.create(model="tiny-claw", messages=messages, max_tokens=200)
+    assert first.usage is not None and second.usage is not None
+    assert second.usage.prompt_tokens_details is not None
+    assert second.usage.prompt_tokens_details.cached_tokens > first.usage.prompt_tokens
+
+
 def test_streamed_answer_comes_in_many_pieces(client: OpenAI) -> None:
     stream = client.chat.completions.create(
         model="tiny-claw",

@@ -52,11 +52,28 @@ async def _chat(request: Request, path_session: str | None) -> Response:
     return AnswerResponse(request, exchanges, answer, checked.stream)
 
 
-def usage(exchanges: Sequence[Exchange]) -> dict[str, int]:
+def usage(exchanges: Sequence[Exchange]) -> dict[str, Any]:
     """Returns the token usage of a request: its prompt once, and all sampled tokens, including end tokens."""
-    prompt = len(exchanges[0].turn.prompt_ids)
-    completion = sum(len(exchange.generation.ids) for exchange in exchanges)
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    return token_counts(exchanges[:1], exchanges)
+
+
+def token_counts(prompts: Sequence[Exchange], answers: Sequence[Exchange]) -> dict[str, Any]:
+    """Returns the tokens of these prompts and answers, in OpenAI's fields."""
+    prompt = sum(len(exchange.turn.prompt_ids) for exchange in prompts)
+    completion = sum(len(exchange.generation.ids) for exchange in answers)
+    cached = sum(exchange.generation.cached for exchange in prompts)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": sum(map(reasoning_tokens, answers))},
+    }
+
+
+def reasoning_tokens(exchange: Exchange) -> int:
+    """Returns how many of the sampled tokens are reasoning. Ids of a call that the request opened were not sampled."""
+    return min(exchange.parser.reasoning_tokens(), len(exchange.generation.ids))
 
 
 def unfulfilled(exchange: Exchange, answer: Completion) -> dict[str, bool]:

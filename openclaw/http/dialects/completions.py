@@ -35,7 +35,7 @@ from openclaw.gateway.chat_request import (
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
-from openclaw.http.dialects.chat import DONE, OpenAIErrors, usage
+from openclaw.http.dialects.chat import DONE, OpenAIErrors, token_counts
 from openclaw.http.openapi import COMPLETION
 from openclaw.http.response import AnswerResponse, prepare_all
 
@@ -166,12 +166,8 @@ class Texts(OpenAIErrors):
                 choice["text"] = exchange.request.messages[0]["content"] + choice["text"]
         return orjson.dumps({**self._head, "choices": self._choices, "usage": counts})
 
-    def _usage(self) -> dict[str, int]:
-        firsts = self._exchanges[:: self._request.n]
-        counts = usage(self._exchanges)
-        counts["prompt_tokens"] = sum(len(exchange.turn.prompt_ids) for exchange in firsts)
-        counts["total_tokens"] = counts["prompt_tokens"] + counts["completion_tokens"]
-        return counts
+    def _usage(self) -> dict[str, Any]:
+        return token_counts(self._exchanges[:: self._request.n], self._exchanges)
 
     def _choice(self, index: int) -> dict[str, Any]:
         choice: dict[str, Any] = {"index": index, "text": "", "logprobs": None, "finish_reason": None}

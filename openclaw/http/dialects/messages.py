@@ -23,7 +23,7 @@ from openclaw.gateway.chat_request import SHOWN, chat_request, function_call, fu
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
-from openclaw.http.dialects.chat import unfulfilled
+from openclaw.http.dialects.chat import reasoning_tokens, unfulfilled
 from openclaw.http.openapi import ANTHROPIC, COUNT_TOKENS
 from openclaw.http.response import AnswerResponse, prepare_all
 
@@ -312,8 +312,16 @@ class MessageEvents:
         return message
 
     def _usage(self) -> Json:
+        """As Anthropic counts: `input_tokens` are those of the prompt that were not in the cache."""
         exchange = self._exchange
-        return {"input_tokens": len(exchange.turn.prompt_ids), "output_tokens": len(exchange.generation.ids)}
+        cached = exchange.generation.cached
+        return {
+            "input_tokens": len(exchange.turn.prompt_ids) - cached,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": cached,
+            "output_tokens": len(exchange.generation.ids),
+            "output_tokens_details": {"thinking_tokens": reasoning_tokens(exchange)},
+        }
 
     def _stop_sequence(self) -> str | None:
         matched = self._exchange.generation.matched

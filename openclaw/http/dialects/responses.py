@@ -366,7 +366,6 @@ class ResponseEvents(OpenAIErrors):
 
     def _response(self) -> Json:
         exchange = self._exchange
-        counts = usage([exchange])
         over = self._status in ("completed", "incomplete")
         response: Json = {
             "id": exchange.turn.completion_id,
@@ -381,7 +380,7 @@ class ResponseEvents(OpenAIErrors):
             "tool_choice": self._asked.get("tool_choice") or "auto",
             "tools": self._asked.get("tools") or [],
             **{name: self._asked.get(name) for name in _REPEATED},
-            "usage": _usage(counts) if over else None,
+            "usage": _usage(usage([exchange])) if over else None,
             "session_id": exchange.turn.session_id,
             **self._unfulfilled,
         }
@@ -405,11 +404,11 @@ class ResponseEvents(OpenAIErrors):
         return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
-def _usage(counts: dict[str, int]) -> Json:
+def _usage(counts: Json) -> Json:
     return {
         "input_tokens": counts["prompt_tokens"],
-        "input_tokens_details": {"cached_tokens": 0},
+        "input_tokens_details": counts["prompt_tokens_details"],
         "output_tokens": counts["completion_tokens"],
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": counts["completion_tokens_details"],
         "total_tokens": counts["total_tokens"],
     }

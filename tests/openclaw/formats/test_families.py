@@ -298,3 +298,23 @@ def test_every_type_names_a_renderer() -> None:
     from renderers.configs import config_from_name
 
     assert all(config_from_name(renderer) is not None for renderer in BY_MODEL_TYPE.values())
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if "<think>" in FAMILIES[name][1]])
+def test_tokens_of_the_reasoning_are_counted(name: str) -> None:
+    """Parsers that read the whole count a thought that is over to its marker."""
+    encode, parser = family(name).tokenizer.encode_markup, family(name).parser(True)
+    thought = encode("<think>so be it</think>")
+    parser.begin(encode("hello"), [TOOL])
+    for token in [*thought, *encode("yes")]:
+        parser.feed([token])
+    parser.finish()
+    assert len(thought) - 1 <= parser.reasoning_tokens() <= len(thought)
+    plain = family(name).parser(True)
+    plain.begin(encode("hello"), [TOOL])
+    plain.feed(encode("yes"))
+    plain.finish()
+    reasoning, _, _ = parsed(
+        name, [encode("yes")], encode("hello")
+    )  # GLM reads a text without a mark as a thought
+    assert plain.reasoning_tokens() == len(encode(reasoning))

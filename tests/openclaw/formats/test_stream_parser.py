@@ -220,3 +220,36 @@ def test_a_call_that_is_no_json_is_no_call(chat: ChatFormat, call: str) -> None:
     ids = chat.tokenizer.encode(f"<tool_call>{call}</tool_call>")
     got = parsed(chat, [[token] for token in ids])
     assert got["calls"] == [] and got["content"] == f"<tool_call>{call}</tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reasoning"),
+    [
+        ("<think>\nso\n</think>\n\nhi", "<think>\nso\n</think>"),
+        ("<think>\nso", "<think>\nso"),
+        ("<think><think>so</think>hi</think>", "<think><think>so</think>"),
+        (
+            f"<think>a <tool_call>{CALL}</tool_call> b</think>ok",
+            f"<think>a <tool_call>{CALL}</tool_call> b</think>",
+        ),
+        (f"<think>a<tool_call>{CALL}</tool_call>", "<think>a"),
+        (f"hi<tool_call>{CALL}</tool_call>", ""),
+        ("", ""),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_tokens_of_the_reasoning_are_counted(
+    chat: ChatFormat, answer: str, reasoning: str, size: int
+) -> None:
+    ids, parser = chat.tokenizer.encode_markup(answer), chat.parser(True)
+    for at in range(0, len(ids), size):
+        parser.feed(ids[at : at + size])
+    parser.finish()
+    assert parser.reasoning_tokens() == len(chat.tokenizer.encode_markup(reasoning))
+
+
+def test_a_prompt_that_opens_the_reasoning_counts_it_from_the_first_token(chat: ChatFormat) -> None:
+    parser, encode = chat.parser(True), chat.tokenizer.encode_markup
+    parser.begin(encode("<think>\n"), None)
+    parser.feed(encode("so</think>hi<|im_end|>"))
+    assert parser.reasoning_tokens() == len(encode("so</think>"))

@@ -131,7 +131,7 @@ class Writers:
                 include_usage=False,
                 parallel_tool_calls=True,
             ),
-            generation=SimpleNamespace(ids=list(ids), matched=None),
+            generation=SimpleNamespace(ids=list(ids), matched=None, cached=0),
             parser=parser,
             unfulfilled=lambda answer: False,
         )
