@@ -111,7 +111,7 @@ _ANTHROPIC_TYPES = {
 
 class PromptTooLongError(ClientError):
     """A prompt that leaves no room for an answer. Its message is that of OpenAI's and vLLM's APIs (Anthropic's in
-    `in_anthropics_words`): agents recognise it and shorten the conversation.
+    `in_anthropics_words`): agents recognise it and shorten the conversation. Some look for the code in it.
 
     Args:
         tokens: of the prompt; a lower bound if `characters` is given, because a much too long text is not tokenized
@@ -127,7 +127,7 @@ class PromptTooLongError(ClientError):
         )
         super().__init__(
             f"This model's maximum context length is {context_length} tokens. However, your messages resulted in "
-            f"{count}. Please reduce the length of the messages.",
+            f"{count}. Please reduce the length of the messages (context_length_exceeded).",
             "messages",
             "context_length_exceeded",
         )

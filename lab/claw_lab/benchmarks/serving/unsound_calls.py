@@ -1,8 +1,9 @@
 """Sampled tool calls of the tiny model at temperature 1.5: how many unsound ones reach a client as calls, by dialect.
 
 `bash lab/run.sh benchmarks.serving.unsound_calls --count 10000` serves the tiny model, samples answers that must call a
-tool or may, and writes each answer's ids as the events of each dialect, cut at random. `--http N` of the answers come
-over HTTP in each dialect too. Prints one JSON line.
+tool or may, and writes each answer's ids as the events of each dialect, cut at random. Its calls are hardly ever sound:
+`--continued N` more answers go on from a random place of a sound call, with a bias towards what is left of it, so that
+sound and almost sound ones come too. `--http N` of the answers come over HTTP in each dialect. Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +42,9 @@ NAMED: Json = {"type": "function", "function": {"name": NAMES[0]}}
 LONGEST = 60
 TEMPERATURE = 1.5
 AT_A_TIME = 48
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call><|im_end|>'
+BIASES = (0.0, 4.0, 8.0, 12.0)
+"""Logit biases of the tokens that are left of CALL, one an answer."""
 
 
 def bodies(number: int) -> dict[str, tuple[str, Json]]:
@@ -95,6 +99,10 @@ def is_sound(call: Call) -> bool:
         return False
 
 
+Answer = tuple[list[int], bool]
+"""Ids, and whether a call was required."""
+
+
 class Writers:
     """Writes the ids of an answer as the events of each dialect."""
 
@@ -114,6 +122,15 @@ class Writers:
                 pieces.append(list(ids[at : at + size]))
                 at += size
             yield dialect, self._written(dialect, pieces, ids)
+
+    def counts(self, answers: Sequence[Answer]) -> Counter[str]:
+        """Calls, and unsound ones, that these answers bring in each dialect."""
+        chance, counts = random.Random(1), Counter[str]()
+        for ids, forced in answers:
+            counts["answers that begin a call"] += self.begun(ids, forced)
+            for dialect, events in self.events(ids, forced, chance):
+                note(counts, dialect, calls_in(dialect, events))
+        return counts
 
     def begun(self, ids: Sequence[int], forced: bool) -> bool:
         """Returns whether an answer has a call's marker."""
@@ -148,9 +165,41 @@ class Writers:
         return b"".join([*sampled, writer.finished(0, answer), writer.end()])
 
 
-async def sample(url: str, count: int, seconds: float) -> list[tuple[list[int], bool]]:
-    """(ids, whether a call was required) of up to `count` answers, as many as there is time for."""
-    drawn: list[tuple[list[int], bool]] = []
+async def sample(url: str, count: int, seconds: float) -> list[Answer]:
+    """Up to `count` answers, as many as there is time for."""
+
+    async def ask(http: httpx.AsyncClient, number: int) -> Answer:
+        body = {**bodies(number)["chat"][1], "stream": False, "return_token_ids": True}
+        answer = (await http.post("/v1/chat/completions", json=body)).raise_for_status().json()
+        return answer["choices"][0]["token_ids"], number % 2 == 0
+
+    return await _drawn(url, count, seconds, ask)
+
+
+async def continued(url: str, count: int, seconds: float, call: Sequence[int]) -> list[Answer]:
+    """Up to `count` answers that begin with a part of `call`; the tokens after it are sampled."""
+    async with httpx.AsyncClient(base_url=url, timeout=300.0, trust_env=False) as http:
+        body = {**bodies(1)["chat"][1], "stream": False, "return_token_ids": True, "max_tokens": 1}
+        prompt = (
+            (await http.post("/v1/chat/completions", json=body)).raise_for_status().json()["prompt_token_ids"]
+        )
+
+    async def ask(http: httpx.AsyncClient, number: int) -> Answer:
+        chance = random.Random(number)
+        at, bias = chance.randrange(1, len(call)), chance.choice(BIASES)
+        body = {"model": MODEL.name, "temperature": TEMPERATURE, "seed": number, "max_tokens": LONGEST - at}
+        body |= {"prompt": [*prompt, *call[:at]], "return_token_ids": True}
+        body["logit_bias"] = dict.fromkeys(map(str, call[at:]), bias)
+        answer = (await http.post("/v1/completions", json=body)).raise_for_status().json()
+        return [*call[:at], *answer["choices"][0]["token_ids"]], False
+
+    return await _drawn(url, count, seconds, ask)
+
+
+async def _drawn(
+    url: str, count: int, seconds: float, ask: Callable[[httpx.AsyncClient, int], Awaitable[Answer]]
+) -> list[Answer]:
+    drawn: list[Answer] = []
     numbers, until = iter(range(count)), time.monotonic() + seconds
     async with httpx.AsyncClient(base_url=url, timeout=300.0, trust_env=False) as http:
 
@@ -158,9 +207,7 @@ async def sample(url: str, count: int, seconds: float) -> list[tuple[list[int], 
             for number in numbers:
                 if time.monotonic() > until:
                     return
-                body = {**bodies(number)["chat"][1], "stream": False, "return_token_ids": True}
-                answer = (await http.post("/v1/chat/completions", json=body)).raise_for_status().json()
-                drawn.append((answer["choices"][0]["token_ids"], number % 2 == 0))
+                drawn.append(await ask(http, number))
 
         await asyncio.gather(*(client() for _ in range(AT_A_TIME)))
     return drawn
@@ -192,8 +239,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=10_000, help="answers to sample")
     parser.add_argument("--http", type=int, default=100, help="answers over HTTP in each dialect")
+    parser.add_argument(
+        "--continued", type=int, default=10_000, help="answers that go on from a part of a sound call"
+    )
     parser.add_argument("--seconds", type=float, default=3600.0, help="longest time of sampling")
     options = parser.parse_args()
+    writers = Writers()
+    call = writers.tokenizer.encode_markup(CALL)
     port = free_port()
     command = [sys.executable, "-m", "openclaw.server", "--model-path", str(MODEL), "--port", str(port)]
     command += ["--backend", "embedded", "--standby", "off"]
@@ -207,15 +259,12 @@ def main() -> None:
             url = f"http://127.0.0.1:{port}"
             http = asyncio.run(over_http(url, options.http))
             answers = asyncio.run(sample(url, options.count, options.seconds))
+            begun = asyncio.run(continued(url, options.continued, options.seconds, call))
         finally:
             server.terminate()
             server.wait(30)
-    writers, chance, written = Writers(), random.Random(1), Counter[str]()
-    for ids, forced in answers:
-        written["answers that begin a call"] += writers.begun(ids, forced)
-        for dialect, events in writers.events(ids, forced, chance):
-            note(written, dialect, calls_in(dialect, events))
-    print(json.dumps({"sampled": dict(written), "over HTTP": dict(http)}))
+    counts = {"sampled": writers.counts(answers), "continued": writers.counts(begun), "over HTTP": dict(http)}
+    print(json.dumps(counts))
 
 
 if __name__ == "__main__":
