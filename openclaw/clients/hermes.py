@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from openclaw.clients.client import Client, Link, OwnFile, SideMark
+from openclaw.clients.client import Client, Link, Own, OwnFile, SideMark
 
 
 def entries(link: Link) -> Mapping[tuple[str, ...], object]:
@@ -23,6 +23,12 @@ def entries(link: Link) -> Mapping[tuple[str, ...], object]:
 
 HERMES = Client(
     name="hermes",
+    own=(
+        Own("[System: "),
+        Own("[Your active task list was preserved across context compression]"),
+        Own("[CONTEXT COMPACTION"),
+        Own("You just executed tool calls but returned an empty response."),
+    ),
     side_marks=(
         SideMark("title", "system", "Generate a short, descriptive title (3-7 words) for a conversation"),
         SideMark(

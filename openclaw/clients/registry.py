@@ -15,11 +15,12 @@ from openclaw.clients.librechat import LIBRECHAT
 from openclaw.clients.openclaw_agent import OPENCLAW
 from openclaw.clients.opencode import OPENCODE
 from openclaw.clients.openhands import OPENHANDS
+from openclaw.clients.pi import PI
 from openclaw.clients.zed import ZED
 
 CLIENTS = Clients(
     (
         *(OPENCLAW, CLAUDE_CODE, CODEX, HERMES, OPENCODE, OPENAI, LITELLM, CONTINUE, OPEN_WEBUI),
-        *(CLINE, OPENHANDS, GEMINI_CLI, AIDER, ZED, GOOSE, LIBRECHAT),
+        *(CLINE, OPENHANDS, GEMINI_CLI, AIDER, ZED, GOOSE, LIBRECHAT, PI),
     ),
 )

@@ -1,14 +1,18 @@
-"""A relay between OpenClaw and the gateway: passes bytes on, notes when requests came and when they were answered."""
+"""A relay between OpenClaw and the gateway: passes bytes on, notes when requests came and when they were answered, and
+refuses some where a test asks for it."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import socket
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from openclaw.errors import ClientError
 
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3})")
 _COMPLETION = re.compile(rb'"id": ?"(chatcmpl-\w+)"')
@@ -43,13 +47,15 @@ class Passage:
 
 
 class Relay:
-    """Use it as a context manager. `passages` grows with each request, in the order in which they came."""
+    """Use it as a context manager. `passages` grows with each request, in the order in which they came. Of the next
+    requests for an answer, `refusals` are answered in the gateway's words for a rate limit."""
 
     def __init__(self, to_port: int) -> None:
         self._to_port = to_port
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listening.getsockname()[1])
         self.passages: list[Passage] = []
+        self.refusals = 0
 
     def __enter__(self) -> Relay:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -74,7 +80,37 @@ class Relay:
             talk = _Connection(self.passages)
             for source, target, note in ((client, server, talk.asked), (server, client, talk.answered)):
                 source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                threading.Thread(target=_pass_on, args=(source, target, note), daemon=True).start()
+                refuses = self._refuses if source is client else _never
+                threading.Thread(target=_pass_on, args=(source, target, note, refuses), daemon=True).start()
+
+    def _refuses(self, client: socket.socket, data: bytes) -> bool:
+        """Answers a request that begins with `data` if it is one to refuse; returns whether it was."""
+        if not self.refusals or not data.startswith(_ASKS):
+            return False
+        self.refusals -= 1
+        while b"\r\n\r\n" not in data:
+            data += client.recv(65536)
+        head, _, body = data.partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
+        left = int(length[1]) - len(body) if length else 0
+        while left > 0:
+            left -= len(client.recv(65536)) or left
+        error = ClientError(
+            "Rate limit reached: try again in 1 second", None, "rate_limit_exceeded", 429, "rate_limit_error"
+        )
+        answer = json.dumps(error.body_for(head.split()[1].decode())).encode()
+        lines = [
+            "HTTP/1.1 429 Too Many Requests",
+            "content-type: application/json",
+            "retry-after: 1",
+            "connection: close",
+        ]
+        client.sendall("\r\n".join([*lines, f"content-length: {len(answer)}", "", ""]).encode() + answer)
+        return True
+
+
+def _never(client: socket.socket, data: bytes) -> bool:
+    return False
 
 
 class _Connection:
@@ -100,9 +136,17 @@ def _keep(kept: bytearray, data: bytes) -> None:
     kept += data[: max(0, KEPT_BYTES - len(kept))]
 
 
-def _pass_on(source: socket.socket, target: socket.socket, note: Callable[[bytes], None]) -> None:
+def _pass_on(
+    source: socket.socket,
+    target: socket.socket,
+    note: Callable[[bytes], None],
+    refuses: Callable[[socket.socket, bytes], bool],
+) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(65536):
+            if refuses(source, data):
+                source.shutdown(socket.SHUT_RDWR)
+                break
             note(data)
             target.sendall(data)
     with contextlib.suppress(OSError):

@@ -4,6 +4,7 @@ The tiny model cannot call an agent's tools, so these turns are scripted; everyt
 answer follows from the last message of a person or a tool, without what the client put around it:
 
     RUN <command>   a call of the tool that runs commands      READ <path>   a call of the tool read
+    CUT <command>   as RUN, but the call ends before its arguments do
     SLOW            an answer of 150 tokens in 3 seconds, so that weights can change in it
     a tool's result a sentence that quotes it    anything else  a sentence that quotes it
 
@@ -38,8 +39,11 @@ _RUNNERS = (
     ("Bash", "command"),
     ("bash", "command"),
     ("terminal", "command"),
+    ("run_shell_command", "command"),
+    ("run_commands", "commands"),
 )
-"""What OpenClaw, Codex, Claude Code, opencode and Hermes call the tool that runs a command, and its argument."""
+"""What OpenClaw, Codex, Claude Code, opencode (and pi), Hermes, Qwen Code and Cline call the tool that runs a
+command, and its argument."""
 SLOW_TOKENS, SLOW_PAUSE = 150, 0.02  # tokens, seconds each
 
 
@@ -132,9 +136,9 @@ def answer_to(prompt: str) -> str:
         return f"The tool answered: {result.group(1)[:200]}"
     line = _STAMP.sub("", text).splitlines()[0].strip('"') if text else ""
     command, _, rest = line.partition(" ")
-    if command == "RUN":
-        name, argument = next((one for one in _RUNNERS if f'"name": "{one[0]}"' in prompt), _RUNNERS[0])
-        return _call(name, {argument: rest, **({"description": "as asked"} if name == "bash" else {})})
+    if command in ("RUN", "CUT"):
+        call = _run(prompt, rest)
+        return call if command == "RUN" else call[: call.index(rest) + len(rest)]
     if command == "READ":
         return _call("read", {"path": rest})
     if command == "SLOW":
@@ -142,7 +146,15 @@ def answer_to(prompt: str) -> str:
     return f"You said: {line[:80]}"
 
 
-def _call(name: str, arguments: dict[str, str]) -> str:
+def _run(prompt: str, command: str) -> str:
+    name, argument = next((one for one in _RUNNERS if f'"name": "{one[0]}"' in prompt), _RUNNERS[0])
+    more: dict[str, Any] = {"description": "as asked"} if name == "bash" else {}
+    if name == "run_shell_command":
+        more = {"is_background": False}
+    return _call(name, {argument: [command] if argument == "commands" else command, **more})
+
+
+def _call(name: str, arguments: dict[str, Any]) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 

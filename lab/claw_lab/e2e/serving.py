@@ -39,8 +39,8 @@ class Serving:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.engine_port, self.port = folder, free_port(), free_port()
-        self._relay = Relay(self.port)
-        self.url = f"http://127.0.0.1:{self._relay.port}"
+        self.relay = Relay(self.port)
+        self.url = f"http://127.0.0.1:{self.relay.port}"
         self.versions = 0
         self._children: list[subprocess.Popen[bytes]] = []
         self._stop = threading.Event()
@@ -57,7 +57,7 @@ class Serving:
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx.HTTPError):
                 if httpx.get(f"http://127.0.0.1:{self.port}/readyz", timeout=2.0).status_code == 200:
-                    self._relay.__enter__()
+                    self.relay.__enter__()
                     threading.Thread(target=self._switch, daemon=True).start()
                     return self
             time.sleep(0.2)
@@ -67,7 +67,7 @@ class Serving:
 
     def __exit__(self, *exc: object) -> None:
         self._stop.set()
-        self._relay.__exit__()
+        self.relay.__exit__()
         for child in self._children:
             child.terminate()
         for child in self._children:
@@ -100,7 +100,7 @@ class Serving:
 
     def passages(self) -> list[Passage]:
         """The model requests that OpenClaw sent, the notices of ended sessions among them."""
-        return [passage for passage in self._relay.passages if passage.is_chat]
+        return [passage for passage in self.relay.passages if passage.is_chat]
 
     def _engine_command(self) -> list[str]:
         program = ["-m", "claw_lab.e2e.scripted_engine"]

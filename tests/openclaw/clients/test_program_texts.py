@@ -21,6 +21,30 @@ PROGRAM_TEXTS = [
     for line in (Path(__file__).parent / "data" / "program_texts.jsonl").read_text().splitlines()
 ]
 """Structures of the templates in twelve clients, in words of our own between their marks."""
+NEWEST = [
+    "[System: Your previous response was truncated. Continue exactly where you left off.]",
+    "[System: You are a worker. A plain-text reply is NOT a result.]",
+    "You just executed tool calls but returned an empty response. Please process the tool results above.",
+    "[Your active task list was preserved across context compression]\n- [>] 1. Fix the sum (in_progress)",
+    "[CONTEXT COMPACTION — REFERENCE ONLY] Earlier turns were compacted into the summary below.",
+    "Please provide the final result now and stop calling tools.",
+    "[Message from parent agent]: Look at the tests.",
+    "I ran the following shell command:\n```sh\npytest\n```",
+    "Host-confirmed user answer:\n{}",
+    "The session's working directory has changed from /a to /b via /cd.",
+    "User launched a background fork via /fork. Directive (truncated): fix it",
+    "Recently accessed file (full current content embedded):\n\n## a.py",
+    "The conversation history before this point was compacted into the following summary:\n\n<summary>\nx",
+    "The following is a summary of a branch that this conversation came back from:\n\n<summary>\nx",
+    "I am not sharing the full contents of any files with you yet.",
+    "I am not sharing any files with you.",
+    "I am not sharing any files yet.",
+    "I am working with you on code in a git repository.\nHere are summaries of some files present in it.",
+    "These files have been *added these files to the chat* so we can see all of their contents.",
+    "These are some files we have been discussing that we may want to edit after you answer.",
+    "Below here are summaries of other files! Do not change these *read-only* files.",
+]
+"""Beginnings of what Hermes 0.19.0, Qwen Code 0.24.4, pi 1.6.0 and the chat modes of Aider 0.86.2 write."""
 SURROUNDINGS = "\n\n<environment_details>\n# Current Mode\nACT MODE\n</environment_details>"
 PEOPLE_IN_WRAPPERS = {
     "[attempt_completion] Result:\nThe user has provided feedback on the results. Consider their input.\n<feedback>\n"
@@ -60,6 +84,10 @@ PEOPLE = [
     "ok but the previous response was better, and you must not mention the session",
     "System says: no such file. Fix it.",
     "Tool calls are too slow here, just answer.",
+    "Ran `pytest` and it failed again.",
+    "I ran the following command and it failed: pytest",
+    "The previous summary is wrong.",
+    "I am not sharing that with you.",
     "Your task was easy and you failed. Do it again, and do NOT apologise.",
 ]
 LISTS = (
@@ -106,6 +134,11 @@ def test_no_text_of_a_program_is_a_person_s(half: str) -> None:
     for one in texts:
         followed = after_an_answer(one["text"])
         assert not any(message["role"] == "user" for message in followed), one
+
+
+@pytest.mark.parametrize("text", NEWEST)
+def test_no_text_of_the_newest_clients_is_a_person_s(text: str) -> None:
+    assert CLIENTS.read(text)[0] != "person"
 
 
 def test_results_of_tools_are_results() -> None:
